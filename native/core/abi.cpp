@@ -1,0 +1,113 @@
+// The library's door: names to operations, errors to words, memory, contexts.
+#include <sys/mman.h>
+
+#include <cstring>
+#include <new>
+
+#include "core/context.h"
+#include "core/features.h"
+
+namespace {
+
+using sf::Context;
+using sf::Error;
+
+struct Operation {
+  const char* name;
+  int64_t args_bytes;
+  Error (*run)(Context&, void*);
+};
+
+constexpr Operation kOperations[] = {
+#define SF_ROW(name)                              \
+  {#name, sizeof(sf_##name##_args),               \
+   [](Context& context, void* args) { return sf::op_##name(context, *static_cast<sf_##name##_args*>(args)); }},
+    SF_OPS(SF_ROW)
+#undef SF_ROW
+};
+constexpr int32_t kNumOperations = sizeof(kOperations) / sizeof(kOperations[0]);
+constexpr int64_t kHugePage = int64_t(2) << 20;
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
+
+extern "C" {
+
+const char* sf_variant(void) { return SUREFOOT_VARIANT_NAME; }
+
+uint64_t sf_features(void) { return sf::features(); }
+
+int32_t sf_op(const char* name) {
+  for (int32_t op = 0; op < kNumOperations; ++op)
+    if (!std::strcmp(kOperations[op].name, name)) return op;
+  return -1;
+}
+
+int64_t sf_args_bytes(int32_t op) { return op >= 0 && op < kNumOperations ? kOperations[op].args_bytes : -1; }
+
+const char* sf_error(int32_t code) {
+  switch (code) {
+    case sf::kOk: return "ok";
+    case sf::kUnknownOp: return "no such operation";
+    case sf::kBadShape: return "a size or stride does not fit";
+    case sf::kNullPointer: return "a required array is missing";
+    case sf::kMisaligned: return "an array is not aligned to 64 bytes";
+    case sf::kBadOption: return "an option has no meaning here";
+    case sf::kBadPacked: return "packed weights have another layout, shape or version";
+    case sf::kNoMemory: return "out of memory";
+    case sf::kOutOfRange: return "an index points outside its array";
+  }
+  return "unknown error";
+}
+
+sf_context* sf_open(int32_t num_threads) {
+  if (num_threads < 1 || num_threads > 1024 || !sf::enable_features()) return nullptr;
+  try {
+    return new sf_context(num_threads);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void sf_close(sf_context* context) { delete context; }
+
+int32_t sf_run(sf_context* context, const sf_call* calls, int64_t count, int64_t* failed) {
+  for (int64_t i = 0; i < count; ++i) {
+    const sf_call& call = calls[i];
+    Error error = sf::kUnknownOp;
+    if (call.op >= 0 && call.op < kNumOperations) {
+      try {
+        error = kOperations[call.op].run(*context, call.args);
+      } catch (const std::bad_alloc&) {
+        error = sf::kNoMemory;
+      }
+    }
+    if (error != sf::kOk) {
+      if (failed) *failed = i;
+      return error;
+    }
+  }
+  return sf::kOk;
+}
+
+void* sf_alloc(int64_t bytes) {
+  if (bytes <= 0) return nullptr;
+  // One huge page more than asked for, so that the returned address can be aligned; the rest is never touched.
+  const int64_t whole = round_up(bytes, kHugePage);
+  void* raw = mmap(nullptr, whole + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  auto start = reinterpret_cast<uintptr_t>(raw);
+  const uintptr_t wanted = (start + kHugePage - 1) / kHugePage * kHugePage;
+  if (wanted > start) munmap(raw, wanted - start);
+  const uintptr_t end = start + whole + kHugePage;
+  if (end > wanted + whole) munmap(reinterpret_cast<void*>(wanted + whole), end - wanted - whole);
+  madvise(reinterpret_cast<void*>(wanted), whole, MADV_HUGEPAGE);
+  return reinterpret_cast<void*>(wanted);
+}
+
+void sf_free(void* data, int64_t bytes) {
+  if (data) munmap(data, round_up(bytes, kHugePage));
+}
+
+}  // extern "C"

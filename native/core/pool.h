@@ -1,0 +1,48 @@
+// The thread pool: spin, then park. Work is a count of tasks that any thread may claim; results never depend on
+// who claims what, since a task owns its outputs.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace sf {
+
+class Pool {
+ public:
+  explicit Pool(int num_threads);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // body(task, thread) for every task in [0, count), on all threads, the caller's among them. body must not throw.
+  template <class Body>
+  void run(int64_t count, const Body& body) {
+    if (count <= 0) return;
+    if (count == 1 || workers_.empty()) {
+      for (int64_t task = 0; task < count; ++task) body(task, 0);
+      return;
+    }
+    dispatch(count, [](const void* b, int64_t task, int thread) { (*static_cast<const Body*>(b))(task, thread); }, &body);
+  }
+
+ private:
+  using Invoke = void (*)(const void* body, int64_t task, int thread);
+  void dispatch(int64_t count, Invoke invoke, const void* body);
+  void work(int thread);
+  void claim(int thread);
+
+  // Written before unclaimed_ is stored, read only after a task has been claimed: so a late thread can never see a
+  // job that is over. A claim takes one from unclaimed_; a value of zero or less is no claim.
+  Invoke invoke_ = nullptr;
+  const void* body_ = nullptr;
+  alignas(64) std::atomic<int64_t> unclaimed_{0};
+  alignas(64) std::atomic<int64_t> unfinished_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace sf

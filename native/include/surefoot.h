@@ -1,0 +1,277 @@
+/* The C ABI of one variant's kernel library.
+ *
+ * Every operation takes one plain struct of pointers, sizes and options, so that a recorded step is an array of
+ * (operation, struct) that sf_run replays in one call. Nothing here owns memory but the context and sf_alloc.
+ * Strides count elements. Return values: 0, or an error code that sf_error explains. */
+#ifndef SUREFOOT_H
+#define SUREFOOT_H
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define SF_API __attribute__((visibility("default")))
+
+/* ---- values shared by several operations ---- */
+
+/* Quantised rows: int8 [rows][limbs][stride], zero beyond cols. The stride is a multiple of 64.
+ * limbs 2: x = scale[row] * (128 * hi + lo).   limbs 1: x = scale[row][k / group] * value. */
+typedef struct {
+  int8_t* values;
+  float* scales;
+  int64_t stride;
+  int32_t limbs;
+  int32_t group; /* columns per scale; 0: one scale per row */
+} sf_activations;
+
+/* ---- quantise ---- */
+typedef struct {
+  const float* x;
+  int64_t rows, cols, x_stride;
+  sf_activations out;
+} sf_quantise_args;
+
+/* ---- packed weights and the integer matmul: see kernels/pack.h for the layout ---- */
+typedef struct {
+  const int8_t* codes;    /* [n][k] int8, or values 0..15 when bits is 4 */
+  const int16_t* scales;  /* [n][k / group] integer group scales, or null */
+  const int16_t* offsets; /* [n][k / group] integer group offsets, or null */
+  const float* row_scales; /* [n] */
+  const int8_t* table;    /* 16 entries when bits is 4, else null */
+  int64_t n, k;
+  int32_t bits, limbs, group;
+  void* packed;           /* out: sf_packed_bytes() bytes, 64-byte aligned */
+  int64_t packed_bytes;
+} sf_pack_args;
+
+typedef struct {
+  sf_activations x;
+  const void* weights; /* packed */
+  const float* bias;   /* [n] or null */
+  const float* residual; /* [rows][residual_stride] added last, or null */
+  float* y;            /* [rows][y_stride] */
+  int64_t rows, cols, y_stride, residual_stride;
+} sf_linear_args;
+
+/* Rows sorted by expert: expert e owns rows starts[e] to starts[e + 1] of x and y. */
+typedef struct {
+  sf_activations x;
+  const void* const* weights; /* [experts] packed, all of one shape and format */
+  const float* const* biases; /* [experts] or null */
+  const int64_t* starts;      /* [experts + 1] */
+  float* y;
+  int64_t experts, cols, y_stride;
+} sf_linear_experts_args;
+
+/* y[r][n] = sum_k x[r][k] w[n][k] + bias[n] in float: reference and evaluation. */
+typedef struct {
+  const float* x;
+  const void* w;
+  const float* bias;
+  float* y;
+  int64_t rows, n, k, x_stride, w_stride, y_stride;
+  int32_t dtype; /* 0: float32, 1: bfloat16 */
+  int32_t unused;
+} sf_float_linear_args;
+
+/* ---- rows of a table ---- */
+typedef struct {
+  const int64_t* ids; /* [rows] */
+  const void* table;  /* float32 or bfloat16 [vocab][cols], or packed weights [vocab][cols] */
+  float* y;
+  int64_t rows, vocab, cols, y_stride;
+  int32_t dtype; /* 0: float32, 1: bfloat16, 2: packed */
+  float scale;   /* multiplies every value */
+} sf_embed_args;
+
+/* ---- norms: h = x + residual (if any); y = norm(h) * weight + bias; any of the outputs may be absent ---- */
+typedef struct {
+  const float* x;
+  const float* residual;
+  const float* weight; /* [cols] or null for ones */
+  const float* bias;   /* [cols] or null */
+  float* h;            /* the sum, or null */
+  float* y;            /* the normed row, or null */
+  sf_activations quantised; /* values null: not wanted */
+  int64_t rows, cols, x_stride, residual_stride, h_stride, y_stride;
+  float eps;
+  float weight_offset; /* 1 for Gemma: y = norm * (offset + weight) */
+  int32_t kind;        /* 0: RMSNorm, 1: LayerNorm */
+  int32_t unused;
+} sf_norm_args;
+
+/* ---- rotary embedding: the table [rows][pairs] of cos and of sin, then the rotation in place ---- */
+typedef struct {
+  const int64_t* positions; /* [rows] */
+  const float* inv_freq;    /* [pairs] */
+  float* cos;
+  float* sin;
+  int64_t rows, pairs;
+  float scale; /* multiplies cos and sin (yarn's attention factor) */
+  int32_t unused;
+} sf_rope_table_args;
+
+typedef struct {
+  float* x; /* [rows][heads][head_dim], rows x_stride apart */
+  const float* cos;
+  const float* sin;
+  int64_t rows, heads, head_dim, pairs, x_stride;
+  int32_t pairing; /* 0: lane i with i + pairs (NeoX), 1: lane 2i with 2i + 1 (interleaved) */
+  int32_t unused;
+} sf_rope_args;
+
+/* ---- activations: y = act(gate) * up, or act(gate) when up is null ---- */
+typedef struct {
+  const float* gate;
+  const float* up;
+  float* y; /* or null */
+  sf_activations quantised; /* values null: not wanted */
+  int64_t rows, cols, gate_stride, up_stride, y_stride;
+  int32_t kind; /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss */
+  float limit, alpha; /* kind 3 */
+  int32_t unused;
+} sf_glu_args;
+
+/* y = cap * tanh(x / cap) */
+typedef struct {
+  const float* x;
+  float* y;
+  int64_t count;
+  float cap;
+  int32_t unused;
+} sf_softcap_args;
+
+/* y = (a + b) * scale */
+typedef struct {
+  const float* a;
+  const float* b; /* or null */
+  float* y;
+  int64_t count;
+  float scale;
+  int32_t unused;
+} sf_add_args;
+
+/* One elementary function over an array, for its tests: 0 exp, 1 log, 2 tanh, 3 erf, 4 sin, 5 cos, 6 rsqrt. */
+typedef struct {
+  const float* x;
+  float* y;
+  int64_t count;
+  int32_t function;
+  int32_t unused;
+} sf_elementary_args;
+
+/* ---- KV cache: see kernels/kv.h for a block's layout ---- */
+typedef struct {
+  uint8_t* data; /* [blocks][kv_heads][record bytes] of one layer */
+  int64_t num_blocks, block_size, kv_heads, head_dim, value_dim;
+  int32_t form; /* 0: keys two limbs, values int8; 1: both int8; 2: both two limbs; 3: bfloat16 */
+  int32_t unused;
+} sf_kv_cache;
+
+typedef struct {
+  sf_kv_cache cache;
+  const float* keys;   /* [rows][kv_heads][head_dim] */
+  const float* values; /* [rows][kv_heads][value_dim] */
+  const int64_t* slots; /* [rows]: block * block_size + place; negative: not written */
+  int64_t rows, keys_stride, values_stride;
+} sf_kv_write_args;
+
+typedef struct {
+  sf_kv_cache cache;
+  const int64_t* pairs; /* [count][2]: from block, to block */
+  int64_t count;
+} sf_kv_copy_args;
+
+/* One call serves any mix of chunks. Chunk c owns query rows starts[c] to starts[c + 1]; its last row stands at
+ * absolute position lengths[c] - 1 and the row before it at lengths[c] - 2, and so on. */
+typedef struct {
+  sf_kv_cache cache;
+  const float* q; /* [rows][heads][head_dim] */
+  float* y;       /* [rows][heads][value_dim] */
+  const int64_t* starts;  /* [chunks + 1] */
+  const int64_t* lengths; /* [chunks]: tokens in the KV cache, this chunk's own included */
+  const int64_t* block_table; /* [chunks][table_stride] */
+  const float* sinks;     /* [heads] logits that take part in the softmax, or null */
+  int64_t chunks, heads, q_stride, y_stride, table_stride;
+  int64_t window; /* a query sees itself and window - 1 before it; 0: all */
+  float scale;    /* of the scores */
+  float softcap;  /* 0: none */
+} sf_attention_args;
+
+/* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights ---- */
+typedef struct {
+  const float* logits; /* [rows][experts] */
+  const float* bias;   /* [experts] added for the choice only, or null */
+  int64_t* ids;        /* [rows][k] */
+  float* weights;      /* [rows][k] */
+  int64_t rows, experts, k;
+  int32_t scoring;   /* 0: softmax over all, 1: softmax over the chosen, 2: sigmoid */
+  int32_t normalise; /* divide by the chosen weights' sum */
+  float scale;
+  int32_t unused;
+} sf_route_args;
+
+/* ---- sampling: one token per row ---- */
+typedef struct {
+  const float* logits; /* [rows][vocab] */
+  const float* temperature; /* [rows]; 0: greedy */
+  const float* top_p;       /* [rows]; 1: off */
+  const float* min_p;       /* [rows]; 0: off */
+  const int64_t* top_k;     /* [rows]; 0: off */
+  const uint64_t* seeds;    /* [rows] */
+  const int64_t* positions; /* [rows] */
+  int64_t* tokens;          /* out [rows] */
+  float* logprobs;          /* out [rows]: of the token, before temperature and filters; or null */
+  int64_t rows, vocab, logits_stride;
+} sf_sample_args;
+
+/* The count largest logits of each row (ties to the lower id) and their log-probabilities. */
+typedef struct {
+  const float* logits;
+  int64_t* ids;    /* [rows][count] */
+  float* logprobs; /* [rows][count] */
+  int64_t rows, vocab, logits_stride, count;
+} sf_top_logprobs_args;
+
+/* ---- measurements of the machine, on the context's threads ---- */
+typedef struct {
+  const void* data; /* read once per repeat, split over the threads */
+  int64_t bytes;
+  int64_t repeats;
+  double seconds;  /* out */
+} sf_read_bandwidth_args;
+
+typedef struct {
+  int64_t iterations; /* of a register-only loop on every thread */
+  double operations;  /* out: multiplications and additions, each counted */
+  double seconds;     /* out */
+  int32_t kind;       /* 0: int8 dot products, the widest the variant has; 1: float32 fma; 2: bfloat16 matrix */
+  int32_t unused;
+} sf_peak_args;
+
+/* ---- the library ---- */
+typedef struct sf_context sf_context;
+typedef struct {
+  int32_t op;
+  int32_t unused;
+  void* args;
+} sf_call;
+
+SF_API const char* sf_variant(void);
+/* Bit set of what the processor and the operating system allow: see core/features.cpp. */
+SF_API uint64_t sf_features(void);
+SF_API int32_t sf_op(const char* name);          /* -1: no such operation */
+SF_API int64_t sf_args_bytes(int32_t op);        /* size of its struct, to check the caller's picture of it */
+SF_API const char* sf_error(int32_t code);
+SF_API sf_context* sf_open(int32_t num_threads); /* null: no memory, or AMX was refused */
+SF_API void sf_close(sf_context*);
+SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t* failed);
+SF_API void* sf_alloc(int64_t bytes);            /* 2 MiB aligned, huge pages asked for */
+SF_API void sf_free(void*, int64_t bytes);
+SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group);
+SF_API int64_t sf_kv_record_bytes(const sf_kv_cache*); /* of one head of one block; negative: not allowed */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,80 @@
+// Sixteen lanes in one 512-bit register. The names and their meaning are those of portable/lanes.h.
+#pragma once
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace sf {
+
+inline constexpr int kLanes = 16;
+
+struct Lanes {
+  __m512 v;
+};
+struct Ints {
+  __m512i v;
+};
+struct Mask {
+  __mmask16 v;
+};
+
+inline __mmask16 first_bits(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+inline Lanes zero() { return {_mm512_setzero_ps()}; }
+inline Lanes set1(float x) { return {_mm512_set1_ps(x)}; }
+inline Ints set1i(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
+inline Lanes load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_bits(n), p)}; }
+inline void store_n(float* p, Lanes a, int n) { _mm512_mask_storeu_ps(p, first_bits(n), a.v); }
+inline Ints loadi(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void storei(int32_t* p, Ints a) { _mm512_storeu_si512(p, a.v); }
+
+inline Lanes add(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline Lanes sub(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline Lanes mul(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Lanes div(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Lanes sqrt(Lanes a) { return {_mm512_sqrt_ps(a.v)}; }
+inline Lanes abs(Lanes a) { return {_mm512_abs_ps(a.v)}; }
+inline Lanes neg(Lanes a) {
+  return {_mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(INT32_MIN)))};
+}
+inline Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline Lanes round_even(Lanes a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+inline Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
+inline Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+
+inline Ints addi(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Ints subi(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline Ints andi(Ints a, Ints b) { return {_mm512_and_si512(a.v, b.v)}; }
+template <int N> inline Ints shl(Ints a) { return {_mm512_slli_epi32(a.v, N)}; }
+template <int N> inline Ints shr(Ints a) { return {_mm512_srli_epi32(a.v, N)}; }
+template <int N> inline Ints sar(Ints a) { return {_mm512_srai_epi32(a.v, N)}; }
+inline Lanes as_float(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
+inline Ints as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
+
+inline Mask less(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+inline Mask first(int n) { return {first_bits(n)}; }
+inline Lanes select(Mask m, Lanes yes, Lanes no) { return {_mm512_mask_blend_ps(m.v, no.v, yes.v)}; }
+
+inline float reduce_add(Lanes a) {
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  const __m128 pair = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+  return _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+}
+inline float reduce_max(Lanes a) { return _mm512_reduce_max_ps(a.v); }
+inline void store_bytes(int8_t* p, Ints a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
+inline Lanes load_bf16(const uint16_t* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+
+}  // namespace sf

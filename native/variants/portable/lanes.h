@@ -1,0 +1,82 @@
+// Sixteen float or int32 lanes, the unit in which every float reduction of the contract is written.
+// This is the plain form: arrays and loops, for any machine. Other variants offer the same names.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace sf {
+
+inline constexpr int kLanes = 16;
+
+struct Lanes {
+  float v[16];
+};
+struct Ints {
+  int32_t v[16];
+};
+struct Mask {
+  bool v[16];
+};
+
+#define SF_EACH for (int i = 0; i < 16; ++i)
+
+inline Lanes zero() { return Lanes{}; }
+inline Lanes set1(float x) { Lanes r; SF_EACH r.v[i] = x; return r; }
+inline Ints set1i(int32_t x) { Ints r; SF_EACH r.v[i] = x; return r; }
+inline Lanes load(const float* p) { Lanes r; std::memcpy(r.v, p, 64); return r; }
+inline void store(float* p, Lanes a) { std::memcpy(p, a.v, 64); }
+// The first n (0 to 16) lanes; the rest read as zero and are not written.
+inline Lanes load_n(const float* p, int n) { Lanes r{}; for (int i = 0; i < n; ++i) r.v[i] = p[i]; return r; }
+inline void store_n(float* p, Lanes a, int n) { for (int i = 0; i < n; ++i) p[i] = a.v[i]; }
+inline Ints loadi(const int32_t* p) { Ints r; std::memcpy(r.v, p, 64); return r; }
+inline void storei(int32_t* p, Ints a) { std::memcpy(p, a.v, 64); }
+
+inline Lanes add(Lanes a, Lanes b) { SF_EACH a.v[i] += b.v[i]; return a; }
+inline Lanes sub(Lanes a, Lanes b) { SF_EACH a.v[i] -= b.v[i]; return a; }
+inline Lanes mul(Lanes a, Lanes b) { SF_EACH a.v[i] *= b.v[i]; return a; }
+inline Lanes div(Lanes a, Lanes b) { SF_EACH a.v[i] /= b.v[i]; return a; }
+// a * b + c with one rounding. The library's fmaf is correctly rounded with or without the instruction.
+inline Lanes fma(Lanes a, Lanes b, Lanes c) { SF_EACH a.v[i] = std::fmaf(a.v[i], b.v[i], c.v[i]); return a; }
+inline Lanes sqrt(Lanes a) { SF_EACH a.v[i] = std::sqrt(a.v[i]); return a; }
+inline Lanes abs(Lanes a) { SF_EACH a.v[i] = std::fabs(a.v[i]); return a; }
+inline Lanes neg(Lanes a) { SF_EACH a.v[i] = -a.v[i]; return a; }
+// Like x86's instruction: b where either is NaN.
+inline Lanes max(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
+inline Lanes min(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
+inline Lanes round_even(Lanes a) { SF_EACH a.v[i] = std::nearbyintf(a.v[i]); return a; }
+// Nearest even; the value must fit in int32.
+inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = static_cast<int32_t>(std::nearbyintf(a.v[i])); return r; }
+inline Lanes to_float(Ints a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
+
+inline Ints addi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); return a; }
+inline Ints subi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) - uint32_t(b.v[i])); return a; }
+inline Ints andi(Ints a, Ints b) { SF_EACH a.v[i] &= b.v[i]; return a; }
+template <int N> inline Ints shl(Ints a) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) << N); return a; }
+template <int N> inline Ints shr(Ints a) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) >> N); return a; }  // logical
+template <int N> inline Ints sar(Ints a) { SF_EACH a.v[i] >>= N; return a; }                             // arithmetic
+inline Lanes as_float(Ints a) { Lanes r; std::memcpy(r.v, a.v, 64); return r; }
+inline Ints as_int(Lanes a) { Ints r; std::memcpy(r.v, a.v, 64); return r; }
+
+inline Mask less(Lanes a, Lanes b) { Mask m; SF_EACH m.v[i] = a.v[i] < b.v[i]; return m; }
+inline Mask first(int n) { Mask m; SF_EACH m.v[i] = i < n; return m; }
+inline Lanes select(Mask m, Lanes yes, Lanes no) { SF_EACH no.v[i] = m.v[i] ? yes.v[i] : no.v[i]; return no; }
+
+// The contract's one tree: lane i with lane i + 8, then + 4, + 2, + 1.
+inline float reduce_add(Lanes a) {
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; ++i) a.v[i] += a.v[i + half];
+  return a.v[0];
+}
+inline float reduce_max(Lanes a) {
+  float m = a.v[0];
+  SF_EACH m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+// Each lane's low byte.
+inline void store_bytes(int8_t* p, Ints a) { SF_EACH p[i] = static_cast<int8_t>(a.v[i]); }
+// 16 bfloat16 widened; 16 float narrowed to nearest even (no NaN handling: callers hold finite values).
+inline Lanes load_bf16(const uint16_t* p) { Ints r; SF_EACH r.v[i] = int32_t(uint32_t(p[i]) << 16); return as_float(r); }
+
+#undef SF_EACH
+}  // namespace sf

@@ -1,0 +1,159 @@
+"""The C ABI as ctypes sees it: one Structure per operation, field for field as in native/include/surefoot.h.
+
+`Backend` compares every Structure's size with the library's own, so a struct that drifted fails at load.
+"""
+
+from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_void_p
+from typing import Any
+
+PTR = c_void_p
+
+
+def _fields(**fields: type[Any]) -> list[tuple[str, type[Any]]]:
+    """Field names with their types, in the order written."""
+    return list(fields.items())
+
+
+class Activations(Structure):
+    _fields_ = _fields(values=PTR, scales=PTR, stride=c_int64, limbs=c_int32, group=c_int32)
+
+
+class Quantise(Structure):
+    _fields_ = _fields(x=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, out=Activations)
+
+
+class Pack(Structure):
+    _fields_ = _fields(
+        codes=PTR, scales=PTR, offsets=PTR, row_scales=PTR, table=PTR, n=c_int64, k=c_int64,
+        bits=c_int32, limbs=c_int32, group=c_int32, packed=PTR, packed_bytes=c_int64,
+    )  # fmt: skip
+
+
+class Linear(Structure):
+    _fields_ = _fields(
+        x=Activations, weights=PTR, bias=PTR, residual=PTR, y=PTR,
+        rows=c_int64, cols=c_int64, y_stride=c_int64, residual_stride=c_int64,
+    )  # fmt: skip
+
+
+class LinearExperts(Structure):
+    _fields_ = _fields(
+        x=Activations, weights=PTR, biases=PTR, starts=PTR, y=PTR, experts=c_int64, cols=c_int64, y_stride=c_int64
+    )
+
+
+class FloatLinear(Structure):
+    _fields_ = _fields(
+        x=PTR, w=PTR, bias=PTR, y=PTR, rows=c_int64, n=c_int64, k=c_int64,
+        x_stride=c_int64, w_stride=c_int64, y_stride=c_int64, dtype=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
+class Embed(Structure):
+    _fields_ = _fields(
+        ids=PTR, table=PTR, y=PTR, rows=c_int64, vocab=c_int64, cols=c_int64, y_stride=c_int64,
+        dtype=c_int32, scale=c_float,
+    )  # fmt: skip
+
+
+class Norm(Structure):
+    _fields_ = _fields(
+        x=PTR, residual=PTR, weight=PTR, bias=PTR, h=PTR, y=PTR, quantised=Activations,
+        rows=c_int64, cols=c_int64, x_stride=c_int64, residual_stride=c_int64, h_stride=c_int64, y_stride=c_int64,
+        eps=c_float, weight_offset=c_float, kind=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
+class RopeTable(Structure):
+    _fields_ = _fields(
+        positions=PTR, inv_freq=PTR, cos=PTR, sin=PTR, rows=c_int64, pairs=c_int64, scale=c_float, unused=c_int32
+    )
+
+
+class Rope(Structure):
+    _fields_ = _fields(
+        x=PTR, cos=PTR, sin=PTR, rows=c_int64, heads=c_int64, head_dim=c_int64, pairs=c_int64, x_stride=c_int64,
+        pairing=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
+class Glu(Structure):
+    _fields_ = _fields(
+        gate=PTR, up=PTR, y=PTR, quantised=Activations,
+        rows=c_int64, cols=c_int64, gate_stride=c_int64, up_stride=c_int64, y_stride=c_int64,
+        kind=c_int32, limit=c_float, alpha=c_float, unused=c_int32,
+    )  # fmt: skip
+
+
+class Softcap(Structure):
+    _fields_ = _fields(x=PTR, y=PTR, count=c_int64, cap=c_float, unused=c_int32)
+
+
+class Add(Structure):
+    _fields_ = _fields(a=PTR, b=PTR, y=PTR, count=c_int64, scale=c_float, unused=c_int32)
+
+
+class Elementary(Structure):
+    _fields_ = _fields(x=PTR, y=PTR, count=c_int64, function=c_int32, unused=c_int32)
+
+
+class KvCache(Structure):
+    _fields_ = _fields(
+        data=PTR, num_blocks=c_int64, block_size=c_int64, kv_heads=c_int64, head_dim=c_int64, value_dim=c_int64,
+        form=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
+class KvWrite(Structure):
+    _fields_ = _fields(
+        cache=KvCache, keys=PTR, values=PTR, slots=PTR, rows=c_int64, keys_stride=c_int64, values_stride=c_int64
+    )
+
+
+class KvCopy(Structure):
+    _fields_ = _fields(cache=KvCache, pairs=PTR, count=c_int64)
+
+
+class Attention(Structure):
+    _fields_ = _fields(
+        cache=KvCache, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR,
+        chunks=c_int64, heads=c_int64, q_stride=c_int64, y_stride=c_int64, table_stride=c_int64,
+        window=c_int64, scale=c_float, softcap=c_float,
+    )  # fmt: skip
+
+
+class Route(Structure):
+    _fields_ = _fields(
+        logits=PTR, bias=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
+        scoring=c_int32, normalise=c_int32, scale=c_float, unused=c_int32,
+    )  # fmt: skip
+
+
+class Sample(Structure):
+    _fields_ = _fields(
+        logits=PTR, temperature=PTR, top_p=PTR, min_p=PTR, top_k=PTR, seeds=PTR, positions=PTR, tokens=PTR,
+        logprobs=PTR, rows=c_int64, vocab=c_int64, logits_stride=c_int64,
+    )  # fmt: skip
+
+
+class TopLogprobs(Structure):
+    _fields_ = _fields(
+        logits=PTR, ids=PTR, logprobs=PTR, rows=c_int64, vocab=c_int64, logits_stride=c_int64, count=c_int64
+    )
+
+
+class ReadBandwidth(Structure):
+    _fields_ = _fields(data=PTR, bytes=c_int64, repeats=c_int64, seconds=c_double)
+
+
+class Peak(Structure):
+    _fields_ = _fields(iterations=c_int64, operations=c_double, seconds=c_double, kind=c_int32, unused=c_int32)
+
+
+class Call(Structure):
+    _fields_ = _fields(op=c_int32, unused=c_int32, args=PTR)
+
+
+OPERATIONS: dict[str, type[Structure]] = {
+    "quantise": Quantise,
+}

@@ -1,0 +1,164 @@
+"""A loaded variant with its threads: what every operation runs on.
+
+Owns the library handle, the native context and the choice of variant. Knows nothing of what an operation means.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import CDLL, POINTER, Structure, addressof, byref, c_char_p, c_int32, c_int64, c_uint64, c_void_p, sizeof
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from surefoot.machine import usable_cores
+from surefoot.ops import abi
+
+LIBRARIES = Path(__file__).parent / "_lib"
+
+# Bits of sf_features(), named. A variant runs where all of its features are present.
+FEATURES = {"avx2": 1, "avx512": 2, "avx512_vnni": 4, "amx_int8": 8, "amx_bf16": 16, "amx_permitted": 32}
+# Best first.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "amx": ("avx2", "avx512", "avx512_vnni", "amx_int8", "amx_bf16", "amx_permitted"),
+    "avx512": ("avx2", "avx512", "avx512_vnni"),
+    "avx2": ("avx2",),
+    "portable": (),
+}
+
+
+class OpError(RuntimeError):
+    """A native operation refused its arguments."""
+
+
+class VariantError(RuntimeError):
+    """The variant asked for cannot run on this machine, or is not installed."""
+
+
+@cache
+def load_library(variant: str) -> CDLL:
+    path = LIBRARIES / f"libsurefoot_{variant}.so"
+    if not path.exists():
+        raise VariantError(f"variant {variant!r} is not installed ({path.name} is missing); reinstall surefoot")
+    lib = CDLL(str(path))
+    lib.sf_features.restype = c_uint64
+    lib.sf_op.argtypes = [c_char_p]
+    lib.sf_op.restype = c_int32
+    lib.sf_args_bytes.argtypes = [c_int32]
+    lib.sf_args_bytes.restype = c_int64
+    lib.sf_error.argtypes = [c_int32]
+    lib.sf_error.restype = c_char_p
+    lib.sf_open.argtypes = [c_int32]
+    lib.sf_open.restype = c_void_p
+    lib.sf_close.argtypes = [c_void_p]
+    lib.sf_close.restype = None
+    lib.sf_run.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_int64)]
+    lib.sf_run.restype = c_int32
+    return lib
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """What the processor has and the operating system allows, as the portable library finds it."""
+    bits = load_library("portable").sf_features()
+    return frozenset(name for name, bit in FEATURES.items() if bits & bit)
+
+
+def supported_variants() -> tuple[str, ...]:
+    """Variants that this machine can run, best first."""
+    return tuple(variant for variant, needs in NEEDS.items() if set(needs) <= cpu_features())
+
+
+def choose_variant(asked: str | None = None) -> str:
+    """The variant asked for (or named by SUREFOOT_VARIANT), or else the best that runs here."""
+    asked = asked or os.environ.get("SUREFOOT_VARIANT")
+    if not asked:
+        return supported_variants()[0]
+    if asked not in NEEDS:
+        raise VariantError(f"no variant is named {asked!r}; there are {', '.join(NEEDS)}")
+    missing = [need for need in NEEDS[asked] if need not in cpu_features()]
+    if missing:
+        raise VariantError(f"variant {asked!r} needs {', '.join(missing)}, which this machine lacks")
+    return asked
+
+
+class Backend:
+    """One variant's library and a native context with its own threads.
+
+    Operations are run one at a time; inside `record()` they are written down instead, and the `Program` replays
+    them in one native call.
+    """
+
+    def __init__(self, variant: str | None = None, threads: int | None = None) -> None:
+        self.variant = choose_variant(variant)
+        self.threads = threads or usable_cores()
+        self._lib = load_library(self.variant)
+        self._ops = {name: self._op(name, struct) for name, struct in abi.OPERATIONS.items()}
+        self._context = self._lib.sf_open(self.threads)
+        if not self._context:
+            raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
+        self._recording: Program | None = None
+
+    def _op(self, name: str, struct: type[Structure]) -> int:
+        op = int(self._lib.sf_op(name.encode()))
+        if op < 0 or self._lib.sf_args_bytes(op) != sizeof(struct):
+            raise VariantError(f"operation {name!r} differs between Python and {self.variant}; reinstall surefoot")
+        return op
+
+    def run(self, name: str, args: Structure, *keep: Any) -> None:
+        """Run (or record) one operation. `keep` are the arrays that the struct points into."""
+        op = self._ops[name]
+        if self._recording is not None:
+            self._recording.append(op, args, keep)
+            return
+        self._execute((abi.Call * 1)(abi.Call(op, 0, addressof(args))))
+
+    def _execute(self, calls: Any) -> None:
+        failed, count = c_int64(0), len(calls)
+        code = self._lib.sf_run(self._context, calls, count, byref(failed))
+        if code:
+            name = next(n for n, op in self._ops.items() if op == calls[failed.value].op)
+            raise OpError(f"{name}: {self._lib.sf_error(code).decode()} (call {failed.value + 1} of {count})")
+
+    @contextmanager
+    def record(self) -> Iterator["Program"]:
+        """Write operations down instead of running them."""
+        program = Program(self)
+        previous, self._recording = self._recording, program
+        try:
+            yield program
+        finally:
+            self._recording = previous
+
+    def close(self) -> None:
+        if self._context:
+            self._lib.sf_close(self._context)
+            self._context = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_context", None):
+            self.close()
+
+
+class Program:
+    """A recorded run of operations over fixed arrays, replayed in one native call."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._calls: list[tuple[int, Structure]] = []
+        self._keep: list[Any] = []
+        self._packed: Any = None
+
+    def append(self, op: int, args: Structure, keep: tuple[Any, ...]) -> None:
+        self._calls.append((op, args))
+        self._keep.append(keep)
+        self._packed = None
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def run(self) -> None:
+        if self._packed is None:
+            calls = [abi.Call(op, 0, addressof(args)) for op, args in self._calls]
+            self._packed = (abi.Call * len(calls))(*calls)
+        self._backend._execute(self._packed)
