@@ -3,7 +3,10 @@
 #include "surefoot.h"
 
 #define SF_OPS(X) \
-  X(quantise)
+  X(quantise) \
+  X(pack) \
+  X(linear) \
+  X(linear_experts)
 
 namespace sf {
 struct Context;

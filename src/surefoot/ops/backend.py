@@ -54,6 +54,12 @@ def load_library(variant: str) -> CDLL:
     lib.sf_close.restype = None
     lib.sf_run.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_int64)]
     lib.sf_run.restype = c_int32
+    lib.sf_packed_bytes.argtypes = [c_int64, c_int64, c_int32, c_int32, c_int32, c_int32]
+    lib.sf_packed_bytes.restype = c_int64
+    lib.sf_alloc.argtypes = [c_int64]
+    lib.sf_alloc.restype = c_void_p
+    lib.sf_free.argtypes = [c_void_p, c_int64]
+    lib.sf_free.restype = None
     return lib
 
 
