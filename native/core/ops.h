@@ -3,7 +3,9 @@
 #include "surefoot.h"
 
 #define SF_OPS(X) \
-  X(quantise)
+  X(quantise) \
+  X(read_bandwidth) \
+  X(peak)
 
 namespace sf {
 struct Context;

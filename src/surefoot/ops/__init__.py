@@ -1,7 +1,9 @@
 """Numerics: typed operations over numpy arrays, native in every variant, each with a numpy oracle."""
 
 from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
+from surefoot.ops.arrays import huge_empty
 from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
+from surefoot.ops.probe import PeakKind, peak, read_bandwidth
 
 __all__ = [
     "ONE_LIMB",
@@ -10,9 +12,13 @@ __all__ = [
     "Activations",
     "Backend",
     "OpError",
+    "PeakKind",
     "Program",
     "VariantError",
     "empty_activations",
+    "huge_empty",
+    "peak",
     "quantise",
+    "read_bandwidth",
     "supported_variants",
 ]

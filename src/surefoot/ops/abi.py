@@ -156,4 +156,6 @@ class Call(Structure):
 
 OPERATIONS: dict[str, type[Structure]] = {
     "quantise": Quantise,
+    "read_bandwidth": ReadBandwidth,
+    "peak": Peak,
 }

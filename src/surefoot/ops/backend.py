@@ -54,6 +54,10 @@ def load_library(variant: str) -> CDLL:
     lib.sf_close.restype = None
     lib.sf_run.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_int64)]
     lib.sf_run.restype = c_int32
+    lib.sf_alloc.argtypes = [c_int64]
+    lib.sf_alloc.restype = c_void_p
+    lib.sf_free.argtypes = [c_void_p, c_int64]
+    lib.sf_free.restype = None
     return lib
 
 
@@ -98,6 +102,10 @@ class Backend:
         if not self._context:
             raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
         self._recording: Program | None = None
+
+    @property
+    def recording(self) -> bool:
+        return self._recording is not None
 
     def _op(self, name: str, struct: type[Structure]) -> int:
         op = int(self._lib.sf_op(name.encode()))
