@@ -1,5 +1,6 @@
 """How fast this machine reads memory and multiplies, on a backend's own threads."""
 
+import time
 from enum import IntEnum
 
 from surefoot.ops import abi
@@ -7,6 +8,7 @@ from surefoot.ops.arrays import Array, pointer
 from surefoot.ops.backend import Backend, OpError
 
 GRANULE_BYTES = 512  # two cache lines of each of four streams
+BURST_SECONDS = 0.02  # long enough for the clock, short enough to fall between other programs' work
 
 
 class PeakKind(IntEnum):
@@ -32,3 +34,22 @@ def peak(backend: Backend, kind: PeakKind = PeakKind.INT8, iterations: int = 100
     args = abi.Peak(iterations, 0, 0, kind, 0)
     backend.run("peak", args)
     return float(args.operations / args.seconds)
+
+
+def best_read_bandwidth(backend: Backend, buffer: Array, seconds: float = 0.4) -> float:
+    """The best of as many single reads of the buffer as the time allows: other programs can only slow them."""
+    end, best = time.monotonic() + seconds, read_bandwidth(backend, buffer)
+    while time.monotonic() < end:
+        best = max(best, read_bandwidth(backend, buffer))
+    return best
+
+
+def best_peak(backend: Backend, kind: PeakKind, seconds: float = 0.3) -> float:
+    """The best of as many short bursts as the time allows."""
+    end, iterations, best = time.monotonic() + seconds, 100, 0.0
+    while time.monotonic() < end:
+        start = time.monotonic()
+        best = max(best, peak(backend, kind, iterations))
+        if time.monotonic() - start < BURST_SECONDS:
+            iterations *= 2
+    return best
