@@ -6,7 +6,10 @@
   X(quantise) \
   X(pack) \
   X(linear) \
-  X(linear_experts)
+  X(linear_experts) \
+  X(read_bandwidth) \
+  X(peak) \
+  /* one name a line */
 
 namespace sf {
 struct Context;

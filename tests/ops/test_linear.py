@@ -13,6 +13,7 @@ from surefoot.ops import (
     IntegerWeights,
     OpError,
     WeightFormat,
+    empty_activations,
     linear,
     linear_experts,
     pack,
@@ -63,8 +64,6 @@ def random_rows(rng: np.random.Generator, rows: int, k: int, form: ActivationFor
 
 
 def aligned(x: Activations) -> Activations:
-    from surefoot.ops import empty_activations
-
     out = empty_activations(x.rows, x.cols, x.form)
     out.values[:], out.scales[:] = x.values, x.scales
     return out

@@ -164,4 +164,6 @@ OPERATIONS: dict[str, type[Structure]] = {
     "pack": Pack,
     "linear": Linear,
     "linear_experts": LinearExperts,
+    "read_bandwidth": ReadBandwidth,
+    "peak": Peak,
 }
