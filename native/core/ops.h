@@ -3,7 +3,8 @@
 #include "surefoot.h"
 
 #define SF_OPS(X) \
-  X(quantise)
+  X(quantise) \
+  X(elementary)
 
 namespace sf {
 struct Context;

@@ -156,4 +156,5 @@ class Call(Structure):
 
 OPERATIONS: dict[str, type[Structure]] = {
     "quantise": Quantise,
+    "elementary": Elementary,
 }
