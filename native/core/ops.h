@@ -4,7 +4,14 @@
 
 #define SF_OPS(X) \
   X(quantise) \
-  X(elementary)
+  X(elementary) \
+  X(norm) \
+  X(rope_table) \
+  X(rope) \
+  X(glu) \
+  X(softcap) \
+  X(add) \
+  X(embed)
 
 namespace sf {
 struct Context;

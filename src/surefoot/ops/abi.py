@@ -157,4 +157,11 @@ class Call(Structure):
 OPERATIONS: dict[str, type[Structure]] = {
     "quantise": Quantise,
     "elementary": Elementary,
+    "norm": Norm,
+    "rope_table": RopeTable,
+    "rope": Rope,
+    "glu": Glu,
+    "softcap": Softcap,
+    "add": Add,
+    "embed": Embed,
 }
