@@ -11,7 +11,13 @@
   X(glu) \
   X(softcap) \
   X(add) \
-  X(embed)
+  X(embed) \
+  X(pack) \
+  X(linear) \
+  X(linear_experts) \
+  X(read_bandwidth) \
+  X(peak) \
+  /* one name a line */
 
 namespace sf {
 struct Context;

@@ -268,7 +268,7 @@ SF_API void sf_close(sf_context*);
 SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t* failed);
 SF_API void* sf_alloc(int64_t bytes);            /* 2 MiB aligned, huge pages asked for */
 SF_API void sf_free(void*, int64_t bytes);
-SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group);
+SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets);
 SF_API int64_t sf_kv_record_bytes(const sf_kv_cache*); /* of one head of one block; negative: not allowed */
 
 #ifdef __cplusplus

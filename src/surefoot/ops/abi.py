@@ -3,7 +3,7 @@
 `Backend` compares every Structure's size with the library's own, so a struct that drifted fails at load.
 """
 
-from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import Structure, addressof, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
 PTR = c_void_p
@@ -12,6 +12,11 @@ PTR = c_void_p
 def _fields(**fields: type[Any]) -> list[tuple[str, type[Any]]]:
     """Field names with their types, in the order written."""
     return list(fields.items())
+
+
+def address(array: Any | None) -> int | None:
+    """Where a ctypes array starts; None stays None."""
+    return None if array is None else addressof(array)
 
 
 class Activations(Structure):
@@ -164,4 +169,9 @@ OPERATIONS: dict[str, type[Structure]] = {
     "softcap": Softcap,
     "add": Add,
     "embed": Embed,
+    "pack": Pack,
+    "linear": Linear,
+    "linear_experts": LinearExperts,
+    "read_bandwidth": ReadBandwidth,
+    "peak": Peak,
 }

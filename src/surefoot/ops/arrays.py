@@ -1,12 +1,17 @@
 """Arrays the native side may read and write: typed, aligned, checked."""
 
+import weakref
+from ctypes import c_uint8
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.ops.backend import load_library
+
 F32 = NDArray[np.float32]
 I8 = NDArray[np.int8]
+U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 Array = NDArray[Any]
 
@@ -20,6 +25,17 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Array:
     start = -raw.ctypes.data % ALIGNMENT
     aligned: Array = raw[start : start + nbytes].view(dtype).reshape(shape)
     return aligned
+
+
+def huge_empty(nbytes: int) -> U8:
+    """Zeroed bytes in huge pages where the system grants them, released when the last array over them dies."""
+    lib = load_library("portable")
+    address = lib.sf_alloc(nbytes)
+    if not address:
+        raise MemoryError(f"could not reserve {nbytes} bytes")
+    owner = (c_uint8 * nbytes).from_address(address)
+    weakref.finalize(owner, lib.sf_free, address, nbytes).atexit = False
+    return np.frombuffer(memoryview(owner), np.uint8)
 
 
 def pointer(array: Array | None) -> int | None:

@@ -54,6 +54,12 @@ def load_library(variant: str) -> CDLL:
     lib.sf_close.restype = None
     lib.sf_run.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_int64)]
     lib.sf_run.restype = c_int32
+    lib.sf_packed_bytes.argtypes = [c_int64, c_int64, c_int32, c_int32, c_int32, c_int32]
+    lib.sf_packed_bytes.restype = c_int64
+    lib.sf_alloc.argtypes = [c_int64]
+    lib.sf_alloc.restype = c_void_p
+    lib.sf_free.argtypes = [c_void_p, c_int64]
+    lib.sf_free.restype = None
     return lib
 
 
@@ -64,9 +70,14 @@ def cpu_features() -> frozenset[str]:
     return frozenset(name for name, bit in FEATURES.items() if bits & bit)
 
 
+def missing_features(variant: str) -> tuple[str, ...]:
+    """What the variant needs and this machine lacks."""
+    return tuple(need for need in NEEDS[variant] if need not in cpu_features())
+
+
 def supported_variants() -> tuple[str, ...]:
     """Variants that this machine can run, best first."""
-    return tuple(variant for variant, needs in NEEDS.items() if set(needs) <= cpu_features())
+    return tuple(variant for variant in NEEDS if not missing_features(variant))
 
 
 def choose_variant(asked: str | None = None) -> str:
@@ -74,11 +85,11 @@ def choose_variant(asked: str | None = None) -> str:
     asked = asked or os.environ.get("SUREFOOT_VARIANT")
     if not asked:
         return supported_variants()[0]
+    runs = f"this machine runs {', '.join(supported_variants())}: ask for one of these, or unset SUREFOOT_VARIANT"
     if asked not in NEEDS:
-        raise VariantError(f"no variant is named {asked!r}; there are {', '.join(NEEDS)}")
-    missing = [need for need in NEEDS[asked] if need not in cpu_features()]
-    if missing:
-        raise VariantError(f"variant {asked!r} needs {', '.join(missing)}, which this machine lacks")
+        raise VariantError(f"no variant is named {asked!r}; {runs}")
+    if missing := missing_features(asked):
+        raise VariantError(f"variant {asked!r} needs {', '.join(missing)}, which this machine lacks; {runs}")
     return asked
 
 
@@ -98,6 +109,10 @@ class Backend:
         if not self._context:
             raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
         self._recording: Program | None = None
+
+    @property
+    def recording(self) -> bool:
+        return self._recording is not None
 
     def _op(self, name: str, struct: type[Structure]) -> int:
         op = int(self._lib.sf_op(name.encode()))

@@ -1,0 +1,156 @@
+#include "kernels/linear.h"
+
+#include <algorithm>
+
+#include "core/context.h"
+#ifdef __AMX_INT8__
+#include "linear_tiles.h"
+#endif
+
+namespace sf {
+namespace {
+
+// Calls f with the source that reads the packed format.
+template <class F>
+void with_source(const PackedHeader& h, int64_t panel, const F& f) {
+  if (h.bits == 8 && h.limbs == 1) return f(PlainSource<1>{h.panel(panel) + h.codes});
+  if (h.bits == 8) return f(Wide8Source(h, panel));
+  return h.limbs == 1 ? f(Narrow4Source(h, panel)) : f(Wide4Source(h, panel));
+}
+
+template <int Rows, int XLimbs, class Source>
+void rows_times_panel(const Problem& p, const Source& source, int64_t row, int64_t panel) {
+  const int64_t row_stride = XLimbs * p.x.stride, groups = p.groups();
+  Sums sums[Rows];
+  if constexpr (XLimbs == 2) {
+    dot_rows<Rows, 2>(source, 0, p.lines(), p.row(row), row_stride, p.x.stride, sums);
+    for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(p, row + r, panel, sums[r]);
+  } else {
+    Partial partial[Rows] = {};
+    for (int64_t g = 0; g < groups; ++g) {
+      dot_rows<Rows, 1>(source, p.group_first(g), p.group_last(g), p.row(row), row_stride, 0, sums);
+      for (int r = 0; r < Rows; ++r) add_group<Source::kLimbs>(sums[r], p.x.scales[(row + r) * groups + g], partial[r]);
+    }
+    for (int r = 0; r < Rows; ++r) finish_one_limb(p, row + r, panel, partial[r]);
+  }
+}
+
+template <int Rows, class Source>
+void some_rows(const Problem& p, const Source& source, int64_t row, int64_t panel) {
+  p.x.limbs == 2 ? rows_times_panel<Rows, 2>(p, source, row, panel) : rows_times_panel<Rows, 1>(p, source, row, panel);
+}
+
+template <class Source>
+void all_rows(const Problem& p, const Source& source, int64_t panel) {
+  int64_t row = 0;
+  for (; row + kRowBlock <= p.rows; row += kRowBlock) some_rows<kRowBlock>(p, source, row, panel);
+  if constexpr (kRowBlock > 1) {
+    for (; row + 2 <= p.rows; row += 2) some_rows<2>(p, source, row, panel);
+    for (; row < p.rows; ++row) some_rows<1>(p, source, row, panel);
+  }
+}
+
+// Bytes a panel takes once expanded, or 0 where it is multiplied as it is read.
+int64_t expanded_bytes(const Problem& p) {
+  const bool plain = p.w->bits == 8 && p.w->limbs == 1;
+  return plain || p.rows <= kRowBlock ? 0 : p.w->num_tiles() * 2048 * p.w->limbs;
+}
+
+void panel_by_rows(const Problem& p, int64_t panel, uint8_t* planes) {
+  with_source(*p.w, panel, [&](const auto& source) {
+    using Source = std::decay_t<decltype(source)>;
+    if (!expanded_bytes(p)) return all_rows(p, source, panel);
+    write_planes(source, 0, p.lines(), planes);
+    all_rows(p, PlainSource<Source::kLimbs>{planes}, panel);
+  });
+}
+
+// ---- which way, and how the work is cut ----
+
+// Panels of one task: many tasks per thread level out noise, long ones stream better.
+int64_t task_panels(int64_t panels, int threads, int64_t most) {
+  return std::clamp<int64_t>(panels / (threads * 8), 1, most);
+}
+
+struct Cut {
+  int64_t panels, tasks;
+};
+
+Cut cut(const Problem& p, int threads) {
+  const int64_t each = task_panels(p.w->num_panels(), threads, 8);
+  return {each, (p.w->num_panels() + each - 1) / each};
+}
+
+int64_t scratch_bytes(const Problem& p) {
+#ifdef __AMX_INT8__
+  if (tiles::worth(p)) return tiles::scratch_bytes(p);
+#endif
+  return expanded_bytes(p);
+}
+
+void run_task(const Problem& p, int64_t first, int64_t last, uint8_t* scratch) {
+#ifdef __AMX_INT8__
+  if (tiles::worth(p)) return tiles::run(p, first, last, scratch);
+#endif
+  for (int64_t panel = first; panel < last; ++panel) panel_by_rows(p, panel, scratch);
+}
+
+void run_cut(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
+  run_task(p, task * c.panels, std::min((task + 1) * c.panels, p.w->num_panels()), scratch);
+}
+
+Error check_problem(const Problem& p, int64_t cols) {
+  SF_REQUIRE(p.w, kBadPacked);
+  SF_REQUIRE(p.w->k == cols, kBadShape);
+  SF_REQUIRE(p.y && p.y_stride >= p.w->n, kBadShape);
+  SF_REQUIRE(!p.residual || p.residual_stride >= p.w->n, kBadShape);
+  return check_activations(p.x, cols);
+}
+
+}  // namespace
+
+Error op_linear(Context& context, sf_linear_args& args) {
+  SF_REQUIRE(args.rows >= 0, kBadShape);
+  const Problem problem{args.x, open_packed(args.weights), args.bias, args.residual, args.y, args.rows, args.y_stride, args.residual_stride};
+  if (const Error error = check_problem(problem, args.cols)) return error;
+  if (args.rows == 0) return kOk;
+  const int64_t bytes = scratch_bytes(problem);
+  if (bytes) reserve_scratch<uint8_t>(context, bytes);
+  const Cut c = cut(problem, context.pool.size());
+  context.pool.run(c.tasks, [&](int64_t task, int thread) {
+    run_cut(problem, c, task, bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+  });
+  return kOk;
+}
+
+Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
+  SF_REQUIRE(args.weights && args.starts, kNullPointer);
+  SF_REQUIRE(args.experts > 0, kBadShape);
+  std::vector<Problem> problems;
+  std::vector<Cut> cuts;
+  std::vector<int64_t> first_task{0};
+  int64_t bytes = 0;
+  for (int64_t e = 0; e < args.experts; ++e) {
+    const int64_t start = args.starts[e], rows = args.starts[e + 1] - start;
+    SF_REQUIRE(start >= 0 && rows >= 0, kOutOfRange);
+    if (rows == 0) continue;
+    sf_activations x = args.x;
+    x.values += start * x.limbs * x.stride;
+    x.scales += start * num_groups(args.cols, x.group);
+    const Problem problem{x, open_packed(args.weights[e]), args.biases ? args.biases[e] : nullptr, nullptr,
+                          args.y + start * args.y_stride, rows, args.y_stride, 0};
+    if (const Error error = check_problem(problem, args.cols)) return error;
+    problems.push_back(problem);
+    cuts.push_back(cut(problem, context.pool.size()));
+    first_task.push_back(first_task.back() + cuts.back().tasks);
+    bytes = std::max(bytes, scratch_bytes(problem));
+  }
+  if (bytes) reserve_scratch<uint8_t>(context, bytes);
+  context.pool.run(first_task.back(), [&](int64_t task, int thread) {
+    const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
+    run_cut(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+  });
+  return kOk;
+}
+
+}  // namespace sf

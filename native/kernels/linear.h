@@ -1,0 +1,123 @@
+// The integer matmul's parts that every variant shares: a problem, the dot products of a few rows with a panel, and the
+// one float epilogue. docs/design/integer-matmul.md has the formulas.
+#pragma once
+#include "kernels/quantise.h"
+#include "kernels/sources.h"
+
+namespace sf {
+
+// One matrix times some rows. linear has one, linear_experts one per expert.
+struct Problem {
+  sf_activations x;
+  const PackedHeader* w;
+  const float* bias;
+  const float* residual;
+  float* y;
+  int64_t rows, y_stride, residual_stride;
+
+  int64_t lines() const { return w->num_tiles() * kTileLines; }
+  const int8_t* row(int64_t r) const { return x.values + r * x.limbs * x.stride; }
+  int64_t groups() const { return num_groups(w->k, x.group); }
+  // Lines of activation group g. Groups are multiples of 64 columns, so they are whole tiles.
+  int64_t group_first(int64_t g) const { return x.group ? g * x.group / 4 : 0; }
+  int64_t group_last(int64_t g) const { return g + 1 < groups() ? (g + 1) * x.group / 4 : lines(); }
+};
+
+// The int32 sums k0 and k1 of one row with the 32 outputs of a panel.
+struct Sums {
+  alignas(64) int32_t k[2][kPanel];
+};
+// Float sums over groups of one-limb activations.
+struct Partial {
+  alignas(64) float v[kPanel];
+};
+
+template <int XLimbs, int WLimbs>
+inline constexpr bool kHasK1 = XLimbs == 2 || WLimbs == 2;
+
+template <int XLimbs, int WLimbs>
+inline Lanes combine(const Sums& s, int half) {
+  const Lanes k0 = to_float(loadi(s.k[0] + half * kHalf));
+  if constexpr (!kHasK1<XLimbs, WLimbs>) return k0;
+  return fma(k0, set1(128.0f), to_float(loadi(s.k[1] + half * kHalf)));
+}
+
+// Bias, residual and the store: the end of every path.
+inline void write_half(const Problem& p, int64_t row, int64_t output, Lanes y) {
+  const int left = lanes_left(p.w->n, output);
+  if (p.bias) y = add(y, load_n(p.bias + output, left));
+  if (p.residual) y = add(load_n(p.residual + row * p.residual_stride + output, left), y);
+  store_n(p.y + row * p.y_stride + output, y, left);
+}
+
+template <int WLimbs>
+inline void finish_two_limbs(const Problem& p, int64_t row, int64_t panel, const Sums& s) {
+  const Lanes x_scale = set1(p.x.scales[row]), grid = set1(WLimbs == 2 ? 128.0f : 1.0f);
+  for (int half = 0; half < 2; ++half) {
+    const int64_t output = panel * kPanel + half * kHalf;
+    if (output >= p.w->n) return;
+    const Lanes scale = mul(x_scale, mul(load(p.w->scales() + output), grid));
+    write_half(p, row, output, mul(combine<2, WLimbs>(s, half), scale));
+  }
+}
+
+// One group of one-limb activations added to the row's partial sums.
+template <int WLimbs>
+inline void add_group(const Sums& s, float x_scale, Partial& partial) {
+  for (int half = 0; half < 2; ++half) {
+    float* v = partial.v + half * kHalf;
+    store(v, fma(combine<1, WLimbs>(s, half), set1(x_scale), load(v)));
+  }
+}
+
+inline void finish_one_limb(const Problem& p, int64_t row, int64_t panel, const Partial& partial) {
+  for (int half = 0; half < 2; ++half) {
+    const int64_t output = panel * kPanel + half * kHalf;
+    if (output >= p.w->n) return;
+    write_half(p, row, output, mul(load(partial.v + half * kHalf), load(p.w->scales() + output)));
+  }
+}
+
+inline int32_t four_bytes(const int8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return four;
+}
+
+// The sums of Rows rows with one panel over the lines first to last.
+template <int Rows, int XLimbs, class Source>
+void dot_rows(const Source& source, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums* out) {
+  constexpr int kWLimbs = Source::kLimbs;
+  Ints k0[Rows][2], k1[Rows][2];
+  for (int r = 0; r < Rows; ++r)
+    for (int half = 0; half < 2; ++half) k0[r][half] = k1[r][half] = set1i(0);
+  source.each(first, last, [&](int64_t line, const Line(&w)[2][kWLimbs]) {
+    Ready ready_w[2][kWLimbs];
+    for (int half = 0; half < 2; ++half)
+      for (int limb = 0; limb < kWLimbs; ++limb) ready_w[half][limb] = ready(w[half][limb]);
+    for (int r = 0; r < Rows; ++r) {
+      const int8_t* at = x + r * row_stride + 4 * line;
+      const int32_t high = four_bytes(at);
+      for (int half = 0; half < 2; ++half) {
+        k0[r][half] = dot4(k0[r][half], ready_w[half][0], high);
+        if constexpr (kWLimbs == 2) k1[r][half] = dot4(k1[r][half], ready_w[half][1], high);
+      }
+      if constexpr (XLimbs == 2) {
+        const int32_t low = four_bytes(at + limb_stride);
+        for (int half = 0; half < 2; ++half) k1[r][half] = dot4(k1[r][half], ready_w[half][0], low);
+      }
+    }
+  });
+  for (int r = 0; r < Rows; ++r) {
+    const int8_t* at = x + r * row_stride + 4 * first;
+    const int32_t high = ready_excess(at, 4 * (last - first));
+    const int32_t low = XLimbs == 2 ? ready_excess(at + limb_stride, 4 * (last - first)) : 0;
+    const Ints extra0 = set1i(high), extra1 = set1i(kWLimbs == 2 ? high + low : low);
+    for (int half = 0; half < 2; ++half) {
+      storei(out[r].k[0] + half * kHalf, subi(k0[r][half], extra0));
+      storei(out[r].k[1] + half * kHalf, subi(k1[r][half], extra1));
+    }
+  }
+}
+
+}  // namespace sf

@@ -1,0 +1,128 @@
+#include "kernels/pack.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "core/context.h"
+
+namespace sf {
+namespace {
+
+// One panel being written: its 32 outputs of the source, beyond n read as zero codes.
+struct Panel {
+  const sf_pack_args& args;
+  const PackedHeader& header;
+  uint8_t* bytes;
+  int64_t first;  // output
+
+  int64_t outputs() const { return std::min<int64_t>(kPanel, args.n - first); }
+  uint8_t code(int64_t output, int64_t column) const {
+    return output < outputs() && column < args.k ? static_cast<uint8_t>(args.codes[(first + output) * args.k + column]) : 0;
+  }
+};
+
+void write_codes(const Panel& p) {
+  const int64_t lines = p.header.num_tiles() * kTileLines;
+  uint8_t* codes = p.bytes + p.header.codes;
+  for (int64_t line = 0; line < lines; ++line)
+    for (int output = 0; output < kHalf; ++output)
+      for (int j = 0; j < 4; ++j) {
+        const uint8_t low = p.code(output, line * 4 + j), high = p.code(output + kHalf, line * 4 + j);
+        const int64_t at = output * 4 + j;
+        if (p.header.bits == 4) {
+          codes[line * kLine + at] = static_cast<uint8_t>(low | high << 4);
+        } else {
+          uint8_t* tile = codes + line / kTileLines * 2048 + line % kTileLines * kLine + at;
+          tile[0] = low;
+          tile[kTileLines * kLine] = high;
+        }
+      }
+}
+
+// Does every weight of the group land in its limbs, and (one limb) no product exceed a byte?
+bool fits(const Panel& p, int64_t output, int64_t group, int scale, int offset, int least) {
+  const int64_t end = std::min(p.args.k, (group + 1) * p.args.group);
+  for (int64_t column = group * p.args.group; column < end; ++column) {
+    const int8_t code = static_cast<int8_t>(p.code(output, column));
+    const int value = p.args.bits == 4 ? p.args.table[code & 15] : code;
+    if (p.args.limbs == 1) {
+      const int weight = value * scale + offset, product = (value - least) * scale;
+      if (weight < -127 || weight > 127 || product < 0 || product > 255) return false;
+    } else {
+      const int weight = ((value * scale + 64) >> 7) + offset;
+      if (weight < -16319 || weight > 16319) return false;
+    }
+  }
+  return true;
+}
+
+// Group parameters of one output; false where a weight does not fit its limbs.
+bool write_group(const Panel& p, int64_t group, int output, int least) {
+  const int64_t source = (p.first + output) * p.header.num_groups() + group;
+  const bool there = output < p.outputs();
+  const int scale = there ? p.args.scales[source] : 0;
+  const int offset = there && p.args.offsets ? p.args.offsets[source] : 0;
+  if (there && !fits(p, output, group, scale, offset, least)) return false;
+  uint8_t* half = p.bytes + group * p.header.group_bytes() + output / kHalf * p.header.half_parameter_bytes();
+  const int lane = output % kHalf;
+  if (p.header.limbs == 1) {
+    half[lane] = static_cast<uint8_t>(scale);
+    half[16 + lane] = static_cast<uint8_t>(offset + scale * least);
+  } else {
+    const int16_t wide[2] = {static_cast<int16_t>(scale), static_cast<int16_t>(offset)};
+    std::memcpy(half + 2 * lane, &wide[0], 2);
+    if (p.header.with_offsets) std::memcpy(half + 32 + 2 * lane, &wide[1], 2);
+  }
+  return true;
+}
+
+bool write_panel(const Panel& p, int least) {
+  std::memset(p.bytes, 0, p.header.codes);
+  for (int64_t group = 0; group < p.header.num_groups(); ++group)
+    for (int output = 0; output < kPanel; ++output)
+      if (!write_group(p, group, output, least)) return false;
+  write_codes(p);
+  return true;
+}
+
+bool codes_in_range(const sf_pack_args& args) {
+  const int64_t count = args.n * args.k;
+  if (args.bits == 4) return std::all_of(args.codes, args.codes + count, [](int8_t c) { return c >= 0 && c < 16; });
+  return std::all_of(args.codes, args.codes + count, [](int8_t c) { return c != -128; });
+}
+
+}  // namespace
+
+Error op_pack(Context& context, sf_pack_args& args) {
+  SF_REQUIRE(args.codes && args.row_scales && args.packed, kNullPointer);
+  PackedHeader header;
+  const int32_t with_offsets = args.offsets != nullptr;
+  if (const Error error = describe(args.n, args.k, args.bits, args.limbs, args.group, with_offsets, header)) return error;
+  SF_REQUIRE(args.packed_bytes >= header.bytes, kBadShape);
+  SF_REQUIRE(aligned64(args.packed), kMisaligned);
+  SF_REQUIRE((args.group == 0) == (args.scales == nullptr), kNullPointer);
+  SF_REQUIRE((args.bits == 4) == (args.table != nullptr), kNullPointer);
+  SF_REQUIRE(codes_in_range(args), kOutOfRange);
+  const int least = args.bits == 4 && args.limbs == 1 ? *std::min_element(args.table, args.table + 16) : 0;
+  if (args.table)
+    for (int i = 0; i < 16; ++i) header.table[i] = static_cast<uint8_t>(args.table[i] - least);
+
+  auto* bytes = static_cast<uint8_t*>(args.packed);
+  std::memcpy(bytes, &header, sizeof(header));
+  auto* row_scales = reinterpret_cast<float*>(bytes + header.row_scales);
+  std::memset(row_scales, 0, header.panels - header.row_scales);
+  std::memcpy(row_scales, args.row_scales, args.n * sizeof(float));
+  std::atomic<bool> good{true};
+  context.pool.run(header.num_panels(), [&](int64_t p, int) {
+    const Panel panel{args, header, bytes + header.panels + p * header.panel_bytes, p * kPanel};
+    if (!write_panel(panel, least)) good = false;
+  });
+  return good ? kOk : kOutOfRange;
+}
+
+}  // namespace sf
+
+extern "C" int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets) {
+  sf::PackedHeader header;
+  return sf::describe(n, k, bits, limbs, group, with_offsets, header) == sf::kOk ? header.bytes : -1;
+}

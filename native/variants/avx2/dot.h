@@ -1,0 +1,101 @@
+// Lines of 64 weights in two registers. vpmaddubsw takes |w| and the activation with w's sign: |w| <= 127 and
+// |a| <= 127 keep the pair sums within 16 bits, so nothing saturates. Names and meaning are those of portable/dot.h.
+#pragma once
+#include "lanes.h"
+
+namespace sf {
+
+struct Line {
+  __m256i lo, hi;  // outputs 0 to 7, 8 to 15
+};
+struct Ready {
+  Line size, sign;
+};
+struct Table {
+  __m256i v;
+};
+struct Narrow {
+  Line scale, offset;
+};
+struct Wide {
+  Line scale, offset;  // the offset with 64 added
+};
+
+inline constexpr int kRowBlock = 1;
+
+
+inline Line load_line(const void* p) {
+  const auto* q = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
+}
+inline void store_line(void* p, const Line& l) {
+  auto* q = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(q, l.lo);
+  _mm256_storeu_si256(q + 1, l.hi);
+}
+inline Ready ready(const Line& l) { return {{_mm256_abs_epi8(l.lo), _mm256_abs_epi8(l.hi)}, l}; }
+inline __m256i dot4_half(__m256i sum, __m256i size, __m256i sign, __m256i four) {
+  const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(four, sign));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+inline Ints dot4(Ints sum, const Ready& w, int32_t four) {
+  const __m256i a = _mm256_set1_epi32(four);
+  return {dot4_half(sum.lo, w.size.lo, w.sign.lo, a), dot4_half(sum.hi, w.size.hi, w.sign.hi, a)};
+}
+
+// What the sums of dot4 come out too large by when these activations (a multiple of 64) met ready weights.
+inline int32_t ready_excess(const int8_t*, int64_t) { return 0; }
+
+inline Table load_table(const uint8_t* p) {
+  return {_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+inline Line low_nibbles(const Line& l) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(l.lo, mask), _mm256_and_si256(l.hi, mask)};
+}
+inline Line high_nibbles(const Line& l) { return low_nibbles({_mm256_srli_epi16(l.lo, 4), _mm256_srli_epi16(l.hi, 4)}); }
+inline Line look_up(const Table& t, const Line& codes) {
+  return {_mm256_shuffle_epi8(t.v, codes.lo), _mm256_shuffle_epi8(t.v, codes.hi)};
+}
+
+// A 128-bit lane holds 4 outputs: lane i of the line (0 to 3) picks 4 of 16 bytes and spreads them over its 16.
+inline Line spread(const uint8_t* sixteen, int32_t first, int32_t step) {
+  const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen)));
+  const __m256i steps = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(step));
+  const __m256i lo = _mm256_add_epi32(steps, _mm256_set1_epi32(first));
+  return {_mm256_shuffle_epi8(bytes, lo), _mm256_shuffle_epi8(bytes, _mm256_add_epi32(lo, _mm256_set1_epi32(8 * step)))};
+}
+inline Narrow load_narrow(const uint8_t* half) {
+  return {spread(half, static_cast<int32_t>(0x80008000), 0x00010001), spread(half + 16, 0, 0x01010101)};
+}
+inline Line expand(const Line& values, const Narrow& p) {
+  return {_mm256_add_epi8(_mm256_mullo_epi16(values.lo, p.scale.lo), p.offset.lo),
+          _mm256_add_epi8(_mm256_mullo_epi16(values.hi, p.scale.hi), p.offset.hi)};
+}
+
+// 8 words to 8 outputs, each in both halves of its 32 bits.
+inline __m256i twice(const uint8_t* eight_words) {
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(eight_words)));
+  return _mm256_or_si256(wide, _mm256_slli_epi32(wide, 16));
+}
+inline Wide load_wide(const uint8_t* half, bool with_offsets) {
+  const __m256i sixty_four = _mm256_set1_epi16(64);
+  Wide p{{twice(half), twice(half + 16)}, {sixty_four, sixty_four}};
+  if (with_offsets)
+    p.offset = {_mm256_add_epi16(twice(half + 32), sixty_four), _mm256_add_epi16(twice(half + 48), sixty_four)};
+  return p;
+}
+inline void expand_half(__m256i values, __m256i scale, __m256i offset, __m256i& high, __m256i& low) {
+  const __m256i odd_bytes = _mm256_set1_epi16(static_cast<int16_t>(0xFF00));
+  const __m256i even = _mm256_add_epi16(_mm256_mulhrs_epi16(_mm256_slli_epi16(values, 8), scale), offset);
+  const __m256i odd = _mm256_add_epi16(_mm256_mulhrs_epi16(_mm256_and_si256(values, odd_bytes), scale), offset);
+  high = _mm256_blendv_epi8(_mm256_srli_epi16(even, 7), _mm256_slli_epi16(odd, 1), odd_bytes);
+  const __m256i both = _mm256_blendv_epi8(even, _mm256_slli_epi16(odd, 8), odd_bytes);
+  low = _mm256_sub_epi8(_mm256_and_si256(both, _mm256_set1_epi8(127)), _mm256_set1_epi8(64));
+}
+inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
+  expand_half(values.lo, p.scale.lo, p.offset.lo, high.lo, low.lo);
+  expand_half(values.hi, p.scale.hi, p.offset.hi, high.hi, low.hi);
+}
+
+}  // namespace sf

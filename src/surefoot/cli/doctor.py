@@ -1,0 +1,198 @@
+"""`surefoot doctor`: what this machine offers, what of it will be used, and why."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from surefoot import __version__, machine
+from surefoot.ops import Backend, PeakKind, VariantError, best_peak, best_read_bandwidth, huge_empty
+from surefoot.ops.backend import FEATURES, NEEDS, choose_variant, cpu_features, missing_features
+
+MOST_BUFFER_BYTES = 1 << 30  # beyond most last-level caches
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What all usable cores reach together. `load` is the one-minute load average before measuring."""
+
+    threads: int
+    load: float
+    buffer_bytes: int
+    read_bytes_per_second: float
+    int8_operations_per_second: float
+    float32_operations_per_second: float
+    bfloat16_operations_per_second: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    cpu: str
+    features: dict[str, bool]
+    variant: str
+    reason: str
+    cores: machine.Cores
+    memory: machine.Memory
+    nodes: tuple[machine.Node, ...]
+    huge_pages: str
+    measured: Measurement | None
+    advice: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        facts = {"version": __version__, **asdict(self)}
+        facts["cores"]["usable"] = self.cores.usable
+        facts["memory"]["limit_bytes"] = self.memory.limit_bytes
+        return facts
+
+
+def _reason(chosen: str) -> str:
+    """Why this variant: because it was asked for, or because every better one lacks something."""
+    if os.environ.get("SUREFOOT_VARIANT"):
+        return "SUREFOOT_VARIANT asks for it"
+    better = list(NEEDS)[: list(NEEDS).index(chosen)]
+    lacking = [f"{variant} needs {', '.join(missing_features(variant))}" for variant in better]
+    return "; ".join(lacking) or "the best there is, and this machine has all it needs"
+
+
+def _advice(cores: machine.Cores, huge_pages: str, features: frozenset[str], load: float) -> tuple[str, ...]:
+    """What the reader could change, with what to do about it."""
+    advice = []
+    if "amx_int8" in features and "amx_permitted" not in features:
+        advice.append(
+            "The kernel refuses AMX to this process: look at its seccomp profile (arch_prctl must be allowed)."
+        )
+    if cores.quota is not None and cores.quota != int(cores.quota):
+        advice.append(
+            f"The CPU quota of {cores.quota:g} cores is not a whole number: {cores.usable} will be used. "
+            f"Grant {int(cores.quota) + 1} to use the rest."
+        )
+    if huge_pages == "never":
+        advice.append(
+            "Huge pages are off, which slows reading: "
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+        )
+    if load > 0.5:
+        advice.append(f"The machine was busy (load {load:.1f}): run again when it is idle for its true speed.")
+    return tuple(advice)
+
+
+def _measure(variant: str, cores: machine.Cores, memory: machine.Memory, load: float) -> Measurement:
+    backend = Backend(variant, cores.usable)
+    buffer_bytes = min(MOST_BUFFER_BYTES, memory.limit_bytes // 8)
+    buffer = huge_empty(buffer_bytes)
+    buffer[::4096] = 1  # untouched pages would all be the same page of zeros
+    bf16 = best_peak(backend, PeakKind.BF16_MATRIX) if variant == "amx" else None
+    return Measurement(
+        threads=cores.usable,
+        load=load,
+        buffer_bytes=buffer_bytes,
+        read_bytes_per_second=best_read_bandwidth(backend, buffer),
+        int8_operations_per_second=best_peak(backend, PeakKind.INT8),
+        float32_operations_per_second=best_peak(backend, PeakKind.FLOAT),
+        bfloat16_operations_per_second=bf16,
+    )
+
+
+def examine(measure: bool) -> Report:
+    load = os.getloadavg()[0]
+    features, variant = cpu_features(), choose_variant()
+    cores, memory, huge_pages = machine.cores(), machine.memory(), machine.huge_pages()
+    return Report(
+        cpu=machine.cpu_model(),
+        features={name: name in features for name in FEATURES},
+        variant=variant,
+        reason=_reason(variant),
+        cores=cores,
+        memory=memory,
+        nodes=machine.nodes(),
+        huge_pages=huge_pages,
+        measured=_measure(variant, cores, memory, load) if measure else None,
+        advice=_advice(cores, huge_pages, features, load if measure else 0.0),
+    )
+
+
+def _cores_line(cores: machine.Cores) -> str:
+    quota = "no cgroup quota" if cores.quota is None else f"cgroup quota {cores.quota:g}"
+    return (
+        f"[bold]{cores.usable}[/bold] usable ({cores.online} processors, {cores.allowed} allowed, "
+        f"{cores.physical} physical, {quota})"
+    )
+
+
+def _memory_line(memory: machine.Memory) -> str:
+    limit = "no cgroup limit" if memory.cgroup_bytes is None else f"cgroup limit {memory.cgroup_bytes / GIB:.1f} GiB"
+    return (
+        f"[bold]{memory.limit_bytes / GIB:.1f} GiB[/bold] ({memory.total_bytes / GIB:.1f} GiB in the machine, {limit})"
+    )
+
+
+def _measured_rows(measured: Measurement) -> list[tuple[str, str]]:
+    rows = [
+        ("Read bandwidth", f"[bold]{measured.read_bytes_per_second / 1e9:.1f} GB/s[/bold]"),
+        ("int8 peak", f"[bold]{measured.int8_operations_per_second / 1e12:.2f} TOPS[/bold]"),
+        ("float32 peak", f"{measured.float32_operations_per_second / 1e12:.2f} TFLOPS"),
+    ]
+    if measured.bfloat16_operations_per_second is not None:
+        rows.append(("bfloat16 peak", f"{measured.bfloat16_operations_per_second / 1e12:.2f} TFLOPS"))
+    threads = "1 thread" if measured.threads == 1 else f"{measured.threads} threads"
+    return [(name, f"{value} with {threads}") for name, value in rows]
+
+
+def _node_line(node: machine.Node) -> str:
+    runs: list[list[int]] = []
+    for cpu in node.cpus:
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    cpus = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"node {node.number}: processors {cpus or 'none'}"
+
+
+def _rows(report: Report) -> list[tuple[str, str]]:
+    sets = [name if there else f"[dim]no {name}[/dim]" for name, there in report.features.items()]
+    return [
+        ("Processor", report.cpu),
+        ("Instruction sets", " · ".join(sets)),
+        ("Variant", f"[bold]{report.variant}[/bold] ({report.reason})"),
+        ("Cores", _cores_line(report.cores)),
+        ("Memory", _memory_line(report.memory)),
+        ("NUMA nodes", "\n".join(map(_node_line, report.nodes)) or "not told by the kernel"),
+        ("Huge pages", report.huge_pages),
+        *(_measured_rows(report.measured) if report.measured else []),
+    ]
+
+
+def _print_table(report: Report) -> None:
+    console = Console()
+    table = Table(title=f"surefoot {__version__} on this machine", show_header=False, title_justify="left")
+    for name, value in _rows(report):
+        table.add_row(name, value)
+    console.print(table)
+    for line in report.advice:
+        console.print(f"[yellow]•[/yellow] {line}")
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    measure: Annotated[bool, typer.Option(help="Measure bandwidth and peak (about two seconds).")] = True,
+) -> None:
+    """Show what this machine offers and what surefoot will use of it.
+
+    Instruction sets are those that the operating system allows; cores and memory are what affinity and cgroups
+    really grant to this process. Set SUREFOOT_VARIANT to force a variant.
+    """
+    try:
+        report = examine(measure)
+    except VariantError as error:
+        typer.echo(f"surefoot: {error}", err=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(json.dumps(report.as_json(), indent=2))
+    else:
+        _print_table(report)

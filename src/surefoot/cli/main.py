@@ -1,0 +1,36 @@
+"""The `surefoot` command. Each subcommand has a module of its own; this one only gathers them."""
+
+from typing import Annotated
+
+import typer
+
+from surefoot import __version__
+from surefoot.cli.doctor import doctor
+
+app = typer.Typer(
+    name="surefoot",
+    help="LLM inference for machines without a GPU: exact, and close to the machine's limit.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"surefoot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that come before any command."""
+
+
+app.command()(doctor)

@@ -1,0 +1,89 @@
+"""Round-to-nearest: the plainest way from float weights to each integer format."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.ops.arrays import F32
+from surefoot.ops.weights import I16, IntegerWeights, WeightFormat
+
+W8 = WeightFormat(bits=8, limbs=1)
+W8_GROUPED = WeightFormat(bits=8, limbs=2, group=32)
+W4 = WeightFormat(bits=4, limbs=1, group=32)
+W4_WIDE = WeightFormat(bits=4, limbs=2, group=32)
+
+GRID_15 = 16256  # the largest integer of a two-limb weight: 127 * 128
+# int4 as the table that the kernels look up: -8 to 7, times 8 so that a group's multiplier keeps its precision.
+INT4 = np.arange(-8, 8).astype(np.int8)
+INT4_WIDE = (8 * np.arange(-8, 8)).astype(np.int8)
+
+
+def round_to(fmt: WeightFormat, weights: F32) -> IntegerWeights:
+    """Float weights [n, k] in the format, each code the nearest."""
+    if fmt.bits == 8:
+        return _w8(weights) if fmt.limbs == 1 else _w8_grouped(fmt, weights)
+    return _w4(fmt, weights) if fmt.limbs == 1 else _w4_wide(fmt, weights)
+
+
+def _row_scales(weights: F32, largest: int) -> F32:
+    scales = np.abs(weights).max(axis=1) / np.float32(largest)
+    return np.where(scales > 0, scales, np.float32(1)).astype(np.float32)
+
+
+def _by_group(values: NDArray[np.float32], group: int) -> NDArray[np.float32]:
+    """[n, k] as [n, groups, group], filled with zeros."""
+    n, k = values.shape
+    filled = np.zeros((n, -(-k // group) * group), np.float32)
+    filled[:, :k] = values
+    return filled.reshape(n, -1, group)
+
+
+def _flat(codes: NDArray[np.float32], k: int) -> NDArray[np.int8]:
+    return np.ascontiguousarray(codes.reshape(len(codes), -1)[:, :k].astype(np.int8))
+
+
+def _w8(weights: F32) -> IntegerWeights:
+    scales = _row_scales(weights, 127)
+    return IntegerWeights(W8, np.rint(weights / scales[:, None]).astype(np.int8), scales)
+
+
+def _w8_grouped(fmt: WeightFormat, weights: F32) -> IntegerWeights:
+    """A group's largest code is 127; its multiplier M carries 127 to the group's largest integer: 127 * M / 128."""
+    rows = _row_scales(weights, GRID_15)
+    grid = _by_group(weights / rows[:, None], fmt.group)
+    multipliers = np.clip(np.rint(np.abs(grid).max(axis=2) * 128 / 127), 1, 32767 * 127 // 128)
+    codes = np.clip(np.rint(grid * 128 / multipliers[..., None]), -127, 127)
+    return IntegerWeights(fmt, _flat(codes, weights.shape[1]), rows, multipliers.astype(np.int16))
+
+
+def _spread(grid: NDArray[np.float32], largest_step: int) -> tuple[I16, NDArray[np.float32], NDArray[np.float32]]:
+    """Asymmetric 4-bit groups on an integer grid: the step between codes, code 8's integer, and the codes -8 to 7."""
+    low, high = grid.min(axis=2), grid.max(axis=2)
+    step = np.clip(np.ceil((high - low) / 15), 1, largest_step)
+    middle = np.rint(low + 8 * step)
+    codes = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
+    return step.astype(np.int16), middle, codes
+
+
+def _w4(fmt: WeightFormat, weights: F32) -> IntegerWeights:
+    """Weights on a grid of 119 a row, so that a group's 16 values stay within int8 wherever it lies."""
+    rows = _row_scales(weights, 119)
+    grid = _by_group(weights / rows[:, None], fmt.group)
+    step, middle, codes = _spread(grid, 17)
+    # Keep 16 steps inside int8: -127 <= middle - 8 step and middle + 7 step <= 127.
+    middle = np.clip(middle, -127 + 8 * step, 127 - 7 * step)
+    codes = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
+    return IntegerWeights(fmt, _flat(codes + 8, weights.shape[1]), rows, step, middle.astype(np.int16), INT4)
+
+
+def _w4_wide(fmt: WeightFormat, weights: F32) -> IntegerWeights:
+    """As W4 on the 15-bit grid: the table holds 8 * code, so a step is M / 16 and M has four bits below the step."""
+    rows = _row_scales(weights, GRID_15 - 1200)
+    grid = _by_group(weights / rows[:, None], fmt.group)
+    low, high = grid.min(axis=2), grid.max(axis=2)
+    multipliers = np.clip(np.rint((high - low) * (16 / 15)), 16, 32767)
+    step = multipliers / 16
+    middle = np.rint(low + 8 * step)
+    codes = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
+    return IntegerWeights(
+        fmt, _flat(codes + 8, weights.shape[1]), rows, multipliers.astype(np.int16), middle.astype(np.int16), INT4_WIDE
+    )

@@ -1,0 +1,82 @@
+"""What this process's control groups allow, version 1 and 2: a limit counts wherever on the way up it is set."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from surefoot.machine.files import ROOT, read_int, read_text
+
+
+@dataclass(frozen=True)
+class _Mount:
+    version: int
+    top: str  # the group that is seen at `point`; a container often sees its own group there
+    point: str
+    controllers: frozenset[str]  # version 1 only
+
+
+def _mounts(root: Path) -> Iterator[_Mount]:
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
+        place, _, what = line.partition(" - ")
+        kind, _, options = what.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            top, point = place.split(" ")[3:5]
+            yield _Mount(2 if kind == "cgroup2" else 1, top, point, frozenset(options.split(",")))
+
+
+def _group(root: Path, mount: _Mount, controller: str) -> str | None:
+    """The path of this process's group in the mount's hierarchy, if the controller may be found there."""
+    if mount.version == 1 and controller not in mount.controllers:
+        return None
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" if mount.version == 2 else controller in controllers.split(","):
+            return path
+    return None
+
+
+def _folders(root: Path, controller: str) -> Iterator[Path]:
+    """The folder of this process's group and of each group above it that can be seen."""
+    for mount in _mounts(root):
+        group = _group(root, mount, controller)
+        if group is None:
+            continue
+        top, path = PurePosixPath(mount.top), PurePosixPath(group)
+        # A group outside of what is mounted ("/.." in a namespace, or a host's path in a container) is the top itself.
+        inside = path.relative_to(top) if path.is_relative_to(top) and ".." not in path.parts else PurePosixPath()
+        point = root / mount.point.lstrip("/")
+        yield from (point / step for step in (inside, *inside.parents))
+
+
+def _quota(folder: Path) -> float | None:
+    """Cores' worth of time per period that the group may use, whichever version's files it has."""
+    quota, _, period = read_text(folder / "cpu.max").partition(" ")
+    if not quota:
+        quota = read_text(folder / "cpu.cfs_quota_us")
+        period = read_text(folder / "cpu.cfs_period_us")
+    if not quota.isdigit() or not period.isdigit():  # "max", "-1" or no such file
+        return None
+    return int(quota) / int(period)
+
+
+def _memory(folder: Path) -> Iterator[int]:
+    """The group's memory limits in bytes. Beyond memory.high the kernel throttles, so that it counts as one."""
+    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
+        limit = read_int(folder / name)
+        if limit is not None:
+            yield limit
+    for line in read_text(folder / "memory.stat").splitlines():
+        if line.startswith("hierarchical_memory_limit "):  # version 1: also the groups that cannot be seen
+            yield int(line.split()[1])
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """The tightest quota, in cores; None: no quota."""
+    quotas = (_quota(folder) for folder in _folders(root, "cpu"))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def memory_limit_bytes(root: Path = ROOT) -> int | None:
+    """The tightest memory limit; None: no limit. Version 1 writes "no limit" as a number beyond any memory."""
+    limits = (limit for folder in _folders(root, "memory") for limit in _memory(folder))
+    return min((limit for limit in limits if limit < 1 << 60), default=None)

@@ -1,0 +1,40 @@
+"""What the machine is made of: processor, NUMA nodes, huge pages."""
+
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.machine.files import ROOT, parse_cpu_list, read_table, read_text
+
+
+@dataclass(frozen=True)
+class Node:
+    """A NUMA node: its processors reach its memory faster than that of other nodes."""
+
+    number: int
+    cpus: tuple[int, ...]
+    memory_bytes: int
+
+
+def cpu_model(root: Path = ROOT) -> str:
+    table = read_table(root / "proc/cpuinfo")
+    return table.get("model name") or platform.processor() or platform.machine()
+
+
+def _node(folder: Path) -> Node:
+    found = re.search(r"MemTotal:\s+(\d+) kB", read_text(folder / "meminfo"))
+    memory_bytes = int(found[1]) * 1024 if found else 0
+    return Node(int(folder.name.removeprefix("node")), parse_cpu_list(read_text(folder / "cpulist")), memory_bytes)
+
+
+def nodes(root: Path = ROOT) -> tuple[Node, ...]:
+    """The NUMA nodes by number; none where the kernel was built without them."""
+    found = (root / "sys/devices/system/node").glob("node[0-9]*")
+    return tuple(sorted(map(_node, found), key=lambda node: node.number))
+
+
+def huge_pages(root: Path = ROOT) -> str:
+    """The system's setting for transparent huge pages: always, madvise, never; or unknown."""
+    chosen = re.search(r"\[(\w+)\]", read_text(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    return chosen[1] if chosen else "unknown"

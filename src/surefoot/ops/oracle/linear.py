@@ -1,0 +1,90 @@
+"""The integer matmul in plain numpy: expand, multiply in int64, one written epilogue."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.ops.activations import Activations
+from surefoot.ops.oracle.arithmetic import F32, fma
+from surefoot.ops.weights import IntegerWeights
+
+Integers = NDArray[np.int64]
+
+
+def expand(weights: IntegerWeights) -> Integers:
+    """The integer that each code stands for, [n, k]."""
+    fmt, (n, k) = weights.format, weights.shape
+    t: Integers = weights.codes.astype(np.int64)
+    if weights.table is not None:
+        t = weights.table.astype(np.int64)[t]
+    if weights.scales is None:
+        return t
+    columns = np.arange(k) // fmt.group
+    scale = weights.scales.astype(np.int64)[:, columns]
+    offset = np.zeros((n, k), np.int64) if weights.offsets is None else weights.offsets.astype(np.int64)[:, columns]
+    if fmt.limbs == 1:
+        return t * scale + offset
+    return ((t * scale + 64) >> 7) + offset
+
+
+def dequantise(weights: IntegerWeights) -> F32:
+    """The matrix as floats."""
+    return expand(weights).astype(np.float32) * weights.row_scales[:, None]
+
+
+def _split(w: Integers, limbs: int) -> list[Integers]:
+    if limbs == 1:
+        return [w]
+    high = (w + 64) >> 7
+    return [high, w - 128 * high]
+
+
+def _combine(sums: list[Integers]) -> F32:
+    floats = [s.astype(np.int32).astype(np.float32) for s in sums]
+    return floats[0] if len(floats) == 1 else fma(floats[0], np.float32(128), floats[1])
+
+
+def _product(a: Integers, b: Integers) -> Integers:
+    """a @ b.T: float64 holds these sums exactly, and numpy multiplies it faster than integers."""
+    product: Integers = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.int64)
+    return product
+
+
+def _sums(x: Integers, w: list[Integers]) -> list[Integers]:
+    """The int32 sums k0 and k1 of [rows, limbs, k] times the limbs of [n, k]."""
+    x_limbs = [x[:, limb] for limb in range(x.shape[1])]
+    if len(x_limbs) == 1:
+        return [_product(x_limbs[0], limb) for limb in w]
+    high, low = x_limbs
+    if len(w) == 1:
+        return [_product(high, w[0]), _product(low, w[0])]
+    return [_product(high, w[0]), _product(high, w[1]) + _product(low, w[0])]
+
+
+def linear(x: Activations, weights: IntegerWeights, bias: F32 | None = None, residual: F32 | None = None) -> F32:
+    k = x.cols
+    values = x.values[:, :, :k].astype(np.int64)
+    w = _split(expand(weights), weights.format.limbs)
+    if x.form.limbs == 2:
+        row_scale = weights.row_scales * np.float32(128 if len(w) == 2 else 1)
+        y = _combine(_sums(values, w)) * (x.scales * row_scale)
+    else:
+        group = x.form.group or k
+        y = np.zeros((x.rows, len(weights.row_scales)), np.float32)
+        for g in range(x.scales.shape[1]):
+            part = slice(g * group, (g + 1) * group)
+            y = fma(_combine(_sums(values[:, :, part], [limb[:, part] for limb in w])), x.scales[:, g : g + 1], y)
+        y = y * weights.row_scales
+    if bias is not None:
+        y = y + bias
+    return y if residual is None else residual + y
+
+
+def linear_experts(
+    x: Activations, experts: list[IntegerWeights], starts: NDArray[np.int64], biases: list[F32] | None = None
+) -> F32:
+    parts = []
+    for e, weights in enumerate(experts):
+        rows = slice(starts[e], starts[e + 1])
+        part = Activations(x.values[rows], x.scales[rows], x.cols, x.form)
+        parts.append(linear(part, weights, None if biases is None else biases[e]))
+    return np.concatenate(parts)

@@ -1,0 +1,55 @@
+"""How fast this machine reads memory and multiplies, on a backend's own threads."""
+
+import time
+from enum import IntEnum
+
+from surefoot.ops import abi
+from surefoot.ops.arrays import Array, pointer
+from surefoot.ops.backend import Backend, OpError
+
+GRANULE_BYTES = 512  # two cache lines of each of four streams
+BURST_SECONDS = 0.02  # long enough for the clock, short enough to fall between other programs' work
+
+
+class PeakKind(IntEnum):
+    INT8 = 0  # dot products, the widest the variant has
+    FLOAT = 1  # float32 fma
+    BF16_MATRIX = 2  # amx only
+
+
+def read_bandwidth(backend: Backend, buffer: Array, repeats: int = 1) -> float:
+    """Bytes per second at which all threads together read the buffer."""
+    if backend.recording:
+        raise OpError("a measurement cannot be recorded")
+    nbytes = buffer.nbytes // GRANULE_BYTES * GRANULE_BYTES
+    args = abi.ReadBandwidth(pointer(buffer), nbytes, repeats, 0)
+    backend.run("read_bandwidth", args, buffer)
+    return float(nbytes * repeats / args.seconds)
+
+
+def peak(backend: Backend, kind: PeakKind = PeakKind.INT8, iterations: int = 100_000) -> float:
+    """Multiplications and additions per second of all threads together, in a loop that stays in registers."""
+    if backend.recording:
+        raise OpError("a measurement cannot be recorded")
+    args = abi.Peak(iterations, 0, 0, kind, 0)
+    backend.run("peak", args)
+    return float(args.operations / args.seconds)
+
+
+def best_read_bandwidth(backend: Backend, buffer: Array, seconds: float = 0.4) -> float:
+    """The best of as many single reads of the buffer as the time allows: other programs can only slow them."""
+    end, best = time.monotonic() + seconds, read_bandwidth(backend, buffer)
+    while time.monotonic() < end:
+        best = max(best, read_bandwidth(backend, buffer))
+    return best
+
+
+def best_peak(backend: Backend, kind: PeakKind, seconds: float = 0.3) -> float:
+    """The best of as many short bursts as the time allows."""
+    end, iterations, best = time.monotonic() + seconds, 100, 0.0
+    while time.monotonic() < end:
+        start = time.monotonic()
+        best = max(best, peak(backend, kind, iterations))
+        if time.monotonic() - start < BURST_SECONDS:
+            iterations *= 2
+    return best

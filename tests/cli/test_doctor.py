@@ -1,0 +1,94 @@
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from surefoot import __version__, machine
+from surefoot.cli import doctor
+from surefoot.cli.main import app
+from surefoot.machine import Cores
+from surefoot.ops import supported_variants
+
+run = CliRunner().invoke
+
+
+@pytest.fixture(autouse=True)
+def _no_forced_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUREFOOT_VARIANT", raising=False)
+
+
+def test_version() -> None:
+    result = run(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"surefoot {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_names_the_commands(words: list[str]) -> None:
+    assert "doctor" in run(app, words).output
+
+
+def test_json_tells_what_was_measured() -> None:
+    result = run(app, ["doctor", "--json"])
+    assert result.exit_code == 0
+    report = json.loads(result.output)
+    assert report["variant"] == supported_variants()[0]
+    assert report["cores"]["usable"] == machine.usable_cores()
+    assert 0 < report["memory"]["limit_bytes"] <= report["memory"]["total_bytes"]
+    measured = report["measured"]
+    assert measured["threads"] == machine.usable_cores()
+    assert measured["read_bytes_per_second"] > 1e8
+    assert measured["int8_operations_per_second"] > 1e8
+
+
+def test_table_without_measuring() -> None:
+    result = run(app, ["doctor", "--no-measure"])
+    assert result.exit_code == 0
+    assert supported_variants()[0] in result.output
+    assert "GB/s" not in result.output
+
+
+def test_forced_variant_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUREFOOT_VARIANT", "portable")
+    report = doctor.examine(measure=False)
+    assert report.variant == "portable"
+    assert "SUREFOOT_VARIANT" in report.reason
+
+
+def test_a_variant_that_does_not_exist_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUREFOOT_VARIANT", "abacus")
+    result = run(app, ["doctor"])
+    assert result.exit_code == 1
+    assert "unset SUREFOOT_VARIANT" in result.output
+
+
+def test_a_lesser_machine_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surefoot.ops.backend.cpu_features", lambda: frozenset({"avx2"}))
+    report = doctor.examine(measure=False)
+    assert report.variant == "avx2"
+    assert "avx512 needs avx512, avx512_vnni" in report.reason
+
+
+def test_advice() -> None:
+    cores = Cores(online=8, allowed=8, physical=8, quota=2.5)
+    features = frozenset({"amx_int8"})
+    told = " ".join(doctor._advice(cores, "never", features, load=3.0))
+    assert "arch_prctl" in told
+    assert "2.5" in told
+    assert "Grant 3" in told
+    assert "transparent_hugepage" in told
+    assert "busy" in told
+    assert doctor._advice(replace(cores, quota=None), "madvise", frozenset(), load=0.0) == ()
+
+
+def test_measuring_uses_no_more_threads_than_allowed() -> None:
+    everything = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(everything)})
+        report = doctor.examine(measure=True)
+    finally:
+        os.sched_setaffinity(0, everything)
+    assert report.measured is not None
+    assert report.measured.threads == 1

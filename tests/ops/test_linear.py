@@ -1,0 +1,172 @@
+"""The integer matmul against its oracle: every format, both activation forms, odd shapes, any split of the rows."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from surefoot.formats import round_to
+from surefoot.ops import (
+    ActivationForm,
+    Activations,
+    Backend,
+    IntegerWeights,
+    OpError,
+    WeightFormat,
+    empty_activations,
+    linear,
+    linear_experts,
+    pack,
+)
+from surefoot.ops.oracle import activations as oracle_activations
+from surefoot.ops.oracle import linear as oracle
+
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+groups = st.sampled_from([16, 32, 64, 128, 192])
+formats = st.one_of(
+    st.just(WeightFormat(8, 1)),
+    st.builds(WeightFormat, st.just(8), st.just(2), groups),
+    st.builds(WeightFormat, st.just(4), st.sampled_from([1, 2]), groups),
+)
+forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationForm(1, 64), ActivationForm(1, 0)])
+row_counts = st.one_of(st.integers(1, 20), st.sampled_from([31, 32, 33, 47, 64, 70]))
+
+
+def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) -> IntegerWeights:
+    """Codes, scales and offsets drawn at the edges of what the format allows, not only what rounding would give."""
+    shape = (n, fmt.num_groups(k))
+    rows = rng.standard_normal(n).astype(np.float32)
+    if fmt.bits == 8:
+        codes = rng.integers(-127, 128, (n, k)).astype(np.int8)
+        if fmt.limbs == 1:
+            return IntegerWeights(fmt, codes, rows)
+        scales = rng.integers(0, 8192, shape).astype(np.int16)
+        offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
+        return IntegerWeights(fmt, codes, rows, scales, offsets)
+    codes = rng.integers(0, 16, (n, k)).astype(np.int8)
+    if fmt.limbs == 1:
+        table = rng.integers(-8, 8, 16).astype(np.int8)
+        return IntegerWeights(
+            fmt,
+            codes,
+            rows,
+            rng.integers(0, 16, shape).astype(np.int16),
+            rng.integers(-7, 8, shape).astype(np.int16),
+            table,
+        )
+    table = rng.integers(-127, 128, 16).astype(np.int8)
+    offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
+    return IntegerWeights(fmt, codes, rows, rng.integers(0, 8192, shape).astype(np.int16), offsets, table)
+
+
+def random_rows(rng: np.random.Generator, rows: int, k: int, form: ActivationForm) -> Activations:
+    return oracle_activations.quantise(rng.standard_normal((rows, k)).astype(np.float32), form)
+
+
+def aligned(x: Activations) -> Activations:
+    out = empty_activations(x.rows, x.cols, x.form)
+    out.values[:], out.scales[:] = x.values, x.scales
+    return out
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a.view(np.int32), b.view(np.int32))
+
+
+@quick
+@given(
+    rows=row_counts, n=st.integers(1, 100), k=st.integers(1, 400), fmt=formats, form=forms,
+    extras=st.tuples(st.booleans(), st.booleans()), seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_linear_equals_oracle(
+    backends: list[Backend], rows: int, n: int, k: int, fmt: WeightFormat, form: ActivationForm,
+    extras: tuple[bool, bool], seed: int,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    weights = random_weights(rng, fmt, n, k)
+    x = aligned(random_rows(rng, rows, k, form))
+    bias = rng.standard_normal(n).astype(np.float32) if extras[0] else None
+    residual = rng.standard_normal((rows, n)).astype(np.float32) if extras[1] else None
+    want = oracle.linear(x, weights, bias, residual)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights), bias, residual), want)
+
+
+@pytest.mark.parametrize("form", [ActivationForm(2), ActivationForm(1, 128)], ids=["two limbs", "one limb"])
+@pytest.mark.parametrize(
+    "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 32)]
+)
+def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: ActivationForm) -> None:
+    """Several chunks of depth, several blocks of rows, full tasks of panels."""
+    rng = np.random.default_rng(1)
+    weights = random_weights(rng, fmt, 300, 2500)
+    x = aligned(random_rows(rng, 531, 2500, form))
+    want = oracle.linear(x, weights)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+@quick
+@given(rows=st.integers(2, 40), fmt=formats, form=forms, seed=st.integers(0, 2**32 - 1))
+def test_a_row_does_not_see_its_company(
+    backends: list[Backend], rows: int, fmt: WeightFormat, form: ActivationForm, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    backend = backends[1]
+    w = pack(backend, random_weights(rng, fmt, 70, 200))
+    x = aligned(random_rows(rng, rows, 200, form))
+    together = linear(backend, x, w)
+    order = rng.permutation(rows)[: rng.integers(1, rows + 1)]
+    some = aligned(Activations(x.values[order], x.scales[order], x.cols, x.form))
+    assert same_bits(linear(backend, some, w), together[order])
+
+
+@quick
+@given(
+    counts=st.lists(st.integers(0, 12), min_size=1, max_size=6), fmt=formats, form=forms, seed=st.integers(0, 2**32 - 1)
+)
+def test_experts_equal_oracle(
+    backends: list[Backend], counts: list[int], fmt: WeightFormat, form: ActivationForm, seed: int
+) -> None:
+    if sum(counts) == 0:
+        return
+    rng = np.random.default_rng(seed)
+    experts = [random_weights(rng, fmt, 40, 100) for _ in counts]
+    if any((e.offsets is None) != (experts[0].offsets is None) for e in experts):
+        return
+    x = aligned(random_rows(rng, sum(counts), 100, form))
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    biases = [rng.standard_normal(40).astype(np.float32) for _ in counts]
+    want = oracle.linear_experts(x, experts, starts, biases)
+    for backend in backends:
+        packed = [pack(backend, expert) for expert in experts]
+        assert same_bits(linear_experts(backend, x, packed, starts, biases), want)
+
+
+@pytest.mark.parametrize(
+    "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 32)]
+)
+def test_rounding_is_close(fmt: WeightFormat) -> None:
+    """Each format's dequantised matrix lies as near to the float one as its step allows."""
+    w = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
+    error = np.abs(oracle.dequantise(round_to(fmt, w)) - w)
+    step = {(8, 1): 1 / 127, (8, 2): 1 / 127, (4, 1): 1.2 / 8, (4, 2): 1 / 7.5}[fmt.bits, fmt.limbs]
+    assert (error.max(axis=1) <= 0.5001 * step * np.abs(w).max(axis=1)).all()
+
+
+def test_weights_that_do_not_fit_are_refused(backends: list[Backend]) -> None:
+    wide = IntegerWeights(
+        WeightFormat(4, 1, 32), np.full((3, 32), 15, np.int8), np.ones(3, np.float32), np.full((3, 1), 20, np.int16),
+        np.zeros((3, 1), np.int16), np.arange(-8, 8).astype(np.int8),
+    )  # fmt: skip
+    with pytest.raises(OpError, match="outside"):
+        pack(backends[0], wide)
+
+
+def test_foreign_bytes_are_not_weights(backends: list[Backend]) -> None:
+    rng = np.random.default_rng(0)
+    x = aligned(random_rows(rng, 1, 64, ActivationForm(2)))
+    w = pack(backends[0], random_weights(rng, WeightFormat(8, 1), 32, 64))
+    w.data[0] ^= 1
+    with pytest.raises(OpError, match="another layout"):
+        linear(backends[0], x, w)
