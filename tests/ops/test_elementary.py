@@ -11,6 +11,7 @@ from surefoot.ops import Backend, supported_variants
 from surefoot.ops.arrays import F32
 from surefoot.ops.elementary import FUNCTIONS, Function, elementary
 from surefoot.ops.oracle import elementary as oracle
+from tests.ops.comparing import same_bits
 from tests.ops.conftest import backend
 
 # Largest error in ulp, as docs/design/numerics.md states it, and the interval it holds for.
@@ -48,16 +49,11 @@ def expected(function: Function) -> F32:
     return result
 
 
-def bits(x: F32) -> np.ndarray:
-    """Bit patterns, with all NaNs counted as one."""
-    return np.where(np.isnan(x), np.float32(np.nan), x).view(np.int32)
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_equals_oracle(backends: list[Backend], function: Function) -> None:
     for each in backends:
         got = elementary(each, function, every_kind_of_float())
-        assert np.array_equal(bits(got), bits(expected(function)))
+        assert same_bits(got, expected(function))
 
 
 def ulps(got: F32, exact: np.ndarray) -> np.ndarray:
@@ -109,4 +105,4 @@ def test_limits() -> None:
     }
     for function, values in want.items():
         got = elementary(backend(supported_variants()[0], 1), function, x)  # type: ignore[arg-type]
-        assert np.array_equal(bits(got), bits(np.array(values, np.float32))), function
+        assert same_bits(got, np.array(values, np.float32)), function

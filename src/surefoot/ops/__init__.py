@@ -3,8 +3,22 @@
 from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
 from surefoot.ops.arrays import huge_empty
 from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
+from surefoot.ops.elementwise import add, embed, softcap
+from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.linear import linear, linear_experts
+from surefoot.ops.norms import NormForm, norm
 from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
+from surefoot.ops.rope import (
+    LinearScaling,
+    Llama3Scaling,
+    RopeForm,
+    RopeTable,
+    YarnScaling,
+    attention_factor,
+    inverse_frequencies,
+    rope,
+    rope_table,
+)
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
 
 __all__ = [
@@ -13,22 +27,38 @@ __all__ = [
     "ActivationForm",
     "Activations",
     "Backend",
+    "GluForm",
     "IntegerWeights",
+    "LinearScaling",
+    "Llama3Scaling",
+    "NormForm",
     "OpError",
     "PackedWeights",
     "PeakKind",
     "Program",
+    "RopeForm",
+    "RopeTable",
     "VariantError",
     "WeightFormat",
+    "YarnScaling",
+    "add",
+    "attention_factor",
     "best_peak",
     "best_read_bandwidth",
+    "embed",
     "empty_activations",
+    "glu",
     "huge_empty",
+    "inverse_frequencies",
     "linear",
     "linear_experts",
+    "norm",
     "pack",
     "peak",
     "quantise",
     "read_bandwidth",
+    "rope",
+    "rope_table",
+    "softcap",
     "supported_variants",
 ]

@@ -146,9 +146,7 @@ def rope_table(
     return out
 
 
-def rope(
-    backend: Backend, x: F32, table: RopeTable, pairing: Literal["halves", "neighbours"] = "halves"
-) -> None:
+def rope(backend: Backend, x: F32, table: RopeTable, pairing: Literal["halves", "neighbours"] = "halves") -> None:
     """Rotate x, float32 [rows, heads, head_dim], in place: row by row with the table's rows."""
     check("x", x, np.float32, None, None, None)
     rows, heads, head_dim = x.shape

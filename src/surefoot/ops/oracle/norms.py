@@ -9,7 +9,8 @@ f32 = np.float32
 
 
 def _inverse_root(squares: F32, cols: int, eps: float) -> F32:
-    return (f32(1) / np.sqrt(squares / f32(cols) + f32(eps)))[:, None]
+    root: F32 = f32(1) / np.sqrt(squares / f32(cols) + f32(eps))
+    return root[:, None]
 
 
 def norm(
