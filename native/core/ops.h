@@ -17,6 +17,11 @@
   X(linear_experts) \
   X(read_bandwidth) \
   X(peak) \
+  X(float_linear) \
+  X(route) \
+  X(combine) \
+  X(sample) \
+  X(top_logprobs) \
   /* one name a line */
 
 namespace sf {

@@ -4,6 +4,8 @@ from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activa
 from surefoot.ops.arrays import huge_empty
 from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
 from surefoot.ops.elementwise import add, embed, softcap
+from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring, combine, group_by_expert, route
+from surefoot.ops.float_linear import float_linear
 from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.linear import linear, linear_experts
 from surefoot.ops.norms import NormForm, norm
@@ -19,6 +21,7 @@ from surefoot.ops.rope import (
     rope,
     rope_table,
 )
+from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "ActivationForm",
     "Activations",
     "Backend",
+    "ExpertRows",
     "GluForm",
     "IntegerWeights",
     "LinearScaling",
@@ -38,6 +42,12 @@ __all__ = [
     "Program",
     "RopeForm",
     "RopeTable",
+    "Router",
+    "Routes",
+    "Sampled",
+    "SamplingRows",
+    "Scoring",
+    "TopLogprobs",
     "VariantError",
     "WeightFormat",
     "YarnScaling",
@@ -45,9 +55,12 @@ __all__ = [
     "attention_factor",
     "best_peak",
     "best_read_bandwidth",
+    "combine",
     "embed",
     "empty_activations",
+    "float_linear",
     "glu",
+    "group_by_expert",
     "huge_empty",
     "inverse_frequencies",
     "linear",
@@ -59,6 +72,9 @@ __all__ = [
     "read_bandwidth",
     "rope",
     "rope_table",
+    "route",
+    "sample",
     "softcap",
     "supported_variants",
+    "top_logprobs",
 ]
