@@ -4,11 +4,24 @@
 
 #define SF_OPS(X) \
   X(quantise) \
+  X(elementary) \
+  X(norm) \
+  X(rope_table) \
+  X(rope) \
+  X(glu) \
+  X(softcap) \
+  X(add) \
+  X(embed) \
   X(pack) \
   X(linear) \
   X(linear_experts) \
   X(read_bandwidth) \
   X(peak) \
+  X(float_linear) \
+  X(route) \
+  X(combine) \
+  X(sample) \
+  X(top_logprobs) \
   /* one name a line */
 
 namespace sf {

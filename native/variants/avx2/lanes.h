@@ -8,6 +8,7 @@
 namespace sf {
 
 inline constexpr int kLanes = 16;
+inline constexpr int kLaneRegisters = 8;
 
 struct Lanes {
   __m256 lo, hi;
@@ -76,6 +77,29 @@ inline Lanes to_float(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi3
 inline Ints addi(Ints a, Ints b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 inline Ints subi(Ints a, Ints b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
 inline Ints andi(Ints a, Ints b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+inline Ints xori(Ints a, Ints b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+inline void mul_wide8(__m256i a, __m256i b, __m256i& high, __m256i& low) {
+  const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+}
+inline void mul_wide(Ints a, uint32_t b, Ints& high, Ints& low) {
+  const __m256i factor = _mm256_set1_epi32(static_cast<int32_t>(b));
+  mul_wide8(a.lo, factor, high.lo, low.lo);
+  mul_wide8(a.hi, factor, high.hi, low.hi);
+}
+inline void transpose_quarters8(__m256i& a, __m256i& b, __m256i& c, __m256i& d) {
+  const __m256i ab = _mm256_unpacklo_epi32(a, b), AB = _mm256_unpackhi_epi32(a, b);
+  const __m256i cd = _mm256_unpacklo_epi32(c, d), CD = _mm256_unpackhi_epi32(c, d);
+  a = _mm256_unpacklo_epi64(ab, cd);
+  b = _mm256_unpackhi_epi64(ab, cd);
+  c = _mm256_unpacklo_epi64(AB, CD);
+  d = _mm256_unpackhi_epi64(AB, CD);
+}
+inline void transpose_quarters(Ints (&a)[4]) {
+  transpose_quarters8(a[0].lo, a[1].lo, a[2].lo, a[3].lo);
+  transpose_quarters8(a[0].hi, a[1].hi, a[2].hi, a[3].hi);
+}
 template <int N> inline Ints shl(Ints a) { return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)}; }
 template <int N> inline Ints shr(Ints a) { return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)}; }
 template <int N> inline Ints sar(Ints a) { return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)}; }
@@ -87,6 +111,9 @@ inline Mask less(Lanes a, Lanes b) {
 }
 inline Mask first(int n) {
   return {_mm256_castsi256_ps(first_bits(n)), _mm256_castsi256_ps(first_bits(n - 8))};
+}
+inline uint32_t mask_bits(Mask m) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo) | _mm256_movemask_ps(m.hi) << 8);
 }
 inline Lanes select(Mask m, Lanes yes, Lanes no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};

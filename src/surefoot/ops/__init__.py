@@ -3,8 +3,25 @@
 from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
 from surefoot.ops.arrays import huge_empty
 from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
+from surefoot.ops.elementwise import add, embed, softcap
+from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring, combine, group_by_expert, route
+from surefoot.ops.float_linear import float_linear
+from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.linear import linear, linear_experts
+from surefoot.ops.norms import NormForm, norm
 from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
+from surefoot.ops.rope import (
+    LinearScaling,
+    Llama3Scaling,
+    RopeForm,
+    RopeTable,
+    YarnScaling,
+    attention_factor,
+    inverse_frequencies,
+    rope,
+    rope_table,
+)
+from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
 
 __all__ = [
@@ -13,22 +30,51 @@ __all__ = [
     "ActivationForm",
     "Activations",
     "Backend",
+    "ExpertRows",
+    "GluForm",
     "IntegerWeights",
+    "LinearScaling",
+    "Llama3Scaling",
+    "NormForm",
     "OpError",
     "PackedWeights",
     "PeakKind",
     "Program",
+    "RopeForm",
+    "RopeTable",
+    "Router",
+    "Routes",
+    "Sampled",
+    "SamplingRows",
+    "Scoring",
+    "TopLogprobs",
     "VariantError",
     "WeightFormat",
+    "YarnScaling",
+    "add",
+    "attention_factor",
     "best_peak",
     "best_read_bandwidth",
+    "combine",
+    "embed",
     "empty_activations",
+    "float_linear",
+    "glu",
+    "group_by_expert",
     "huge_empty",
+    "inverse_frequencies",
     "linear",
     "linear_experts",
+    "norm",
     "pack",
     "peak",
     "quantise",
     "read_bandwidth",
+    "rope",
+    "rope_table",
+    "route",
+    "sample",
+    "softcap",
     "supported_variants",
+    "top_logprobs",
 ]

@@ -134,6 +134,13 @@ class Route(Structure):
     )  # fmt: skip
 
 
+class Combine(Structure):
+    _fields_ = _fields(
+        x=PTR, places=PTR, weights=PTR, residual=PTR, y=PTR, rows=c_int64, cols=c_int64, k=c_int64, x_rows=c_int64,
+        x_stride=c_int64, residual_stride=c_int64, y_stride=c_int64,
+    )  # fmt: skip
+
+
 class Sample(Structure):
     _fields_ = _fields(
         logits=PTR, temperature=PTR, top_p=PTR, min_p=PTR, top_k=PTR, seeds=PTR, positions=PTR, tokens=PTR,
@@ -161,9 +168,22 @@ class Call(Structure):
 
 OPERATIONS: dict[str, type[Structure]] = {
     "quantise": Quantise,
+    "elementary": Elementary,
+    "norm": Norm,
+    "rope_table": RopeTable,
+    "rope": Rope,
+    "glu": Glu,
+    "softcap": Softcap,
+    "add": Add,
+    "embed": Embed,
     "pack": Pack,
     "linear": Linear,
     "linear_experts": LinearExperts,
     "read_bandwidth": ReadBandwidth,
     "peak": Peak,
+    "float_linear": FloatLinear,
+    "route": Route,
+    "combine": Combine,
+    "sample": Sample,
+    "top_logprobs": TopLogprobs,
 }

@@ -37,6 +37,13 @@ class Activations:
     def rows(self) -> int:
         return int(self.values.shape[0])
 
+    def check(self, rows: int, cols: int) -> None:
+        """Raise unless this can hold rows of cols."""
+        check("values", self.values, np.int8, rows, self.form.limbs, padded(cols))
+        check("scales", self.scales, np.float32, rows, self.form.num_groups(cols))
+        if not (self.values.flags.c_contiguous and self.scales.flags.c_contiguous):
+            raise ValueError("quantised rows must be contiguous")
+
     def struct(self) -> abi.Activations:
         form = self.form
         return abi.Activations(pointer(self.values), pointer(self.scales), self.values.shape[2], form.limbs, form.group)
@@ -58,7 +65,7 @@ def quantise(backend: Backend, x: F32, form: ActivationForm = TWO_LIMBS, out: Ac
     rows, cols = x.shape
     if out is None:
         out = empty_activations(rows, cols, form)
-    check("out.values", out.values, np.int8, rows, out.form.limbs, padded(cols))
+    out.check(rows, cols)
     args = abi.Quantise(pointer(x), rows, cols, row_stride(x), out.struct())
     backend.run("quantise", args, x, out)
     return out

@@ -1,0 +1,92 @@
+// RMSNorm and LayerNorm. The formulas, sums in the contract's order:
+//   h = x + residual
+//   RMSNorm:    r = 1 / sqrt(sum(h h) / cols + eps),                y = h r w
+//   LayerNorm:  d = h - sum(h) / cols,  r = 1 / sqrt(sum(d d) / cols + eps),  y = d r w
+//   w = weight_offset + weight (1 without a weight);  with a bias the last product is fma(d r, w, bias).
+// The quantised rows are those that quantise would make of y.
+#include "core/check.h"
+#include "core/elementary.h"
+#include "kernels/elements.h"
+#include "kernels/quantise.h"
+
+namespace sf {
+namespace {
+
+float inverse_root(Lanes squares, int64_t cols, float eps) {
+  return 1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(cols) + eps);
+}
+
+// Sum of x and the residual, written to h (if either is not null), and what RMSNorm and LayerNorm sum over it.
+struct Sums {
+  Lanes plain, squares;
+};
+Sums sum_row(const float* x, const float* residual, float* h, int64_t cols) {
+  Sums sums{zero(), zero()};
+  each_run(0, cols, [&](int64_t k, int n) {
+    Lanes v = load_n(x + k, n);
+    if (residual) v = add(v, load_n(residual + k, n));
+    if (h) store_n(h + k, v, n);
+    sums.plain = add(sums.plain, v);
+    sums.squares = fma(v, v, sums.squares);
+  });
+  return sums;
+}
+
+Lanes squared_differences(const float* h, float mean, int64_t cols) {
+  Lanes squares = zero();
+  each_run(0, cols, [&](int64_t k, int n) {
+    const Lanes d = select(first(n), sub(load_n(h + k, n), set1(mean)), zero());
+    squares = fma(d, d, squares);
+  });
+  return squares;
+}
+
+void scale_row(const sf_norm_args& args, const float* h, float mean, float r, float* y) {
+  const Lanes offset = set1(args.weight_offset), root = set1(r), centre = set1(mean);
+  each_run(0, args.cols, [&](int64_t k, int n) {
+    Lanes v = load_n(h + k, n);
+    if (args.kind == 1) v = sub(v, centre);
+    v = mul(v, root);
+    const Lanes w = args.weight ? add(offset, load_n(args.weight + k, n)) : set1(1.0f);
+    store_n(y + k, args.bias ? fma(v, w, load_n(args.bias + k, n)) : mul(v, w), n);
+  });
+}
+
+void norm_row(const sf_norm_args& args, int64_t row, float* scratch) {
+  const float* x = args.x + row * args.x_stride;
+  const float* residual = args.residual ? args.residual + row * args.residual_stride : nullptr;
+  float* sum = args.h ? args.h + row * args.h_stride : residual ? scratch : nullptr;
+  const Sums sums = sum_row(x, residual, sum, args.cols);
+  const float* h = sum ? sum : x;
+  float* y = args.y ? args.y + row * args.y_stride : scratch;
+  if (args.kind == 0) {
+    scale_row(args, h, 0.0f, inverse_root(sums.squares, args.cols, args.eps), y);
+  } else {
+    const float mean = reduce_add(sums.plain) / static_cast<float>(args.cols);
+    scale_row(args, h, mean, inverse_root(squared_differences(h, mean, args.cols), args.cols, args.eps), y);
+  }
+  if (args.quantised.values) quantise_row(y, args.cols, args.quantised, row);
+}
+
+Error check_norm(const sf_norm_args& args) {
+  SF_REQUIRE(args.x && (args.y || args.quantised.values), kNullPointer);
+  SF_REQUIRE(args.rows >= 0 && args.cols > 0 && args.x_stride >= args.cols, kBadShape);
+  SF_REQUIRE(!args.residual || args.residual_stride >= args.cols, kBadShape);
+  SF_REQUIRE(!args.h || args.h_stride >= args.cols, kBadShape);
+  SF_REQUIRE(!args.y || args.y_stride >= args.cols, kBadShape);
+  SF_REQUIRE(args.kind == 0 || args.kind == 1, kBadOption);
+  return args.quantised.values ? check_activations(args.quantised, args.cols) : kOk;
+}
+
+}  // namespace
+
+Error op_norm(Context& context, sf_norm_args& args) {
+  if (const Error error = check_norm(args)) return error;
+  reserve_scratch<float>(context, args.cols);
+  run_rows(context, args.rows, args.cols, [&](int64_t row, int thread) {
+    norm_row(args, row, context.scratch[thread].get<float>(args.cols));
+  });
+  return kOk;
+}
+
+}  // namespace sf

@@ -1,0 +1,59 @@
+"""RMSNorm and LayerNorm, with the residual sum before and the quantising after in the same pass."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from surefoot.ops import abi
+from surefoot.ops.activations import Activations
+from surefoot.ops.arrays import F32, check, pointer, row_stride
+from surefoot.ops.backend import Backend
+
+
+@dataclass(frozen=True)
+class NormForm:
+    """Which norm. weight_offset is 1 where a model stores weights less one (Gemma)."""
+
+    kind: Literal["rms", "layer"] = "rms"
+    eps: float = 1e-6
+    weight_offset: float = 0.0
+
+
+def norm(
+    backend: Backend,
+    form: NormForm,
+    x: F32,
+    weight: F32 | None = None,
+    bias: F32 | None = None,
+    residual: F32 | None = None,
+    *,
+    h: F32 | None = None,
+    y: F32 | None = None,
+    quantised: Activations | None = None,
+) -> None:
+    """h = x + residual; y = norm(h) * weight + bias; quantised = y in fixed point. Writes the outputs that are given.
+
+    h may be x or the residual itself, and y may be any of them.
+    """
+    check("x", x, np.float32, None, None)
+    rows, cols = x.shape
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None:
+            check(name, vector, np.float32, cols)
+    for name, array in (("residual", residual), ("h", h), ("y", y)):
+        if array is not None:
+            check(name, array, np.float32, rows, cols)
+    if quantised is not None:
+        quantised.check(rows, cols)
+    args = abi.Norm(
+        pointer(x), pointer(residual), pointer(weight), pointer(bias), pointer(h), pointer(y),
+        abi.Activations() if quantised is None else quantised.struct(),
+        rows, cols, row_stride(x), _stride(residual), _stride(h), _stride(y),
+        form.eps, form.weight_offset, int(form.kind == "layer"),
+    )  # fmt: skip
+    backend.run("norm", args, x, residual, weight, bias, h, y, quantised)
+
+
+def _stride(array: F32 | None) -> int:
+    return 0 if array is None else row_stride(array)

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from surefoot.ops import ActivationForm, Backend, NormForm, OpError, empty_activations, norm, quantise
+from surefoot.ops.arrays import F32
+from surefoot.ops.oracle import norms as oracle
+from tests.ops.comparing import same_bits, same_rows
+
+forms = st.builds(
+    NormForm, st.sampled_from(["rms", "layer"]), st.sampled_from([1e-5, 1e-6, 1e-12]), st.sampled_from([0.0, 1.0])
+)
+quantised_forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationForm(1, 0)])
+fixtures = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def rows_of(rng: np.random.Generator, rows: int, cols: int, gap: int = 0) -> F32:
+    """Rows of very different size, `gap` elements apart."""
+    wide = rng.standard_normal((rows, cols + gap)) * 10.0 ** rng.integers(-6, 7, (rows, 1)) + rng.standard_normal()
+    return wide.astype(np.float32)[:, :cols]
+
+
+@fixtures
+@given(
+    form=forms, rows=st.integers(1, 40), cols=st.integers(1, 700), seed=st.integers(0, 2**32 - 1),
+    given_parts=st.tuples(*[st.booleans()] * 5), quantised_form=quantised_forms,
+)  # fmt: skip
+def test_norm_equals_oracle(
+    backends: list[Backend], form: NormForm, rows: int, cols: int, seed: int, given_parts: tuple[bool, ...],
+    quantised_form: ActivationForm,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    with_weight, with_bias, with_residual, with_h, with_y = given_parts
+    x, vectors = rows_of(rng, rows, cols, 5), rng.standard_normal((2, cols)).astype(np.float32)
+    weight, bias = vectors[0] if with_weight else None, vectors[1] if with_bias else None
+    residual = rows_of(rng, rows, cols, 3) if with_residual else None
+    want_h, want_y = oracle.norm(form, x, weight, bias, residual)
+    for backend in backends:
+        h, y = (np.empty_like(want_y) if wanted else None for wanted in (with_h, with_y))
+        quantised = empty_activations(rows, cols, quantised_form)
+        norm(backend, form, x, weight, bias, residual, h=h, y=y, quantised=quantised)
+        assert h is None or same_bits(h, want_h)
+        assert y is None or same_bits(y, want_y)
+        assert same_rows(quantised, quantise(backend, want_y, quantised_form))
+
+
+def test_norm_in_place(backends: list[Backend]) -> None:
+    """The residual stream may be updated where it lies."""
+    rng = np.random.default_rng(0)
+    x, stream = rows_of(rng, 30, 576), rows_of(rng, 30, 576)
+    want_h, want_y = oracle.norm(NormForm(), x, residual=stream)
+    for backend in backends:
+        h, y = stream.copy(), x.copy()
+        norm(backend, NormForm(), y, residual=h, h=h, y=y)
+        assert same_bits(h, want_h)
+        assert same_bits(y, want_y)
+
+
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_norm_is_a_norm(backends: list[Backend], kind: str) -> None:
+    """Against the textbook in float64."""
+    x = np.random.default_rng(1).standard_normal((3, 1536)).astype(np.float32) + np.float32(0.5)
+    wide = x.astype(np.float64)
+    centred = wide if kind == "rms" else wide - wide.mean(1, keepdims=True)
+    want = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-6)
+    y = np.empty_like(x)
+    norm(backends[0], NormForm(kind), x, y=y)  # type: ignore[arg-type]
+    assert np.abs(y - want).max() < 2e-6
+
+
+def test_norm_needs_an_output(backends: list[Backend]) -> None:
+    with pytest.raises(OpError, match="missing"):
+        norm(backends[0], NormForm(), np.ones((2, 8), np.float32))
