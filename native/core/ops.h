@@ -3,7 +3,10 @@
 #include "surefoot.h"
 
 #define SF_OPS(X) \
-  X(quantise)
+  X(quantise) \
+  X(kv_write) \
+  X(kv_copy) \
+  X(attention)
 
 namespace sf {
 struct Context;

@@ -156,4 +156,7 @@ class Call(Structure):
 
 OPERATIONS: dict[str, type[Structure]] = {
     "quantise": Quantise,
+    "kv_write": KvWrite,
+    "kv_copy": KvCopy,
+    "attention": Attention,
 }

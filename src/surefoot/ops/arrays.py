@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 F32 = NDArray[np.float32]
 I8 = NDArray[np.int8]
+U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 Array = NDArray[Any]
 
