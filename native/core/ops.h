@@ -22,6 +22,9 @@
   X(combine) \
   X(sample) \
   X(top_logprobs) \
+  X(kv_write) \
+  X(kv_copy) \
+  X(attention) \
   /* one name a line */
 
 namespace sf {

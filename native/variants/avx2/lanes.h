@@ -138,6 +138,18 @@ inline void store_bytes(int8_t* p, Ints a) {
   const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
+inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const __m256i low = _mm256_set1_epi16(0xFF);
+  const __m256i words[4] = {_mm256_packus_epi32(a.lo, b.lo), _mm256_packus_epi32(c.lo, d.lo),
+                            _mm256_packus_epi32(a.hi, b.hi), _mm256_packus_epi32(c.hi, d.hi)};
+  for (int half = 0; half < 2; ++half) {
+    const __m256i x = words[2 * half], y = words[2 * half + 1];
+    const __m256i high_bytes = _mm256_packus_epi16(_mm256_srli_epi16(x, 8), _mm256_srli_epi16(y, 8));
+    const __m256i low_bytes = _mm256_packus_epi16(_mm256_and_si256(x, low), _mm256_and_si256(y, low));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(hi + 32 * half), high_bytes);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lo + 32 * half), low_bytes);
+  }
+}
 inline Lanes load_bf16(const uint16_t* p) {
   const auto* q = reinterpret_cast<const __m128i*>(p);
   const __m256i lo = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(q)), 16);

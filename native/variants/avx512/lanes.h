@@ -89,6 +89,12 @@ inline float reduce_max(Lanes a) { return _mm512_reduce_max_ps(a.v); }
 inline void store_bytes(int8_t* p, Ints a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
+inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const __m512i low = _mm512_set1_epi16(0xFF);
+  const __m512i x = _mm512_packus_epi32(a.v, b.v), y = _mm512_packus_epi32(c.v, d.v);
+  _mm512_storeu_si512(hi, _mm512_packus_epi16(_mm512_srli_epi16(x, 8), _mm512_srli_epi16(y, 8)));
+  _mm512_storeu_si512(lo, _mm512_packus_epi16(_mm512_and_si512(x, low), _mm512_and_si512(y, low)));
+}
 inline Lanes load_bf16(const uint16_t* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};

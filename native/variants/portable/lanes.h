@@ -98,6 +98,17 @@ inline float reduce_max(Lanes a) {
 }
 // Each lane's low byte.
 inline void store_bytes(int8_t* p, Ints a) { SF_EACH p[i] = static_cast<int8_t>(a.v[i]); }
+// Four registers of values 0 to 65535: their high bytes to hi[64], their low bytes to lo[64]. Quads are transposed
+// (what packing within 128-bit parts gives for free): byte 16 i + 4 j + e is lane 4 i + e of register j.
+inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const int32_t* from[4] = {a.v, b.v, c.v, d.v};
+  for (int j = 0; j < 4; ++j)
+    SF_EACH {
+      const int at = 16 * (i / 4) + 4 * j + i % 4;
+      hi[at] = static_cast<uint8_t>(from[j][i] >> 8);
+      lo[at] = static_cast<uint8_t>(from[j][i]);
+    }
+}
 // 16 bfloat16 widened; 16 float narrowed to nearest even (no NaN handling: callers hold finite values).
 inline Lanes load_bf16(const uint16_t* p) { Ints r; SF_EACH r.v[i] = int32_t(uint32_t(p[i]) << 16); return as_float(r); }
 

@@ -23,6 +23,8 @@ from surefoot.ops.rope import (
 )
 from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
+from surefoot.ops.attention import Chunks, attention
+from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
 
 __all__ = [
     "ONE_LIMB",
@@ -36,6 +38,9 @@ __all__ = [
     "LinearScaling",
     "Llama3Scaling",
     "NormForm",
+    "Chunks",
+    "KvCache",
+    "KvForm",
     "OpError",
     "PackedWeights",
     "PeakKind",
@@ -68,6 +73,10 @@ __all__ = [
     "norm",
     "pack",
     "peak",
+    "attention",
+    "empty_kv_cache",
+    "kv_copy",
+    "kv_write",
     "quantise",
     "read_bandwidth",
     "rope",

@@ -186,4 +186,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "combine": Combine,
     "sample": Sample,
     "top_logprobs": TopLogprobs,
+    "kv_write": KvWrite,
+    "kv_copy": KvCopy,
+    "attention": Attention,
 }
