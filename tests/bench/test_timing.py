@@ -9,6 +9,7 @@ from surefoot.bench.timing import (
     INT8_PEAK,
     Budget,
     Case,
+    Cursor,
     EngineError,
     Interleaver,
     Measurement,
@@ -160,9 +161,16 @@ def test_roughness() -> None:
     assert roughness({1: 1.0}) is None
 
 
-def test_rotation_comes_round() -> None:
-    seen: list[int] = []
-    rotation = Rotation([lambda i=i: seen.append(i) for i in range(3)])  # type: ignore[misc]
-    for _ in range(5):
+def test_rotation_comes_round(machine: FakeMachine) -> None:
+    rotation = Rotation([machine.takes(name, 2) for name in "abc"], clock=machine.clock)
+    assert [rotation() for _ in range(5)] == [2] * 5
+    assert machine.ran == ["a", "b", "c", "a", "b"]
+
+
+def test_cases_over_one_pool_go_on_where_the_other_stopped(machine: FakeMachine) -> None:
+    cursor = Cursor()
+    thirds = Rotation([machine.takes(f"third {i}", 1) for i in range(3)], cursor, machine.clock)
+    halves = Rotation([machine.takes(f"half {i}", 1) for i in range(2)], cursor, machine.clock)
+    for rotation in (thirds, halves, thirds, thirds, halves, thirds):
         rotation()
-    assert seen == [0, 1, 2, 0, 1]
+    assert machine.ran == ["third 0", "half 1", "third 0", "third 1", "half 0", "third 2"]

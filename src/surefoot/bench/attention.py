@@ -37,7 +37,7 @@ class DecodeContexts:
         tokens = self._settings.context
         name = f"decode/{tokens:,} tokens/{requests} request{'s' * (requests > 1)}"
         labels: dict[str, str | int] = {"model": self._model.name, "tokens": tokens, "requests": requests}
-        return Case(name, "attention decode", timed(Rotation(programs)), calls, nbytes, labels=labels)
+        return Case(name, "attention decode", Rotation(programs), calls, nbytes, labels=labels)
 
     def _program(self, requests: int, firsts: range) -> Callable[[], None]:
         """One call for each group of contexts."""

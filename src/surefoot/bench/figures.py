@@ -131,7 +131,7 @@ class Figures:
 
         where = f"decode at {self._settings.context:,} tokens"
         yield Question("attention_decode_of_bandwidth", f"{where}: of bandwidth", Target(0.70), decode)
-        share, limit = "attention's share of prefill at", Target(0.35, at_least=False)
+        share, limit = "attention in prefill of", Target(0.35, at_least=False)
         yield Question("attention_prefill2k_share", f"{share} 2,048 tokens", limit, lambda: prefill(2048))
         yield Question("attention_prefill8k_share", f"{share} 8,192 tokens", None, lambda: prefill(8192))
 
@@ -172,7 +172,7 @@ class Figures:
         def per_op(model: str) -> float:
             return 1 - median(ratios(self._step(model, "replayed"), self._step(model, "per op")))
 
-        meaning, limit = "Python's share of a decode step", Target(0.03, at_least=False)
+        meaning, limit = "Python in a decode step", Target(0.03, at_least=False)
         yield Question("call_overhead_share", f"{meaning}: replayed", limit, lambda: worst(replayed))
         yield Question("call_overhead_share_per_op", f"{meaning}: call by call", None, lambda: worst(per_op))
 

@@ -1,16 +1,16 @@
 """Cases of the integer matmul: many copies of a matrix, rotated over so that the weights come from memory."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 import numpy as np
 
 from surefoot.bench.settings import FORMATS, FORMS, Settings
 from surefoot.bench.shapes import ModelShape
-from surefoot.bench.timing import Case, Rotation, timed
-from surefoot.ops import Activations, Backend, empty_activations, huge_empty, linear, quantise
-from surefoot.ops.arrays import F32, Array, empty
+from surefoot.bench.timing import Case, Cursor, Rotation, timed
+from surefoot.ops import Activations, Backend, huge_empty, linear, quantise
+from surefoot.ops.arrays import F32, empty
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
 
 PAGE = 4096
@@ -25,6 +25,7 @@ class Pool:
     matrix: str
     format: str
     copies: tuple[PackedWeights, ...]
+    cursor: Cursor = field(default_factory=Cursor)
 
     @property
     def name(self) -> str:
@@ -83,6 +84,7 @@ class LinearCases:
         self._backend, self._settings, self._pools, self._peak = backend, settings, pools, int8_peak
         most = max(settings.rows) * max(pool.copies[0].n for pool in pools)
         self._results: F32 = empty((most,), np.float32)
+        self._floats = cache(self._make_floats)
         self._rows = cache(self._make_rows)
 
     def cases(self) -> Iterator[Case]:
@@ -101,17 +103,17 @@ class LinearCases:
         x, y = self._rows(rows, first.k, limbs), self._results[: rows * first.n].reshape(rows, first.n)
         every = [partial(linear, self._backend, x, weights, out=y) for weights in pool.copies]
         num_windows = min(len(every) // calls, MOST_WINDOWS)
-        windows = [self._program(every[i * calls : (i + 1) * calls]) for i in range(num_windows)]
+        starts = [i * len(every) // num_windows for i in range(num_windows)]
+        windows = [self._program(every[start : start + calls]) for start in starts]
         return Case(
-            f"linear/{pool.name}/{limbs} limbs/{rows} rows", "linear", timed(Rotation(windows)), calls,
+            f"linear/{pool.name}/{limbs} limbs/{rows} rows", "linear", Rotation(windows, pool.cursor), calls,
             first.nbytes, operations,
             labels={"model": pool.model.name, "matrix": pool.matrix, "n": first.n, "k": first.k,
                     "format": pool.format, "limbs": limbs, "rows": rows},
         )  # fmt: skip
 
     def _quantise(self, rows: int, limbs: int, k: int) -> Case:
-        x = np.random.default_rng(k).standard_normal((rows, k), np.float32)
-        out = empty_activations(rows, k, FORMS[limbs])
+        x, out = self._floats(k)[:rows], self._rows(rows, k, limbs)
         calls = int(max(1, min(64, self._settings.sample_bytes / x.nbytes)))
         body = self._program([partial(quantise, self._backend, x, FORMS[limbs], out)] * calls)
         labels: dict[str, str | int] = {"k": k, "limbs": limbs, "rows": rows}
@@ -124,6 +126,9 @@ class LinearCases:
                 call()
         return program.run
 
+    def _make_floats(self, k: int) -> F32:
+        floats: F32 = np.random.default_rng(k).standard_normal((max(self._settings.rows), k), np.float32)
+        return floats
+
     def _make_rows(self, rows: int, k: int, limbs: int) -> Activations:
-        x: Array = np.random.default_rng(k).standard_normal((rows, k), np.float32)
-        return quantise(self._backend, x, FORMS[limbs])
+        return quantise(self._backend, self._floats(k)[:rows], FORMS[limbs])

@@ -10,6 +10,7 @@ from typing import Any
 
 from surefoot import __version__, machine
 from surefoot.bench.attention import attention_cases
+from surefoot.bench.disturbance import others_share, usage
 from surefoot.bench.figures import Figure, Figures, Measurements
 from surefoot.bench.limits import gauges, other_peaks
 from surefoot.bench.linear import LinearCases, make_pools
@@ -77,7 +78,7 @@ def run_ops(settings: Settings, variant: str | None, threads: int | None, choice
     peers, absent = choice.resolve(say)
     start = time.perf_counter()
     backend = Backend(variant, threads)
-    facts = machine_facts(backend)
+    facts, before = machine_facts(backend), usage()
     check_memory(settings, [peer.name for peer in peers])
     with ExitStack() as stack:
         running = [stack.enter_context(RunningPeer.start(peer, backend.threads)) for peer in peers]
@@ -91,7 +92,11 @@ def run_ops(settings: Settings, variant: str | None, threads: int | None, choice
         interleaver = Interleaver(limits, Budget(left), report=lambda *progress: say(_progress(*progress)))
         measurements = interleaver.run(cases)
     absent |= interleaver.failures
-    facts |= {"load_after": os.getloadavg(), "seconds": time.perf_counter() - start}
+    facts |= {
+        "load_after": os.getloadavg(),
+        "others_cpu_share": others_share(before, usage()),
+        "seconds": time.perf_counter() - start,
+    }
     return Results(settings, measurements, Figures(measurements, settings, absent).compute(), described, absent, facts)
 
 
@@ -131,11 +136,15 @@ def check_memory(settings: Settings, peers: Sequence[str]) -> None:
 
 
 def needed_bytes(settings: Settings, peers: Sequence[str]) -> float:
-    """The gauge's footprint, the KV caches, and every engine's matrices at its bytes per weight."""
+    """The gauge's footprint, the KV caches, the arrays of the most rows, and every engine's matrices at its bytes per
+    weight."""
     ours = sum(FORMATS[name].bits / 8 * 1.2 for name in settings.formats)
     theirs = {"torch": 2.0, "llama.cpp": 1.7}
     weights = sum(max(2 * n * k, settings.pool_bytes) for model in settings.models for n, k in model.matrices.values())
-    return settings.footprint_bytes + settings.kv_bytes + weights * (ours + sum(theirs[peer] for peer in peers))
+    most_rows, most_columns = max(*settings.rows, *settings.prefills), max(2 * model.ffn for model in settings.models)
+    rows = 3 * 4 * most_rows * most_columns
+    matrices = weights * (ours + sum(theirs[peer] for peer in peers))
+    return settings.footprint_bytes + settings.kv_bytes + rows + matrices
 
 
 def machine_facts(backend: Backend) -> dict[str, Any]:

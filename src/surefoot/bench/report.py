@@ -6,6 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surefoot.bench.disturbance import MOST
 from surefoot.bench.figures import Figure
 from surefoot.bench.ops import Results
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Measurement, share
@@ -22,7 +23,7 @@ def _parts(results: Results) -> Iterable[RenderableType]:
     yield _attention(results)
     yield _peers(results)
     yield _overhead(results)
-    yield _figures(results.figures)
+    yield _figures(results.figures, _disturbed(results))
     yield from _notes(results)
 
 
@@ -135,7 +136,11 @@ def _overhead(results: Results) -> Table:
     return table
 
 
-def _figures(figures: Sequence[Figure]) -> Table:
+def _disturbed(results: Results) -> bool:
+    return float(results.machine["others_cpu_share"]) > MOST
+
+
+def _figures(figures: Sequence[Figure], disturbed: bool) -> Table:
     table = Table(title="Figures", title_justify="left", title_style="bold")
     table.add_column("figure")
     table.add_column("measured", justify="right")
@@ -143,6 +148,8 @@ def _figures(figures: Sequence[Figure]) -> Table:
     table.add_column("")
     for figure in figures:
         verdict = {True: "[green]met[/green]", False: "[red]not met[/red]", None: ""}[figure.met]
+        if disturbed and verdict:
+            verdict += " [yellow]?[/yellow]"
         measured = "[dim]not measured[/dim]" if figure.value is None else f"[bold]{_number(figure.value)}[/bold]"
         table.add_row(figure.meaning, measured, str(figure.target or ""), verdict)
     return table
@@ -156,16 +163,23 @@ def _notes(results: Results) -> Iterable[Text]:
         f"load {before:.1f} before and {after:.1f} after (our own included)"
     )
     for name, described in results.peers.items():
-        yield Text(f"{name}: " + ", ".join(f"{key} {value}" for key, value in described.items()))
+        yield Text(f"{name}: " + "; ".join(f"{key}: {_plain(value)}" for key, value in described.items()))
     for name, reason in results.absent.items():
         yield Text(f"{name}: {reason}")
-    for figure in results.figures:
-        if figure.reason and figure.reason not in results.absent.values():
-            yield Text(f"{figure.meaning}: {figure.reason}")
-    if before > 0.5:
+    for reason in sorted({figure.reason for figure in results.figures if figure.reason} - {*results.absent.values()}):
+        names = [figure.name for figure in results.figures if figure.reason == reason]
+        yield Text(f"{reason}: {', '.join(names)}")
+    if _disturbed(results):
+        share_of_others = f"{facts['others_cpu_share']:.0%}"
         yield Text(
-            "The machine was busy: ratios hold better than times, and both hold better on a quiet machine.", "yellow"
+            f"Other programs took {share_of_others} of the processors during the run. Engines whose threads wait for "
+            "each other by spinning (the peers) lose most by this: measure again on a quiet machine.",
+            "yellow",
         )
+
+
+def _plain(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _number(value: float) -> str:

@@ -47,7 +47,7 @@ FULL = Settings(
     prefills=(2048, 8192),
     step_models=(D576, D1536),
     step_context=512,
-    seconds=420,
+    seconds=600,
 )
 QUICK = Settings(
     headline=D2048,

@@ -7,7 +7,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 
 Clock = Callable[[], float]
 Label = str | int
@@ -190,17 +192,28 @@ def timed(body: Callable[[], object], clock: Clock = time.perf_counter) -> Calla
     return run
 
 
+class Cursor:
+    """How far a pool of memory has been walked through: a fraction of it, shared by all the cases that read it."""
+
+    def __init__(self) -> None:
+        self.at = Fraction(0)
+
+
 class Rotation:
-    """Calls its bodies one after the other, for ever: successive samples of a case touch different memory."""
+    """A case's `run` with several bodies over successive parts of a pool: each sample takes up where the last sample
+    of any case left off, so that all of the pool passes before a part comes again."""
 
-    def __init__(self, bodies: Sequence[Callable[[], object]]) -> None:
-        self._bodies = bodies
-        self._next = 0
+    def __init__(
+        self, bodies: Sequence[Callable[[], object]], cursor: Cursor | None = None, clock: Clock = time.perf_counter
+    ) -> None:
+        self._bodies, self._clock = bodies, clock
+        self._cursor = cursor or Cursor()
 
-    def __call__(self) -> None:
-        body = self._bodies[self._next]
-        self._next = (self._next + 1) % len(self._bodies)
-        body()
+    def __call__(self) -> float:
+        count = len(self._bodies)
+        number = ceil(self._cursor.at * count) % count
+        self._cursor.at = Fraction(number + 1, count) % 1
+        return timed(self._bodies[number], self._clock)()
 
 
 def shares_of_limit(measurements: Sequence[Measurement], gauge: str) -> list[float]:
