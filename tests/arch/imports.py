@@ -39,7 +39,7 @@ RESERVED: dict[str, set[str]] = {
     "fastapi": {"server"},
     "starlette": {"server"},
     "uvicorn": {"server", "cli"},
-    "ctypes": {"ops"},
+    "ctypes": {"ops", "bench"},  # bench: inside a peer's process
     "typer": {"cli"},
 }
 
