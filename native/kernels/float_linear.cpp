@@ -4,6 +4,7 @@
 #include "core/context.h"
 
 namespace sf {
+using namespace float_matmul;
 
 Error op_float_linear(Context& context, sf_float_linear_args& args) {
   SF_REQUIRE(args.x && args.w && args.y, kNullPointer);

@@ -8,7 +8,7 @@
 #include "core/ops.h"
 #include "lanes.h"
 
-namespace sf {
+namespace sf::float_matmul {
 
 struct Float32Weights {
   using Element = float;
@@ -95,4 +95,4 @@ void float_linear_block(const sf_float_linear_args& args, const FloatBlock& bloc
   finish(args, block);
 }
 
-}  // namespace sf
+}  // namespace sf::float_matmul
