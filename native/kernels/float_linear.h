@@ -1,13 +1,14 @@
 // y[r][n] = dot(x[r], w[n]) + bias[n] in float. Each dot is the contract's: lane i sums the products of k = i, i + 16, ...
-// by fma in ascending k, then the tree; the bias is added last. Tiles only decide which outputs are computed together,
-// never an output's own order.
+// by fma in ascending k, then the tree; the bias is added last. Tiles and depths only decide which outputs are computed
+// together and when their sixteen sums rest in memory, never an output's own order.
 #pragma once
+#include <algorithm>
 #include <cstring>
 
 #include "core/ops.h"
 #include "lanes.h"
 
-namespace sf {
+namespace sf::float_matmul {
 
 struct Float32Weights {
   using Element = float;
@@ -25,49 +26,73 @@ struct Bfloat16Weights {
   }
 };
 
-// Rows and outputs of a tile: its accumulators, one row's x and one output's w must fit in the registers.
-inline constexpr int kTileRows = kLaneRegisters >= 32 ? 4 : 1;
-inline constexpr int kTileOutputs = kLaneRegisters >= 32 ? 4 : kLaneRegisters >= 8 ? 3 : 2;
+// A tile's accumulators, its rows' x and one output's w must fit in the registers.
+inline constexpr int kTileRows = kLaneRegisters >= 32 ? 4 : 2;
+inline constexpr int kTileOutputs = kLaneRegisters >= 32 ? 4 : 2;
+// A block is what one task computes; at one depth its weights lie in the first cache while the rows go by.
+inline constexpr int64_t kBlockRows = 64;
+inline constexpr int64_t kBlockOutputs = 16;
+inline constexpr int64_t kDepth = 512;
+static_assert(kDepth % kLanes == 0);
 
-// The tile of Rows x Outputs at row r, output n.
+// Rows r to r_end, outputs n to n_end.
+struct FloatBlock {
+  int64_t r, r_end, n, n_end;
+  float* sums;  // [rows][kBlockOutputs][16]
+};
+
+// Adds columns k to k_end to the sums of the Rows x Outputs tile at row r, output n.
 template <class Weights, int Rows, int Outputs>
-void float_linear_tile(const sf_float_linear_args& args, int64_t r, int64_t n) {
+void add_tile(const sf_float_linear_args& args, float* sums, int64_t r, int64_t n, int64_t k, int64_t k_end) {
   const float* x = args.x + r * args.x_stride;
   const auto* w = static_cast<const typename Weights::Element*>(args.w) + n * args.w_stride;
-  Lanes sums[Rows][Outputs];
-  for (auto& row : sums)
-    for (auto& sum : row) sum = zero();
-  const auto step = [&](const auto& load_x, const auto& load_w, int64_t k) {
+  Lanes tile[Rows][Outputs];
+  const auto each = [&](const auto& body) {
+    for (int i = 0; i < Rows; ++i)
+      for (int j = 0; j < Outputs; ++j) body(tile[i][j], sums + (i * kBlockOutputs + j) * kLanes);
+  };
+  const auto step = [&](const auto& load_x, const auto& load_w) {
     Lanes values[Rows];
     for (int i = 0; i < Rows; ++i) values[i] = load_x(x + i * args.x_stride + k);
     for (int j = 0; j < Outputs; ++j) {
       const Lanes weights = load_w(w + j * args.w_stride + k);
-      for (int i = 0; i < Rows; ++i) sums[i][j] = fma(values[i], weights, sums[i][j]);
+      for (int i = 0; i < Rows; ++i) tile[i][j] = fma(values[i], weights, tile[i][j]);
     }
   };
-  int64_t k = 0;
-  for (; k + kLanes <= args.k; k += kLanes)
-    step([](const float* p) { return load(p); }, [](const auto* p) { return Weights::load(p); }, k);
-  if (const int left = static_cast<int>(args.k - k))
-    step([=](const float* p) { return load_n(p, left); }, [=](const auto* p) { return Weights::load_n(p, left); }, k);
-  for (int i = 0; i < Rows; ++i)
-    for (int j = 0; j < Outputs; ++j) {
-      const float sum = reduce_add(sums[i][j]);
-      args.y[(r + i) * args.y_stride + n + j] = args.bias ? sum + args.bias[n + j] : sum;
-    }
+  each([&](Lanes& sum, const float* from) { sum = k ? load(from) : zero(); });
+  for (; k + kLanes <= k_end; k += kLanes)
+    step([](const float* p) { return load(p); }, [](const auto* p) { return Weights::load(p); });
+  if (const int left = static_cast<int>(k_end - k))
+    step([=](const float* p) { return load_n(p, left); }, [=](const auto* p) { return Weights::load_n(p, left); });
+  each([](const Lanes& sum, float* to) { store(to, sum); });
 }
 
-// A strip of Rows rows over outputs n to n_end.
 template <class Weights, int Rows>
-void float_linear_strip(const sf_float_linear_args& args, int64_t r, int64_t n, int64_t n_end) {
-  for (; n + kTileOutputs <= n_end; n += kTileOutputs) float_linear_tile<Weights, Rows, kTileOutputs>(args, r, n);
-  for (; n < n_end; ++n) float_linear_tile<Weights, Rows, 1>(args, r, n);
+void add_strip(const sf_float_linear_args& args, const FloatBlock& block, int64_t r, int64_t k, int64_t k_end) {
+  float* sums = block.sums + (r - block.r) * kBlockOutputs * kLanes;
+  int64_t n = block.n;
+  for (; n + kTileOutputs <= block.n_end; n += kTileOutputs, sums += kTileOutputs * kLanes)
+    add_tile<Weights, Rows, kTileOutputs>(args, sums, r, n, k, k_end);
+  for (; n < block.n_end; ++n, sums += kLanes) add_tile<Weights, Rows, 1>(args, sums, r, n, k, k_end);
+}
+
+inline void finish(const sf_float_linear_args& args, const FloatBlock& block) {
+  for (int64_t r = block.r; r < block.r_end; ++r)
+    for (int64_t n = block.n; n < block.n_end; ++n) {
+      const float sum = reduce_add(load(block.sums + ((r - block.r) * kBlockOutputs + n - block.n) * kLanes));
+      args.y[r * args.y_stride + n] = args.bias ? sum + args.bias[n] : sum;
+    }
 }
 
 template <class Weights>
-void float_linear_block(const sf_float_linear_args& args, int64_t r, int64_t r_end, int64_t n, int64_t n_end) {
-  for (; r + kTileRows <= r_end; r += kTileRows) float_linear_strip<Weights, kTileRows>(args, r, n, n_end);
-  for (; r < r_end; ++r) float_linear_strip<Weights, 1>(args, r, n, n_end);
+void float_linear_block(const sf_float_linear_args& args, const FloatBlock& block) {
+  for (int64_t k = 0; k < args.k; k += kDepth) {
+    const int64_t k_end = std::min(k + kDepth, args.k);
+    int64_t r = block.r;
+    for (; r + kTileRows <= block.r_end; r += kTileRows) add_strip<Weights, kTileRows>(args, block, r, k, k_end);
+    for (; r < block.r_end; ++r) add_strip<Weights, 1>(args, block, r, k, k_end);
+  }
+  finish(args, block);
 }
 
-}  // namespace sf
+}  // namespace sf::float_matmul

@@ -3,7 +3,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from surefoot.ops import Backend, OpError, Router, Scoring, combine, group_by_expert, route
+from surefoot.ops import (
+    Backend,
+    IntegerWeights,
+    OpError,
+    PackedWeights,
+    Router,
+    Scoring,
+    WeightFormat,
+    combine,
+    group_by_expert,
+    linear_experts,
+    pack,
+    quantise,
+    route,
+)
 from surefoot.ops.oracle import experts as oracle
 
 quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -104,3 +118,30 @@ def test_combine_refuses_rows_outside(backends: list[Backend]) -> None:
     x, weights = np.zeros((3, 4), np.float32), np.ones((1, 2), np.float32)
     with pytest.raises(OpError, match="outside"):
         combine(backends[0], x, np.array([[0, 3]]), weights)
+
+
+def mixture(backend: Backend, x: np.ndarray, logits: np.ndarray, experts: list[PackedWeights]) -> np.ndarray:
+    """One matrix per expert, two experts a row, their outputs added to x."""
+    routes = route(backend, logits, Router(2, normalise=True))
+    grouped = group_by_expert(routes.ids, len(experts))
+    y = linear_experts(backend, quantise(backend, x[grouped.rows]), experts, grouped.starts)
+    return combine(backend, y, grouped.places, routes.weights, x)
+
+
+def test_a_row_among_experts_does_not_see_its_company(backends: list[Backend]) -> None:
+    rng = np.random.default_rng(8)
+    rows, cols, num_experts = 37, 64, 5
+    x = rng.standard_normal((rows, cols)).astype(np.float32)
+    logits = rng.standard_normal((rows, num_experts)).astype(np.float32)
+    codes = rng.integers(-127, 128, (num_experts, cols, cols), np.int8)
+    scales = rng.random((num_experts, cols), np.float32)
+    experts = [pack(backends[0], IntegerWeights(WeightFormat(8, 1), codes[e], scales[e])) for e in range(num_experts)]
+    together = mixture(backends[1], x, logits, experts)
+    for r in range(rows):
+        alone = mixture(backends[0], x[r : r + 1], logits[r : r + 1], experts)
+        assert alone.tobytes() == together[r].tobytes()
+    for r in range(rows):  # and it is the layer that it says it is
+        chosen = np.argsort(-logits[r])[:2]
+        weights = np.exp(logits[r, chosen]) / np.exp(logits[r, chosen]).sum()
+        outputs = (codes[chosen] * scales[chosen][:, :, None]) @ x[r]
+        np.testing.assert_allclose(together[r], x[r] + weights @ outputs, rtol=0, atol=0.3)

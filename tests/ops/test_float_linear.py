@@ -13,11 +13,11 @@ def draw(rng: np.random.Generator, dtype: type, *shape: int) -> np.ndarray:
     return values if dtype is np.float32 else (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 70),
     n=st.integers(1, 60),
-    k=st.integers(1, 100),
+    k=st.one_of(st.integers(1, 100), st.integers(500, 1100)),
     dtype=st.sampled_from([np.float32, np.uint16]),
     biased=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
