@@ -10,14 +10,6 @@
 namespace sf {
 namespace {
 
-// Calls f with the source that reads the packed format.
-template <class F>
-void with_source(const PackedHeader& h, int64_t panel, const F& f) {
-  if (h.bits == 8 && h.limbs == 1) return f(PlainSource<1>{h.panel(panel) + h.codes});
-  if (h.bits == 8) return f(Wide8Source(h, panel));
-  return h.limbs == 1 ? f(Narrow4Source(h, panel)) : f(Wide4Source(h, panel));
-}
-
 template <int Rows, int XLimbs, class Source>
 void rows_times_panel(const Problem& p, const Source& source, int64_t row, int64_t panel) {
   const int64_t row_stride = XLimbs * p.x.stride, groups = p.groups();

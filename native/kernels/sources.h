@@ -78,7 +78,8 @@ struct Narrow4Source : Grouped {
   }
 };
 
-struct Wide4Source : Grouped {
+template <int Bits>
+struct WideSource : Grouped {
   static constexpr int kLimbs = 2;
   using Grouped::Grouped;
 
@@ -87,36 +88,36 @@ struct Wide4Source : Grouped {
     spans(first, last, [&](int64_t start, int64_t length, const uint8_t* p) {
       const Wide group[2] = {load_wide(p, with_offsets), load_wide(p + half_bytes, with_offsets)};
       for (int64_t line = start; line < start + length; ++line) {
-        const Line both = load_line(nibbles(line));
-        Line w[2][2];
-        expand(look_up(table, low_nibbles(both)), group[0], w[0][0], w[0][1]);
-        expand(look_up(table, high_nibbles(both)), group[1], w[1][0], w[1][1]);
+        Line values[2], w[2][2];
+        load_values(line, values);
+        for (int half = 0; half < 2; ++half) expand(values[half], group[half], w[half][0], w[half][1]);
         body(line, w);
       }
     });
   }
-};
 
-struct Wide8Source : Grouped {
-  static constexpr int kLimbs = 2;
-  using Grouped::Grouped;
-
-  template <class Body>
-  void each(int64_t first, int64_t last, const Body& body) const {
-    spans(first, last, [&](int64_t start, int64_t length, const uint8_t* p) {
-      const Wide group[2] = {load_wide(p, with_offsets), load_wide(p + half_bytes, with_offsets)};
-      for (int64_t line = start; line < start + length; ++line) {
-        const uint8_t* at = codes + line / kTileLines * 2048 + line % kTileLines * kLine;
-        Line w[2][2];
-        for (int half = 0; half < 2; ++half) {
-          prefetch(at + half * 1024 + kAhead);
-          expand(load_line(at + half * 1024), group[half], w[half][0], w[half][1]);
-        }
-        body(line, w);
+  void load_values(int64_t line, Line (&values)[2]) const {
+    if constexpr (Bits == 4) {
+      const Line both = load_line(nibbles(line));
+      values[0] = look_up(table, low_nibbles(both));
+      values[1] = look_up(table, high_nibbles(both));
+    } else {
+      const uint8_t* at = codes + line / kTileLines * 2048 + line % kTileLines * kLine;
+      for (int half = 0; half < 2; ++half) {
+        prefetch(at + half * 1024 + kAhead);
+        values[half] = load_line(at + half * 1024);
       }
-    });
+    }
   }
 };
+
+// Calls f with the source that reads a panel of this format.
+template <class F>
+void with_source(const PackedHeader& h, int64_t panel, const F& f) {
+  if (h.bits == 8 && h.limbs == 1) return f(PlainSource<1>{h.panel(panel) + h.codes});
+  if (h.bits == 8) return f(WideSource<8>(h, panel));
+  return h.limbs == 1 ? f(Narrow4Source(h, panel)) : f(WideSource<4>(h, panel));
+}
 
 // A source's lines written out as planes: [tile][limb][half][line], what PlainSource and the tiles read.
 template <class Source>

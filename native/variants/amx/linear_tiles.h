@@ -135,11 +135,7 @@ inline const uint8_t* codes_of(const Problem& p, int64_t panel, int64_t tile) {
 
 inline const uint8_t* expand_chunk(const Problem& p, int64_t panel, int64_t first, int64_t tiles, uint8_t* planes) {
   if (plain(p)) return codes_of(p, panel, first);
-  const PackedHeader& h = *p.w;
-  const auto write = [&](const auto& source) { write_planes(source, first * kTileLines, (first + tiles) * kTileLines, planes); };
-  if (h.bits == 8) write(Wide8Source(h, panel));
-  else if (h.limbs == 1) write(Narrow4Source(h, panel));
-  else write(Wide4Source(h, panel));
+  with_source(*p.w, panel, [&](const auto& source) { write_planes(source, first * kTileLines, (first + tiles) * kTileLines, planes); });
   return planes;
 }
 
