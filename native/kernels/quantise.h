@@ -13,10 +13,14 @@ inline constexpr float kOneLimbMax = 127.0f;
 
 inline int lanes_left(int64_t count, int64_t at) { return count - at < kLanes ? static_cast<int>(count - at) : kLanes; }
 
+// A maximum has no order: four of them at once hide the instruction's latency.
 inline float largest(const float* x, int64_t count) {
-  Lanes most = zero();
-  for (int64_t k = 0; k < count; k += kLanes) most = max(most, abs(load_n(x + k, lanes_left(count, k))));
-  return reduce_max(most);
+  Lanes most[4] = {zero(), zero(), zero(), zero()};
+  int64_t k = 0;
+  for (; k + 4 * kLanes <= count; k += 4 * kLanes)
+    for (int i = 0; i < 4; ++i) most[i] = max(most[i], abs(load(x + k + i * kLanes)));
+  for (; k < count; k += kLanes) most[0] = max(most[0], abs(load_n(x + k, lanes_left(count, k))));
+  return reduce_max(max(max(most[0], most[1]), max(most[2], most[3])));
 }
 
 // x * inv never exceeds the bound by more than rounding, so no clamp is needed. Below 1e-30 bound / most could
