@@ -75,6 +75,21 @@ inline float reduce_max(Lanes a) {
 }
 // Each lane's low byte.
 inline void store_bytes(int8_t* p, Ints a) { SF_EACH p[i] = static_cast<int8_t>(a.v[i]); }
+// 64 integers at once: each as a byte, which it must fit in; or, if of 15 bits, as hi = (q + 64) >> 7 and lo = q - 128 hi.
+inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
+  store_bytes(p, a);
+  store_bytes(p + 16, b);
+  store_bytes(p + 32, c);
+  store_bytes(p + 48, d);
+}
+inline void store_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const Ints q[4] = {a, b, c, d};
+  for (int part = 0; part < 4; ++part) {
+    const Ints high = sar<7>(addi(q[part], set1i(64)));
+    store_bytes(hi + 16 * part, high);
+    store_bytes(lo + 16 * part, subi(q[part], shl<7>(high)));
+  }
+}
 // 16 bfloat16 widened; 16 float narrowed to nearest even (no NaN handling: callers hold finite values).
 inline Lanes load_bf16(const uint16_t* p) { Ints r; SF_EACH r.v[i] = int32_t(uint32_t(p[i]) << 16); return as_float(r); }
 
