@@ -7,8 +7,9 @@
 namespace sf {
 namespace {
 
+// args is a copy: a vector store may alias anything, so the caller's would be read anew for every sixteen elements.
 template <Activation kind>
-void glu_row(const sf_glu_args& args, int64_t row, float* y) {
+void glu_row(sf_glu_args args, int64_t row, float* y) {
   const float* gate = args.gate + row * args.gate_stride;
   const float* up = args.up ? args.up + row * args.up_stride : nullptr;
   each_run(0, args.cols, [&](int64_t k, int n) {
