@@ -17,6 +17,14 @@
   X(linear_experts) \
   X(read_bandwidth) \
   X(peak) \
+  X(float_linear) \
+  X(route) \
+  X(combine) \
+  X(sample) \
+  X(top_logprobs) \
+  X(kv_write) \
+  X(kv_copy) \
+  X(attention) \
   /* one name a line */
 
 namespace sf {

@@ -201,7 +201,7 @@ typedef struct {
 /* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights ---- */
 typedef struct {
   const float* logits; /* [rows][experts] */
-  const float* bias;   /* [experts] added for the choice only, or null */
+  const float* bias;   /* [experts] added to the scores for the choice only, or null */
   int64_t* ids;        /* [rows][k] */
   float* weights;      /* [rows][k] */
   int64_t rows, experts, k;
@@ -211,7 +211,17 @@ typedef struct {
   int32_t unused;
 } sf_route_args;
 
-/* ---- sampling: one token per row ---- */
+/* Expert outputs back to rows: y[r] = sum over j of weights[r][j] * x[places[r][j]], added in ascending j. */
+typedef struct {
+  const float* x;         /* [x_rows][x_stride] */
+  const int64_t* places; /* [rows][k]: rows of x */
+  const float* weights;   /* [rows][k] */
+  const float* residual;  /* [rows][residual_stride] added last, or null */
+  float* y;               /* [rows][y_stride] */
+  int64_t rows, cols, k, x_rows, x_stride, residual_stride, y_stride;
+} sf_combine_args;
+
+/* ---- sampling: one token per row. A row without a finite largest logit gets token -1 ---- */
 typedef struct {
   const float* logits; /* [rows][vocab] */
   const float* temperature; /* [rows]; 0: greedy */

@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/elementary.h"
 #include "kernels/elements.h"
+#include "kernels/pack.h"
 
 namespace sf {
 
@@ -47,13 +48,26 @@ void embed_row(const sf_embed_args& args, int64_t row) {
   });
 }
 
+void embed_packed_row(const sf_embed_args& args, const PackedHeader& h, int64_t row) {
+  const int64_t id = args.ids[row];
+  const float row_scale = h.scales()[id];
+  float* y = args.y + row * args.y_stride;
+  for (int64_t k = 0; k < args.cols; ++k) y[k] = static_cast<float>(weight_at(h, id, k)) * row_scale * args.scale;
+}
+
 }  // namespace
 
 Error op_embed(Context& context, sf_embed_args& args) {
   SF_REQUIRE(args.ids && args.table && args.y, kNullPointer);
   SF_REQUIRE(args.rows >= 0 && args.vocab > 0 && args.cols > 0 && args.y_stride >= args.cols, kBadShape);
-  SF_REQUIRE(args.dtype == 0 || args.dtype == 1, kBadOption);
+  SF_REQUIRE(args.dtype >= 0 && args.dtype <= 2, kBadOption);
   for (int64_t row = 0; row < args.rows; ++row) SF_REQUIRE(args.ids[row] >= 0 && args.ids[row] < args.vocab, kOutOfRange);
+  if (args.dtype == 2) {
+    const PackedHeader* h = open_packed(args.table);
+    SF_REQUIRE(h && h->n == args.vocab && h->k == args.cols, kBadPacked);
+    run_rows(context, args.rows, args.cols, [&](int64_t row, int) { embed_packed_row(args, *h, row); });
+    return kOk;
+  }
   run_rows(context, args.rows, args.cols, [&](int64_t row, int) { embed_row(args, row); });
   return kOk;
 }

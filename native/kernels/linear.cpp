@@ -67,36 +67,46 @@ void panel_by_rows(const Problem& p, int64_t panel, uint8_t* planes) {
 
 // ---- which way, and how the work is cut ----
 
-// Panels of one task: many tasks per thread level out noise, long ones stream better.
-int64_t task_panels(int64_t panels, int threads, int64_t most) {
-  return std::clamp<int64_t>(panels / (threads * 8), 1, most);
-}
-
+// Tasks go block of rows by block of rows, so that a thread finds a block's rows in its cache again.
 struct Cut {
-  int64_t panels, tasks;
+  int64_t panels, columns;  // panels of a task, tasks across the panels
+  int64_t rows, blocks;     // rows of a task, tasks down the rows
+
+  int64_t tasks() const { return columns * blocks; }
 };
 
-Cut cut(const Problem& p, int threads) {
-  const int64_t each = task_panels(p.w->num_panels(), threads, 8);
-  return {each, (p.w->num_panels() + each - 1) / each};
+int64_t rows_of_task(const Problem& p) {
+#ifdef __AMX_INT8__
+  if (tiles::worth(p)) return tiles::block_rows(p);
+#endif
+  return p.rows;
 }
 
-int64_t scratch_bytes(const Problem& p) {
+int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Many tasks per thread level out noise; wide ones fetch the rows from afar less often.
+Cut cut(const Problem& p, int threads) {
+  const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 16);
+  const int64_t rows = rows_of_task(p);
+  return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
+}
+
+int64_t scratch_bytes(const Problem& p, const Cut& c) {
 #ifdef __AMX_INT8__
-  if (tiles::worth(p)) return tiles::scratch_bytes(p);
+  if (tiles::worth(p)) return tiles::scratch_bytes(p, c.panels);
+#else
+  (void)c;
 #endif
   return expanded_bytes(p);
 }
 
-void run_task(const Problem& p, int64_t first, int64_t last, uint8_t* scratch) {
+void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
+  const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
+  const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
 #ifdef __AMX_INT8__
-  if (tiles::worth(p)) return tiles::run(p, first, last, scratch);
+  if (tiles::worth(p)) return tiles::run(p, share, scratch);
 #endif
-  for (int64_t panel = first; panel < last; ++panel) panel_by_rows(p, panel, scratch);
-}
-
-void run_cut(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
-  run_task(p, task * c.panels, std::min((task + 1) * c.panels, p.w->num_panels()), scratch);
+  for (int64_t i = share.first_panel; i < share.last_panel; ++i) panel_by_rows(p, i, scratch);
 }
 
 Error check_problem(const Problem& p, int64_t cols) {
@@ -114,11 +124,11 @@ Error op_linear(Context& context, sf_linear_args& args) {
   const Problem problem{args.x, open_packed(args.weights), args.bias, args.residual, args.y, args.rows, args.y_stride, args.residual_stride};
   if (const Error error = check_problem(problem, args.cols)) return error;
   if (args.rows == 0) return kOk;
-  const int64_t bytes = scratch_bytes(problem);
-  if (bytes) reserve_scratch<uint8_t>(context, bytes);
   const Cut c = cut(problem, context.pool.size());
-  context.pool.run(c.tasks, [&](int64_t task, int thread) {
-    run_cut(problem, c, task, bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+  const int64_t bytes = scratch_bytes(problem, c);
+  if (bytes) reserve_scratch<uint8_t>(context, bytes);
+  context.pool.run(c.tasks(), [&](int64_t task, int thread) {
+    run_task(problem, c, task, bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
   });
   return kOk;
 }
@@ -142,13 +152,13 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
     if (const Error error = check_problem(problem, args.cols)) return error;
     problems.push_back(problem);
     cuts.push_back(cut(problem, context.pool.size()));
-    first_task.push_back(first_task.back() + cuts.back().tasks);
-    bytes = std::max(bytes, scratch_bytes(problem));
+    first_task.push_back(first_task.back() + cuts.back().tasks());
+    bytes = std::max(bytes, scratch_bytes(problem, cuts.back()));
   }
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   context.pool.run(first_task.back(), [&](int64_t task, int thread) {
     const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
-    run_cut(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+    run_task(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
   });
   return kOk;
 }

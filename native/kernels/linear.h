@@ -23,6 +23,11 @@ struct Problem {
   int64_t group_last(int64_t g) const { return g + 1 < groups() ? (g + 1) * x.group / 4 : lines(); }
 };
 
+// One task's share of a problem.
+struct Share {
+  int64_t first_panel, last_panel, first_row, last_row;
+};
+
 // The int32 sums k0 and k1 of one row with the 32 outputs of a panel.
 struct Sums {
   alignas(64) int32_t k[2][kPanel];

@@ -68,6 +68,27 @@ inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t
   return kOk;
 }
 
+// One weight's integer, read back: for single rows of a packed table.
+inline int weight_at(const PackedHeader& h, int64_t output, int64_t column) {
+  const uint8_t* panel = h.panel(output / kPanel);
+  const int64_t half = output % kPanel / kHalf, lane = output % kHalf, line = column / 4, at = lane * 4 + column % 4;
+  const uint8_t* codes = panel + h.codes;
+  const uint8_t* parameters = h.group ? panel + column / h.group * h.group_bytes() + half * h.half_parameter_bytes() : nullptr;
+  int value;
+  if (h.bits == 8) {
+    value = static_cast<int8_t>(codes[line / kTileLines * 2048 + half * 1024 + line % kTileLines * kLine + at]);
+  } else {
+    const uint8_t entry = h.table[codes[line * kLine + at] >> (4 * half) & 15];
+    if (h.limbs == 1) return static_cast<int8_t>(entry * parameters[lane] + parameters[16 + lane]);
+    value = static_cast<int8_t>(entry);
+  }
+  if (!parameters) return value;
+  int16_t scale, offset = 0;
+  std::memcpy(&scale, parameters + 2 * lane, 2);
+  if (h.with_offsets) std::memcpy(&offset, parameters + 32 + 2 * lane, 2);
+  return ((value * scale + 64) >> 7) + offset;
+}
+
 // The header of packed weights that a caller hands in, or null if they are not what this library writes.
 inline const PackedHeader* open_packed(const void* packed) {
   const auto* h = static_cast<const PackedHeader*>(packed);

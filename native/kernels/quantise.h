@@ -41,7 +41,8 @@ inline void quantise_two_limbs(const float* x, int64_t cols, int8_t* hi, int64_t
   int8_t* lo = hi + stride;
   int64_t k = 0;
   for (; k + 64 <= cols; k += 64)
-    store_limbs(hi + k, lo + k, rounded(x + k, inv), rounded(x + k + 16, inv), rounded(x + k + 32, inv), rounded(x + k + 48, inv));
+    store_two_limbs(hi + k, lo + k, rounded(x + k, inv), rounded(x + k + 16, inv), rounded(x + k + 32, inv),
+                    rounded(x + k + 48, inv));
   for (; k < stride; k += kLanes) {
     const Ints q = rounded(x, cols, k, inv), high = sar<7>(addi(q, set1i(64)));
     store_bytes(hi + k, high);

@@ -13,6 +13,7 @@ from surefoot.ops import (
     IntegerWeights,
     OpError,
     WeightFormat,
+    embed,
     empty_activations,
     linear,
     linear_experts,
@@ -152,6 +153,17 @@ def test_rounding_is_close(fmt: WeightFormat) -> None:
     error = np.abs(oracle.dequantise(round_to(fmt, w)) - w)
     step = {(8, 1): 1 / 127, (8, 2): 1 / 127, (4, 1): 1.2 / 8, (4, 2): 1 / 7.5}[fmt.bits, fmt.limbs]
     assert (error.max(axis=1) <= 0.5001 * step * np.abs(w).max(axis=1)).all()
+
+
+@quick
+@given(fmt=formats, n=st.integers(1, 80), k=st.integers(1, 200), seed=st.integers(0, 2**32 - 1))
+def test_rows_of_a_packed_table(backends: list[Backend], fmt: WeightFormat, n: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = random_weights(rng, fmt, n, k)
+    ids = rng.integers(0, n, 5)
+    want = oracle.dequantise(weights)[ids] * np.float32(0.3)
+    for backend in backends:
+        assert same_bits(embed(backend, ids, pack(backend, weights), 0.3), want)
 
 
 def test_weights_that_do_not_fit_are_refused(backends: list[Backend]) -> None:

@@ -8,6 +8,7 @@
 namespace sf {
 
 inline constexpr int kLanes = 16;
+inline constexpr int kLaneRegisters = 8;
 
 struct Lanes {
   __m256 lo, hi;
@@ -76,6 +77,29 @@ inline Lanes to_float(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi3
 inline Ints addi(Ints a, Ints b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 inline Ints subi(Ints a, Ints b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
 inline Ints andi(Ints a, Ints b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+inline Ints xori(Ints a, Ints b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+inline void mul_wide8(__m256i a, __m256i b, __m256i& high, __m256i& low) {
+  const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+}
+inline void mul_wide(Ints a, uint32_t b, Ints& high, Ints& low) {
+  const __m256i factor = _mm256_set1_epi32(static_cast<int32_t>(b));
+  mul_wide8(a.lo, factor, high.lo, low.lo);
+  mul_wide8(a.hi, factor, high.hi, low.hi);
+}
+inline void transpose_quarters8(__m256i& a, __m256i& b, __m256i& c, __m256i& d) {
+  const __m256i ab = _mm256_unpacklo_epi32(a, b), AB = _mm256_unpackhi_epi32(a, b);
+  const __m256i cd = _mm256_unpacklo_epi32(c, d), CD = _mm256_unpackhi_epi32(c, d);
+  a = _mm256_unpacklo_epi64(ab, cd);
+  b = _mm256_unpackhi_epi64(ab, cd);
+  c = _mm256_unpacklo_epi64(AB, CD);
+  d = _mm256_unpackhi_epi64(AB, CD);
+}
+inline void transpose_quarters(Ints (&a)[4]) {
+  transpose_quarters8(a[0].lo, a[1].lo, a[2].lo, a[3].lo);
+  transpose_quarters8(a[0].hi, a[1].hi, a[2].hi, a[3].hi);
+}
 template <int N> inline Ints shl(Ints a) { return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)}; }
 template <int N> inline Ints shr(Ints a) { return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)}; }
 template <int N> inline Ints sar(Ints a) { return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)}; }
@@ -87,6 +111,9 @@ inline Mask less(Lanes a, Lanes b) {
 }
 inline Mask first(int n) {
   return {_mm256_castsi256_ps(first_bits(n)), _mm256_castsi256_ps(first_bits(n - 8))};
+}
+inline uint32_t mask_bits(Mask m) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo) | _mm256_movemask_ps(m.hi) << 8);
 }
 inline Lanes select(Mask m, Lanes yes, Lanes no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
@@ -120,16 +147,28 @@ inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
   store_packed(p, _mm256_packs_epi32(a.lo, a.hi), _mm256_packs_epi32(b.lo, b.hi));
   store_packed(p + 32, _mm256_packs_epi32(c.lo, c.hi), _mm256_packs_epi32(d.lo, d.hi));
 }
-inline void store_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b) {
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b) {
   const __m256i qa = _mm256_packs_epi32(a.lo, a.hi), qb = _mm256_packs_epi32(b.lo, b.hi), half = _mm256_set1_epi16(64);
   const __m256i high_a = _mm256_srai_epi16(_mm256_add_epi16(qa, half), 7);
   const __m256i high_b = _mm256_srai_epi16(_mm256_add_epi16(qb, half), 7);
   store_packed(hi, high_a, high_b);
   store_packed(lo, _mm256_sub_epi16(qa, _mm256_slli_epi16(high_a, 7)), _mm256_sub_epi16(qb, _mm256_slli_epi16(high_b, 7)));
 }
-inline void store_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
-  store_limbs(hi, lo, a, b);
-  store_limbs(hi + 32, lo + 32, c, d);
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  store_two_limbs(hi, lo, a, b);
+  store_two_limbs(hi + 32, lo + 32, c, d);
+}
+inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const __m256i low = _mm256_set1_epi16(0xFF);
+  const __m256i words[4] = {_mm256_packus_epi32(a.lo, b.lo), _mm256_packus_epi32(c.lo, d.lo),
+                            _mm256_packus_epi32(a.hi, b.hi), _mm256_packus_epi32(c.hi, d.hi)};
+  for (int half = 0; half < 2; ++half) {
+    const __m256i x = words[2 * half], y = words[2 * half + 1];
+    const __m256i high_bytes = _mm256_packus_epi16(_mm256_srli_epi16(x, 8), _mm256_srli_epi16(y, 8));
+    const __m256i low_bytes = _mm256_packus_epi16(_mm256_and_si256(x, low), _mm256_and_si256(y, low));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(hi + 32 * half), high_bytes);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(lo + 32 * half), low_bytes);
+  }
 }
 inline Lanes load_bf16(const uint16_t* p) {
   const auto* q = reinterpret_cast<const __m128i*>(p);

@@ -8,6 +8,7 @@
 namespace sf {
 
 inline constexpr int kLanes = 16;
+inline constexpr int kLaneRegisters = 32;
 
 struct Lanes {
   __m512 v;
@@ -52,6 +53,21 @@ inline Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Ints addi(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints subi(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Ints andi(Ints a, Ints b) { return {_mm512_and_si512(a.v, b.v)}; }
+inline Ints xori(Ints a, Ints b) { return {_mm512_xor_si512(a.v, b.v)}; }
+inline void mul_wide(Ints a, uint32_t b, Ints& high, Ints& low) {
+  const __m512i factor = _mm512_set1_epi32(static_cast<int32_t>(b));
+  const __m512i even = _mm512_mul_epu32(a.v, factor), odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), factor);
+  high.v = _mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_CDAB);
+  low.v = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CDAB);
+}
+inline void transpose_quarters(Ints (&a)[4]) {
+  const __m512i ab = _mm512_unpacklo_epi32(a[0].v, a[1].v), AB = _mm512_unpackhi_epi32(a[0].v, a[1].v);
+  const __m512i cd = _mm512_unpacklo_epi32(a[2].v, a[3].v), CD = _mm512_unpackhi_epi32(a[2].v, a[3].v);
+  a[0].v = _mm512_unpacklo_epi64(ab, cd);
+  a[1].v = _mm512_unpackhi_epi64(ab, cd);
+  a[2].v = _mm512_unpacklo_epi64(AB, CD);
+  a[3].v = _mm512_unpackhi_epi64(AB, CD);
+}
 template <int N> inline Ints shl(Ints a) { return {_mm512_slli_epi32(a.v, N)}; }
 template <int N> inline Ints shr(Ints a) { return {_mm512_srli_epi32(a.v, N)}; }
 template <int N> inline Ints sar(Ints a) { return {_mm512_srai_epi32(a.v, N)}; }
@@ -60,6 +76,7 @@ inline Ints as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
 
 inline Mask less(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 inline Mask first(int n) { return {first_bits(n)}; }
+inline uint32_t mask_bits(Mask m) { return m.v; }
 inline Lanes select(Mask m, Lanes yes, Lanes no) { return {_mm512_mask_blend_ps(m.v, no.v, yes.v)}; }
 
 inline float reduce_add(Lanes a) {
@@ -80,12 +97,18 @@ inline void store_packed(int8_t* p, __m512i ab, __m512i cd) {
 inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
   store_packed(p, _mm512_packs_epi32(a.v, b.v), _mm512_packs_epi32(c.v, d.v));
 }
-inline void store_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   const __m512i ab = _mm512_packs_epi32(a.v, b.v), cd = _mm512_packs_epi32(c.v, d.v), half = _mm512_set1_epi16(64);
   const __m512i high_ab = _mm512_srai_epi16(_mm512_add_epi16(ab, half), 7);
   const __m512i high_cd = _mm512_srai_epi16(_mm512_add_epi16(cd, half), 7);
   store_packed(hi, high_ab, high_cd);
   store_packed(lo, _mm512_sub_epi16(ab, _mm512_slli_epi16(high_ab, 7)), _mm512_sub_epi16(cd, _mm512_slli_epi16(high_cd, 7)));
+}
+inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const __m512i low = _mm512_set1_epi16(0xFF);
+  const __m512i x = _mm512_packus_epi32(a.v, b.v), y = _mm512_packus_epi32(c.v, d.v);
+  _mm512_storeu_si512(hi, _mm512_packus_epi16(_mm512_srli_epi16(x, 8), _mm512_srli_epi16(y, 8)));
+  _mm512_storeu_si512(lo, _mm512_packus_epi16(_mm512_and_si512(x, low), _mm512_and_si512(y, low)));
 }
 inline Lanes load_bf16(const uint16_t* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));

@@ -8,6 +8,8 @@
 namespace sf {
 
 inline constexpr int kLanes = 16;
+// How many Lanes the machine's registers hold: what a kernel may keep in its accumulators.
+inline constexpr int kLaneRegisters = 4;
 
 struct Lanes {
   float v[16];
@@ -52,6 +54,25 @@ inline Lanes to_float(Ints a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v
 inline Ints addi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); return a; }
 inline Ints subi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) - uint32_t(b.v[i])); return a; }
 inline Ints andi(Ints a, Ints b) { SF_EACH a.v[i] &= b.v[i]; return a; }
+inline Ints xori(Ints a, Ints b) { SF_EACH a.v[i] ^= b.v[i]; return a; }
+// Unsigned products: each lane's 64 bits in two halves.
+inline void mul_wide(Ints a, uint32_t b, Ints& high, Ints& low) {
+  SF_EACH {
+    const uint64_t product = uint64_t(uint32_t(a.v[i])) * b;
+    high.v[i] = int32_t(product >> 32);
+    low.v[i] = int32_t(product);
+  }
+}
+// Four lanes by four: in each quarter, lane j of a[i] changes place with lane i of a[j].
+inline void transpose_quarters(Ints (&a)[4]) {
+  for (int quarter = 0; quarter < 16; quarter += 4)
+    for (int i = 0; i < 4; ++i)
+      for (int j = 0; j < i; ++j) {
+        const int32_t kept = a[i].v[quarter + j];
+        a[i].v[quarter + j] = a[j].v[quarter + i];
+        a[j].v[quarter + i] = kept;
+      }
+}
 template <int N> inline Ints shl(Ints a) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) << N); return a; }
 template <int N> inline Ints shr(Ints a) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) >> N); return a; }  // logical
 template <int N> inline Ints sar(Ints a) { SF_EACH a.v[i] >>= N; return a; }                             // arithmetic
@@ -60,6 +81,8 @@ inline Ints as_int(Lanes a) { Ints r; std::memcpy(r.v, a.v, 64); return r; }
 
 inline Mask less(Lanes a, Lanes b) { Mask m; SF_EACH m.v[i] = a.v[i] < b.v[i]; return m; }
 inline Mask first(int n) { Mask m; SF_EACH m.v[i] = i < n; return m; }
+// Bit i is lane i.
+inline uint32_t mask_bits(Mask m) { uint32_t bits = 0; SF_EACH bits |= uint32_t(m.v[i]) << i; return bits; }
 inline Lanes select(Mask m, Lanes yes, Lanes no) { SF_EACH no.v[i] = m.v[i] ? yes.v[i] : no.v[i]; return no; }
 
 // The contract's one tree: lane i with lane i + 8, then + 4, + 2, + 1.
@@ -82,13 +105,24 @@ inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
   store_bytes(p + 32, c);
   store_bytes(p + 48, d);
 }
-inline void store_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   const Ints q[4] = {a, b, c, d};
   for (int part = 0; part < 4; ++part) {
     const Ints high = sar<7>(addi(q[part], set1i(64)));
     store_bytes(hi + 16 * part, high);
     store_bytes(lo + 16 * part, subi(q[part], shl<7>(high)));
   }
+}
+// Four registers of values 0 to 65535: their high bytes to hi[64], their low bytes to lo[64]. Quads are transposed
+// (what packing within 128-bit parts gives for free): byte 16 i + 4 j + e is lane 4 i + e of register j.
+inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const int32_t* from[4] = {a.v, b.v, c.v, d.v};
+  for (int j = 0; j < 4; ++j)
+    SF_EACH {
+      const int at = 16 * (i / 4) + 4 * j + i % 4;
+      hi[at] = static_cast<uint8_t>(from[j][i] >> 8);
+      lo[at] = static_cast<uint8_t>(from[j][i]);
+    }
 }
 // 16 bfloat16 widened; 16 float narrowed to nearest even (no NaN handling: callers hold finite values).
 inline Lanes load_bf16(const uint16_t* p) { Ints r; SF_EACH r.v[i] = int32_t(uint32_t(p[i]) << 16); return as_float(r); }

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from surefoot import __version__
+from surefoot.cli.bench import bench
 from surefoot.cli.doctor import doctor
 
 app = typer.Typer(
@@ -34,3 +35,4 @@ def _options(
 
 
 app.command()(doctor)
+app.add_typer(bench, name="bench")

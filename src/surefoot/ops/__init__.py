@@ -2,9 +2,13 @@
 
 from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
 from surefoot.ops.arrays import huge_empty
+from surefoot.ops.attention import Chunks, attention
 from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
 from surefoot.ops.elementwise import add, embed, softcap
+from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring, combine, group_by_expert, route
+from surefoot.ops.float_linear import float_linear
 from surefoot.ops.glu import GluForm, glu
+from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
 from surefoot.ops.linear import linear, linear_experts
 from surefoot.ops.norms import NormForm, norm
 from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
@@ -19,6 +23,7 @@ from surefoot.ops.rope import (
     rope,
     rope_table,
 )
+from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
 
 __all__ = [
@@ -27,8 +32,12 @@ __all__ = [
     "ActivationForm",
     "Activations",
     "Backend",
+    "Chunks",
+    "ExpertRows",
     "GluForm",
     "IntegerWeights",
+    "KvCache",
+    "KvForm",
     "LinearScaling",
     "Llama3Scaling",
     "NormForm",
@@ -38,18 +47,31 @@ __all__ = [
     "Program",
     "RopeForm",
     "RopeTable",
+    "Router",
+    "Routes",
+    "Sampled",
+    "SamplingRows",
+    "Scoring",
+    "TopLogprobs",
     "VariantError",
     "WeightFormat",
     "YarnScaling",
     "add",
+    "attention",
     "attention_factor",
     "best_peak",
     "best_read_bandwidth",
+    "combine",
     "embed",
     "empty_activations",
+    "empty_kv_cache",
+    "float_linear",
     "glu",
+    "group_by_expert",
     "huge_empty",
     "inverse_frequencies",
+    "kv_copy",
+    "kv_write",
     "linear",
     "linear_experts",
     "norm",
@@ -59,6 +81,9 @@ __all__ = [
     "read_bandwidth",
     "rope",
     "rope_table",
+    "route",
+    "sample",
     "softcap",
     "supported_variants",
+    "top_logprobs",
 ]

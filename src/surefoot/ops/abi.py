@@ -134,6 +134,13 @@ class Route(Structure):
     )  # fmt: skip
 
 
+class Combine(Structure):
+    _fields_ = _fields(
+        x=PTR, places=PTR, weights=PTR, residual=PTR, y=PTR, rows=c_int64, cols=c_int64, k=c_int64, x_rows=c_int64,
+        x_stride=c_int64, residual_stride=c_int64, y_stride=c_int64,
+    )  # fmt: skip
+
+
 class Sample(Structure):
     _fields_ = _fields(
         logits=PTR, temperature=PTR, top_p=PTR, min_p=PTR, top_k=PTR, seeds=PTR, positions=PTR, tokens=PTR,
@@ -174,4 +181,12 @@ OPERATIONS: dict[str, type[Structure]] = {
     "linear_experts": LinearExperts,
     "read_bandwidth": ReadBandwidth,
     "peak": Peak,
+    "float_linear": FloatLinear,
+    "route": Route,
+    "combine": Combine,
+    "sample": Sample,
+    "top_logprobs": TopLogprobs,
+    "kv_write": KvWrite,
+    "kv_copy": KvCopy,
+    "attention": Attention,
 }

@@ -60,6 +60,8 @@ def load_library(variant: str) -> CDLL:
     lib.sf_alloc.restype = c_void_p
     lib.sf_free.argtypes = [c_void_p, c_int64]
     lib.sf_free.restype = None
+    lib.sf_kv_record_bytes.argtypes = [c_void_p]
+    lib.sf_kv_record_bytes.restype = c_int64
     return lib
 
 
@@ -119,6 +121,11 @@ class Backend:
         if op < 0 or self._lib.sf_args_bytes(op) != sizeof(struct):
             raise VariantError(f"operation {name!r} differs between Python and {self.variant}; reinstall surefoot")
         return op
+
+    @property
+    def library(self) -> CDLL:
+        """For functions of the ABI that need no context."""
+        return self._lib
 
     def run(self, name: str, args: Structure, *keep: Any) -> None:
         """Run (or record) one operation. `keep` are the arrays that the struct points into."""

@@ -5,8 +5,10 @@ import numpy as np
 from surefoot.ops import abi
 from surefoot.ops.arrays import F32, I64, Array, check, empty, pointer, row_stride
 from surefoot.ops.backend import Backend
+from surefoot.ops.weights import PackedWeights
 
 EMBED_DTYPES = {np.dtype(np.float32): 0, np.dtype(np.uint16): 1}  # uint16 holds bfloat16 bits
+PACKED = 2
 
 
 def softcap(backend: Backend, x: F32, cap: float, out: F32 | None = None) -> F32:
@@ -25,22 +27,29 @@ def add(backend: Backend, a: F32, b: F32 | None = None, scale: float = 1.0, out:
     return out
 
 
-def embed(backend: Backend, ids: I64, table: Array, scale: float = 1.0, out: F32 | None = None) -> F32:
-    """table[ids] * scale. The table is float32, or uint16 holding bfloat16, [vocab, cols]."""
+def embed(backend: Backend, ids: I64, table: Array | PackedWeights, scale: float = 1.0, out: F32 | None = None) -> F32:
+    """table[ids] * scale. The table is float32, uint16 holding bfloat16, or packed weights, [vocab, cols]."""
     check("ids", ids, np.int64, None)
-    if table.dtype not in EMBED_DTYPES:
-        raise TypeError(f"the table must be float32 or bfloat16 (as uint16), not {table.dtype}")
-    vocab, cols = table.shape
-    _check_flat("table", table, table.shape)
+    data, (vocab, cols), dtype = _table(table)
     if out is None:
         out = empty((ids.size, cols), np.float32)
     check("out", out, np.float32, ids.size, cols)
     args = abi.Embed(
-        pointer(ids), pointer(table), pointer(out), ids.size, vocab, cols, row_stride(out),
-        EMBED_DTYPES[table.dtype], scale,
+        pointer(ids), pointer(data), pointer(out), ids.size, vocab, cols, row_stride(out), dtype, scale
     )  # fmt: skip
-    backend.run("embed", args, ids, table, out)
+    backend.run("embed", args, ids, data, out)
     return out
+
+
+def _table(table: Array | PackedWeights) -> tuple[Array, tuple[int, int], int]:
+    """An embedding table's bytes, shape and dtype code."""
+    if isinstance(table, PackedWeights):
+        return table.data, (table.n, table.k), PACKED
+    if table.dtype not in EMBED_DTYPES:
+        raise TypeError(f"the table must be float32 or bfloat16 (as uint16), not {table.dtype}")
+    _check_flat("table", table, table.shape)
+    vocab, cols = table.shape
+    return table, (vocab, cols), EMBED_DTYPES[table.dtype]
 
 
 def _check_flat(name: str, array: Array, shape: tuple[int, ...]) -> None:

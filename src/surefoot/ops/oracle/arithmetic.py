@@ -1,4 +1,4 @@
-"""The contract's float rules in numpy: fma with one rounding, sixteen strided sums, one tree."""
+"""The contract's float rules in numpy: fma with one rounding, sixteen strided sums, one tree, one way to rank."""
 
 from typing import Any
 
@@ -60,3 +60,8 @@ def strided_dot(a: F32, b: F32) -> F32:
     for step in range(a.shape[-2]):
         lanes = fma(a[..., step, :], b[..., step, :], lanes)
     return tree(lanes)
+
+
+def rank(values: F32) -> NDArray[np.int64]:
+    """Indices along the last axis by value: larger first, ties to the lower index."""
+    return np.argsort(-values, axis=-1, kind="stable")

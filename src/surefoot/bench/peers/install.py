@@ -1,0 +1,161 @@
+"""Making a peer's venv: on request only, pinned, under the user's cache folder.
+
+A folder that holds `ready.json` is complete; anything else is made anew.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot.bench.peers.process import PeerError
+
+Say = Callable[[str], None]
+
+TORCH = "torch==2.13.0"
+LLAMA_SOURCE = "llama-cpp-python==0.3.36"
+LLAMA_WHEEL = "xllamacpp==2026.10.11549"
+NUMPY = "numpy==2.4.6"
+
+TORCH_ENGINE = Path(__file__).with_name("torch_linear.py")
+GGML_ENGINE = Path(__file__).with_name("ggml_linear.py")
+
+# gcc 12 takes `_tile_loadconfig` to read 8 of its 64 bytes and may drop the stores of the rest: it then crashes.
+TILE_CONFIG_FIX = """\
+#if defined(__cplusplus) && defined(__AMX_TILE__)
+#include <immintrin.h>
+static inline void load_whole_tile_config(const void* config) {
+  struct Whole { char bytes[64]; };
+  asm volatile("ldtilecfg %0" : : "m"(*static_cast<const Whole*>(config)) : "memory");
+}
+#undef _tile_loadconfig
+#define _tile_loadconfig load_whole_tile_config
+#endif
+"""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An installed engine: where it runs, and what its worker needs to know."""
+
+    name: str
+    python: Path
+    engine: Path
+    options: dict[str, Any]
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "surefoot" / "peers"
+
+
+def find_torch() -> Peer | None:
+    return _find("torch", _folder(TORCH), TORCH_ENGINE)
+
+
+def find_llama() -> Peer | None:
+    """The native build if there is one, or else the prebuilt wheel."""
+    return _find("llama.cpp", _folder(LLAMA_SOURCE), GGML_ENGINE) or _find(
+        "llama.cpp", _folder(LLAMA_WHEEL), GGML_ENGINE
+    )
+
+
+def install_torch(say: Say) -> Peer:
+    def make(folder: Path) -> dict[str, Any]:
+        say(f"torch: installing {TORCH} (about a minute)")
+        _make_venv(folder, TORCH, NUMPY)
+        return {}
+
+    return _installed("torch", _folder(TORCH), TORCH_ENGINE, make)
+
+
+def install_llama(say: Say) -> Peer:
+    """ggml compiled for this machine, as llama.cpp is meant to be run; the prebuilt wheel where that fails."""
+    try:
+        return _installed("llama.cpp", _folder(LLAMA_SOURCE), GGML_ENGINE, lambda folder: _build_ggml(folder, say))
+    except (PeerError, OSError) as failure:
+        say(f"llama.cpp: no native build ({failure}); taking the prebuilt wheel, which has no AMX")
+        return _installed("llama.cpp", _folder(LLAMA_WHEEL), GGML_ENGINE, lambda folder: _get_wheel(folder, say))
+
+
+def _folder(requirement: str) -> Path:
+    return cache_folder() / requirement.replace("==", "-")
+
+
+def _find(name: str, folder: Path, engine: Path) -> Peer | None:
+    ready = folder / "ready.json"
+    if not ready.exists():
+        return None
+    return Peer(name, folder / "venv" / "bin" / "python", engine, json.loads(ready.read_text()))
+
+
+def _installed(name: str, folder: Path, engine: Path, make: Callable[[Path], dict[str, Any]]) -> Peer:
+    found = _find(name, folder, engine)
+    if found:
+        return found
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    options = make(folder)
+    (folder / "ready.json").write_text(json.dumps(options))
+    made = _find(name, folder, engine)
+    assert made
+    return made
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise PeerError(f"{Path(command[0]).name} failed: {' '.join(last)}")
+    return done.stdout
+
+
+def _make_venv(folder: Path, *requirements: str) -> Path:
+    _run(sys.executable, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    if requirements:
+        _run(python, "-m", "pip", "install", "--quiet", *requirements)
+    return python
+
+
+def _get_wheel(folder: Path, say: Say) -> dict[str, Any]:
+    say(f"llama.cpp: installing {LLAMA_WHEEL}")
+    _make_venv(folder, LLAMA_WHEEL)
+    libraries = sorted(str(path) for path in folder.glob("venv/lib/python*/site-packages/xllamacpp/*.so"))
+    return {"libraries": libraries, "build": f"{LLAMA_WHEEL}, prebuilt wheel (no AMX)"}
+
+
+def _build_ggml(folder: Path, say: Say) -> dict[str, Any]:
+    """Only ggml of llama.cpp's sources is compiled: two minutes, where the whole takes twenty."""
+    python = _make_venv(folder)
+    say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
+    name = LLAMA_SOURCE.partition("==")[0]
+    _run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", name, "-d", folder, LLAMA_SOURCE)
+    source = _unpack_ggml(next(folder.glob("*.tar.gz")), folder)
+    (source / "ggml.pc.in").touch()  # configured by its CMakeLists, left out of the archive
+    fix = folder / "tile_config.h"
+    fix.write_text(TILE_CONFIG_FIX)
+    say("llama.cpp: compiling ggml for this machine (a few minutes)")
+    build = folder / "build"
+    _run(
+        "cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_NATIVE=ON",
+        "-DGGML_BUILD_TESTS=OFF", "-DGGML_BUILD_EXAMPLES=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
+    )  # fmt: skip
+    _run("cmake", "--build", build, "-j", str(len(os.sched_getaffinity(0))))
+    libraries = [str(next(build.glob(f"src/**/lib{lib}.so"))) for lib in ("ggml-base", "ggml-cpu", "ggml")]
+    return {"libraries": libraries, "build": f"ggml of {LLAMA_SOURCE}, compiled with GGML_NATIVE=ON"}
+
+
+def _unpack_ggml(archive: Path, folder: Path) -> Path:
+    marker = "/vendor/llama.cpp/ggml/"
+    with tarfile.open(archive) as tar:
+        members = [member for member in tar if marker in member.name]
+        tar.extractall(folder, members=members, filter="data")
+    archive.unlink()
+    return folder / members[0].name.partition(marker)[0] / marker.strip("/")

@@ -1,0 +1,64 @@
+"""Our end of a peer: its process, and cases that are timed inside it."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from surefoot.bench.timing import EngineError
+
+WORKER = Path(__file__).with_name("worker.py")  # the engines' files lie beside it
+# A peer keeps the memory it has had, so that its results do not cost page faults at every call.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
+
+
+class PeerError(EngineError):
+    """A peer did not start, died, or could not do what was asked."""
+
+
+class PeerProcess:
+    """One engine behind the line protocol of worker.py."""
+
+    def __init__(self, python: Path, engine: Path, threads: int, options: dict[str, Any]) -> None:
+        environment = {**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": str(threads)}
+        environment.pop("PYTHONPATH", None)
+        self._process = subprocess.Popen(
+            [str(python), str(WORKER), str(engine), str(threads), json.dumps(options)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, bufsize=1, env=environment,
+        )  # fmt: skip
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise PeerError(f"the peer's process ended with code {self._process.wait()}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise PeerError(reply["error"])
+        return reply
+
+    def timer(self, key: str, rows: int, calls: int) -> Callable[[], float]:
+        """A case's `run`: the peer times itself, so that the way to it and back is not counted."""
+        return lambda: float(self.ask("run", key=key, rows=rows, calls=calls)["seconds"])
+
+    def close(self) -> None:
+        """End the process: it leaves by itself when its input ends."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()

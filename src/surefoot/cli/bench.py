@@ -1,0 +1,63 @@
+"""`surefoot bench`: how fast the parts are, beside what the machine allows and beside peers."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from surefoot.bench.ops import PeerChoice, as_json, run_ops, with_seconds
+from surefoot.bench.report import show
+from surefoot.bench.settings import FULL, QUICK, SMOKE
+from surefoot.ops import VariantError
+
+PEERS_HELP = "Install what is missing of PyTorch and llama.cpp and measure both. By default: what is installed."
+
+bench = typer.Typer(help="Measure speed beside the machine's limits and beside peers.", no_args_is_help=True)
+
+
+@bench.callback()
+def _group() -> None:
+    """Keeps `ops` a subcommand while it is the only one."""
+
+
+@bench.command()
+def ops(
+    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One model's shapes, within 50 seconds.")] = False,
+    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Ours and the peers'; all usable cores by default.")
+    ] = None,
+    peers: Annotated[bool | None, typer.Option("--peers/--no-peers", help=PEERS_HELP)] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="For everything but installing peers.")] = None,
+    smoke: Annotated[bool, typer.Option("--smoke", hidden=True, help="Tiny shapes: shows that it runs.")] = False,
+) -> None:
+    """Every operation at the shapes of real models, in one interleaved run with the machine's limits.
+
+    Times are comparable only within one run: other programs disturb all cases alike.
+    """
+    settings = with_seconds(SMOKE if smoke else QUICK if quick else FULL, seconds)
+    with _status() as say:
+        try:
+            results = run_ops(settings, variant, threads, PeerChoice(peers, quick), say)
+        except (VariantError, MemoryError) as error:
+            typer.echo(f"surefoot: {error}", err=True)
+            raise typer.Exit(1) from None
+    if as_json_:
+        typer.echo(json.dumps(as_json(results), indent=2))
+    else:
+        show(results, Console())
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """What is being done, on stderr, where somebody is looking."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    with Console(stderr=True).status("preparing") as status:
+        yield lambda text: status.update(text)

@@ -1,0 +1,68 @@
+"""Paged attention: any mix of prefill chunks and single tokens in one call."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.ops import abi
+from surefoot.ops.arrays import F32, I64, check, empty, pointer, row_stride
+from surefoot.ops.backend import Backend
+from surefoot.ops.kv import KvCache, head_stride
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Which query rows belong together and where their tokens lie.
+
+    Chunk c owns rows starts[c] to starts[c + 1]. lengths[c] counts its request's tokens in the cache, the chunk's own
+    included, so its last row stands at position lengths[c] - 1. block_table[c] lists its blocks in order.
+    """
+
+    starts: I64
+    lengths: I64
+    block_table: I64
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def attention(
+    backend: Backend,
+    q: F32,
+    cache: KvCache,
+    chunks: Chunks,
+    scale: float,
+    *,
+    window: int = 0,
+    sinks: F32 | None = None,
+    softcap: float = 0.0,
+    out: F32 | None = None,
+) -> F32:
+    """Causal attention of q [rows, heads, head_dim] over the cache; the chunks' own tokens are already written.
+
+    window: a token sees itself and window - 1 before it (0: all). sinks: a logit per head that takes part in the
+    softmax without a value. Returns [rows, heads, value_dim].
+    """
+    check("q", q, np.float32, None, None, cache.head_dim)
+    rows, heads, _ = q.shape
+    if out is None:
+        out = empty((rows, heads, cache.value_dim), np.float32)
+    check("out", out, np.float32, rows, heads, cache.value_dim)
+    _check_chunks(chunks, rows)
+    if sinks is not None:
+        check("sinks", sinks, np.float32, heads)
+    args = abi.Attention(
+        cache.struct(), pointer(q), pointer(out), pointer(chunks.starts), pointer(chunks.lengths),
+        pointer(chunks.block_table), pointer(sinks), len(chunks), heads, head_stride(q), head_stride(out),
+        row_stride(chunks.block_table), window, scale, softcap,
+    )  # fmt: skip
+    backend.run("attention", args, q, cache, chunks, sinks, out)
+    return out
+
+
+def _check_chunks(chunks: Chunks, rows: int) -> None:
+    check("lengths", chunks.lengths, np.int64, None)
+    check("starts", chunks.starts, np.int64, len(chunks) + 1)
+    check("block_table", chunks.block_table, np.int64, len(chunks), None)
+    if chunks.starts[-1] > rows:
+        raise ValueError(f"chunks end at row {chunks.starts[-1]}, q has {rows}")

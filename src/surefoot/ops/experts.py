@@ -1,0 +1,111 @@
+"""Mixture of experts around the grouped matmul: which experts a row goes to, rows sorted by expert, and back again."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from surefoot.ops import abi
+from surefoot.ops.arrays import F32, I64, check, empty, pointer, row_stride
+from surefoot.ops.backend import Backend
+
+
+class Scoring(IntEnum):
+    """How router logits become weights."""
+
+    SOFTMAX_ALL = 0
+    SOFTMAX_CHOSEN = 1
+    SIGMOID = 2
+
+
+@dataclass(frozen=True)
+class Router:
+    """A model's rule of routing: `top_k` experts a row, their weights (normalised if asked) times `scale`."""
+
+    top_k: int
+    scoring: Scoring = Scoring.SOFTMAX_ALL
+    normalise: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Routes:
+    """ids: int64 [rows, k], best first, ties to the lower id; weights: float32 [rows, k]."""
+
+    ids: I64
+    weights: F32
+
+
+def route(backend: Backend, logits: F32, router: Router, bias: F32 | None = None, out: Routes | None = None) -> Routes:
+    """Each row's experts. A bias [experts] is added to the scores for the choice alone, never to the weights."""
+    check("logits", logits, np.float32, None, None)
+    rows, experts = logits.shape
+    if not logits.flags.c_contiguous:
+        raise ValueError("logits must be contiguous")
+    if bias is not None:
+        check("bias", bias, np.float32, experts)
+    k = router.top_k
+    if out is None:
+        out = Routes(empty((rows, k), np.int64), empty((rows, k), np.float32))
+    check_routes("out", out, rows, k)
+    args = abi.Route(
+        pointer(logits), pointer(bias), pointer(out.ids), pointer(out.weights), rows, experts, k,
+        router.scoring, router.normalise, router.scale,
+    )  # fmt: skip
+    backend.run("route", args, logits, bias, out)
+    return out
+
+
+def check_routes(name: str, routes: Routes, rows: int, k: int) -> None:
+    check(f"{name}.ids", routes.ids, np.int64, rows, k)
+    check(f"{name}.weights", routes.weights, np.float32, rows, k)
+    if not (routes.ids.flags.c_contiguous and routes.weights.flags.c_contiguous):
+        raise ValueError(f"{name} must be contiguous")
+
+
+@dataclass(frozen=True)
+class ExpertRows:
+    """Chosen (row, slot) pairs sorted by expert, for a matmul grouped over experts.
+
+    Sorted row i is input row `rows[i]`; expert e owns sorted rows starts[e] to starts[e + 1]; slot j of input row r
+    went to sorted row places[r, j].
+    """
+
+    rows: I64
+    starts: I64
+    places: I64
+
+
+def group_by_expert(ids: I64, num_experts: int) -> ExpertRows:
+    """Sort the pairs of ids [rows, k] by expert, and within an expert by row and slot (the sort is stable)."""
+    flat = ids.reshape(-1)
+    if flat.size and not 0 <= flat.min() <= flat.max() < num_experts:
+        raise ValueError(f"expert ids must lie in [0, {num_experts})")
+    order = np.argsort(flat, kind="stable")
+    places = np.empty_like(flat)
+    places[order] = np.arange(flat.size)
+    starts = np.zeros(num_experts + 1, np.int64)
+    np.cumsum(np.bincount(flat, minlength=num_experts), out=starts[1:])
+    return ExpertRows(order // ids.shape[1], starts, places.reshape(ids.shape))
+
+
+def combine(
+    backend: Backend, x: F32, places: I64, weights: F32, residual: F32 | None = None, out: F32 | None = None
+) -> F32:
+    """Expert outputs back to rows: the sum over ascending j of weights[r, j] * x[places[r, j]], then the residual."""
+    check("x", x, np.float32, None, None)
+    x_rows, cols = x.shape
+    check("places", places, np.int64, None, None)
+    rows, k = places.shape
+    check_routes("places and weights", Routes(places, weights), rows, k)
+    if residual is not None:
+        check("residual", residual, np.float32, rows, cols)
+    if out is None:
+        out = empty((rows, cols), np.float32)
+    check("out", out, np.float32, rows, cols)
+    args = abi.Combine(
+        pointer(x), pointer(places), pointer(weights), pointer(residual), pointer(out), rows, cols, k, x_rows,
+        row_stride(x), 0 if residual is None else row_stride(residual), row_stride(out),
+    )  # fmt: skip
+    backend.run("combine", args, x, places, weights, residual, out)
+    return out

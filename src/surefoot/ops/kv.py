@@ -1,0 +1,100 @@
+"""KV cache bytes of one layer: blocks of slots, written token by token, copied block by block."""
+
+from ctypes import byref
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from surefoot.ops import abi
+from surefoot.ops.arrays import F32, I64, U8, check, empty, pointer
+from surefoot.ops.backend import Backend
+
+
+class KvForm(IntEnum):
+    """How keys and values are stored; an integer token has one scale for its key and one for its value."""
+
+    KEYS_TWO_LIMBS = 0  # the default: keys of 15 bits, values of 8
+    ONE_LIMB = 1
+    TWO_LIMBS = 2
+    BFLOAT16 = 3  # for reference
+
+
+@dataclass(frozen=True)
+class KvCache:
+    """data: uint8 [blocks, kv heads, record bytes]; what a record holds is written in native/kernels/kv.h."""
+
+    data: U8
+    block_size: int
+    head_dim: int
+    value_dim: int
+    form: KvForm
+
+    @property
+    def num_blocks(self) -> int:
+        return int(self.data.shape[0])
+
+    @property
+    def kv_heads(self) -> int:
+        return int(self.data.shape[1])
+
+    def struct(self) -> abi.KvCache:
+        return abi.KvCache(
+            pointer(self.data),
+            self.num_blocks,
+            self.block_size,
+            self.kv_heads,
+            self.head_dim,
+            self.value_dim,
+            self.form,
+        )
+
+
+def empty_kv_cache(
+    backend: Backend,
+    num_blocks: int,
+    block_size: int,
+    kv_heads: int,
+    head_dim: int,
+    value_dim: int | None = None,
+    form: KvForm = KvForm.KEYS_TWO_LIMBS,
+) -> KvCache:
+    """A cache with nothing in it yet. Dims are multiples of 16 up to 576, the block size a multiple of 16."""
+    value_dim = value_dim or head_dim
+    shape = abi.KvCache(None, num_blocks, block_size, kv_heads, head_dim, value_dim, form)
+    record_bytes = backend.library.sf_kv_record_bytes(byref(shape))
+    if record_bytes < 0:
+        reason = backend.library.sf_error(-record_bytes).decode()
+        raise ValueError(f"no KV cache of {kv_heads} heads of {head_dim}/{value_dim}, blocks of {block_size}: {reason}")
+    return KvCache(empty((num_blocks, kv_heads, record_bytes), np.uint8), block_size, head_dim, value_dim, form)
+
+
+def kv_write(backend: Backend, cache: KvCache, keys: F32, values: F32, slots: I64) -> None:
+    """Store each row's key and value at its slot (block * block_size + place); a negative slot is left out.
+
+    keys: [rows, kv heads, head_dim]; values: [rows, kv heads, value_dim]; no slot may come twice.
+    """
+    check("slots", slots, np.int64, None)
+    rows = len(slots)
+    check("keys", keys, np.float32, rows, cache.kv_heads, cache.head_dim)
+    check("values", values, np.float32, rows, cache.kv_heads, cache.value_dim)
+    args = abi.KvWrite(
+        cache.struct(), pointer(keys), pointer(values), pointer(slots), rows, head_stride(keys), head_stride(values)
+    )
+    backend.run("kv_write", args, cache, keys, values, slots)
+
+
+def kv_copy(backend: Backend, cache: KvCache, pairs: I64) -> None:
+    """Copy whole blocks, in order: pairs [count, 2] of (from, to)."""
+    check("pairs", pairs, np.int64, None, 2)
+    if not pairs.flags.c_contiguous:
+        raise ValueError("pairs must be contiguous")
+    backend.run("kv_copy", abi.KvCopy(cache.struct(), pointer(pairs), len(pairs)), cache, pairs)
+
+
+def head_stride(x: F32) -> int:
+    """Elements from one row of [rows, heads, dims] to the next; the heads of a row must be contiguous."""
+    rows, heads, dims = x.shape
+    if x.size and heads > 1 and x.strides[1] != dims * x.itemsize:
+        raise ValueError("the heads of a row must be contiguous")
+    return x.strides[0] // x.itemsize if rows > 1 else heads * dims

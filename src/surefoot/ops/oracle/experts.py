@@ -1,0 +1,37 @@
+"""Mixture of experts, as native/kernels/route.h and combine.cpp."""
+
+import numpy as np
+
+from surefoot.ops.arrays import I64
+from surefoot.ops.experts import Router, Routes, Scoring
+from surefoot.ops.oracle.arithmetic import F32, fma, rank, strided_sum
+from surefoot.ops.oracle.elementary import exp
+
+f32 = np.float32
+
+
+def softmax(x: F32) -> F32:
+    powers = exp(x - x.max(axis=-1, keepdims=True))
+    return powers / strided_sum(powers)[:, None]
+
+
+def route(logits: F32, router: Router, bias: F32 | None = None) -> Routes:
+    scores = logits
+    if router.scoring is Scoring.SOFTMAX_ALL:
+        scores = softmax(logits)
+    elif router.scoring is Scoring.SIGMOID:
+        scores = f32(1) / (f32(1) + exp(-logits))
+    ids = rank(logits if bias is None else scores + bias)[:, : router.top_k]
+    weights = np.take_along_axis(scores, ids, axis=1)
+    if router.scoring is Scoring.SOFTMAX_CHOSEN:
+        weights = softmax(weights)
+    if router.normalise:
+        weights = weights / (strided_sum(weights) + f32(1e-20))[:, None]
+    return Routes(ids, weights * f32(router.scale))
+
+
+def combine(x: F32, places: I64, weights: F32, residual: F32 | None = None) -> F32:
+    y = np.zeros((places.shape[0], x.shape[1]), np.float32)
+    for j in range(places.shape[1]):
+        y = fma(weights[:, j, None], x[places[:, j]], y)
+    return y if residual is None else y + residual

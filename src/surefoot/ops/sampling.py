@@ -1,0 +1,100 @@
+"""Tokens from logits: a function of a row's logits, parameters, seed and position alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.ops import abi
+from surefoot.ops.arrays import F32, I64, check, empty, pointer, row_stride
+from surefoot.ops.backend import Backend
+
+U64 = NDArray[np.uint64]
+
+DTYPES = {
+    "temperature": np.float32,
+    "top_k": np.int64,
+    "top_p": np.float32,
+    "min_p": np.float32,
+    "seeds": np.uint64,
+    "positions": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class SamplingRows:
+    """Parameters of each row, applied in the order of fields. Off: temperature 0 (greedy), top_k 0, top_p 1, min_p 0.
+
+    `positions` is the absolute position of the token to be drawn: with the seed it names the noise.
+    """
+
+    temperature: F32
+    top_k: I64
+    top_p: F32
+    min_p: F32
+    seeds: U64
+    positions: I64
+
+    @classmethod
+    def of(
+        cls,
+        rows: int,
+        temperature: float | Sequence[float] = 0.0,
+        top_k: int | Sequence[int] = 0,
+        top_p: float | Sequence[float] = 1.0,
+        min_p: float | Sequence[float] = 0.0,
+        seeds: int | Sequence[int] = 0,
+        positions: int | Sequence[int] = 0,
+    ) -> "SamplingRows":
+        """Arrays from numbers (the same for every row) or from one number a row."""
+        given = (temperature, top_k, top_p, min_p, seeds, positions)
+        arrays = (np.array(value, dtype) for value, dtype in zip(given, DTYPES.values(), strict=True))
+        return cls(*(np.broadcast_to(array, rows).copy() for array in arrays))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """tokens: int64 [rows], -1 where the largest logit is not finite; logprobs: float32 [rows], before any filter."""
+
+    tokens: I64
+    logprobs: F32
+
+
+@dataclass(frozen=True)
+class TopLogprobs:
+    """ids: int64 [rows, count], best first, ties to the lower id; logprobs: float32 [rows, count]."""
+
+    ids: I64
+    logprobs: F32
+
+
+def sample(backend: Backend, logits: F32, rows: SamplingRows, out: Sampled | None = None) -> Sampled:
+    """One token per row of logits [rows, vocab], with its logprob."""
+    check("logits", logits, np.float32, None, None)
+    num_rows, vocab = logits.shape
+    for field in fields(rows):
+        check(field.name, getattr(rows, field.name), DTYPES[field.name], num_rows)
+    if out is None:
+        out = Sampled(empty((num_rows,), np.int64), empty((num_rows,), np.float32))
+    check("out.tokens", out.tokens, np.int64, num_rows)
+    check("out.logprobs", out.logprobs, np.float32, num_rows)
+    args = abi.Sample(
+        pointer(logits), pointer(rows.temperature), pointer(rows.top_p), pointer(rows.min_p), pointer(rows.top_k),
+        pointer(rows.seeds), pointer(rows.positions), pointer(out.tokens), pointer(out.logprobs),
+        num_rows, vocab, row_stride(logits),
+    )  # fmt: skip
+    backend.run("sample", args, logits, rows, out)
+    return out
+
+
+def top_logprobs(backend: Backend, logits: F32, count: int) -> TopLogprobs:
+    """The `count` most likely ids of each row."""
+    check("logits", logits, np.float32, None, None)
+    rows, vocab = logits.shape
+    out = TopLogprobs(empty((rows, count), np.int64), empty((rows, count), np.float32))
+    args = abi.TopLogprobs(
+        pointer(logits), pointer(out.ids), pointer(out.logprobs), rows, vocab, row_stride(logits), count
+    )
+    backend.run("top_logprobs", args, logits, out)
+    return out

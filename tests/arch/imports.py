@@ -1,0 +1,166 @@
+"""Who imports whom, read from the syntax tree: nothing is executed."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "surefoot"
+
+# Each layer with the layers right below it; it may import these and all below them. A new package belongs in here.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "core": (),
+    "machine": (),
+    "kv": ("core",),
+    "scheduler": ("kv",),
+    "ops": ("machine", "core"),
+    "formats": ("ops",),
+    "weights": ("formats",),
+    "models": ("weights",),
+    "sampling": ("weights",),
+    "speculate": ("weights",),
+    "runner": ("models", "sampling", "speculate"),
+    "engine": ("scheduler", "runner"),
+    "api": ("engine",),
+    "server": ("api",),
+    "compress": ("api",),
+    "plan": ("api",),
+    "bench": ("api",),
+    "fleet": ("api",),
+    "cli": ("server", "compress", "plan", "bench", "fleet"),
+}
+STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
+# Packages from outside that only some layers may know.
+RESERVED: dict[str, set[str]] = {
+    "torch": {"compress", "bench"},
+    "transformers": {"compress", "bench"},
+    "ray": {"fleet"},
+    "fastapi": {"server"},
+    "starlette": {"server"},
+    "uvicorn": {"server", "cli"},
+    "ctypes": {"ops", "bench"},  # bench: inside a peer's process
+    "typer": {"cli"},
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    importer: str  # the module that imports
+    target: str  # the module that is imported
+    nested: bool  # inside a function or class
+    line: int
+
+    @property
+    def layer(self) -> str:
+        return layer_of(self.importer)
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def layer_of(module: str) -> str:
+    """The layer's name; empty for the package's own top module."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def allowed_below(layer: str) -> set[str]:
+    """The layer itself and every layer under it."""
+    return {layer}.union(*(allowed_below(below) for below in LAYERS.get(layer, ())))
+
+
+def find_modules(source: Path) -> dict[str, Path]:
+    """Module names with their files, below the folder that holds the package."""
+    modules = {}
+    for file in sorted((source / PACKAGE).rglob("*.py")):
+        parts = file.relative_to(source).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return modules
+
+
+def _targets(node: ast.AST, modules: dict[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = "." * node.level + (node.module or "")
+        # `from package import name` means the module `package.name` if there is one.
+        yield from sorted({full if (full := f"{base}.{alias.name}") in modules else base for alias in node.names})
+
+
+def _walk(node: ast.AST, nested: bool) -> Iterator[tuple[ast.AST, bool]]:
+    for child in ast.iter_child_nodes(node):
+        yield child, nested
+        scope = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda)
+        yield from _walk(child, nested or scope)
+
+
+def find_imports(source: Path) -> list[Import]:
+    modules = find_modules(source)
+    found = []
+    for module, file in modules.items():
+        for node, nested in _walk(ast.parse(file.read_text(), str(file)), nested=False):
+            for target in _targets(node, modules):
+                found.append(Import(module, target, nested, getattr(node, "lineno", 0)))
+    return found
+
+
+def is_ours(target: str) -> bool:
+    return target.partition(".")[0] == PACKAGE
+
+
+def unknown_layers(source: Path) -> list[str]:
+    return sorted({layer_of(module) for module in find_modules(source)} - LAYERS.keys() - {""})
+
+
+def wrong_direction(source: Path) -> list[str]:
+    """Imports of a layer that does not stand below; the package's top module imports no layer, since all load it."""
+    return [
+        str(one)
+        for one in find_imports(source)
+        if is_ours(one.target) and layer_of(one.target) not in (allowed_below(one.layer) if one.layer else set()) | {""}
+    ]
+
+
+def relative(source: Path) -> list[str]:
+    return [str(one) for one in find_imports(source) if one.target.startswith(".")]
+
+
+def hidden(source: Path) -> list[str]:
+    """Imports of our own modules inside functions: the usual way to dodge a cycle."""
+    return [str(one) for one in find_imports(source) if one.nested and is_ours(one.target)]
+
+
+def foreign(source: Path) -> list[str]:
+    """Imports from outside that the layer must not know."""
+    wrong = []
+    for one in find_imports(source):
+        name = one.target.partition(".")[0]
+        if is_ours(one.target):
+            continue
+        pure = one.layer in STANDARD_LIBRARY_ONLY and name not in sys.stdlib_module_names
+        if pure or one.layer not in RESERVED.get(name, {one.layer}):
+            wrong.append(str(one))
+    return wrong
+
+
+def find_cycle(source: Path) -> list[str]:
+    """Modules that import each other in a ring, or nothing."""
+    modules = find_modules(source)
+    graph: dict[str, list[str]] = {module: [] for module in modules}
+    for one in find_imports(source):
+        if one.target in modules:
+            graph[one.importer].append(one.target)
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for target in graph[module]:
+            if ring := visit(target, [*path, module]):
+                return ring
+        done.add(module)
+        return []
+
+    return next((ring for module in graph if (ring := visit(module, []))), [])

@@ -1,0 +1,55 @@
+"""The one direction of imports. If this fails, move the code, not the rule."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.arch import imports
+
+SOURCE = Path(__file__).parents[2] / "src"
+RULES = [imports.unknown_layers, imports.wrong_direction, imports.relative, imports.hidden, imports.foreign]
+
+# What each rule must find: files of a small package, and a word of the complaint.
+BROKEN = [
+    (imports.unknown_layers, {"helpers/__init__.py": ""}, "helpers"),
+    (imports.wrong_direction, {"ops/a.py": "import surefoot.engine"}, "surefoot.engine"),
+    (imports.wrong_direction, {"kv/a.py": "from surefoot import machine", "machine/__init__.py": ""}, "machine"),
+    (imports.wrong_direction, {"models/a.py": "from surefoot.sampling.noise import Noise"}, "sampling"),
+    (imports.wrong_direction, {"api/a.py": "if True:\n    from surefoot.bench import x"}, "bench"),
+    (imports.wrong_direction, {"__init__.py": "from surefoot.api import LLM"}, "api"),
+    (imports.relative, {"ops/a.py": "from .b import c"}, ".b"),
+    (imports.hidden, {"ops/a.py": "def f():\n    from surefoot.core import x"}, "core"),
+    (imports.foreign, {"scheduler/a.py": "import numpy as np"}, "numpy"),
+    (imports.foreign, {"engine/a.py": "def f():\n    import torch.nn"}, "torch"),
+    (imports.foreign, {"engine/a.py": "from fastapi import FastAPI"}, "fastapi"),
+    (imports.find_cycle, {"ops/a.py": "from surefoot.ops import b", "ops/b.py": "import surefoot.ops.a"}, "ops.b"),
+    (imports.find_cycle, {"ops/__init__.py": "import surefoot.ops.a", "ops/a.py": "import surefoot.ops"}, "ops.a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [*RULES, imports.find_cycle], ids=lambda rule: rule.__name__)
+def test_holds_for_surefoot(rule: Callable[[Path], list[str]]) -> None:
+    assert imports.find_modules(SOURCE)
+    assert rule(SOURCE) == []
+
+
+@pytest.mark.parametrize(("rule", "files", "word"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
+def test_would_be_found(tmp_path: Path, rule: Callable[[Path], list[str]], files: dict[str, str], word: str) -> None:
+    for name, text in files.items():
+        file = tmp_path / "surefoot" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert word in " ".join(rule(tmp_path))
+
+
+def test_layers_form_no_ring() -> None:
+    for layer, below in imports.LAYERS.items():
+        assert all(layer not in imports.allowed_below(one) for one in below)
+
+
+def test_loading_the_command_loads_no_torch() -> None:
+    check = "import sys, surefoot.cli.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from surefoot.ops import (
+    Backend,
+    IntegerWeights,
+    OpError,
+    PackedWeights,
+    Router,
+    Scoring,
+    WeightFormat,
+    combine,
+    group_by_expert,
+    linear_experts,
+    pack,
+    quantise,
+    route,
+)
+from surefoot.ops.oracle import experts as oracle
+
+quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def routers(draw: st.DrawFn) -> tuple[int, Router]:
+    """A number of experts and a rule of routing among them."""
+    experts = draw(st.integers(1, 140))
+    top_k = draw(st.integers(1, min(experts, 20)))
+    scale = draw(st.sampled_from([1.0, 2.5]))
+    return experts, Router(top_k, draw(st.sampled_from(Scoring)), draw(st.booleans()), scale)
+
+
+@quick
+@given(
+    case=routers(),
+    rows=st.integers(1, 40),
+    levels=st.sampled_from([0, 3, 20]),
+    biased=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_route_equals_oracle(
+    backends: list[Backend], case: tuple[int, Router], rows: int, levels: int, biased: bool, seed: int
+) -> None:
+    experts, router = case
+    rng = np.random.default_rng(seed)
+    logits = (rng.standard_normal((rows, experts)) * 10.0 ** rng.integers(-2, 3, (rows, 1))).astype(np.float32)
+    if levels:  # few distinct values: many ties, among them 0 with -0
+        logits = np.round(logits * levels) / np.float32(levels)
+    bias = rng.choice([-0.5, -0.0, 0.0, 0.25], experts).astype(np.float32) if biased else None
+    want = oracle.route(logits, router, bias)
+    for backend in backends:
+        got = route(backend, logits, router, bias)
+        assert np.array_equal(got.ids, want.ids)
+        assert np.array_equal(got.weights.view(np.int32), want.weights.view(np.int32))
+
+
+def test_route_is_what_it_says(backends: list[Backend]) -> None:
+    logits = np.array([[1, 3, 3, -2]], np.float32)
+    everything = np.exp(logits) / np.exp(logits).sum()
+    got = route(backends[0], logits, Router(3))
+    assert got.ids.tolist() == [[1, 2, 0]]
+    np.testing.assert_allclose(got.weights[0], everything[0, [1, 2, 0]], rtol=1e-6)
+    got = route(backends[0], logits, Router(2, Scoring.SOFTMAX_CHOSEN, scale=2.0))
+    assert got.weights.tolist() == [[1, 1]]
+    bias = np.array([0, -1, 0, 1], np.float32)  # lifts expert 3 above all, drops expert 1 below all
+    got = route(backends[0], logits, Router(2, Scoring.SIGMOID, normalise=True), bias)
+    assert got.ids.tolist() == [[3, 2]]
+    sigmoid = 1 / (1 + np.exp([2.0, -3.0]))
+    np.testing.assert_allclose(got.weights[0], sigmoid / sigmoid.sum(), rtol=1e-6)
+
+
+def test_route_refuses_more_than_there_are(backends: list[Backend]) -> None:
+    with pytest.raises(OpError, match="route"):
+        route(backends[0], np.zeros((1, 4), np.float32), Router(5))
+
+
+@quick
+@given(rows=st.integers(0, 30), k=st.integers(1, 5), experts=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
+def test_group_by_expert(rows: int, k: int, experts: int, seed: int) -> None:
+    ids = np.random.default_rng(seed).integers(0, experts, (rows, k))
+    grouped = group_by_expert(ids, experts)
+    expected = [(row, slot) for e in range(experts) for row in range(rows) for slot in range(k) if ids[row, slot] == e]
+    assert grouped.rows.tolist() == [row for row, _ in expected]
+    assert [int(grouped.places[pair]) for pair in expected] == list(range(rows * k))
+    owned = [ids[row, slot] for row, slot in expected]
+    assert [np.searchsorted(owned, e) for e in range(experts)] + [rows * k] == grouped.starts.tolist()
+
+
+def test_group_by_expert_refuses_strangers() -> None:
+    with pytest.raises(ValueError, match="expert ids"):
+        group_by_expert(np.array([[0, 4]]), 4)
+
+
+@quick
+@given(
+    rows=st.integers(1, 20),
+    k=st.integers(1, 9),
+    cols=st.integers(1, 150),
+    with_residual=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_combine_equals_oracle(
+    backends: list[Backend], rows: int, k: int, cols: int, with_residual: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((rows * k, cols)) * 10.0 ** rng.integers(-30, 6, (rows * k, 1))).astype(np.float32)
+    places, weights = rng.permutation(rows * k).reshape(rows, k), rng.random((rows, k), np.float32)
+    residual = rng.standard_normal((rows, cols)).astype(np.float32) if with_residual else None
+    want = oracle.combine(x, places, weights, residual)
+    for backend in backends:
+        got = combine(backend, x, places, weights, residual)
+        assert np.array_equal(got.view(np.int32), want.view(np.int32))
+
+
+def test_combine_refuses_rows_outside(backends: list[Backend]) -> None:
+    x, weights = np.zeros((3, 4), np.float32), np.ones((1, 2), np.float32)
+    with pytest.raises(OpError, match="outside"):
+        combine(backends[0], x, np.array([[0, 3]]), weights)
+
+
+def mixture(backend: Backend, x: np.ndarray, logits: np.ndarray, experts: list[PackedWeights]) -> np.ndarray:
+    """One matrix per expert, two experts a row, their outputs added to x."""
+    routes = route(backend, logits, Router(2, normalise=True))
+    grouped = group_by_expert(routes.ids, len(experts))
+    y = linear_experts(backend, quantise(backend, x[grouped.rows]), experts, grouped.starts)
+    return combine(backend, y, grouped.places, routes.weights, x)
+
+
+def test_a_row_among_experts_does_not_see_its_company(backends: list[Backend]) -> None:
+    rng = np.random.default_rng(8)
+    rows, cols, num_experts = 37, 64, 5
+    x = rng.standard_normal((rows, cols)).astype(np.float32)
+    logits = rng.standard_normal((rows, num_experts)).astype(np.float32)
+    codes = rng.integers(-127, 128, (num_experts, cols, cols), np.int8)
+    scales = rng.random((num_experts, cols), np.float32)
+    experts = [pack(backends[0], IntegerWeights(WeightFormat(8, 1), codes[e], scales[e])) for e in range(num_experts)]
+    together = mixture(backends[1], x, logits, experts)
+    for r in range(rows):
+        alone = mixture(backends[0], x[r : r + 1], logits[r : r + 1], experts)
+        assert alone.tobytes() == together[r].tobytes()
+    for r in range(rows):  # and it is the layer that it says it is
+        chosen = np.argsort(-logits[r])[:2]
+        weights = np.exp(logits[r, chosen]) / np.exp(logits[r, chosen]).sum()
+        outputs = (codes[chosen] * scales[chosen][:, :, None]) @ x[r]
+        np.testing.assert_allclose(together[r], x[r] + weights @ outputs, rtol=0, atol=0.3)
