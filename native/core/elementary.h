@@ -1,6 +1,6 @@
 // Elementary functions: explicit fma, no libm, the same bits in every variant.
 // Each one's method and largest error stand in docs/design/numerics.md, held by tests/ops/test_elementary.py.
-// NaN in gives NaN out. min and max put x second, since that is the operand they return when one is NaN.
+// NaN in gives NaN out.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -21,20 +21,22 @@ inline Lanes horner(Lanes x, float highest, Rest... rest) {
   return p;
 }
 
-// e^x. Zero where the result would be denormal (x < -87.336), infinity above 88.7228.
+// e^x. Zero where the result would be denormal (x < -87.3365), infinity above 88.7228.
 inline Lanes exp(Lanes x) {
-  const Lanes lowest = set1(-87.3365402f), highest = set1(88.7228317f);
-  const Lanes clamped = min(highest, max(lowest, x));
-  const Lanes n = round_even(mul(clamped, set1(1.44269502f)));
+  // n = x / ln 2, rounded by adding a number so large that its last bit counts ones: n stands in t's low bits.
+  const Lanes large = set1(12582912.0f);  // 1.5 * 2^23
+  const Lanes t = fma(x, set1(1.44269502f), large);
+  const Lanes n = sub(t, large);
   // ln 2 in two parts, the first short enough for n * part to be exact.
-  Lanes r = fma(n, set1(-0.693359375f), clamped);
+  Lanes r = fma(n, set1(-0.693359375f), x);
   r = fma(n, set1(2.12194440e-4f), r);
   Lanes p = horner(r, 1.973972539e-4f, 1.393511659e-3f, 8.333571255e-3f, 4.166646302e-2f, 1.666666567e-1f, 0.5f);
   p = add(fma(p, mul(r, r), r), set1(1.0f));
   // times 2^n: p lies in [0.7, 1.42] and the result is normal, so n is simply added to the exponent.
-  Lanes y = as_float(addi(as_int(p), shl<23>(to_int(n))));
-  y = select(less(x, lowest), zero(), y);
-  return select(less(highest, x), set1(kInfinity), y);
+  Lanes y = as_float(addi(as_int(p), shl<23>(as_int(t))));
+  // Outside the range y holds nonsense until here. x + infinity is infinity, or NaN where x is.
+  y = select(less(x, set1(-87.3365402f)), zero(), y);
+  return select(less(x, set1(88.7228394f)), y, add(x, set1(kInfinity)));
 }
 
 // Natural logarithm. -infinity at 0, NaN below.
@@ -72,7 +74,7 @@ inline Lanes tanh(Lanes x) {
 }
 
 inline Lanes erf(Lanes x) {
-  const Lanes a = min(set1(4.0f), abs(x));  // erf(4) rounds to 1
+  const Lanes a = min(set1(4.0f), abs(x));  // erf(4) rounds to 1; min returns its second operand when one is NaN
   const Lanes p = horner(mul(a, a), 7.806903159e-5f, -7.997853099e-4f, 5.187162198e-3f, -2.685334720e-2f, 1.128357872e-1f,
                          -3.761262596e-1f, 1.283791661e-1f);
   const Lanes small = fma(p, a, a);

@@ -9,7 +9,7 @@ namespace sf {
 
 // body(first, n) for every run of n <= 16 elements; n is a constant 16 in all but the last, once inlined.
 template <class Body>
-void each_run(int64_t start, int64_t end, const Body& body) {
+[[gnu::always_inline]] inline void each_run(int64_t start, int64_t end, const Body& body) {
   int64_t i = start;
   for (; i + kLanes <= end; i += kLanes) body(i, kLanes);
   if (i < end) body(i, static_cast<int>(end - i));

@@ -41,14 +41,17 @@ Lanes squared_differences(const float* h, float mean, int64_t cols) {
   return squares;
 }
 
+// Locals, not args, inside the loop: a vector store may alias anything, so args would be read anew each time.
 void scale_row(const sf_norm_args& args, const float* h, float mean, float r, float* y) {
   const Lanes offset = set1(args.weight_offset), root = set1(r), centre = set1(mean);
+  const float *weight = args.weight, *bias = args.bias;
+  const bool centred = args.kind == 1;
   each_run(0, args.cols, [&](int64_t k, int n) {
     Lanes v = load_n(h + k, n);
-    if (args.kind == 1) v = sub(v, centre);
+    if (centred) v = sub(v, centre);
     v = mul(v, root);
-    const Lanes w = args.weight ? add(offset, load_n(args.weight + k, n)) : set1(1.0f);
-    store_n(y + k, args.bias ? fma(v, w, load_n(args.bias + k, n)) : mul(v, w), n);
+    const Lanes w = weight ? add(offset, load_n(weight + k, n)) : set1(1.0f);
+    store_n(y + k, bias ? fma(v, w, load_n(bias + k, n)) : mul(v, w), n);
   });
 }
 
@@ -56,15 +59,15 @@ void norm_row(const sf_norm_args& args, int64_t row, float* scratch) {
   const float* x = args.x + row * args.x_stride;
   const float* residual = args.residual ? args.residual + row * args.residual_stride : nullptr;
   float* sum = args.h ? args.h + row * args.h_stride : residual ? scratch : nullptr;
-  const Sums sums = sum_row(x, residual, sum, args.cols);
+  Sums sums = sum_row(x, residual, sum, args.cols);
   const float* h = sum ? sum : x;
-  float* y = args.y ? args.y + row * args.y_stride : scratch;
-  if (args.kind == 0) {
-    scale_row(args, h, 0.0f, inverse_root(sums.squares, args.cols, args.eps), y);
-  } else {
-    const float mean = reduce_add(sums.plain) / static_cast<float>(args.cols);
-    scale_row(args, h, mean, inverse_root(squared_differences(h, mean, args.cols), args.cols, args.eps), y);
+  float mean = 0.0f;
+  if (args.kind == 1) {
+    mean = reduce_add(sums.plain) / static_cast<float>(args.cols);
+    sums.squares = squared_differences(h, mean, args.cols);
   }
+  float* y = args.y ? args.y + row * args.y_stride : scratch;
+  scale_row(args, h, mean, inverse_root(sums.squares, args.cols, args.eps), y);
   if (args.quantised.values) quantise_row(y, args.cols, args.quantised, row);
 }
 

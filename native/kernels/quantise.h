@@ -13,24 +13,38 @@ inline constexpr float kOneLimbMax = 127.0f;
 
 inline int lanes_left(int64_t count, int64_t at) { return count - at < kLanes ? static_cast<int>(count - at) : kLanes; }
 
+// A maximum has no order: four of them at once hide the instruction's latency.
 inline float largest(const float* x, int64_t count) {
-  Lanes most = zero();
-  for (int64_t k = 0; k < count; k += kLanes) most = max(most, abs(load_n(x + k, lanes_left(count, k))));
-  return reduce_max(most);
+  Lanes most[4] = {zero(), zero(), zero(), zero()};
+  int64_t k = 0;
+  for (; k + 4 * kLanes <= count; k += 4 * kLanes)
+    for (int i = 0; i < 4; ++i) most[i] = max(most[i], abs(load(x + k + i * kLanes)));
+  for (; k < count; k += kLanes) most[0] = max(most[0], abs(load_n(x + k, lanes_left(count, k))));
+  return reduce_max(max(max(most[0], most[1]), max(most[2], most[3])));
 }
 
 // x * inv never exceeds the bound by more than rounding, so no clamp is needed. Below 1e-30 bound / most could
 // overflow: such a row or group counts as zeros.
 inline float inverse(float most, float bound) { return most > 1e-30f ? bound / most : 0.0f; }
 
+inline Ints rounded(const float* x, Lanes inv) { return to_int(mul(load(x), inv)); }
+// From column k on, zero beyond cols.
+inline Ints rounded(const float* x, int64_t cols, int64_t k, Lanes inv) {
+  const int left = k < cols ? lanes_left(cols, k) : 0;
+  return to_int(mul(load_n(x + (left ? k : 0), left), inv));
+}
+
+// The stride may be any multiple of 16 that holds cols.
 inline void quantise_two_limbs(const float* x, int64_t cols, int8_t* hi, int64_t stride, float* scale) {
   const float most = largest(x, cols);
   const Lanes inv = set1(inverse(most, kTwoLimbMax));
   int8_t* lo = hi + stride;
-  for (int64_t k = 0; k < stride; k += kLanes) {
-    const int left = k < cols ? lanes_left(cols, k) : 0;
-    const Ints q = to_int(mul(load_n(x + (left ? k : 0), left), inv));
-    const Ints high = sar<7>(addi(q, set1i(64)));
+  int64_t k = 0;
+  for (; k + 64 <= cols; k += 64)
+    store_two_limbs(hi + k, lo + k, rounded(x + k, inv), rounded(x + k + 16, inv), rounded(x + k + 32, inv),
+                    rounded(x + k + 48, inv));
+  for (; k < stride; k += kLanes) {
+    const Ints q = rounded(x, cols, k, inv), high = sar<7>(addi(q, set1i(64)));
     store_bytes(hi + k, high);
     store_bytes(lo + k, subi(q, shl<7>(high)));
   }
@@ -43,10 +57,10 @@ inline void quantise_one_limb(const float* x, int64_t cols, int8_t* out, int64_t
     const int64_t count = start < cols ? (end < cols ? end : cols) - start : 0;
     const float most = largest(x + (count ? start : 0), count);
     const Lanes inv = set1(inverse(most, kOneLimbMax));
-    for (int64_t k = start; k < end; k += kLanes) {
-      const int left = k < cols ? lanes_left(cols, k) : 0;
-      store_bytes(out + k, to_int(mul(load_n(x + (left ? k : 0), left), inv)));
-    }
+    int64_t k = start;
+    for (; k + 64 <= start + count; k += 64)
+      store_bytes(out + k, rounded(x + k, inv), rounded(x + k + 16, inv), rounded(x + k + 32, inv), rounded(x + k + 48, inv));
+    for (; k < end; k += kLanes) store_bytes(out + k, rounded(x, cols, k, inv));
     if (start < cols) scales[g] = most / kOneLimbMax;
   }
 }

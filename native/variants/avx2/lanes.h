@@ -138,6 +138,26 @@ inline void store_bytes(int8_t* p, Ints a) {
   const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
+// The packs work within 128-bit halves: what they leave as [half][a.lo, a.hi, b.lo, b.hi] is put in order here.
+inline void store_packed(int8_t* p, __m256i a, __m256i b) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order));
+}
+inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
+  store_packed(p, _mm256_packs_epi32(a.lo, a.hi), _mm256_packs_epi32(b.lo, b.hi));
+  store_packed(p + 32, _mm256_packs_epi32(c.lo, c.hi), _mm256_packs_epi32(d.lo, d.hi));
+}
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b) {
+  const __m256i qa = _mm256_packs_epi32(a.lo, a.hi), qb = _mm256_packs_epi32(b.lo, b.hi), half = _mm256_set1_epi16(64);
+  const __m256i high_a = _mm256_srai_epi16(_mm256_add_epi16(qa, half), 7);
+  const __m256i high_b = _mm256_srai_epi16(_mm256_add_epi16(qb, half), 7);
+  store_packed(hi, high_a, high_b);
+  store_packed(lo, _mm256_sub_epi16(qa, _mm256_slli_epi16(high_a, 7)), _mm256_sub_epi16(qb, _mm256_slli_epi16(high_b, 7)));
+}
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  store_two_limbs(hi, lo, a, b);
+  store_two_limbs(hi + 32, lo + 32, c, d);
+}
 inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   const __m256i low = _mm256_set1_epi16(0xFF);
   const __m256i words[4] = {_mm256_packus_epi32(a.lo, b.lo), _mm256_packus_epi32(c.lo, d.lo),

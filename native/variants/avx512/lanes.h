@@ -89,6 +89,21 @@ inline float reduce_max(Lanes a) { return _mm512_reduce_max_ps(a.v); }
 inline void store_bytes(int8_t* p, Ints a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
+// The packs work within 128-bit quarters: what they leave as [quarter][a, b, c, d] is put in order here.
+inline void store_packed(int8_t* p, __m512i ab, __m512i cd) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packs_epi16(ab, cd)));
+}
+inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
+  store_packed(p, _mm512_packs_epi32(a.v, b.v), _mm512_packs_epi32(c.v, d.v));
+}
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const __m512i ab = _mm512_packs_epi32(a.v, b.v), cd = _mm512_packs_epi32(c.v, d.v), half = _mm512_set1_epi16(64);
+  const __m512i high_ab = _mm512_srai_epi16(_mm512_add_epi16(ab, half), 7);
+  const __m512i high_cd = _mm512_srai_epi16(_mm512_add_epi16(cd, half), 7);
+  store_packed(hi, high_ab, high_cd);
+  store_packed(lo, _mm512_sub_epi16(ab, _mm512_slli_epi16(high_ab, 7)), _mm512_sub_epi16(cd, _mm512_slli_epi16(high_cd, 7)));
+}
 inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   const __m512i low = _mm512_set1_epi16(0xFF);
   const __m512i x = _mm512_packus_epi32(a.v, b.v), y = _mm512_packus_epi32(c.v, d.v);

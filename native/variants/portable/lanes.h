@@ -98,6 +98,21 @@ inline float reduce_max(Lanes a) {
 }
 // Each lane's low byte.
 inline void store_bytes(int8_t* p, Ints a) { SF_EACH p[i] = static_cast<int8_t>(a.v[i]); }
+// 64 integers at once: each as a byte, which it must fit in; or, if of 15 bits, as hi = (q + 64) >> 7 and lo = q - 128 hi.
+inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
+  store_bytes(p, a);
+  store_bytes(p + 16, b);
+  store_bytes(p + 32, c);
+  store_bytes(p + 48, d);
+}
+inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
+  const Ints q[4] = {a, b, c, d};
+  for (int part = 0; part < 4; ++part) {
+    const Ints high = sar<7>(addi(q[part], set1i(64)));
+    store_bytes(hi + 16 * part, high);
+    store_bytes(lo + 16 * part, subi(q[part], shl<7>(high)));
+  }
+}
 // Four registers of values 0 to 65535: their high bytes to hi[64], their low bytes to lo[64]. Quads are transposed
 // (what packing within 128-bit parts gives for free): byte 16 i + 4 j + e is lane 4 i + e of register j.
 inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {

@@ -24,18 +24,18 @@ def horner(x: F32, *coefficients: float) -> F32:
 
 @quiet
 def exp(x: F32) -> F32:
-    """e^x. Zero where the result would be denormal (x < -87.336), infinity above 88.7228."""
+    """e^x. Zero where the result would be denormal (x < -87.3365), infinity above 88.7228."""
     x = np.asarray(x, np.float32)
-    lowest, highest = f32(-87.3365402), f32(88.7228317)
-    clamped = np.minimum(highest, np.maximum(lowest, x))
-    n = np.rint(clamped * f32(1.44269502))
-    r = fma(n, -LN2_HIGH, clamped)
+    large = f32(12582912)
+    t = fma(x, f32(1.44269502), large)
+    n = t - large
+    r = fma(n, -LN2_HIGH, x)
     r = fma(n, -LN2_LOW, r)
     p = horner(r, 1.973972539e-4, 1.393511659e-3, 8.333571255e-3, 4.166646302e-2, 1.666666567e-1, 0.5)
     p = fma(p, r * r, r) + f32(1)
-    y = (p.view(np.int32) + (np.nan_to_num(n).astype(np.int32) << 23)).view(np.float32)
-    y = np.where(x < lowest, f32(0), y)
-    return np.where(x > highest, f32(np.inf), y)
+    y = (p.view(np.int32) + (t.view(np.int32) << 23)).view(np.float32)
+    y = np.where(x < f32(-87.3365402), f32(0), y)
+    return np.where(x < f32(88.7228394), y, x + f32(np.inf))
 
 
 @quiet
