@@ -16,14 +16,16 @@ void rows_times_panel(const Problem& p, const Source& source, int64_t row, int64
   Sums sums[Rows];
   if constexpr (XLimbs == 2) {
     dot_rows<Rows, 2>(source, 0, p.lines(), p.row(row), row_stride, p.x.stride, sums);
-    for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(p, row + r, panel, sums[r]);
+    const PanelEnd end(p, panel, kGrid<Source::kLimbs>);
+    for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(end, row + r, sums[r]);
   } else {
     Partial partial[Rows] = {};
     for (int64_t g = 0; g < groups; ++g) {
       dot_rows<Rows, 1>(source, p.group_first(g), p.group_last(g), p.row(row), row_stride, 0, sums);
       for (int r = 0; r < Rows; ++r) add_group<Source::kLimbs>(sums[r], p.x.scales[(row + r) * groups + g], partial[r]);
     }
-    for (int r = 0; r < Rows; ++r) finish_one_limb(p, row + r, panel, partial[r]);
+    const PanelEnd end(p, panel, 1.0f);
+    for (int r = 0; r < Rows; ++r) finish_one_limb(end, row + r, partial[r]);
   }
 }
 

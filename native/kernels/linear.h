@@ -47,23 +47,40 @@ inline Lanes combine(const Sums& s, int half) {
   return fma(k0, set1(128.0f), to_float(loadi(s.k[1] + half * kHalf)));
 }
 
-// Bias, residual and the store: the end of every path.
-inline void write_half(const Problem& p, int64_t row, int64_t output, Lanes y) {
-  const int left = lanes_left(p.w->n, output);
-  if (p.bias) y = add(y, load_n(p.bias + output, left));
-  if (p.residual) y = add(load_n(p.residual + row * p.residual_stride + output, left), y);
-  store_n(p.y + row * p.y_stride + output, y, left);
-}
+// What the rows of one panel have in common at their end: row scales, bias, how many outputs there are.
+struct PanelEnd {
+  const Problem& p;
+  int64_t output;
+  int left[2];
+  Lanes scale[2], bias[2];
+
+  // grid: what multiplies the row scales (a power of two).
+  PanelEnd(const Problem& problem, int64_t panel, float grid) : p(problem), output(panel * kPanel) {
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = output + half * kHalf;
+      left[half] = at < p.w->n ? lanes_left(p.w->n, at) : 0;
+      scale[half] = mul(load(p.w->scales() + at), set1(grid));  // padded to whole panels
+      bias[half] = p.bias ? load_n(p.bias + (left[half] ? at : 0), left[half]) : zero();
+    }
+  }
+
+  // Bias, residual and the store: the end of every path.
+  void write(int64_t row, int half, Lanes y) const {
+    const int64_t at = output + half * kHalf;
+    if (p.bias) y = add(y, bias[half]);
+    if (p.residual) y = add(load_n(p.residual + row * p.residual_stride + (left[half] ? at : 0), left[half]), y);
+    float* out = p.y + row * p.y_stride + (left[half] ? at : 0);
+    left[half] == kLanes ? store(out, y) : store_n(out, y, left[half]);
+  }
+};
 
 template <int WLimbs>
-inline void finish_two_limbs(const Problem& p, int64_t row, int64_t panel, const Sums& s) {
-  const Lanes x_scale = set1(p.x.scales[row]), grid = set1(WLimbs == 2 ? 128.0f : 1.0f);
-  for (int half = 0; half < 2; ++half) {
-    const int64_t output = panel * kPanel + half * kHalf;
-    if (output >= p.w->n) return;
-    const Lanes scale = mul(x_scale, mul(load(p.w->scales() + output), grid));
-    write_half(p, row, output, mul(combine<2, WLimbs>(s, half), scale));
-  }
+inline constexpr float kGrid = WLimbs == 2 ? 128.0f : 1.0f;
+
+template <int WLimbs>
+inline void finish_two_limbs(const PanelEnd& end, int64_t row, const Sums& s) {
+  const Lanes x_scale = set1(end.p.x.scales[row]);
+  for (int half = 0; half < 2; ++half) end.write(row, half, mul(combine<2, WLimbs>(s, half), mul(x_scale, end.scale[half])));
 }
 
 // One group of one-limb activations added to the row's partial sums.
@@ -75,12 +92,8 @@ inline void add_group(const Sums& s, float x_scale, Partial& partial) {
   }
 }
 
-inline void finish_one_limb(const Problem& p, int64_t row, int64_t panel, const Partial& partial) {
-  for (int half = 0; half < 2; ++half) {
-    const int64_t output = panel * kPanel + half * kHalf;
-    if (output >= p.w->n) return;
-    write_half(p, row, output, mul(load(partial.v + half * kHalf), load(p.w->scales() + output)));
-  }
+inline void finish_one_limb(const PanelEnd& end, int64_t row, const Partial& partial) {
+  for (int half = 0; half < 2; ++half) end.write(row, half, mul(load(partial.v + half * kHalf), end.scale[half]));
 }
 
 inline int32_t four_bytes(const int8_t* p) {
