@@ -47,21 +47,17 @@ void quantise(Session& session, int64_t rows, int64_t cols, const Rows& out) {
   CHECK(session.run("quantise", args) == sf::kOk);
 }
 
-void same_for_all_threads(const Format& format, int64_t rows, int64_t n, int64_t k, int32_t limbs, int32_t group) {
-  Buffer<float> want(rows * n);
-  for (const int threads : {1, 2}) {
-    Session session(threads);
+void check_threads(const Format& format, int64_t rows, int64_t n, int64_t k, int32_t limbs, int32_t group) {
+  same_for_all_threads(rows * n, [&](Session& session, const Buffer<float>& y) {
     Matrix w(session, n, k, format);
     Rows x(rows, k, limbs, group);
     quantise(session, rows, k, x);
-    Buffer<float> bias(n), residual(rows * n), y(rows * n);
+    Buffer<float> bias(n), residual(rows * n);
     Numbers(5).fill(bias);
     Numbers(6).fill(residual);
     sf_linear_args args{x.struct_, w.data(), bias.data(), residual.data(), y.data(), rows, k, n, n};
     CHECK(session.run("linear", args) == sf::kOk);
-    if (threads == 1) std::memcpy(want.data(), y.data(), sizeof(float) * y.size());
-    CHECK(y.same(want));
-  }
+  });
 }
 
 }  // namespace
@@ -69,15 +65,15 @@ void same_for_all_threads(const Format& format, int64_t rows, int64_t n, int64_t
 TEST(linear_odd_shapes_in_every_format) {
   for (const auto& format : kFormats)
     for (const int64_t rows : {1, 2, 5, 16, 19, 37}) {
-      same_for_all_threads(format, rows, 33, 65, 2, 0);
-      same_for_all_threads(format, rows, 7, 130, 1, 64);
+      check_threads(format, rows, 33, 65, 2, 0);
+      check_threads(format, rows, 7, 130, 1, 64);
     }
 }
 
 TEST(linear_longer_depth) {
   for (const auto& format : kFormats) {
-    same_for_all_threads(format, 3, 70, 577, 2, 0);
-    same_for_all_threads(format, 35, 70, 577, 1, 128);
+    check_threads(format, 3, 70, 577, 2, 0);
+    check_threads(format, 35, 70, 577, 1, 128);
   }
 }
 

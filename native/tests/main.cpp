@@ -2,6 +2,7 @@
 // `overrun`, `overrun-guarded`, `overflow` and `race` commit that fault instead, to show that it would be found.
 #include <string_view>
 
+#include "core/ops.h"
 #include "core/pool.h"
 #include "tests/testing.h"
 
@@ -51,5 +52,8 @@ int main(int count, char** words) {
       test.body();
     }
   }
+#define SF_CHECK(name) CHECK(testing::succeeded().at(sf_op(#name)));  // a new operation needs a test here
+  SF_OPS(SF_CHECK)
+#undef SF_CHECK
   std::printf("%s: %zu tests passed\n", sf_variant(), testing::tests().size());
 }

@@ -107,6 +107,12 @@ class Numbers {
   uint32_t state_;
 };
 
+// Operations that have succeeded at least once, by number.
+inline std::vector<bool>& succeeded() {
+  static std::vector<bool> ops;
+  return ops;
+}
+
 // A context with so many threads. run() gives the library's own answer.
 class Session {
  public:
@@ -119,7 +125,12 @@ class Session {
   int32_t run(const char* name, Args& args) {
     const sf_call call{sf_op(name), 0, &args};
     CHECK(call.op >= 0 && sf_args_bytes(call.op) == sizeof(Args));
-    return sf_run(context_, &call, 1, nullptr);
+    const int32_t code = sf_run(context_, &call, 1, nullptr);
+    if (code == 0) {
+      if (succeeded().size() <= static_cast<size_t>(call.op)) succeeded().resize(call.op + 1);
+      succeeded()[call.op] = true;
+    }
+    return code;
   }
   sf_context* context() const { return context_; }
 
@@ -128,6 +139,19 @@ class Session {
 };
 
 inline constexpr int kThreads[] = {1, 2, 7};
+
+// body(session, out) fills out; it must do so alike with every number of threads.
+template <class T = float, class Body>
+void same_for_all_threads(int64_t count, const Body& body) {
+  Buffer<T> want(count);
+  for (const int threads : kThreads) {
+    Session session(threads);
+    Buffer<T> got(count);
+    body(session, got);
+    if (threads == 1) std::memcpy(static_cast<void*>(want.data()), got.data(), sizeof(T) * count);
+    CHECK(got.same(want));
+  }
+}
 
 // Quantised rows with memory of their own.
 struct Rows {

@@ -14,7 +14,7 @@ from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
 
 ROOT = Path(__file__).parents[2]
-SANITIZERS = {"address": "address,undefined", "thread": "thread"}
+SANITIZERS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
 pytestmark = pytest.mark.slow
 
 
