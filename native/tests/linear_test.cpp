@@ -97,6 +97,20 @@ TEST(linear_experts_some_without_rows) {
   CHECK(session.run("linear_experts", args) == sf::kOutOfRange);
 }
 
+TEST(embed_rows_of_packed_tables) {
+  constexpr int64_t kVocab = 35, kWidth = 67, kRows = 3;
+  for (const auto& format : kFormats)
+    same_for_all_threads(kRows * kWidth, [&](Session& session, const Buffer<float>& y) {
+      Matrix table(session, kVocab, kWidth, format);
+      Buffer<int64_t> ids(kRows);
+      ids[0] = kVocab - 1, ids[2] = 16;
+      sf_embed_args args{ids.data(), table.data(), y.data(), kRows, kVocab, kWidth, kWidth, 2, 1.0f};
+      CHECK(session.run("embed", args) == sf::kOk);
+      args.cols = kWidth - 1;
+      CHECK(session.run("embed", args) == sf::kBadPacked);
+    });
+}
+
 TEST(linear_refuses_bad_arguments) {
   Session session(1);
   Matrix w(session, 10, 70, kFormats[0]);
