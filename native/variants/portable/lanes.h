@@ -47,8 +47,12 @@ inline Lanes neg(Lanes a) { SF_EACH a.v[i] = -a.v[i]; return a; }
 inline Lanes max(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 inline Lanes min(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 inline Lanes round_even(Lanes a) { SF_EACH a.v[i] = std::nearbyintf(a.v[i]); return a; }
-// Nearest even; the value must fit in int32.
-inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = static_cast<int32_t>(std::nearbyintf(a.v[i])); return r; }
+// To the nearest integer, ties to even; the least one for NaN and for what no int32 can hold, as x86 has it.
+inline int32_t to_int(float x) {
+  const float whole = std::nearbyintf(x);
+  return whole >= -2147483648.0f && whole < 2147483648.0f ? static_cast<int32_t>(whole) : INT32_MIN;
+}
+inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = to_int(a.v[i]); return r; }
 inline Lanes to_float(Ints a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
 
 inline Ints addi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); return a; }
