@@ -18,17 +18,20 @@ inline void attend_float_segment(const Call& call, const Segment& segment, const
   alignas(64) float p[kSegment] = {};
   for (int t = from; t < to; ++t)
     p[t] = dot_bfloat16(q, segment.group[t / 16] + t % 16 * layout.head_dim * 2, layout.head_dim);
-  Lanes x[kSegmentGroups], sums;
-  for (int g = 0; g < kSegmentGroups; ++g) x[g] = load(p + 16 * g);
-  const float top = probabilities<true>(x, call.args.scale * kLog2E, from, to, sums);
-  for (int g = 0; g < kSegmentGroups; ++g) store(p + 16 * g, x[g]);
+  Lanes highest = set1(-FLT_MAX);
+  for (int at = 0; at < kSegment; at += kLanes)
+    highest = max(highest, between(from - at, to - at, load(p + at), set1(-FLT_MAX)));
+  const float factor = call.args.scale * kLog2E, top = nearest_even(reduce_max(highest) * factor);
+  Lanes most = zero();
+  const Lanes sums = probabilities<true>(p, factor, top, {from, to}, [](int, Lanes x) { return x; }, most);
   for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes) store(out + dim, zero());
   for (int t = from; t < to; ++t) {
     const uint8_t* value = segment.group[t / 16] + layout.values_at + t % 16 * layout.value_dim * 2;
     for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes)
       store(out + dim, fma(set1(p[t]), load_bf16(reinterpret_cast<const uint16_t*>(value) + dim), load(out + dim)));
   }
-  merge(row, top, sums, 1.0f, layout.value_dim, [&](int64_t dim) { return load(out + dim); });
+  const Join by = join(row, top, sums, 1.0f);
+  for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes) join_out(row.out + dim, by, load(out + dim));
 }
 
 // unit: one row
