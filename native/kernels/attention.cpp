@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <optional>
 #include <vector>
 
 #include "core/context.h"
@@ -29,9 +30,10 @@ struct Work {
   int8_t* q;
   int32_t* bias;
   RowScale* scales;
+  int64_t* positions;
   float *tops, *sums, *outs;
   float* logits;     // [kTileRows][kSegment], of the tile at hand
-  uint8_t* weights;  // [kTileRows][2][kSegment]
+  uint8_t* weights;  // [2 tiles in turn][kTileRows][2][kSegment]
   Dots dots;
 
   Work(const KvLayout& layout, int64_t rows, Carve memory) : Work(layout, rows, &memory) {}
@@ -39,11 +41,12 @@ struct Work {
       : q(memory->take<int8_t>(rows * 2 * query_depth(layout))),
         bias(memory->take<int32_t>(rows)),
         scales(memory->take<RowScale>(rows)),
+        positions(memory->take<int64_t>(rows)),
         tops(memory->take<float>(rows)),
         sums(memory->take<float>(rows * kLanes)),
         outs(memory->take<float>(rows * layout.value_dim)),
         logits(memory->take<float>(kTileRows * kSegment)),
-        weights(memory->take<uint8_t>(kTileRows * 2 * kSegment)),
+        weights(memory->take<uint8_t>(2 * kTileRows * 2 * kSegment)),
         dots(layout, *memory) {}
 
   static int64_t bytes(const KvLayout& layout, int64_t rows) {
@@ -69,11 +72,11 @@ void quantise_queries(const Call& call, const Unit& unit, Work<Dots>& work) {
     quantise_two_limbs(query(call, unit, row), call.layout.head_dim, q, depth, &scale);
     work.bias[row] = query_bias(call.layout, q);
     work.scales[row] = row_scale(call, scale);
+    work.positions[row] = call.position(unit.chunk, unit.row + row);
   }
 }
 
-Sight sight_of(const Call& call, const Unit& unit, int64_t row, int64_t start) {
-  const int64_t position = call.position(unit.chunk, unit.row + row);
+Sight sight_of(const Call& call, int64_t position, int64_t start) {
   const auto within = [&](int64_t token) { return static_cast<int>(std::clamp<int64_t>(token - start, 0, kSegment)); };
   return {within(call.first_visible(position)), within(position + 1)};
 }
@@ -83,32 +86,27 @@ float* part_at(const Call& call, const Unit& unit, int64_t segment, int64_t row)
   return unit.parts + ((segment - unit.parts_first) * unit.rows + row) * part_floats(call.layout);
 }
 
-// One tile of rows over one segment. Every step goes over all rows before the next begins, so that the reductions which
-// end a row's step do not hold up the next row.
+// One tile of rows over one segment, in three steps. Each goes over all rows before the next begins, so that the
+// reductions which end a row's step do not hold up the next row.
 template <class Dots>
 class TileOverSegment {
  public:
-  TileOverSegment(const Call& call, const Unit& unit, Work<Dots>& work, int64_t number, const Tile& tile)
-      : call_(call), layout_(call.layout), unit_(unit), work_(work), number_(number), tile_(tile),
-        segment_(find_groups(call, unit, number, tile.first, tile.last)) {
+  // weights: 256 bytes per row, of this tile's own
+  TileOverSegment(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number, const Tile& tile,
+                  uint8_t* weights)
+      : call_(call), layout_(call.layout), unit_(unit), work_(work), number_(number), tile_(tile), weights_(weights),
+        segment_(narrowed(segment, tile.first - number * kSegment, tile.last - number * kSegment)) {
     for (int r = 0; r < tile.rows; ++r) {
-      sight_[r] = sight_of(call, unit, tile.row + r, number * kSegment);
+      sight_[r] = sight_of(call, work.positions[tile.row + r], number * kSegment);
       masked_ |= !sight_[r].all();
     }
   }
 
-  void run() { masked_ ? run_steps<true>() : run_steps<false>(); }
+  void find_logits() { masked_ ? find_logits<true>() : find_logits<false>(); }
+  void find_weights() { masked_ ? find_weights<true>() : find_weights<false>(); }
+  void join() { unit_.parts ? write_parts() : join_rows(); }
 
  private:
-  template <bool kMasked>
-  void run_steps() {
-    find_logits<kMasked>();
-    find_weights<kMasked>();
-    if (unit_.parts) write_parts();
-    else join_rows();
-  }
-
-  float* logits(int row) { return work_.logits + row * kSegment; }
   const float* key_scales(int group) const { return reinterpret_cast<const float*>(segment_.group[group] + layout_.scales_at); }
   const float* value_scales(int group) const { return key_scales(group) + kGroupTokens; }
 
@@ -117,11 +115,13 @@ class TileOverSegment {
     alignas(64) float most[kTileRows][kLanes];
     for (int r = 0; r < tile_.rows; ++r) store(most[r], set1(-FLT_MAX));
     const Query query{work_.q + tile_.row * 2 * query_depth(layout_), work_.bias + tile_.row};
-    work_.dots.score(segment_, query, tile_.rows, [&](int r, int g, Ints total) {
-      Lanes x = mul(to_float(total), load(key_scales(g)));
-      if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
-      store(logits(r) + 16 * g, x);
-      store(most[r], max(load(most[r]), x));
+    work_.dots.score(segment_, query, tile_.rows, [&, logits = work_.logits](int g) {
+      return [&, g, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
+        Lanes x = mul(to_float(total), scales);
+        if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
+        store(to + r * kSegment, x);
+        store(most[r], max(load(most[r]), x));
+      };
     });
     for (int r = 0; r < tile_.rows; ++r)
       top_[r] = nearest_even(reduce_max(load(most[r])) * work_.scales[tile_.row + r].factor);
@@ -134,24 +134,27 @@ class TileOverSegment {
       Lanes largest = zero();
       const auto scale = [&](int at, Lanes p) { return mul(p, load(value_scales(at / 16))); };
       const float factor = work_.scales[tile_.row + r].factor;
-      store(sums_[r], probabilities<kMasked>(logits(r), factor, top_[r], sight_[r], scale, largest));
+      float* logits = work_.logits + r * kSegment;
+      store(sums_[r], probabilities<kMasked>(logits, factor, top_[r], sight_[r], scale, largest));
       store(most[r], largest);
     }
     for (int r = 0; r < tile_.rows; ++r) {
       const float w_max = reduce_max(load(most[r]));
       weight_[r] = w_max * (1.0f / kProbabilityMax);
       const float inverse = w_max > 1e-30f ? kProbabilityMax / w_max : 0.0f;
-      quantise_weights(logits(r), inverse, work_.weights + r * 2 * kSegment);
+      quantise_weights(work_.logits + r * kSegment, inverse, weights_ + r * 2 * kSegment);
     }
   }
 
   void join_rows() {
     Join by[kTileRows];
     for (int r = 0; r < tile_.rows; ++r)
-      if (!sight_[r].none()) by[r] = join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
-    float* outs = work_.outs + tile_.row * layout_.value_dim;
-    work_.dots.weigh(segment_, work_.weights, tile_.rows, [&](int r, int64_t dim, Lanes out) {
-      if (!sight_[r].none()) join_out(outs + r * layout_.value_dim + dim, by[r], out);
+      if (!sight_[r].none()) by[r] = sf::join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
+    const int64_t stride = layout_.value_dim;
+    work_.dots.weigh(segment_, weights_, tile_.rows, [&, outs = work_.outs + tile_.row * stride](int64_t dim) {
+      return [&, stride, to = outs + dim](int r, Lanes out) {
+        if (!sight_[r].none()) join_out(to + r * stride, by[r], out);
+      };
     });
   }
 
@@ -163,8 +166,9 @@ class TileOverSegment {
       parts[r * stride + 1] = sight_[r].none() ? -1.0f : weight_[r];
       store(parts + r * stride + kLanes, load(sums_[r]));
     }
-    work_.dots.weigh(segment_, work_.weights, tile_.rows,
-                     [&](int r, int64_t dim, Lanes out) { store(parts + r * stride + 2 * kLanes + dim, out); });
+    work_.dots.weigh(segment_, weights_, tile_.rows, [=](int64_t dim) {
+      return [=, to = parts + 2 * kLanes + dim](int r, Lanes out) { store(to + r * stride, out); };
+    });
   }
 
   const Call& call_;
@@ -173,12 +177,32 @@ class TileOverSegment {
   Work<Dots>& work_;
   const int64_t number_;
   const Tile tile_;
+  uint8_t* const weights_;
   const Segment segment_;
   Sight sight_[kTileRows];
   bool masked_ = false;
   float top_[kTileRows], weight_[kTileRows];
   alignas(64) float sums_[kTileRows][kLanes];
 };
+
+// A tile's products of weights and values wait until the next tile's logits are under way: tiles (of AMX) and lanes
+// then have something to do for each other's waiting time.
+template <class Dots>
+void attend_segment(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number) {
+  std::optional<TileOverSegment<Dots>> tiles[2];
+  int turn = 0;
+  for (int64_t row = 0; row < unit.rows; row += kTileRows) {
+    const Tile tile = tile_at(call, unit, row);
+    if (tile.last <= number * kSegment || tile.first >= (number + 1) * kSegment) continue;
+    auto &now = tiles[turn], &before = tiles[1 - turn];
+    now.emplace(call, unit, work, segment, number, tile, work.weights + turn * kTileRows * 2 * kSegment);
+    now->find_logits();
+    if (before) before->join();
+    now->find_weights();
+    turn = 1 - turn;
+  }
+  if (tiles[1 - turn]) tiles[1 - turn]->join();
+}
 
 template <class Dots>
 void attend(const Call& call, const Unit& unit, Work<Dots>& work) {
@@ -193,11 +217,7 @@ void attend(const Call& call, const Unit& unit, Work<Dots>& work) {
     const Segment segment = next;
     if (number + 1 < unit.last) next = find_groups(call, unit, number + 1, whole_first.first, whole_last.last);
     work.dots.visit(segment, next);
-    for (int64_t row = 0; row < unit.rows; row += kTileRows) {
-      const Tile tile = tile_at(call, unit, row);
-      if (tile.last > number * kSegment && tile.first < (number + 1) * kSegment) 
-        TileOverSegment<Dots>(call, unit, work, number, tile).run();
-    }
+    attend_segment(call, unit, work, segment, number);
   }
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row)

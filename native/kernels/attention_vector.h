@@ -25,8 +25,8 @@ struct Query {
 };
 
 // A class of dots has: begin(rows of its tiles), once per task; visit, once per segment; then per tile
-//   score: take(row, group, total) for every row and every visible group
-//   weigh: take(row, dim, out) for every row and every 16 dims, from weights as quantise_weights writes them
+//   score: take(group)(row, total) for every row and every visible group
+//   weigh: take(dim)(row, out) for every row and every 16 dims, from weights as quantise_weights writes them
 class VectorDots {
  public:
   VectorDots(const KvLayout& layout, Carve&) : layout_(layout), depth_(query_depth(layout)) {}
@@ -88,8 +88,9 @@ class VectorDots {
         if constexpr (kLimbs == 2) hl[r] = dot(hl[r], kl, qh);
       }
     }
+    const auto take_row = take(g);
     for (int r = 0; r < kRows; ++r)
-      take(row + r, g, addi(addi(shl<7>(hh[r]), hl[r]), addi(lh[r], set1i(query.bias[row + r]))));
+      take_row(row + r, addi(addi(shl<7>(hh[r]), hl[r]), addi(lh[r], set1i(query.bias[row + r]))));
   }
 
   template <int kLines, class Take>
@@ -114,8 +115,10 @@ class VectorDots {
       for (int r = 0; r < kRows; ++r)
         for (int n = 0; n < kLines; ++n) sum[r][n] = fma(sum[r][n], set1(128.0f), to_float(out[r][n]));
     }
-    for (int r = 0; r < kRows; ++r)
-      for (int n = 0; n < kLines; ++n) take(row + r, dim + n * 16, sum[r][n]);
+    for (int n = 0; n < kLines; ++n) {
+      const auto take_row = take(dim + n * 16);
+      for (int r = 0; r < kRows; ++r) take_row(row + r, sum[r][n]);
+    }
   }
 
   template <int kRows, int kLines>

@@ -45,11 +45,12 @@ class TileDots {
   template <class Take>
   void score(const Segment& segment, const Query& query, int rows, const Take& take) {
     barrier(query.limbs);
-    const auto taken = [&](int g) {
+    const auto taken = [&, bias = query.bias](int g) {
       const int32_t* sums = sums_of(g);
+      const auto take_row = take(g);
       for (int r = 0; r < rows; ++r) {
         const Ints hh = loadi(sums + r * 16), mid = loadi(sums + 256 + r * 16);
-        take(r, g, addi(addi(shl<7>(hh), mid), set1i(query.bias[r])));
+        take_row(r, addi(addi(shl<7>(hh), mid), set1i(bias[r])));
       }
       if (first_tile_) prefetch_keys(segment, g);
     };
@@ -72,15 +73,17 @@ class TileDots {
     _tile_loadd(3, weights + 64, kStride);
     _tile_loadd(4, weights + kSegment, kStride);
     _tile_loadd(5, weights + kSegment + 64, kStride);
-    const auto taken = [&](int64_t tile) {
+    const bool two_limbs = layout_.value_limbs == 2;
+    const auto taken = [&, two_limbs](int64_t tile) {
       const int32_t* sums = sums_of(tile);
+      const auto take_row = take(tile * 16);
       for (int r = 0; r < rows; ++r) {
         Lanes out = to_float(addi(shl<8>(loadi(sums + r * 16)), loadi(sums + 256 + r * 16)));
-        if (layout_.value_limbs == 2) {
+        if (two_limbs) {
           const Ints low = addi(shl<8>(loadi(sums + 512 + r * 16)), loadi(sums + 768 + r * 16));
           out = fma(out, set1(128.0f), to_float(low));
         }
-        take(r, tile * 16, out);
+        take_row(r, out);
       }
     };
     const int64_t tiles = layout_.value_dim / 16;
@@ -92,7 +95,8 @@ class TileDots {
   }
 
  private:
-  static constexpr int64_t kSumsInts = 4 * 256;
+  // Room for four tiles; no multiple of 4096 bytes, or loads from one area would wait for stores to the other.
+  static constexpr int64_t kSumsInts = 6 * 256;
 
   // gcc 12's tile loads do not say that they read memory.
   static void barrier(const void* read) { asm volatile("" ::"r"(read) : "memory"); }
