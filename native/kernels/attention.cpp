@@ -13,6 +13,7 @@
 #endif
 
 namespace sf {
+namespace attention {
 namespace {
 
 constexpr int64_t kMaxUnitRows = 256;
@@ -102,7 +103,10 @@ class TileOverSegment {
     }
   }
 
-  void find_logits() { masked_ ? find_logits<true>() : find_logits<false>(); }
+  void find_logits() {
+    if (call_.args.softcap > 0) masked_ ? find_logits<true, true>() : find_logits<false, true>();
+    else masked_ ? find_logits<true, false>() : find_logits<false, false>();
+  }
   void find_weights() { masked_ ? find_weights<true>() : find_weights<false>(); }
   void join() { unit_.parts ? write_parts() : join_rows(); }
 
@@ -110,14 +114,15 @@ class TileOverSegment {
   const float* key_scales(int group) const { return reinterpret_cast<const float*>(segment_.group[group] + layout_.scales_at); }
   const float* value_scales(int group) const { return key_scales(group) + kGroupTokens; }
 
-  template <bool kMasked>
+  template <bool kMasked, bool kCapped>
   void find_logits() {
     alignas(64) float most[kTileRows][kLanes];
     for (int r = 0; r < tile_.rows; ++r) store(most[r], set1(-FLT_MAX));
     const Query query{work_.q + tile_.row * 2 * query_depth(layout_), work_.bias + tile_.row};
-    work_.dots.score(segment_, query, tile_.rows, [&, logits = work_.logits](int g) {
-      return [&, g, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
+    work_.dots.score(segment_, query, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
+      return [&, g, row_scales, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
         Lanes x = mul(to_float(total), scales);
+        if (kCapped) x = tanh(mul(x, set1(row_scales[r].inner)));
         if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
         store(to + r * kSegment, x);
         store(most[r], max(load(most[r]), x));
@@ -149,7 +154,7 @@ class TileOverSegment {
   void join_rows() {
     Join by[kTileRows];
     for (int r = 0; r < tile_.rows; ++r)
-      if (!sight_[r].none()) by[r] = sf::join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
+      if (!sight_[r].none()) by[r] = attention::join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
     const int64_t stride = layout_.value_dim;
     work_.dots.weigh(segment_, weights_, tile_.rows, [&, outs = work_.outs + tile_.row * stride](int64_t dim) {
       return [&, stride, to = outs + dim](int r, Lanes out) {
@@ -339,7 +344,7 @@ Error check_chunk(const Call& call, int64_t chunk) {
   return kOk;
 }
 
-Error check_attention(const sf_attention_args& a) {
+Error check(const sf_attention_args& a) {
   if (const Error error = check_kv(a.cache)) return error;
   SF_REQUIRE(a.chunks >= 0 && a.heads > 0 && a.heads % a.cache.kv_heads == 0, kBadShape);
   SF_REQUIRE(a.q_stride >= a.heads * a.cache.head_dim && a.y_stride >= a.heads * a.cache.value_dim, kBadShape);
@@ -354,13 +359,14 @@ Error check_attention(const sf_attention_args& a) {
 }
 
 }  // namespace
+}  // namespace attention
 
 Error op_attention(Context& context, sf_attention_args& args) {
-  if (const Error error = check_attention(args)) return error;
+  if (const Error error = attention::check(args)) return error;
   if (args.chunks == 0) return kOk;
-  const Call call(args);
-  if (args.cache.form == kBfloat16) attend_floats(context, call);
-  else attend_integers(context, call);
+  const attention::Call call(args);
+  if (args.cache.form == kBfloat16) attention::attend_floats(context, call);
+  else attention::attend_integers(context, call);
   return kOk;
 }
 

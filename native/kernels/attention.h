@@ -20,7 +20,7 @@
 // In the end l = tree(sums). A sink (a logit without a value): s = sink * log2(e), m = max(top, nearest_even(s)),
 // a = 2^(top - m), l = fma(l, a, exp2(s - m)), out = out * a. The result is out / l.
 //
-// bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e), out = sum of p[t] v[t] by fma, t ascending, weight = 1.
+// bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e); softcap: x[t] = tanh(x[t] * (scale / cap)); out = sum of p[t] v[t] by fma, t ascending, weight = 1.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -29,7 +29,7 @@
 #include "core/elementary.h"
 #include "kernels/kv.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline constexpr int kSegment = 128;                 // tokens, aligned to absolute position
 inline constexpr int kSegmentGroups = kSegment / 16;
@@ -152,4 +152,4 @@ inline void finish(const Part& row, const float* sink, int64_t value_dim, float*
   for (int64_t dim = 0; dim < value_dim; dim += kLanes) store(y + dim, div(mul(load(row.out + dim), a), set1(l)));
 }
 
-}  // namespace sf
+}  // namespace sf::attention

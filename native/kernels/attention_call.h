@@ -4,7 +4,7 @@
 
 #include "kernels/attention.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -87,4 +87,4 @@ inline Segment find_groups(const Call& call, const Unit& unit, int64_t segment, 
   return s;
 }
 
-}  // namespace sf
+}  // namespace sf::attention

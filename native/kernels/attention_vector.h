@@ -4,7 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/carve.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline int64_t query_depth(const KvLayout& layout) { return (layout.head_dim + 63) / 64 * 64; }
 
@@ -157,4 +157,4 @@ class VectorDots {
   int64_t ahead_[kSegmentGroups];  // from a group to the one to prefetch meanwhile: the next segment's
 };
 
-}  // namespace sf
+}  // namespace sf::attention

@@ -4,10 +4,11 @@
 #include <immintrin.h>
 
 #include "kernels/attention_vector.h"
+#include "tiles.h"
 
-namespace sf {
+namespace sf::attention {
 
-inline constexpr int64_t kTileDotsRows = 4;  // with fewer rows the vector form is as fast
+inline constexpr int64_t kTileDotsRows = 6;  // with fewer the vector form is as fast or faster
 
 class TileDots {
  public:
@@ -19,18 +20,8 @@ class TileDots {
         values_(memory.take<uint8_t>(layout.value_limbs * kSegment * layout.value_dim)),
         sums_(memory.take<int32_t>(2 * kSumsInts)) {}
 
-  // Tiles 0 to 5 hold query rows or weights and sums, 6 and 7 keys or values. The configuration belongs to the thread,
-  // and other kernels load their own.
-  void begin(int rows) {
-    struct alignas(64) Config {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t colsb[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(rows);
-    barrier(&config);  // gcc 12's intrinsic claims to read 8 bytes only
-    _tile_loadconfig(&config);
-  }
+  // Tiles 0 to 5 hold query rows or weights and sums, 6 and 7 keys or values.
+  void begin(int rows) { tiles::configure(rows); }
 
   void visit(const Segment& segment, const Segment& next) {
     for (int g = segment.first; g < segment.last; ++g) {
@@ -183,4 +174,4 @@ class TileDots {
   bool first_tile_ = false;
 };
 
-}  // namespace sf
+}  // namespace sf::attention

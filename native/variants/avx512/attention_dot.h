@@ -2,7 +2,7 @@
 #pragma once
 #include "lanes.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline constexpr int32_t kKeyBias = 128;
 
@@ -34,4 +34,4 @@ inline Ints dot(Ints sum, const ValueLine& v, const WeightQuad& w) { return {_mm
 // Into the second-level cache: a segment ahead is more than the first holds.
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-}  // namespace sf
+}  // namespace sf::attention
