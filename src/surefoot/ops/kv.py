@@ -10,7 +10,6 @@ from surefoot.ops import abi
 from surefoot.ops.arrays import F32, I64, U8, check, empty, huge_empty, pointer
 from surefoot.ops.backend import Backend
 
-
 HUGE_PAGE = 2 << 20
 
 
