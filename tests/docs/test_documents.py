@@ -50,3 +50,9 @@ def test_examples_run(number: int) -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
         assert target.startswith("https://") or (document.parent / target).exists(), target
+
+
+def test_every_design_note_is_in_the_index() -> None:
+    index = (ROOT / "docs/design/README.md").read_text()
+    notes = {path.name for path in (ROOT / "docs/design").glob("*.md")} - {"README.md"}
+    assert [name for name in sorted(notes) if f"]({name})" not in index] == []
