@@ -80,7 +80,7 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Many tasks per thread level out noise; wide ones fetch the rows from afar less often.
 Cut cut(const Problem& p, int threads) {
-  const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 16);
+  const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
   const int64_t rows = rows_of_task(p);
   return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
 }
@@ -98,9 +98,13 @@ void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
   const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
   const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
 #ifdef __AMX_INT8__
-  if (tiles::worth(p)) return tiles::run(p, share, scratch);
+  if (tiles::worth(p)) {
+    tiles::run(p, share, scratch);
+    return settle();
+  }
 #endif
   for (int64_t i = share.first_panel; i < share.last_panel; ++i) panel_by_rows(p, i, scratch);
+  settle();
 }
 
 Error check_problem(const Problem& p, int64_t cols) {

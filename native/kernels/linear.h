@@ -6,6 +6,8 @@
 
 namespace sf {
 
+inline constexpr int64_t kCachedResults = 1 << 17;  // floats
+
 // One matrix times some rows. linear has one, linear_experts one per expert.
 struct Problem {
   sf_activations x;
@@ -15,6 +17,8 @@ struct Problem {
   float* y;
   int64_t rows, y_stride, residual_stride;
 
+  // A large result would push the rows and weights still in use out of L2.
+  bool past_cache() const { return rows * w->n > kCachedResults && aligned64(y) && y_stride % kHalf == 0; }
   int64_t lines() const { return w->num_tiles() * kTileLines; }
   const int8_t* row(int64_t r) const { return x.values + r * x.limbs * x.stride; }
   int64_t groups() const { return num_groups(w->k, x.group); }
@@ -51,11 +55,12 @@ inline Lanes combine(const Sums& s, int half) {
 struct PanelEnd {
   const Problem& p;
   int64_t output;
+  bool past_cache;
   int left[2];
   Lanes scale[2], bias[2];
 
   // grid: what multiplies the row scales (a power of two).
-  PanelEnd(const Problem& problem, int64_t panel, float grid) : p(problem), output(panel * kPanel) {
+  PanelEnd(const Problem& problem, int64_t panel, float grid) : p(problem), output(panel * kPanel), past_cache(problem.past_cache()) {
     for (int half = 0; half < 2; ++half) {
       const int64_t at = output + half * kHalf;
       left[half] = at < p.w->n ? lanes_left(p.w->n, at) : 0;
@@ -70,7 +75,8 @@ struct PanelEnd {
     if (p.bias) y = add(y, bias[half]);
     if (p.residual) y = add(load_n(p.residual + row * p.residual_stride + (left[half] ? at : 0), left[half]), y);
     float* out = p.y + row * p.y_stride + (left[half] ? at : 0);
-    left[half] == kLanes ? store(out, y) : store_n(out, y, left[half]);
+    if (left[half] < kLanes) return store_n(out, y, left[half]);
+    past_cache ? store_past_cache(out, y) : store(out, y);
   }
 };
 

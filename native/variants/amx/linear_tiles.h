@@ -22,7 +22,7 @@ namespace sf::tiles {
 
 inline constexpr int64_t kTileBytes = 1024;
 inline constexpr int64_t kChunkBytes = 32 << 10;  // of expanded weights of one panel
-inline constexpr int64_t kBlockRows = 256;        // rows that share one pass over a task's weights
+inline constexpr int64_t kBlockRows = 192;        // rows that share one pass over a task's weights
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
 
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }

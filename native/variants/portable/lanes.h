@@ -28,6 +28,10 @@ inline Lanes set1(float x) { Lanes r; SF_EACH r.v[i] = x; return r; }
 inline Ints set1i(int32_t x) { Ints r; SF_EACH r.v[i] = x; return r; }
 inline Lanes load(const float* p) { Lanes r; std::memcpy(r.v, p, 64); return r; }
 inline void store(float* p, Lanes a) { std::memcpy(p, a.v, 64); }
+// Past the caches where the machine can (p aligned to 64 bytes), for what will not be read soon. Call settle() before
+// another thread may read it.
+inline void store_past_cache(float* p, Lanes a) { store(p, a); }
+inline void settle() {}
 // The first n (0 to 16) lanes; the rest read as zero and are not written.
 inline Lanes load_n(const float* p, int n) { Lanes r{}; for (int i = 0; i < n; ++i) r.v[i] = p[i]; return r; }
 inline void store_n(float* p, Lanes a, int n) { for (int i = 0; i < n; ++i) p[i] = a.v[i]; }
