@@ -25,7 +25,7 @@ struct RowScale {
   float factor, inner;
 };
 
-// One thread's memory. kRows: how many a unit may have.
+// One thread's memory, for units of up to `rows` rows.
 template <class Dots>
 struct Work {
   int8_t* q;
@@ -97,10 +97,10 @@ class TileOverSegment {
                   uint8_t* weights)
       : call_(call), layout_(call.layout), unit_(unit), work_(work), number_(number), tile_(tile), weights_(weights),
         segment_(narrowed(segment, tile.first - number * kSegment, tile.last - number * kSegment)) {
-    for (int r = 0; r < tile.rows; ++r) {
-      sight_[r] = sight_of(call, work.positions[tile.row + r], number * kSegment);
-      masked_ |= !sight_[r].all();
-    }
+    const int64_t start = number * kSegment, *positions = work.positions + tile.row;
+    // Most tiles see all of most segments: their first row does, and so does their last, and the others lie between.
+    masked_ = !sight_of(call, positions[0], start).all() || !sight_of(call, positions[tile.rows - 1], start).all();
+    for (int r = 0; r < tile.rows; ++r) sight_[r] = masked_ ? sight_of(call, positions[r], start) : Sight{0, kSegment};
   }
 
   void find_logits() {
@@ -185,7 +185,7 @@ class TileOverSegment {
   uint8_t* const weights_;
   const Segment segment_;
   Sight sight_[kTileRows];
-  bool masked_ = false;
+  bool masked_;
   float top_[kTileRows], weight_[kTileRows];
   alignas(64) float sums_[kTileRows][kLanes];
 };
@@ -197,7 +197,7 @@ void attend_segment(const Call& call, const Unit& unit, Work<Dots>& work, const 
   std::optional<TileOverSegment<Dots>> tiles[2];
   int turn = 0;
   for (int64_t row = 0; row < unit.rows; row += kTileRows) {
-    const Tile tile = tile_at(call, unit, row);
+    const Tile tile = tile_at(call, unit, work.positions, row);
     if (tile.last <= number * kSegment || tile.first >= (number + 1) * kSegment) continue;
     auto &now = tiles[turn], &before = tiles[1 - turn];
     now.emplace(call, unit, work, segment, number, tile, work.weights + turn * kTileRows * 2 * kSegment);
@@ -216,11 +216,11 @@ void attend(const Call& call, const Unit& unit, Work<Dots>& work) {
   quantise_queries(call, unit, work);
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row) begin(work.part(row, value_dim), value_dim);
-  const Tile whole_first = tile_at(call, unit, 0), whole_last = tile_at(call, unit, (unit.rows - 1) / kTileRows * kTileRows);
-  Segment next = find_groups(call, unit, unit.first, whole_first.first, whole_last.last);
+  const int64_t first = call.first_visible(work.positions[0]), last = work.positions[unit.rows - 1] + 1;
+  Segment next = find_groups(call, unit, unit.first, first, last);
   for (int64_t number = unit.first; number < unit.last; ++number) {
     const Segment segment = next;
-    if (number + 1 < unit.last) next = find_groups(call, unit, number + 1, whole_first.first, whole_last.last);
+    if (number + 1 < unit.last) next = find_groups(call, unit, number + 1, first, last);
     work.dots.visit(segment, next);
     attend_segment(call, unit, work, segment, number);
   }

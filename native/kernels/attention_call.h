@@ -66,10 +66,9 @@ struct Tile {
   int64_t first, last;  // tokens that at least one row sees, by absolute position
 };
 
-inline Tile tile_at(const Call& call, const Unit& unit, int64_t row) {
+inline Tile tile_at(const Call& call, const Unit& unit, const int64_t* positions, int64_t row) {
   const int rows = static_cast<int>(std::min<int64_t>(kTileRows, unit.rows - row));
-  const int64_t begin = call.position(unit.chunk, unit.row + row), end = call.position(unit.chunk, unit.row + row + rows - 1);
-  return {row, rows, call.first_visible(begin), end + 1};
+  return {row, rows, call.first_visible(positions[row]), positions[row + rows - 1] + 1};
 }
 
 // A segment without those groups that hold none of the tokens from `first` to `last` - 1, counted from its start.

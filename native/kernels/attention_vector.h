@@ -75,12 +75,10 @@ class VectorDots {
     for (int64_t dim = 0; dim < layout_.head_dim; dim += 4) {
       const uint8_t* line = group + dim * kGroupTokens;
       const KeyLine kh = load_key_line(line);
-      prefetch(line + ahead);
       KeyLine kl;
-      if constexpr (kLimbs == 2) {
-        kl = load_key_line(line + low);
-        prefetch(line + low + ahead);
-      }
+      if constexpr (kLimbs == 2) kl = load_key_line(line + low);
+      // Line after line, which the hardware's prefetcher then runs ahead of.
+      for (int limb = 0; limb < kLimbs; ++limb) prefetch(group + ahead + (dim / 4 * kLimbs + limb) * 64);
       for (int r = 0; r < kRows; ++r) {
         const QueryQuad qh = load_query_quad(q + r * 2 * depth_ + dim), ql = load_query_quad(q + (r * 2 + 1) * depth_ + dim);
         hh[r] = dot(hh[r], kh, qh);
@@ -127,16 +125,15 @@ class VectorDots {
     for (int r = 0; r < kRows; ++r)
       for (int n = 0; n < kLines; ++n) high[r][n] = low[r][n] = set1i(0);
     for (int g = segment.first; g < segment.last; ++g) {
-      const uint8_t* values = segment.group[g] + layout_.values_at + limb * kGroupTokens * layout_.value_dim + dim * 4;
+      const uint8_t* limb_values = segment.group[g] + layout_.values_at + limb * kGroupTokens * layout_.value_dim;
+      const uint8_t *values = limb_values + dim * 4, *next = limb_values + ahead_[g] + dim * kGroupTokens;
       const uint8_t* quads = weights + row * 2 * kSegment + g / 4 * 64 + g % 4 * 4;  // store_limbs's order
-      const int64_t ahead = ahead_[g];
 #pragma GCC unroll 4
       for (int quad = 0; quad < 4; ++quad) {
         ValueLine v[kLines];
         for (int n = 0; n < kLines; ++n) {
-          const uint8_t* line = values + quad * layout_.value_dim * 4 + n * 64;
-          v[n] = load_value_line(line);
-          prefetch(line + ahead);
+          v[n] = load_value_line(values + quad * layout_.value_dim * 4 + n * 64);
+          prefetch(next + (quad * kLines + n) * 64);
         }
         for (int r = 0; r < kRows; ++r) {
           const uint8_t* w = quads + quad * 16 + r * 2 * kSegment;
