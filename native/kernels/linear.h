@@ -108,27 +108,30 @@ inline int32_t four_bytes(const int8_t* p) {
   return four;
 }
 
-// The sums of Rows rows with one panel over the lines first to last.
-template <int Rows, int XLimbs, class Source>
-void dot_rows(const Source& source, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums* out) {
+// The sums of Rows rows with Panels panels over the lines first to last: out[panel * Rows + row].
+template <int Rows, int Panels, int XLimbs, class Source>
+void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums* out) {
   constexpr int kWLimbs = Source::kLimbs;
-  Ints k0[Rows][2], k1[Rows][2];
-  for (int r = 0; r < Rows; ++r)
-    for (int half = 0; half < 2; ++half) k0[r][half] = k1[r][half] = set1i(0);
-  source.each(first, last, [&](int64_t line, const Line(&w)[2][kWLimbs]) {
+  Ints k0[Panels][Rows][2], k1[Panels][Rows][2];
+  for (int panel = 0; panel < Panels; ++panel)
+    for (int r = 0; r < Rows; ++r)
+      for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = set1i(0);
+  Source::template each<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
     Ready ready_w[2][kWLimbs];
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < kWLimbs; ++limb) ready_w[half][limb] = ready(w[half][limb]);
     for (int r = 0; r < Rows; ++r) {
       const int8_t* at = x + r * row_stride + 4 * line;
+      Ints(&a)[2] = k0[panel][r];
+      Ints(&b)[2] = k1[panel][r];
       const int32_t high = four_bytes(at);
       for (int half = 0; half < 2; ++half) {
-        k0[r][half] = dot4(k0[r][half], ready_w[half][0], high);
-        if constexpr (kWLimbs == 2) k1[r][half] = dot4(k1[r][half], ready_w[half][1], high);
+        a[half] = dot4(a[half], ready_w[half][0], high);
+        if constexpr (kWLimbs == 2) b[half] = dot4(b[half], ready_w[half][1], high);
       }
       if constexpr (XLimbs == 2) {
         const int32_t low = four_bytes(at + limb_stride);
-        for (int half = 0; half < 2; ++half) k1[r][half] = dot4(k1[r][half], ready_w[half][0], low);
+        for (int half = 0; half < 2; ++half) b[half] = dot4(b[half], ready_w[half][0], low);
       }
     }
   });
@@ -137,10 +140,12 @@ void dot_rows(const Source& source, int64_t first, int64_t last, const int8_t* x
     const int32_t high = ready_excess(at, 4 * (last - first));
     const int32_t low = XLimbs == 2 ? ready_excess(at + limb_stride, 4 * (last - first)) : 0;
     const Ints extra0 = set1i(high), extra1 = set1i(kWLimbs == 2 ? high + low : low);
-    for (int half = 0; half < 2; ++half) {
-      storei(out[r].k[0] + half * kHalf, subi(k0[r][half], extra0));
-      storei(out[r].k[1] + half * kHalf, subi(k1[r][half], extra1));
-    }
+    for (int panel = 0; panel < Panels; ++panel)
+      for (int half = 0; half < 2; ++half) {
+        Sums& sums = out[panel * Rows + r];
+        storei(sums.k[0] + half * kHalf, subi(k0[panel][r][half], extra0));
+        storei(sums.k[1] + half * kHalf, subi(k1[panel][r][half], extra1));
+      }
   }
 }
 

@@ -26,7 +26,8 @@ inline constexpr int64_t kBlockRows = 192;        // rows that share one pass ov
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
 
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
-inline bool worth(const Problem& p) { return p.rows > kRowBlock; }
+// Few rows are quicker on vectors, and more so where the weights must be expanded into memory for the tiles.
+inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : 4); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
@@ -137,7 +138,7 @@ inline const uint8_t* codes_of(const Problem& p, int64_t panel, int64_t tile) {
 
 inline const uint8_t* expand_chunk(const Problem& p, int64_t panel, int64_t first, int64_t tiles, uint8_t* planes) {
   if (plain(p)) return codes_of(p, panel, first);
-  with_source(*p.w, panel, [&](const auto& source) { write_planes(source, first * kTileLines, (first + tiles) * kTileLines, planes); });
+  with_source(*p.w, [&](const auto& source) { write_planes(source(panel), first * kTileLines, (first + tiles) * kTileLines, planes); });
   return planes;
 }
 
