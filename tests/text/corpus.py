@@ -25,9 +25,15 @@ _SCRIPTS = {
     "emoji": (0x1F300, 0x1F6FF), "more emoji": (0x1F900, 0x1FAF8), "cjk extension": (0x20000, 0x2A6DF),
 }  # fmt: skip
 _EMOJI = ["👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "❤️", "🙂", "1️⃣", "🧑🏿‍🚀", "☕", "\ufe0f", "\u200d"]
-_SPACES = [" ", "  ", " " * 7, " " * 40, "\t", "\t\t  ", "\n", "\n\n", "\r\n", "\r", " \n ", "\u00a0", "\u3000", "\u2009", "\x0b"]
-_ODD = ["\x00", "\x01", "\x1b[31m", "\x1c", "\x1d", "\x1e", "\x1f", "\x0c", "\x7f", "\u0085", "\u200b", "\ufeff", "\u202e", "\ufffd", "\ufffe", "\U0010ffff", "\ue000"]
-_MARKS = list("'\"`.,;:!?()[]{}<>@#$%^&*-_=+|\\/~▁") + ["'s", "'LL", "n't", "...", "——", "//", "/*", "*/", "</", "=="]
+_SPACES = [
+    " ", "  ", " " * 7, " " * 40, "\t", "\t\t  ", "\n", "\n\n", "\r\n", "\r", " \n ", "\u00a0", "\u3000",
+    "\u2009", "\x0b",
+]  # fmt: skip
+_ODD = [
+    "\x00", "\x01", "\x1b[31m", "\x1c", "\x1d", "\x1e", "\x1f", "\x0c", "\x7f", "\u0085", "\u200b", "\ufeff",
+    "\u202e", "\ufffd", "\ufffe", "\U0010ffff", "\ue000",
+]  # fmt: skip
+_MARKS = [*"'\"`.,;:!?()[]{}<>@#$%^&*-_=+|\\/~▁", "'s", "'LL", "n't", "...", "——", "//", "/*", "*/", "</", "=="]
 _SPECIALS = ["<s>", "</s>", "<unk>", "<|im_start|>", "<|im_end|>", "<bos>", "<0x0A>", "<|endoftext|>", "[INST]"]
 
 
@@ -43,7 +49,8 @@ def lines() -> tuple[str, ...]:
 def _prose() -> list[str]:
     if not _WIKITEXT.exists():
         return []
-    return [line for line in _WIKITEXT.read_text().splitlines(keepends=True) if line.strip()][:2500]
+    paragraphs = [line for line in _WIKITEXT.read_text().splitlines(keepends=True) if line.strip()]
+    return [line[-200:] for line in paragraphs[:2500]]
 
 
 def _code() -> list[str]:
@@ -66,5 +73,7 @@ def _fragment(generator: random.Random) -> str:
     if kind < 0.5:
         return str(generator.randint(0, 10 ** generator.randint(1, 12)))
     if kind < 0.6:
-        return generator.choice(["don't", "HELLO", "Über", "naïve", "it'S", "Éa", "e\u0301te", "ЖЖж", "ǅx", "l'été", "x²", "Ⅻ", "½"])
+        return generator.choice(
+            ["don't", "HELLO", "Über", "naïve", "it'S", "Éa", "e\u0301te", "ЖЖж", "ǅx", "l'été", "x²", "Ⅻ", "½"]
+        )
     return generator.choice(generator.choice([_EMOJI, _SPACES, _SPACES, _MARKS, _MARKS, _ODD, _SPECIALS]))

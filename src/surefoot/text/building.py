@@ -8,7 +8,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from surefoot.text.errors import TokenizerError
 from surefoot.text.pretokenizers import PreTokenizer
 from surefoot.text.tokenizer import Library
-from surefoot.text.vocabulary import Kind, Vocabulary, byte_of
+from surefoot.text.vocabulary import Kind, Vocabulary, byte_level_piece, byte_of, spaced_piece
 
 SPACE = "▁"
 _MAX_PIECE_CHARACTERS = 4096  # merges are found in time quadratic in this
@@ -79,22 +79,26 @@ def _library(
         )
         return made
 
-    return Library(
-        plain=cutting({Kind.USER_DEFINED}), parsing=cutting({Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN})
-    )
+    return Library(plain=cutting({Kind.USER_DEFINED}), parsing=cutting({Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN}))
 
 
-def pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes]) -> tuple[bytes, ...]:
-    """The bytes of each token; `piece` says how the vocabulary writes them. Unused tokens have none."""
+def byte_level_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
+    return _pieces(vocabulary, byte_level_piece, {Kind.NORMAL})
+
+
+def spaced_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
+    return _pieces(vocabulary, spaced_piece, {Kind.NORMAL, Kind.USER_DEFINED})
+
+
+def _pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes], written: set[Kind]) -> tuple[bytes, ...]:
+    """The bytes of each token; `piece` reads those of the `written` kinds. Unused tokens have none."""
     return tuple(
-        piece(text) if kind == Kind.NORMAL else _other_piece(text, kind)
+        piece(text) if kind in written else _plain_piece(text, kind)
         for text, kind in zip(vocabulary.texts, vocabulary.kinds, strict=True)
     )
 
 
-def _other_piece(text: str, kind: int) -> bytes:
+def _plain_piece(text: str, kind: int) -> bytes:
     if kind == Kind.UNUSED:
         return b""
-    if kind == Kind.BYTE:
-        return byte_of(text)
-    return text.encode()
+    return byte_of(text) if kind == Kind.BYTE else text.encode()

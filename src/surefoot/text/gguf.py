@@ -7,7 +7,7 @@ from surefoot.text import building
 from surefoot.text.errors import TokenizerError
 from surefoot.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from surefoot.text.tokenizer import Library, Tokenizer
-from surefoot.text.vocabulary import END_TEXTS, Kind, SpecialIds, Vocabulary, byte_level_piece, find_ends, spaced_piece
+from surefoot.text.vocabulary import END_TEXTS, Kind, SpecialIds, Vocabulary, find_ends
 
 Metadata = Mapping[str, Any]
 _KEY = "tokenizer.ggml."
@@ -30,7 +30,7 @@ def _from_byte_level(metadata: Metadata) -> Tokenizer:
     vocabulary = _vocabulary(metadata)
     merges = _required(metadata, "merges")
     library = building.byte_level(vocabulary, merges, pre, _strips_after(metadata, vocabulary))
-    pieces = building.pieces(vocabulary, byte_level_piece)
+    pieces = building.byte_level_pieces(vocabulary)
     return _tokenizer(metadata, vocabulary, library, pieces, SpecialIds(), adds_bos=pre.adds_bos)
 
 
@@ -41,7 +41,7 @@ def _from_sentencepiece(metadata: Metadata) -> Tokenizer:
         raise TokenizerError(f"{len(vocabulary.texts)} tokens, but {len(scores)} scores: the file is damaged")
     space_first = bool(metadata.get(_KEY + "add_space_prefix", True))
     library = building.spaced(vocabulary, scores, space_first, _strips_after(metadata, vocabulary))
-    pieces = building.pieces(vocabulary, spaced_piece)
+    pieces = building.spaced_pieces(vocabulary)
     usual = SpecialIds(bos=1, eos=2)
     return _tokenizer(metadata, vocabulary, library, pieces, usual, adds_bos=True, space_first=space_first)
 

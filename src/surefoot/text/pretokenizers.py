@@ -35,15 +35,11 @@ _MARKS_AND_SLASHES = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_ENDING}|{_LETTERS}|\p{{N}}{{1,3}}|{_MARKS}|{_SPACES}"
 _QWEN2 = rf"{_ENDING}|{_LETTERS}|\p{{N}}|{_MARKS}|{_SPACES}"
-_QWEN35 = (
-    rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
-)
+_QWEN35 = rf"{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
 _GPT4O = rf"{_BY_CASE[0]}{_ENDING}?|{_BY_CASE[1]}{_ENDING}?|\p{{N}}{{1,3}}|{_MARKS_AND_SLASHES}|{_SPACES}"
 _TEKKEN = rf"{_BY_CASE[0]}|{_BY_CASE[1]}|\p{{N}}|{_MARKS_AND_SLASHES}|{_SPACES}"
 _SEED_CODER = rf"{_ENDING}|{_LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
-_BAILING = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-)
+_BAILING = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 _BLOOM = r" ?[^(\s|.,!?" "\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 _DIGITS_APART = (r"\p{N}", _GPT2)
 _CJK = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
@@ -59,7 +55,14 @@ _CASED_LETTERS = (
     "\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3"
     "\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
 )
-_DEEPSEEK_LLM = (r"[\r\n]", rf"\s?[{_CASED_LETTERS}]+", r"\s?[!-/:-~" "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$", _CJK, r"\p{N}+")
+_DEEPSEEK_LLM = (
+    r"[\r\n]",
+    rf"\s?[{_CASED_LETTERS}]+",
+    r"\s?[!-/:-~" "\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+    r"\s+$",
+    _CJK,
+    r"\p{N}+",
+)
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")
 _DEEPSEEK_V3 = (
     r"\p{N}{1,3}",

@@ -44,11 +44,11 @@ class Vocabulary:
 
 # Tokens that end an answer, whatever else the file says about them. (Not </s>: Qwen and Gemma have it as HTML's tag, so
 # that it must be marked as a control token.)
-END_TEXTS = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> <|eom_id|> "
-    "<EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> "
-    "<｜end▁of▁sentence｜> [e~[".split()  # noqa: RUF001
-)
+END_TEXTS = frozenset({
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
+    "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~[",
+})  # fmt: skip
 # Tokens that end the one file a code model was to complete: the first of each group that the vocabulary has.
 _FILE_ENDS = (
     ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
@@ -83,12 +83,15 @@ def find_ends(vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
     return frozenset(ends)
 
 
+def is_byte(text: str) -> bool:
+    """Whether the text is <0xHH>, which stands for a byte where a vocabulary has such tokens."""
+    return len(text) == 6 and text.startswith("<0x") and text.endswith(">") and set(text[3:5]) <= set(hexdigits)
+
+
 def byte_of(text: str) -> bytes:
-    """The byte that <0xHH> stands for."""
-    digits = text[3:5]
-    if text != f"<0x{digits}>" or not all(digit in hexdigits for digit in digits):
+    if not is_byte(text):
         raise TokenizerError(f"{text!r} is marked as a byte, but is not written as one: the file is damaged")
-    return bytes([int(digits, 16)])
+    return bytes([int(text[3:5], 16)])
 
 
 def _byte_alphabet() -> dict[int, str]:

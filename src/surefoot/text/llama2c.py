@@ -1,0 +1,53 @@
+"""Tokenizers of llama2.c: tokenizer.bin, a SentencePiece vocabulary with scores.
+
+The file is little-endian: int32 length of the longest text; then for each id float32 score, int32 length, text.
+Spaces are written as spaces, and ids 0, 1, 2 are <unk>, BOS and EOS; the 256 bytes follow.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from surefoot.text import building
+from surefoot.text.errors import TokenizerError
+from surefoot.text.tokenizer import Tokenizer
+from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary, is_byte
+
+_BOS, _EOS = 1, 2
+_HEADER = struct.Struct("<i")
+_ENTRY = struct.Struct("<fi")
+_FIRST = [("<unk>", Kind.UNKNOWN), ("<s>", Kind.CONTROL), ("</s>", Kind.CONTROL)]
+
+
+def tokenizer_from_llama2c(path: Path) -> Tokenizer:
+    entries = list(_entries(path.read_bytes(), path.name))
+    if len(entries) < len(_FIRST):
+        raise TokenizerError(f"{path.name} has {len(entries)} tokens: it is not a llama2.c tokenizer, or it is cut off")
+    texts = [text.replace(" ", building.SPACE) for _, text in entries]
+    kinds = [Kind.BYTE if is_byte(text) else Kind.NORMAL for text in texts]
+    for token, (text, kind) in enumerate(_FIRST):
+        texts[token], kinds[token] = text, kind
+    vocabulary = Vocabulary(texts, kinds)
+    return Tokenizer(
+        building.spaced(vocabulary, [score for score, _ in entries], space_first=True),
+        building.spaced_pieces(vocabulary),
+        vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN),
+        SpecialIds(_BOS, _EOS, frozenset({_BOS, _EOS}), before=(_BOS,)),
+        drops_first_space=True,
+    )
+
+
+def _entries(data: bytes, name: str) -> Iterator[tuple[float, str]]:
+    if len(data) < _HEADER.size:
+        raise TokenizerError(f"{name} is too short for a llama2.c tokenizer")
+    (longest,) = _HEADER.unpack_from(data)
+    place = _HEADER.size
+    while place < len(data):
+        if len(data) - place < _ENTRY.size:
+            raise TokenizerError(f"{name} is cut off at byte {place}")
+        score, length = _ENTRY.unpack_from(data, place)
+        place += _ENTRY.size
+        if not 0 <= length <= min(longest, len(data) - place):
+            raise TokenizerError(f"{name} has a token of {length} bytes at byte {place}: it is damaged or cut off")
+        yield score, data[place : place + length].decode(errors="replace")
+        place += length
