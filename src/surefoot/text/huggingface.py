@@ -48,7 +48,7 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
     pieces = building.byte_level_pieces if is_byte_level else building.spaced_pieces
     vocabulary = _vocabulary(parsing, has_bytes=any(decoder["type"] == "ByteFallback" for decoder in decoders))
     return Tokenizer(
-        Library(_without_special(parsing, source), parsing),
+        Library(_without_special(parsing), parsing),
         pieces(vocabulary),
         vocabulary.of_kind(Kind.CONTROL),
         _special_ids(parsing, vocabulary, config or {}, end_ids),
@@ -91,15 +91,11 @@ def _vocabulary(tokenizer: tokenizers.Tokenizer, has_bytes: bool) -> Vocabulary:
     )
 
 
-def _without_special(parsing: tokenizers.Tokenizer, source: str) -> tokenizers.Tokenizer:
-    """The same tokenizer, blind to special tokens; over the same model in memory if the added ids come out the same."""
+def _without_special(parsing: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same tokenizer, over the same model in memory, but blind to special tokens."""
     plain = tokenizers.Tokenizer(parsing.model)
     added = parsing.get_added_tokens_decoder()
-    plain.add_tokens([added[token] for token in sorted(added)])
-    if plain.get_added_tokens_decoder().keys() != added.keys():  # the file's ids have gaps
-        plain = tokenizers.Tokenizer.from_str(source)
-        plain.no_truncation()
-        plain.no_padding()
+    plain.add_tokens([added[token] for token in sorted(added)])  # in this order they get the same ids again
     if parsing.normalizer is not None:
         plain.normalizer = parsing.normalizer
     if parsing.pre_tokenizer is not None:

@@ -1,7 +1,8 @@
 """Tokenizers of llama2.c: tokenizer.bin, a SentencePiece vocabulary with scores.
 
 The file is little-endian: int32 length of the longest text; then for each id float32 score, int32 length, text.
-Spaces are written as spaces, and ids 0, 1, 2 are <unk>, BOS and EOS; the 256 bytes follow.
+Spaces are written as spaces. The first ids have their meaning by their place, whatever their text: <unk>, BOS, EOS and
+the 256 bytes.
 """
 
 import struct
@@ -11,23 +12,21 @@ from pathlib import Path
 from surefoot.text import building
 from surefoot.text.errors import TokenizerError
 from surefoot.text.tokenizer import Tokenizer
-from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary, is_byte
+from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary
 
 _BOS, _EOS = 1, 2
 _HEADER = struct.Struct("<i")
 _ENTRY = struct.Struct("<fi")
-_FIRST = [("<unk>", Kind.UNKNOWN), ("<s>", Kind.CONTROL), ("</s>", Kind.CONTROL)]
+_FIRST = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+_FIRST_KINDS = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL] + [Kind.BYTE] * 256
 
 
 def tokenizer_from_llama2c(path: Path) -> Tokenizer:
     entries = list(_entries(path.read_bytes(), path.name))
     if len(entries) < len(_FIRST):
         raise TokenizerError(f"{path.name} has {len(entries)} tokens: it is not a llama2.c tokenizer, or it is cut off")
-    texts = [text.replace(" ", building.SPACE) for _, text in entries]
-    kinds = [Kind.BYTE if is_byte(text) else Kind.NORMAL for text in texts]
-    for token, (text, kind) in enumerate(_FIRST):
-        texts[token], kinds[token] = text, kind
-    vocabulary = Vocabulary(texts, kinds)
+    texts = _FIRST + [text.replace(" ", building.SPACE) for _, text in entries[len(_FIRST) :]]
+    vocabulary = Vocabulary(texts, _FIRST_KINDS + [Kind.NORMAL] * (len(entries) - len(_FIRST)))
     return Tokenizer(
         building.spaced(vocabulary, [score for score, _ in entries], space_first=True),
         building.spaced_pieces(vocabulary),

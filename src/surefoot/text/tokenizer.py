@@ -41,7 +41,7 @@ class Tokenizer:
         encoder = self.library.parsing if parse_special else self.library.plain
         try:
             ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
-        except UnicodeEncodeError:  # half a surrogate pair, as JSON may bring it
+        except (TypeError, UnicodeEncodeError):  # half a surrogate pair, as JSON may bring it
             ids = encoder.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
         return [*self.ids.before, *ids, *self.ids.after] if add_special else ids
 
