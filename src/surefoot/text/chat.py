@@ -75,8 +75,7 @@ class ChatTemplate:
         if continue_final_message and add_generation_prompt:
             raise ValueError("continue_final_message goes with add_generation_prompt=False: no new message is begun")
         prepared = [_prepared(message) for message in messages]
-        if continue_final_message:
-            _mark_end(prepared)
+        final = _mark_end(prepared) if continue_final_message else ""
         text = self._renderer.render(
             self._source(tools),
             {
@@ -88,7 +87,7 @@ class ChatTemplate:
                 **variables,
             },
         )
-        return _cut(text) if continue_final_message else text
+        return _cut(text, final) if continue_final_message else text
 
     def _source(self, tools: object) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self.templates else "default"
@@ -152,24 +151,26 @@ def _prepared_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _mark_end(messages: list[dict[str, Any]]) -> None:
+def _mark_end(messages: list[dict[str, Any]]) -> str:
+    """Marks the end of the last message's text, and returns that text."""
     content = messages[-1].get("content") if messages else None
     if isinstance(content, str):
         messages[-1]["content"] = content + _CUT
-        return
+        return content
     parts = [dict(part) for part in content] if isinstance(content, list) else []
     for part in reversed(parts):
         if isinstance(part.get("text"), str):
-            part["text"] += _CUT
+            final: str = part["text"]
+            part["text"] = final + _CUT
             messages[-1]["content"] = parts
-            return
+            return final
     raise ValueError("continue_final_message needs a last message with text in it")
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, final: str) -> str:
     end = text.rfind(_CUT.strip())
-    if end < 0:
-        raise ChatTemplateError("The chat template does not print the last message, so that it cannot be continued")
+    if end < 0 or final.strip() not in text[:end]:
+        raise ChatTemplateError("The chat template changes the last message, so that it cannot be continued")
     return text[:end] if text.startswith(_CUT, end) else text[:end].rstrip()
 
 
