@@ -5,13 +5,15 @@ import importlib.util
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from surefoot.weights import GgufFile
 
 _CACHE = Path.home() / ".cache/surefoot"
 _GET_MODELS = Path(__file__).parents[3] / "shared/tools/get-models"
@@ -66,11 +68,7 @@ def tokenizer_folder(name: str) -> Path:
 
 @cache
 def gguf_metadata(path: Path) -> Mapping[str, Any]:
-    need("gguf")
-    from gguf import GGUFReader  # noqa: PLC0415
-
-    wanted = ("tokenizer.", "general.")
-    return {key: field.contents() for key, field in GGUFReader(path).fields.items() if key.startswith(wanted)}
+    return GgufFile(path).metadata
 
 
 def write_tiny_gguf(path: Path, metadata: Mapping[str, Any]) -> None:
@@ -90,8 +88,8 @@ def write_tiny_gguf(path: Path, metadata: Mapping[str, Any]) -> None:
     for key, value in metadata.items():
         if not key.startswith("tokenizer.ggml."):
             continue
-        if isinstance(value, list):
-            writer.add_array(key, value)
+        if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+            writer.add_array(key, value.tolist() if isinstance(value, np.ndarray) else list(value))
         elif isinstance(value, bool):
             writer.add_bool(key, value)
         elif isinstance(value, int):

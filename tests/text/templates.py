@@ -40,8 +40,8 @@ Today: {{ date_string | default('26 Jul 2024') }}
 """
 GEMMA = """{{ bos_token }}
 {%- if messages[0]['role'] == 'system' -%}
-    {%- set first = messages[0]['content'] if messages[0]['content'] is string else messages[0]['content'][0]['text'] -%}
-    {%- set first = first + '
+    {%- set said = messages[0]['content'] -%}
+    {%- set first = (said if said is string else said[0]['text']) + '
 
 ' -%}
     {%- set rest = messages[1:] -%}

@@ -40,11 +40,12 @@ def test_folder_gives_transformers_ids_and_text(name: str) -> None:
     folder = tokenizer_folder(name)
     tokenizer = tokenizer_from_folder(folder)
     reference = AutoTokenizer.from_pretrained(folder)
-    assert _differing(tokenizer, lambda line: reference(line).input_ids, parse_special=True) == []
+    for line in corpus.lines()[::4]:
+        assert tokenizer.encode(line, parse_special=True) == reference(line).input_ids
     assert tokenizer.ids.bos == reference.bos_token_id
     assert tokenizer.ids.eos == reference.eos_token_id
     assert tokenizer.vocab_size == len(reference)
-    for line in corpus.lines()[::10]:
+    for line in corpus.lines()[::40]:
         ids = tokenizer.encode(line)
         assert tokenizer.decode(ids) == reference.decode(ids, skip_special_tokens=True)
 

@@ -50,10 +50,10 @@ def merges_from_scores(vocabulary: Vocabulary, scores: Sequence[float]) -> list[
         raise TokenizerError(f"A token has more than {_MAX_PIECE_CHARACTERS} characters: the file is damaged")
     pieces = sorted((text for text in score_of if len(text) > 1), key=lambda text: -score_of[text])
     return [
-        (text[:cut], text[cut:])
+        (left, right)
         for text in pieces
         for cut in range(1, len(text))
-        if text[:cut] in score_of and text[cut:] in score_of
+        if (right := text[cut:]) in score_of and (left := text[:cut]) in score_of
     ]
 
 

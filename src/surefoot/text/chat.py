@@ -204,7 +204,7 @@ class _Renderer:
 
     def _ask(self, data: bytes) -> dict[str, str]:
         if self._running is None or not self._running.is_alive():
-            self._running = _Program(self._limits.memory_bytes)
+            self._running = _started(self._limits.memory_bytes)
         try:
             answer = self._running.ask(data, self._limits)
         except TimeoutError:
@@ -276,6 +276,13 @@ class _Program:
                 raise EOFError
             data += piece
         return bytes(data)
+
+
+def _started(memory_bytes: int) -> _Program:
+    try:
+        return _Program(memory_bytes)
+    except (OSError, EOFError) as error:  # a TimeoutError among them
+        raise RuntimeError(f"The program that renders chat templates does not start ({error!r})") from error
 
 
 def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:

@@ -1,6 +1,6 @@
 """Tokenizers from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece ("llama")."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from surefoot.text import building
@@ -72,11 +72,15 @@ def _tokenizer(
     return Tokenizer(library, pieces, special, ids, drops_first_space=space_first)
 
 
-def _required(metadata: Metadata, name: str) -> Sequence[Any]:
-    value = metadata.get(_KEY + name)
-    if value is None:
+def _required(metadata: Metadata, name: str) -> list[Any]:
+    if _KEY + name not in metadata:
         raise TokenizerError(f"The file's tokenizer is incomplete: it has no key {_KEY}{name}")
-    return value  # type: ignore[no-any-return]
+    return _list(metadata[_KEY + name])
+
+
+def _list(values: Any) -> list[Any]:
+    """Arrays of numbers may be numpy's, arrays of texts any sequence."""
+    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
@@ -89,11 +93,12 @@ def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
 
 def _vocabulary(metadata: Metadata) -> Vocabulary:
     texts = [text or f"[EMPTY_{token}]" for token, text in enumerate(_required(metadata, "tokens"))]
-    kinds = list(metadata.get(_KEY + "token_type", [Kind.NORMAL] * len(texts)))
+    kinds = _list(metadata.get(_KEY + "token_type", [Kind.NORMAL] * len(texts)))
+    if len(kinds) != len(texts):
+        raise TokenizerError(f"{len(texts)} tokens, but {len(kinds)} types: the file is damaged")
     # Files exist in which a token that ends answers is marked as text.
-    for text in END_TEXTS.intersection(texts):
-        kinds[texts.index(text)] = Kind.CONTROL
-    return Vocabulary(texts, kinds)
+    marked = [Kind.CONTROL if text in END_TEXTS else kind for text, kind in zip(texts, kinds, strict=True)]
+    return Vocabulary(texts, marked)
 
 
 def _id(metadata: Metadata, name: str, usual: int | None, vocabulary: Vocabulary) -> int | None:

@@ -22,14 +22,12 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The text and kind of each id. Texts are unique."""
+    """The text and kind of each id, as many of the one as of the other. Texts are unique."""
 
     texts: Sequence[str]
     kinds: Sequence[int]
 
     def __post_init__(self) -> None:
-        if len(self.texts) != len(self.kinds):
-            raise TokenizerError(f"{len(self.texts)} tokens, but {len(self.kinds)} types: the file is damaged")
         if len(self.ids) != len(self.texts):
             twice = next(text for token, text in enumerate(self.texts) if self.ids[text] != token)
             raise TokenizerError(f"The vocabulary has {twice!r} twice: the file is damaged")
