@@ -1,0 +1,23 @@
+"""Text to token ids and back, and conversations to text. Knows nothing of weights, requests or HTTP."""
+
+from surefoot.text.chat import ChatTemplate, TemplateLimits, chat_template_from_folder, chat_template_from_gguf
+from surefoot.text.errors import ChatTemplateError, TokenizerError
+from surefoot.text.gguf import tokenizer_from_gguf
+from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
+from surefoot.text.llama2c import tokenizer_from_llama2c
+from surefoot.text.tokenizer import StreamDecoder, Tokenizer
+
+__all__ = [
+    "ChatTemplate",
+    "ChatTemplateError",
+    "StreamDecoder",
+    "TemplateLimits",
+    "Tokenizer",
+    "TokenizerError",
+    "chat_template_from_folder",
+    "chat_template_from_gguf",
+    "tokenizer_from_folder",
+    "tokenizer_from_gguf",
+    "tokenizer_from_json",
+    "tokenizer_from_llama2c",
+]

@@ -1,0 +1,104 @@
+"""Puts the `tokenizers` library's parts together for vocabularies that files give as plain data."""
+
+from collections.abc import Callable, Collection, Sequence
+
+import tokenizers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+
+from surefoot.text.errors import TokenizerError
+from surefoot.text.pretokenizers import PreTokenizer
+from surefoot.text.tokenizer import Library
+from surefoot.text.vocabulary import Kind, Vocabulary, byte_level_piece, byte_of, spaced_piece
+
+SPACE = "▁"
+_MAX_PIECE_CHARACTERS = 4096  # merges are found in time quadratic in this
+
+
+def byte_level(
+    vocabulary: Vocabulary, merges: Sequence[str], pre: PreTokenizer, strips_after: Collection[int] = ()
+) -> Library:
+    """BPE over bytes. Each merge is "left right", the first one the most urgent."""
+    ids = vocabulary.ids
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    usable = [(left, right) for left, right in pairs if left in ids and right in ids and left + right in ids]
+    model = models.BPE(ids, usable, ignore_merges=pre.whole_words)
+    return _library(model, vocabulary, pre.normalizer(), pre.splitter(), strips_after)
+
+
+def spaced(
+    vocabulary: Vocabulary, scores: Sequence[float], space_first: bool, strips_after: Collection[int] = ()
+) -> Library:
+    """SentencePiece's BPE: any two neighbours whose joined text is a piece may merge, the highest score first."""
+    unknown = next((text for text, token in vocabulary.ids.items() if vocabulary.kinds[token] == Kind.UNKNOWN), None)
+    merges = merges_from_scores(vocabulary, scores)
+    model = models.BPE(vocabulary.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    first = [normalizers.Prepend(SPACE)] if space_first else []
+    normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", SPACE)])
+    return _library(model, vocabulary, normalizer, None, strips_after)
+
+
+def merges_from_scores(vocabulary: Vocabulary, scores: Sequence[float]) -> list[tuple[str, str]]:
+    """All ways to make a piece of two, the piece with the highest score first. Text never merges into a control token
+    or a byte token, although their texts are in the vocabulary."""
+    mergeable = {Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED}
+    score_of = {
+        text: score
+        for text, kind, score in zip(vocabulary.texts, vocabulary.kinds, scores, strict=True)
+        if kind in mergeable
+    }
+    if any(len(text) > _MAX_PIECE_CHARACTERS for text in score_of):
+        raise TokenizerError(f"A token has more than {_MAX_PIECE_CHARACTERS} characters: the file is damaged")
+    pieces = sorted((text for text in score_of if len(text) > 1), key=lambda text: -score_of[text])
+    return [
+        (left, right)
+        for text in pieces
+        for cut in range(1, len(text))
+        if (right := text[cut:]) in score_of and (left := text[:cut]) in score_of
+    ]
+
+
+def _library(
+    model: models.Model,
+    vocabulary: Vocabulary,
+    normalizer: normalizers.Normalizer | None,
+    splitter: pre_tokenizers.PreTokenizer | None,
+    strips_after: Collection[int],
+) -> Library:
+    def cutting(kinds: set[Kind]) -> tokenizers.Tokenizer:
+        made = tokenizers.Tokenizer(model)
+        if normalizer is not None:
+            made.normalizer = normalizer
+        if splitter is not None:
+            made.pre_tokenizer = splitter
+        made.add_tokens(
+            [
+                AddedToken(text, normalized=False, special=False, rstrip=token in strips_after)
+                for token, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.kinds, strict=True))
+                if kind in kinds
+            ]
+        )
+        return made
+
+    return Library(plain=cutting({Kind.USER_DEFINED}), parsing=cutting({Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN}))
+
+
+def byte_level_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
+    return _pieces(vocabulary, byte_level_piece, {Kind.NORMAL})
+
+
+def spaced_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
+    return _pieces(vocabulary, spaced_piece, {Kind.NORMAL, Kind.USER_DEFINED})
+
+
+def _pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes], written: set[Kind]) -> tuple[bytes, ...]:
+    """The bytes of each token; `piece` reads those of the `written` kinds. Unused tokens have none."""
+    return tuple(
+        piece(text) if kind in written else _plain_piece(text, kind)
+        for text, kind in zip(vocabulary.texts, vocabulary.kinds, strict=True)
+    )
+
+
+def _plain_piece(text: str, kind: int) -> bytes:
+    if kind == Kind.UNUSED:
+        return b""
+    return byte_of(text) if kind == Kind.BYTE else text.encode()

@@ -1,0 +1,291 @@
+"""Conversations to prompts, by the template that the model's file brings along."""
+
+import json
+import math
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot.text import chat_renderer
+from surefoot.text.errors import ChatTemplateError
+from surefoot.text.huggingface import read_json, token_text
+from surefoot.text.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names under which clients send it and templates read it
+_CUT = "<<surefoot continues here>> "  # the space tells whether the template strips what it is given
+_OWN = "give another template instead of the model's own"
+_FAULTS = {
+    "refused": "The chat template refuses this conversation: {}",
+    "syntax": f"The chat template is not valid Jinja, {{}}: {_OWN}",
+    "unsafe": f"The chat template does what templates may not do ({{}}): {_OWN}",
+    "failed": f"The chat template failed on this conversation ({{}}): check the messages' fields, or {_OWN}",
+    "large": f"The chat template needs too much memory or calls itself without end ({{}}): {_OWN}",
+}
+
+
+@dataclass(frozen=True)
+class TemplateLimits:
+    """What a template may use; the defaults are far above what any honest one needs."""
+
+    seconds: float = 5.0
+    memory_bytes: int = 1 << 30
+    template_characters: int = 1 << 18
+    output_characters: int = 1 << 24
+
+
+class ChatTemplate:
+    """`templates` has one named default, and may have one named tool_use for conversations with tools; `tokens` are the
+    special tokens that templates print (bos_token, eos_token). Safe to use from several threads."""
+
+    def __init__(
+        self,
+        templates: str | Mapping[str, str],
+        tokens: Mapping[str, Any] | None = None,
+        limits: TemplateLimits | None = None,
+    ) -> None:
+        self.templates = {"default": templates} if isinstance(templates, str) else dict(templates)
+        self.tokens = dict(tokens or {})
+        self.limits = limits or TemplateLimits()
+        for name, source in self.templates.items():
+            if len(source) > self.limits.template_characters:
+                raise ChatTemplateError(f"The chat template {name!r} is unreasonably long: {_OWN}")
+        self._renderer = _Renderer(self.limits)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
+        """The prompt, with its special tokens written out: encode it with add_special=False, parse_special=True.
+
+        `continue_final_message`: the prompt ends inside the last message, for the model to go on with it.
+        """
+        if continue_final_message and add_generation_prompt:
+            raise ValueError("continue_final_message goes with add_generation_prompt=False: no new message is begun")
+        prepared = [_prepared(message) for message in messages]
+        final = _mark_end(prepared) if continue_final_message else ""
+        text = self._renderer.render(
+            self._source(tools),
+            {
+                "messages": prepared,
+                "tools": tools,
+                "documents": None,
+                "add_generation_prompt": add_generation_prompt,
+                **self.tokens,
+                **variables,
+            },
+        )
+        return _cut(text, final) if continue_final_message else text
+
+    def _source(self, tools: object) -> str:
+        name = "tool_use" if tools is not None and "tool_use" in self.templates else "default"
+        if name not in self.templates:
+            names = ", ".join(sorted(self.templates)) or "none"
+            raise ChatTemplateError(f"The model has no chat template named default (it has: {names}): give one")
+        return self.templates[name]
+
+    def close(self) -> None:
+        self._renderer.stop()
+
+
+def chat_template_from_gguf(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
+    """A file without a template gives one that says so when it is used."""
+    key = "tokenizer.chat_template"
+    named = {name: metadata[f"{key}.{name}"] for name in metadata.get(key + "s", []) if f"{key}.{name}" in metadata}
+    default = {"default": metadata[key]} if key in metadata else {}
+    ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("unknown", "padding")}
+    tokens = {
+        "bos_token": tokenizer.text_of(tokenizer.ids.bos),
+        "eos_token": tokenizer.text_of(tokenizer.ids.eos),
+        "unk_token": tokenizer.text_of(ids["unknown"]),
+        "pad_token": tokenizer.text_of(ids["padding"]),
+    }
+    return ChatTemplate({**named, **default}, tokens)
+
+
+def chat_template_from_folder(folder: Path) -> ChatTemplate:
+    """From a Hugging Face folder: chat_template.jinja, or what tokenizer_config.json has."""
+    config = read_json(folder / "tokenizer_config.json")
+    found = config.get("chat_template") or read_json(folder / "chat_template.json").get("chat_template") or {}
+    if isinstance(found, list):
+        found = {one["name"]: one["template"] for one in found}
+    templates = {"default": found} if isinstance(found, str) else dict(found)
+    files = {"default": folder / "chat_template.jinja"}
+    files |= {file.stem: file for file in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    templates |= {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.exists()}
+    tokens = {name: token_text(value) for name, value in config.items() if name.endswith("_token") and value}
+    return ChatTemplate(templates, {name: text for name, text in tokens.items() if text})
+
+
+def _prepared(message: Message) -> dict[str, Any]:
+    """The message as templates expect it: reasoning under the names they read, arguments of calls as objects."""
+    prepared = dict(message)
+    reasoning = next((message[name] for name in _REASONING if message.get(name) is not None), None)
+    if reasoning is not None:
+        prepared = {"thinking": reasoning, **prepared, "reasoning_content": reasoning}
+    if message.get("tool_calls"):
+        prepared["tool_calls"] = [_prepared_call(call) for call in message["tool_calls"]]
+    return prepared
+
+
+def _prepared_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        return call  # a model wrote it: not always JSON
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _mark_end(messages: list[dict[str, Any]]) -> str:
+    """Marks the end of the last message's text, and returns that text."""
+    content = messages[-1].get("content") if messages else None
+    if isinstance(content, str):
+        messages[-1]["content"] = content + _CUT
+        return content
+    parts = [dict(part) for part in content] if isinstance(content, list) else []
+    for part in reversed(parts):
+        if isinstance(part.get("text"), str):
+            final: str = part["text"]
+            part["text"] = final + _CUT
+            messages[-1]["content"] = parts
+            return final
+    raise ValueError("continue_final_message needs a last message with text in it")
+
+
+def _cut(text: str, final: str) -> str:
+    end = text.rfind(_CUT.strip())
+    if end < 0 or final.strip() not in text[:end]:
+        raise ChatTemplateError("The chat template changes the last message, so that it cannot be continued")
+    return text[:end] if text.startswith(_CUT, end) else text[:end].rstrip()
+
+
+class _Renderer:
+    """The program that renders, started when it is first needed and again after it had to be ended."""
+
+    def __init__(self, limits: TemplateLimits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._running: _Program | None = None
+
+    def render(self, source: str, variables: Mapping[str, Any]) -> str:
+        limits = self._limits
+        request = {
+            "source": source,
+            "variables": variables,
+            "max_characters": limits.output_characters,
+            "cpu_seconds": math.ceil(limits.seconds),
+        }
+        try:
+            data = json.dumps(request).encode()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Messages, tools and template variables must be plain data: {error}") from error
+        with self._lock:
+            answer = self._ask(data)
+        if "text" in answer:
+            return answer["text"]
+        if answer["fault"] == "long":
+            raise ChatTemplateError(f"The chat template writes more than {limits.output_characters} characters: {_OWN}")
+        raise ChatTemplateError(_FAULTS[answer["fault"]].format(answer["message"]))
+
+    def _ask(self, data: bytes) -> dict[str, str]:
+        if self._running is None or not self._running.is_alive():
+            self._running = _started(self._limits.memory_bytes)
+        try:
+            answer = self._running.ask(data, self._limits)
+        except TimeoutError:
+            self._end()
+            raise ChatTemplateError(f"The chat template took more than {self._limits.seconds} s: {_OWN}") from None
+        except (OSError, EOFError):
+            self._end()
+            raise ChatTemplateError(f"The chat template made its program fail: {_OWN}") from None
+        return json.loads(answer)  # type: ignore[no-any-return]
+
+    def _end(self) -> None:
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+
+    def stop(self) -> None:
+        with self._lock:
+            self._end()
+
+
+class _Program:
+    """A running chat_renderer.py, and the socket that is its standard input."""
+
+    _START_SECONDS = 60.0
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._channel, theirs = socket.socketpair()
+        # Its own session: Ctrl-C at a terminal is not meant for it. Hardly an environment: it might hold secrets.
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | {
+            name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ
+        }
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", chat_renderer.__file__, str(memory_bytes)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        self._process = process
+        self.end = weakref.finalize(self, _end, process, self._channel)
+        self._receive(time.monotonic() + self._START_SECONDS, max_bytes=0)
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, data: bytes, limits: TemplateLimits) -> bytes:
+        deadline = time.monotonic() + limits.seconds
+        self._channel.settimeout(limits.seconds)
+        self._channel.sendall(chat_renderer.LENGTH.pack(len(data)) + data)
+        return self._receive(deadline, max_bytes=12 * limits.output_characters + 4096)  # 12: as a pair of \uXXXX
+
+    def _receive(self, deadline: float, max_bytes: int) -> bytes:
+        (length,) = chat_renderer.LENGTH.unpack(self._read(deadline, chat_renderer.LENGTH.size))
+        if length > max_bytes:
+            raise EOFError
+        return self._read(deadline, length)
+
+    def _read(self, deadline: float, num_bytes: int) -> bytes:
+        data = bytearray()
+        while len(data) < num_bytes:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._channel.settimeout(left)
+            piece = self._channel.recv(min(num_bytes - len(data), 1 << 20))
+            if not piece:
+                raise EOFError
+            data += piece
+        return bytes(data)
+
+
+def _started(memory_bytes: int) -> _Program:
+    try:
+        return _Program(memory_bytes)
+    except (OSError, EOFError) as error:  # a TimeoutError among them
+        raise RuntimeError(f"The program that renders chat templates does not start ({error!r})") from error
+
+
+def _end(process: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    channel.close()
+    process.kill()
+    process.wait()

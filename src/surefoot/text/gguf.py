@@ -1,0 +1,114 @@
+"""Tokenizers from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece ("llama")."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from surefoot.text import building
+from surefoot.text.errors import TokenizerError
+from surefoot.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from surefoot.text.tokenizer import Library, Tokenizer
+from surefoot.text.vocabulary import END_TEXTS, Kind, SpecialIds, Vocabulary, find_ends
+
+Metadata = Mapping[str, Any]
+_KEY = "tokenizer.ggml."
+
+
+def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
+    """From the file's metadata keys as plain Python values."""
+    model = metadata.get(_KEY + "model")
+    if model == "gpt2":
+        return _from_byte_level(metadata)
+    if model == "llama":
+        return _from_sentencepiece(metadata)
+    if model is None:
+        raise TokenizerError("The file has no tokenizer: it has no key tokenizer.ggml.model")
+    raise TokenizerError(f"The file's tokenizer is of type {model!r}; surefoot reads gpt2 and llama")
+
+
+def _from_byte_level(metadata: Metadata) -> Tokenizer:
+    pre = _pre_tokenizer(metadata)
+    vocabulary = _vocabulary(metadata)
+    merges = _required(metadata, "merges")
+    library = building.byte_level(vocabulary, merges, pre, _strips_after(metadata, vocabulary))
+    pieces = building.byte_level_pieces(vocabulary)
+    return _tokenizer(metadata, vocabulary, library, pieces, SpecialIds(), adds_bos=pre.adds_bos)
+
+
+def _from_sentencepiece(metadata: Metadata) -> Tokenizer:
+    vocabulary = _vocabulary(metadata)
+    scores = _required(metadata, "scores")
+    if len(scores) != len(vocabulary.texts):
+        raise TokenizerError(f"{len(vocabulary.texts)} tokens, but {len(scores)} scores: the file is damaged")
+    space_first = bool(metadata.get(_KEY + "add_space_prefix", True))
+    library = building.spaced(vocabulary, scores, space_first, _strips_after(metadata, vocabulary))
+    pieces = building.spaced_pieces(vocabulary)
+    usual = SpecialIds(bos=1, eos=2)
+    return _tokenizer(metadata, vocabulary, library, pieces, usual, adds_bos=True, space_first=space_first)
+
+
+def _tokenizer(
+    metadata: Metadata,
+    vocabulary: Vocabulary,
+    library: Library,
+    pieces: tuple[bytes, ...],
+    usual: SpecialIds,
+    *,
+    adds_bos: bool,
+    space_first: bool = False,
+) -> Tokenizer:
+    bos = _id(metadata, "bos_token_id", usual.bos, vocabulary)
+    eos = _id(metadata, "eos_token_id", usual.eos, vocabulary)
+    adds_bos = bool(metadata.get(_KEY + "add_bos_token", adds_bos))
+    adds_eos = bool(metadata.get(_KEY + "add_eos_token", False))
+    told = {_id(metadata, f"{name}_token_id", None, vocabulary) for name in ("eot", "eom")} - {None}
+    ids = SpecialIds(
+        bos=bos,
+        eos=eos,
+        ends=find_ends(vocabulary, eos) | {token for token in told if token is not None},
+        before=(bos,) if adds_bos and bos is not None else (),
+        after=(eos,) if adds_eos and eos is not None else (),
+    )
+    special = vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN)
+    return Tokenizer(library, pieces, special, ids, drops_first_space=space_first)
+
+
+def _required(metadata: Metadata, name: str) -> list[Any]:
+    if _KEY + name not in metadata:
+        raise TokenizerError(f"The file's tokenizer is incomplete: it has no key {_KEY}{name}")
+    return _list(metadata[_KEY + name])
+
+
+def _list(values: Any) -> list[Any]:
+    """Arrays of numbers may be numpy's, arrays of texts any sequence."""
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
+    name = metadata.get(_KEY + "pre", "default")
+    if name not in PRE_TOKENIZERS:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        raise TokenizerError(f"The file's pre-tokenizer {name!r} is not known to surefoot, which knows {known}")
+    return PRE_TOKENIZERS[name]
+
+
+def _vocabulary(metadata: Metadata) -> Vocabulary:
+    texts = [text or f"[EMPTY_{token}]" for token, text in enumerate(_required(metadata, "tokens"))]
+    kinds = _list(metadata.get(_KEY + "token_type", [Kind.NORMAL] * len(texts)))
+    if len(kinds) != len(texts):
+        raise TokenizerError(f"{len(texts)} tokens, but {len(kinds)} types: the file is damaged")
+    # Files exist in which a token that ends answers is marked as text.
+    marked = [Kind.CONTROL if text in END_TEXTS else kind for text, kind in zip(texts, kinds, strict=True)]
+    return Vocabulary(texts, marked)
+
+
+def _id(metadata: Metadata, name: str, usual: int | None, vocabulary: Vocabulary) -> int | None:
+    token = metadata.get(_KEY + name, usual)
+    return int(token) if token is not None and 0 <= token < len(vocabulary.texts) else None
+
+
+def _strips_after(metadata: Metadata, vocabulary: Vocabulary) -> frozenset[int]:
+    """Phi-3's special tokens swallow the spaces behind them; GGUF files have no key for it."""
+    if not any(name in str(metadata.get("general.name", "")).lower() for name in ("phi-3", "phi3")):
+        return frozenset()
+    kept = {vocabulary.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
+    return vocabulary.of_kind(Kind.CONTROL, Kind.USER_DEFINED, Kind.UNKNOWN) - kept

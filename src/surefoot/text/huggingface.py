@@ -1,0 +1,130 @@
+"""Tokenizers from a Hugging Face folder: tokenizer.json, with what its neighbours say about special tokens."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from surefoot.text import building
+from surefoot.text.errors import TokenizerError
+from surefoot.text.tokenizer import Library, Tokenizer
+from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary, find_ends, is_byte
+
+
+def tokenizer_from_folder(folder: Path) -> Tokenizer:
+    source = folder / "tokenizer.json"
+    if not source.exists():
+        raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
+    ends = read_json(folder / "generation_config.json").get("eos_token_id") or []
+    config = read_json(folder / "tokenizer_config.json")
+    return tokenizer_from_json(source.read_text(encoding="utf-8"), config, ends if isinstance(ends, list) else [ends])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The file's object; empty if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} must hold a JSON object")
+    return value
+
+
+def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, end_ids: Iterable[int] = ()) -> Tokenizer:
+    """`source`: tokenizer.json; `config`: tokenizer_config.json; `end_ids`: generation_config.json's eos_token_id."""
+    try:
+        parsing = tokenizers.Tokenizer.from_str(source)
+    except Exception as error:  # the library raises nothing narrower
+        raise TokenizerError(f"tokenizer.json cannot be read: {error}") from error
+    parsing.no_truncation()
+    parsing.no_padding()
+    decoders = list(_decoders(parsing))
+    is_byte_level = any(decoder["type"] == "ByteLevel" for decoder in decoders)
+    pieces = building.byte_level_pieces if is_byte_level else building.spaced_pieces
+    vocabulary = _vocabulary(parsing, has_bytes=any(decoder["type"] == "ByteFallback" for decoder in decoders))
+    return Tokenizer(
+        Library(_without_special(parsing), parsing),
+        pieces(vocabulary),
+        vocabulary.of_kind(Kind.CONTROL),
+        _special_ids(parsing, vocabulary, config or {}, end_ids),
+        drops_first_space=any(_drops_first_space(decoder) for decoder in decoders),
+    )
+
+
+def _decoders(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
+    """The steps of decoding. Only those are known that turn each token into bytes of its own."""
+    if tokenizer.decoder is None:
+        raise TokenizerError("tokenizer.json has no decoder: surefoot reads byte-level BPE and SentencePiece")
+    decoder = json.loads(tokenizer.decoder.__getstate__())
+    steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    for step in steps:
+        if step["type"] not in ("ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"):
+            raise TokenizerError(
+                f"tokenizer.json decodes with {step['type']}: surefoot reads byte-level BPE and SentencePiece"
+            )
+        yield step
+
+
+def _drops_first_space(decoder: Mapping[str, Any]) -> bool:
+    if decoder["type"] == "Metaspace":
+        return bool(decoder.get("prepend_scheme", "always") != "never")
+    return bool(decoder["type"] == "Strip" and decoder["content"] == " " and decoder["start"] > 0)
+
+
+def _vocabulary(tokenizer: tokenizers.Tokenizer, has_bytes: bool) -> Vocabulary:
+    texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
+    added = tokenizer.get_added_tokens_decoder()
+    kinds = {token: Kind.CONTROL if one.special else Kind.USER_DEFINED for token, one in added.items()}
+    if has_bytes:
+        kinds = {token: Kind.BYTE for token, text in texts.items() if is_byte(text)} | kinds
+    size = max(texts, default=-1) + 1
+    if size > 4 * len(texts) + 1024:  # ids are indices: a stray large one must not cost memory
+        raise TokenizerError(f"tokenizer.json has {len(texts)} tokens, but ids up to {size - 1}")
+    return Vocabulary(
+        [texts.get(token, f"[EMPTY_{token}]") for token in range(size)],
+        [kinds.get(token, Kind.NORMAL if token in texts else Kind.UNUSED) for token in range(size)],
+    )
+
+
+def _without_special(parsing: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same tokenizer, over the same model in memory, but blind to special tokens."""
+    plain = tokenizers.Tokenizer(parsing.model)
+    added = parsing.get_added_tokens_decoder()
+    plain.add_tokens([added[token] for token in sorted(added)])  # in this order they get the same ids again
+    if parsing.normalizer is not None:
+        plain.normalizer = parsing.normalizer
+    if parsing.pre_tokenizer is not None:
+        plain.pre_tokenizer = parsing.pre_tokenizer
+    plain.encode_special_tokens = True
+    return plain
+
+
+def _special_ids(
+    tokenizer: tokenizers.Tokenizer, vocabulary: Vocabulary, config: Mapping[str, Any], end_ids: Iterable[int]
+) -> SpecialIds:
+    bos, eos = (vocabulary.ids.get(token_text(config.get(name))) for name in ("bos_token", "eos_token"))
+    before, after = _surroundings(tokenizer)
+    for name, token in (("add_bos_token", bos), ("add_eos_token", eos)):
+        if token is None or config.get(name) is None:
+            continue
+        wanted = (token,) if config[name] else ()
+        before, after = (wanted, after) if name == "add_bos_token" else (before, wanted)
+    return SpecialIds(bos, eos, find_ends(vocabulary, eos) | frozenset(end_ids), before, after)
+
+
+def token_text(token: Any) -> str:
+    """A token of tokenizer_config.json: its text, or an object that has it."""
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
+
+
+def _surroundings(tokenizer: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What the file puts before and after a text."""
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    full = tokenizer.encode("a", add_special_tokens=True).ids
+    start = next(start for start in range(len(full) + 1) if full[start : start + len(bare)] == bare)
+    return tuple(full[:start]), tuple(full[start + len(bare) :])

@@ -1,0 +1,52 @@
+"""Tokenizers of llama2.c: tokenizer.bin, a SentencePiece vocabulary with scores.
+
+The file is little-endian: int32 length of the longest text; then for each id float32 score, int32 length, text.
+Spaces are written as spaces. The first ids have their meaning by their place, whatever their text: <unk>, BOS, EOS and
+the 256 bytes.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from surefoot.text import building
+from surefoot.text.errors import TokenizerError
+from surefoot.text.tokenizer import Tokenizer
+from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary
+
+_BOS, _EOS = 1, 2
+_HEADER = struct.Struct("<i")
+_ENTRY = struct.Struct("<fi")
+_FIRST = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+_FIRST_KINDS = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL] + [Kind.BYTE] * 256
+
+
+def tokenizer_from_llama2c(path: Path) -> Tokenizer:
+    entries = list(_entries(path.read_bytes(), path.name))
+    if len(entries) < len(_FIRST):
+        raise TokenizerError(f"{path.name} has {len(entries)} tokens: it is not a llama2.c tokenizer, or it is cut off")
+    texts = _FIRST + [text.replace(" ", building.SPACE) for _, text in entries[len(_FIRST) :]]
+    vocabulary = Vocabulary(texts, _FIRST_KINDS + [Kind.NORMAL] * (len(entries) - len(_FIRST)))
+    return Tokenizer(
+        building.spaced(vocabulary, [score for score, _ in entries], space_first=True),
+        building.spaced_pieces(vocabulary),
+        vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN),
+        SpecialIds(_BOS, _EOS, frozenset({_BOS, _EOS}), before=(_BOS,)),
+        drops_first_space=True,
+    )
+
+
+def _entries(data: bytes, name: str) -> Iterator[tuple[float, str]]:
+    if len(data) < _HEADER.size:
+        raise TokenizerError(f"{name} is too short for a llama2.c tokenizer")
+    (longest,) = _HEADER.unpack_from(data)
+    place = _HEADER.size
+    while place < len(data):
+        if len(data) - place < _ENTRY.size:
+            raise TokenizerError(f"{name} is cut off at byte {place}")
+        score, length = _ENTRY.unpack_from(data, place)
+        place += _ENTRY.size
+        if not 0 <= length <= min(longest, len(data) - place):
+            raise TokenizerError(f"{name} has a token of {length} bytes at byte {place}: it is damaged or cut off")
+        yield score, data[place : place + length].decode(errors="replace")
+        place += length

@@ -1,0 +1,83 @@
+"""Text to token ids and back. Where the vocabulary comes from is the readers' affair (gguf, huggingface, llama2c)."""
+
+import codecs
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import tokenizers
+
+from surefoot.text.vocabulary import SpecialIds
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Library:
+    """The `tokenizers` library twice over one model, since what it cuts out before merging is fixed per object."""
+
+    plain: tokenizers.Tokenizer  # cuts out user-defined tokens
+    parsing: tokenizers.Tokenizer  # and control tokens too
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """`pieces` has the bytes of every id, so that decoding is joining bytes, at once or in a stream."""
+
+    library: Library
+    pieces: tuple[bytes, ...]
+    special: frozenset[int]  # control tokens: not part of the text
+    ids: SpecialIds
+    drops_first_space: bool = False  # encoding puts a space before a text; decoding takes it away again
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.pieces)
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """`add_special`: with the ids that the model wants around a text that stands alone (its BOS, say).
+        `parse_special`: control tokens written out in the text count as such: for rendered chat templates, never for
+        what a user wrote."""
+        encoder = self.library.parsing if parse_special else self.library.plain
+        try:
+            ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+        except (TypeError, UnicodeEncodeError):  # half a surrogate pair, as JSON may bring it
+            ids = encoder.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
+        return [*self.ids.before, *ids, *self.ids.after] if add_special else ids
+
+    def token_bytes(self, token: int) -> bytes:
+        """What the id adds to the text; nothing for ids beyond the vocabulary, which padded models may produce."""
+        if token < 0:
+            raise ValueError(f"There is no token {token}")
+        return self.pieces[token] if token < len(self.pieces) else b""
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True, continues: bool = False) -> str:
+        """Bytes that are not UTF-8 become U+FFFD. `continues`: the ids follow others, so that a first space stays."""
+        stream = StreamDecoder(self, skip_special=skip_special, continues=continues)
+        return stream.feed(ids) + stream.finish()
+
+    def text_of(self, token: int | None) -> str:
+        """A special token's text as chat templates want it; empty for none."""
+        return "" if token is None else self.token_bytes(token).decode(errors="replace")
+
+
+class StreamDecoder:
+    """Decodes as ids arrive. What it gives out is never taken back: a character comes when its last byte has come, and
+    all that it gave, joined, is `decode` of all ids."""
+
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.special if skip_special else frozenset()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._drop_space = tokenizer.drops_first_space and not continues
+
+    def feed(self, ids: Iterable[int]) -> str:
+        piece = b"".join(self._tokenizer.token_bytes(token) for token in ids if token not in self._skipped)
+        if self._drop_space and piece:
+            piece = piece.removeprefix(b" ")
+            self._drop_space = False
+        return self._utf8.decode(piece)
+
+    def finish(self) -> str:
+        """U+FFFD for a character that was left incomplete, else nothing."""
+        return self._utf8.decode(b"", final=True)

@@ -1,0 +1,201 @@
+"""Ids from tokenizer.json are transformers' ids, and the GGUF reader agrees with the models' own tokenizer.json."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from surefoot.text import Tokenizer, TokenizerError, tokenizer_from_folder, tokenizer_from_gguf, tokenizer_from_json
+from surefoot.text.vocabulary import Kind
+from tests.text import corpus
+from tests.text.references import gguf_metadata, model_file, need, tokenizer_folder
+
+# Models with the name that GGUF files give their pre-tokenizer.
+_PRE = {
+    "llama3_2": "llama-bpe", "mistral_nemo": "tekken", "qwen2_5": "qwen2", "deepseek_v3": "deepseek-v3",
+    "gpt4o": "gpt-4o",
+}  # fmt: skip
+
+
+def _differing(
+    tokenizer: Tokenizer, reference: Callable[[str], list[int]], without: str = "", **options: bool
+) -> list[str]:
+    lines = corpus.lines()
+    assert len(lines) == 10_000
+    kept = [line for line in lines if not without or without not in line]
+    return [line for line in kept if tokenizer.encode(line, **options) != reference(line)]
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", ["llama3_2", "mistral_nemo", "qwen2_5", "gemma3"])
+def test_folder_gives_transformers_ids_and_text(name: str) -> None:
+    need("transformers")
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    folder = tokenizer_folder(name)
+    tokenizer = tokenizer_from_folder(folder)
+    reference = AutoTokenizer.from_pretrained(folder)
+    for line in corpus.lines()[::4]:
+        assert tokenizer.encode(line, parse_special=True) == reference(line).input_ids
+    assert tokenizer.ids.bos == reference.bos_token_id
+    assert tokenizer.ids.eos == reference.eos_token_id
+    assert tokenizer.vocab_size == len(reference)
+    for line in corpus.lines()[::40]:
+        ids = tokenizer.encode(line)
+        assert tokenizer.decode(ids) == reference.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", _PRE)
+def test_gguf_reader_gives_the_models_own_ids(name: str) -> None:
+    source = (tokenizer_folder(name) / "tokenizer.json").read_text()
+    tokenizer = tokenizer_from_gguf(_as_gguf(json.loads(source), _PRE[name]))
+    reference = tokenizers.Tokenizer.from_str(source)
+    options = {"add_special": False, "parse_special": True}
+    assert _differing(tokenizer, lambda line: reference.encode(line, add_special_tokens=False).ids, **options) == []
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("file", "folder"), [("qwen", "qwen2_5"), ("gemma3", "gemma3")])
+def test_real_gguf_gives_the_models_own_ids(file: str, folder: str) -> None:
+    tokenizer = tokenizer_from_gguf(gguf_metadata(model_file(file)))
+    reference = tokenizer_from_folder(tokenizer_folder(folder))
+    # U+2581 in a text is not told from a space in GGUF's user-defined tokens.
+    without = "▁" if file == "gemma3" else ""
+    assert _differing(tokenizer, reference.encode, without) == []
+
+
+def _as_gguf(source: dict[str, Any], pre: str) -> dict[str, Any]:
+    """The keys that a converter would write for a byte-level tokenizer.json."""
+    texts = {token: text for text, token in source["model"]["vocab"].items()}
+    kinds = {}
+    for added in source["added_tokens"]:
+        texts[added["id"]] = added["content"]
+        kinds[added["id"]] = Kind.CONTROL if added["special"] else Kind.USER_DEFINED
+    size = max(texts) + 1
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in source["model"]["merges"]]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": [texts.get(token, f"[PAD{token}]") for token in range(size)],
+        "tokenizer.ggml.token_type": [
+            int(kinds.get(token, Kind.NORMAL if token in texts else Kind.UNUSED)) for token in range(size)
+        ],
+        "tokenizer.ggml.merges": merges,
+    }
+
+
+@cache
+def _small_byte_level() -> str:
+    vocabulary = {letter: token for token, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary |= {"he": 256, "ll": 257, "hell": 258}
+    made = tokenizers.Tokenizer(models.BPE(vocabulary, [("h", "e"), ("l", "l"), ("he", "ll")]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(["<bos>", AddedToken("<end>", lstrip=True)])
+    made.add_tokens([AddedToken("<tool>", normalized=False)])
+    made.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", 259)])
+    made.enable_truncation(4)
+    return made.to_str()
+
+
+@cache
+def _small_spaced() -> str:
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abc", "ab", "▁ab"]
+    model = models.BPE(
+        {piece: token for token, piece in enumerate(pieces)},
+        [("a", "b"), ("▁", "ab")],
+        unk_token="<unk>",
+        byte_fallback=True,
+    )
+    made = tokenizers.Tokenizer(model)
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    made.add_special_tokens(["<unk>"])
+    return made.to_str()
+
+
+def test_small_byte_level() -> None:
+    tokenizer = tokenizer_from_json(_small_byte_level(), {"eos_token": {"content": "<end>"}, "bos_token": "<bos>"})
+    assert (tokenizer.ids.bos, tokenizer.ids.eos, tokenizer.ids.before) == (259, 260, (259,))
+    assert tokenizer.ids.ends == {260}
+    assert tokenizer.special == {259, 260}
+    long = "hell hell hell hell"  # beyond the file's truncation
+    assert tokenizer.decode(tokenizer.encode(long)) == long
+    ids = tokenizer.encode("hell  <end><tool>", add_special=False, parse_special=True)
+    assert ids == [258, 260, 261]
+    assert tokenizer.decode(ids) == "hell<tool>"
+    plain = tokenizer.encode("hell <end><tool>", add_special=False)
+    assert 260 not in plain
+    assert plain[-1] == 261
+    assert tokenizer.decode(plain) == "hell <end><tool>"
+
+
+def test_small_spaced() -> None:
+    tokenizer = tokenizer_from_json(_small_spaced(), end_ids=[7])
+    assert tokenizer.drops_first_space
+    assert 7 in tokenizer.ids.ends
+    assert [tokenizer.token_bytes(token) for token in tokenizer.encode("ab aé")] == [
+        b" ab",
+        b" ",
+        b"a",
+        b"\xc3",
+        b"\xa9",
+    ]
+    assert tokenizer.decode(tokenizer.encode("ab aé")) == "ab aé"
+
+
+def test_config_decides_about_bos() -> None:
+    tokens = {"bos_token": "<bos>", "eos_token": "<end>"}
+    without = tokenizer_from_json(_small_byte_level(), {**tokens, "add_bos_token": False, "add_eos_token": True})
+    assert (without.ids.before, without.ids.after) == ((), (260,))
+
+
+def test_ids_with_gaps() -> None:
+    source = json.loads(_small_byte_level())
+    source["model"]["vocab"]["hell"] = 300
+    tokenizer = tokenizer_from_json(json.dumps(source))
+    assert tokenizer.encode("hell", add_special=False) == [300]
+    assert tokenizer.vocab_size == 301
+    assert tokenizer.token_bytes(280) == b""
+    for options in ({}, {"parse_special": True}):
+        assert tokenizer.decode(tokenizer.encode("hell<tool>", **options)) == "hell<tool>"
+
+
+def _changed(change: Callable[[dict[str, Any]], Any]) -> str:
+    source = json.loads(_small_byte_level())
+    change(source)
+    return json.dumps(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        (_changed(lambda source: source.pop("decoder")), "no decoder"),
+        (_changed(lambda source: source.update(decoder={"type": "BPEDecoder", "suffix": "</w>"})), "BPEDecoder"),
+        (_changed(lambda source: source["model"]["vocab"].update(hell=10**8)), "ids up to"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(source: str, message: str) -> None:
+    with pytest.raises(TokenizerError, match=message):
+        tokenizer_from_json(source)
+
+
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
+        tokenizer_from_folder(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(_small_byte_level())
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 5}')
+    assert tokenizer_from_folder(tmp_path).ids.ends == {5}
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(TokenizerError, match="not JSON"):
+        tokenizer_from_folder(tmp_path)
