@@ -1,5 +1,7 @@
 """Round-to-nearest: the plainest way from float weights to each integer format."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,23 +57,21 @@ def _w8_grouped(fmt: WeightFormat, weights: F32) -> IntegerWeights:
     return IntegerWeights(fmt, _flat(codes, weights.shape[1]), rows, multipliers.astype(np.int16))
 
 
-def _spread(grid: NDArray[np.float32], largest_step: int) -> tuple[I16, NDArray[np.float32], NDArray[np.float32]]:
-    """Asymmetric 4-bit groups on an integer grid: the step between codes, code 8's integer, and the codes -8 to 7."""
-    low, high = grid.min(axis=2), grid.max(axis=2)
-    step = np.clip(np.ceil((high - low) / 15), 1, largest_step)
-    middle = np.rint(low + 8 * step)
-    codes = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
-    return step.astype(np.int16), middle, codes
+def _nearest_int4(grid: NDArray[np.float32], middle: NDArray[np.float32], step: NDArray[Any]) -> NDArray[np.float32]:
+    """Codes -8 to 7 of values by group, where code 0 stands for middle and codes are a step apart."""
+    codes: NDArray[np.float32] = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
+    return codes
 
 
 def _w4(fmt: WeightFormat, weights: F32) -> IntegerWeights:
     """Weights on a grid of 119 a row, so that a group's 16 values stay within int8 wherever it lies."""
     rows = _row_scales(weights, 119)
     grid = _by_group(weights / rows[:, None], fmt.group)
-    step, middle, codes = _spread(grid, 17)
+    low, high = grid.min(axis=2), grid.max(axis=2)
+    step: I16 = np.clip(np.ceil((high - low) / 15), 1, 17).astype(np.int16)
     # Keep 16 steps inside int8: -127 <= middle - 8 step and middle + 7 step <= 127.
-    middle = np.clip(middle, -127 + 8 * step, 127 - 7 * step)
-    codes = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
+    middle = np.clip(np.rint(low + 8 * step), -127 + 8 * step, 127 - 7 * step)
+    codes = _nearest_int4(grid, middle, step)
     return IntegerWeights(fmt, _flat(codes + 8, weights.shape[1]), rows, step, middle.astype(np.int16), INT4)
 
 
@@ -83,7 +83,7 @@ def _w4_wide(fmt: WeightFormat, weights: F32) -> IntegerWeights:
     multipliers = np.clip(np.rint((high - low) * (16 / 15)), 16, 32767)
     step = multipliers / 16
     middle = np.rint(low + 8 * step)
-    codes = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
+    codes = _nearest_int4(grid, middle, step)
     return IntegerWeights(
         fmt, _flat(codes + 8, weights.shape[1]), rows, multipliers.astype(np.int16), middle.astype(np.int16), INT4_WIDE
     )
