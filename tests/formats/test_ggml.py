@@ -1,0 +1,119 @@
+"""Every ggml type against the gguf package's own reading of the same bytes."""
+
+import gguf
+import numpy as np
+import pytest
+from gguf import quants
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surefoot.formats import ggml
+from surefoot.ops.arrays import F32, U8
+from surefoot.ops.oracle.linear import dequantise, expand
+
+QUANTISED = [kind for kind in ggml.TYPES.values() if kind.decode is not None]
+FLOATS = [kind for kind in ggml.TYPES.values() if kind.decode is None]
+UNIT = 1 / 16256
+# Half a unit for the rounded product, |t| / 256 for the rounded multiplier, half a unit for a rounded offset; and a
+# little for the float32 arithmetic on the way.
+WORST = {kind.name: 1.0 if kind.name in ("Q8_0", "IQ4_NL", "IQ4_XS") else 0.85 for kind in QUANTISED} | {
+    name: 1.36 for name in ("Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K")
+}
+
+
+def reference(kind: ggml.BlockType, rows: U8) -> F32:
+    return quants.dequantize(rows, gguf.GGMLQuantizationType[kind.name])
+
+
+def half(rng: np.random.Generator, count: int, largest: float = 0.1) -> U8:
+    return rng.uniform(-largest, largest, count).astype(np.float16).view(np.uint8).reshape(count, 2)
+
+
+def random_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, blocks: int) -> U8:
+    """Random bytes with finite scales."""
+    records = rng.integers(0, 256, (n * blocks, kind.nbytes), np.uint8)
+    for name in ("d", "dmin", "m"):
+        if kind.record.names and name in kind.record.names:
+            at = kind.record.fields[name][1]  # type: ignore[index]
+            records[:, at : at + 2] = half(rng, len(records))
+    if kind.name == "MXFP4":
+        records[:, 0] = rng.integers(100, 127, len(records))
+    if kind.name == "Q8_0":
+        records[:, 2:][records[:, 2:] == 128] = 0
+    return records.reshape(n, -1)
+
+
+def quantised_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, blocks: int) -> U8:
+    """Normal weights with a few outliers, through gguf's quantiser where it has one."""
+    weights = rng.standard_normal((n, blocks * kind.block)).astype(np.float32)
+    weights[rng.random(weights.shape) < 0.002] *= 8
+    try:
+        return quants.quantize(weights, gguf.GGMLQuantizationType[kind.name]).view(np.uint8)
+    except NotImplementedError:
+        return random_rows(kind, rng, n, blocks)
+
+
+def bound(kind: ggml.BlockType, rows: U8) -> F32:
+    """Each row's largest weight that its groups could hold."""
+    groups = ggml.decode(kind, rows)
+    offsets = 0 if groups.offsets is None else groups.offsets
+    return np.max([np.abs(groups.scales * np.float32(end) + offsets) for end in groups.span], axis=(0, 2))
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 5), blocks=st.integers(1, 4))
+@settings(max_examples=25, deadline=None)
+def test_groups_are_what_ggml_defines(kind: ggml.BlockType, seed: int, n: int, blocks: int) -> None:
+    rows = random_rows(kind, np.random.default_rng(seed), n, blocks)
+    groups = ggml.decode(kind, rows)
+    assert groups.codes.shape == (n, blocks * kind.block)
+    assert groups.scales.shape == (n, blocks * kind.block // groups.group)
+    assert np.array_equal(groups.floats(), reference(kind, rows))
+
+
+@pytest.mark.parametrize("make", [random_rows, quantised_rows])
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+def test_integers_lie_within_a_unit(kind: ggml.BlockType, make: type[random_rows]) -> None:  # type: ignore[valid-type]
+    rows = make(kind, np.random.default_rng(7), 64, 8)
+    weights = ggml.row_integers(ggml.decode(kind, rows))
+    want = reference(kind, rows).astype(np.float64)
+    units = np.abs(dequantise(weights) - want) / (bound(kind, rows)[:, None] * UNIT)
+    assert units.max() <= WORST[kind.name]
+    assert np.sqrt((units**2).mean()) <= 0.5
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+def test_integers_fit_their_limbs(kind: ggml.BlockType, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = random_rows(kind, rng, 4, 4)
+    weights = ggml.row_integers(ggml.decode(kind, rows))
+    assert np.abs(expand(weights)).max() <= 16258
+    assert weights.codes.min() >= (0 if weights.table is not None else -127)
+    assert (weights.offsets is None) == (ggml.decode(kind, rows).offsets is None)
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
+def test_plain_floats(kind: ggml.BlockType) -> None:
+    weights = np.random.default_rng(3).standard_normal((3, 40)).astype(np.float32)
+    rows = quants.quantize(weights, gguf.GGMLQuantizationType[kind.name]).view(np.uint8)
+    assert np.array_equal(ggml.decode_floats(kind, rows), reference(kind, rows))
+
+
+@pytest.mark.parametrize("kind", ggml.TYPES.values(), ids=lambda kind: kind.name)
+def test_sizes_are_ggmls(kind: ggml.BlockType) -> None:
+    assert (kind.block, kind.nbytes) == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.name]]
+
+
+def test_an_infinite_scale_is_refused() -> None:
+    rows = np.zeros((1, 34), np.uint8)
+    rows[:, :2] = np.array([np.inf], np.float16).view(np.uint8)
+    with pytest.raises(ValueError, match="infinite"):
+        ggml.row_integers(ggml.decode(ggml.NAMES["Q8_0"], rows))
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+def test_rows_of_nothing_are_zero(kind: ggml.BlockType) -> None:
+    rows = np.zeros((2, 2 * kind.nbytes), np.uint8)
+    assert not expand(ggml.row_integers(ggml.decode(kind, rows))).any()
