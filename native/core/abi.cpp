@@ -56,7 +56,7 @@ const char* sf_error(int32_t code) {
     case sf::kBadOption: return "an option has no meaning here";
     case sf::kBadPacked: return "packed weights have another layout, shape or version";
     case sf::kNoMemory: return "out of memory";
-    case sf::kOutOfRange: return "an index points outside its array";
+    case sf::kOutOfRange: return "a number or index lies outside its range";
   }
   return "unknown error";
 }

@@ -13,6 +13,7 @@
   X(add) \
   X(embed) \
   X(pack) \
+  X(pack_blocks) \
   X(linear) \
   X(linear_experts) \
   X(read_bandwidth) \

@@ -33,16 +33,41 @@ typedef struct {
 
 /* ---- packed weights and the integer matmul: see kernels/pack.h for the layout ---- */
 typedef struct {
-  const int8_t* codes;    /* [n][k] int8, or values 0..15 when bits is 4 */
-  const int16_t* scales;  /* [n][k / group] integer group scales, or null */
-  const int16_t* offsets; /* [n][k / group] integer group offsets, or null */
-  const float* row_scales; /* [n] */
+  /* Rows first to first + rows of a matrix of n, into its panels. */
+  const int8_t* codes;    /* [rows][k] int8, or values 0..15 when bits is 4 */
+  const int16_t* scales;  /* [rows][k / group] integer group scales, or null */
+  const int16_t* offsets; /* [rows][k / group] integer group offsets, or null */
+  const float* row_scales; /* [rows] */
   const int8_t* table;    /* 16 entries when bits is 4, else null */
-  int64_t n, k;
+  int64_t n, k, first, rows; /* first is a multiple of 32; so is rows but at the end */
   int32_t bits, limbs, group;
-  void* packed;           /* out: sf_packed_bytes() bytes, 64-byte aligned */
+  void* packed;           /* sf_packed_bytes() bytes for all n rows, zeroed before the first call, 64-byte aligned */
   int64_t packed_bytes;
 } sf_pack_args;
+
+/* Codes as files hold them: blocks of columns, each a record of bytes with one or two bit fields per code.
+ * A field is a stretch of bytes in runs; a run of `run` bytes holds 8 / width runs of codes, the lowest bits first. */
+typedef struct {
+  int32_t offset; /* in the block's record */
+  int32_t width;  /* bits: 1, 2, 4 or 8; 0: no field */
+  int32_t run;
+  int32_t unused;
+} sf_bit_field;
+
+/* Rows first to first + rows of a matrix of n, into its panels: see kernels/pack_blocks.cpp. */
+typedef struct {
+  const uint8_t* blocks; /* [rows][row_stride] bytes */
+  const float* scales;   /* [rows][k / group] */
+  const float* offsets;  /* [rows][k / group] or null */
+  const int8_t* table;   /* 16 entries: 4-bit codes; null: 8-bit codes */
+  void* packed;          /* sf_packed_bytes() bytes for all n rows, zeroed before the first call, 64-byte aligned */
+  int64_t packed_bytes;
+  int64_t n, k, first, rows, row_stride; /* first is a multiple of 32; so is rows but at the end */
+  sf_bit_field low, high;
+  int32_t block, block_bytes, group;
+  int32_t add, stretch, centre;
+  float span_low, span_high; /* least and largest value of a code, before the stretch */
+} sf_pack_blocks_args;
 
 typedef struct {
   sf_activations x;

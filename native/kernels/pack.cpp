@@ -1,42 +1,36 @@
-#include "kernels/pack.h"
-
 #include <algorithm>
 #include <atomic>
 
 #include "core/context.h"
+#include "kernels/panel.h"
 
 namespace sf {
 namespace {
 
-// One panel being written: its 32 outputs of the source, beyond n read as zero codes.
+// One panel being written: its 32 outputs of the source, beyond its rows read as zero codes.
 struct Panel {
   const sf_pack_args& args;
   const PackedHeader& header;
   uint8_t* bytes;
-  int64_t first;  // output
+  int64_t first;  // row of the source
 
-  int64_t outputs() const { return std::min<int64_t>(kPanel, args.n - first); }
+  int64_t outputs() const { return std::min<int64_t>(kPanel, args.rows - first); }
   uint8_t code(int64_t output, int64_t column) const {
     return output < outputs() && column < args.k ? static_cast<uint8_t>(args.codes[(first + output) * args.k + column]) : 0;
   }
 };
 
 void write_codes(const Panel& p) {
-  const int64_t lines = p.header.num_tiles() * kTileLines;
-  uint8_t* codes = p.bytes + p.header.codes;
-  for (int64_t line = 0; line < lines; ++line)
-    for (int output = 0; output < kHalf; ++output)
-      for (int j = 0; j < 4; ++j) {
-        const uint8_t low = p.code(output, line * 4 + j), high = p.code(output + kHalf, line * 4 + j);
-        const int64_t at = output * 4 + j;
-        if (p.header.bits == 4) {
-          codes[line * kLine + at] = static_cast<uint8_t>(low | high << 4);
-        } else {
-          uint8_t* tile = codes + line / kTileLines * 2048 + line % kTileLines * kLine + at;
-          tile[0] = low;
-          tile[kTileLines * kLine] = high;
-        }
-      }
+  uint8_t codes[kPanel][kTile] = {};
+  uint8_t* tile = p.bytes + p.header.codes;
+  for (int64_t column = 0; column < p.args.k; column += kTile, tile += p.header.tile_bytes()) {
+    const int64_t count = std::min<int64_t>(kTile, p.args.k - column);
+    for (int64_t output = 0; output < p.outputs(); ++output) {
+      std::memcpy(codes[output], p.args.codes + (p.first + output) * p.args.k + column, count);
+      std::memset(codes[output] + count, 0, kTile - count);
+    }
+    write_tile(codes[0], kTile, p.header.bits, tile);
+  }
 }
 
 // Does every weight of the group land in its limbs, and (one limb) no product exceed a byte?
@@ -86,7 +80,7 @@ bool write_panel(const Panel& p, int least) {
 }
 
 bool codes_in_range(const sf_pack_args& args) {
-  const int64_t count = args.n * args.k;
+  const int64_t count = args.rows * args.k;
   if (args.bits == 4) return std::all_of(args.codes, args.codes + count, [](int8_t c) { return c >= 0 && c < 16; });
   return std::all_of(args.codes, args.codes + count, [](int8_t c) { return c != -128; });
 }
@@ -98,7 +92,7 @@ Error op_pack(Context& context, sf_pack_args& args) {
   PackedHeader header;
   const int32_t with_offsets = args.offsets != nullptr;
   if (const Error error = describe(args.n, args.k, args.bits, args.limbs, args.group, with_offsets, header)) return error;
-  SF_REQUIRE(args.packed_bytes >= header.bytes, kBadShape);
+  SF_REQUIRE(args.packed_bytes >= header.bytes && whole_panels(args.n, args.first, args.rows), kBadShape);
   SF_REQUIRE(aligned64(args.packed), kMisaligned);
   SF_REQUIRE((args.group == 0) == (args.scales == nullptr), kNullPointer);
   SF_REQUIRE((args.bits == 4) == (args.table != nullptr), kNullPointer);
@@ -109,12 +103,11 @@ Error op_pack(Context& context, sf_pack_args& args) {
 
   auto* bytes = static_cast<uint8_t*>(args.packed);
   std::memcpy(bytes, &header, sizeof(header));
-  auto* row_scales = reinterpret_cast<float*>(bytes + header.row_scales);
-  std::memset(row_scales, 0, header.panels - header.row_scales);
-  std::memcpy(row_scales, args.row_scales, args.n * sizeof(float));
+  std::memcpy(bytes + header.row_scales + args.first * sizeof(float), args.row_scales, args.rows * sizeof(float));
   std::atomic<bool> good{true};
-  context.pool.run(header.num_panels(), [&](int64_t p, int) {
-    const Panel panel{args, header, bytes + header.panels + p * header.panel_bytes, p * kPanel};
+  const int64_t first_panel = args.first / kPanel;
+  context.pool.run((args.rows + kPanel - 1) / kPanel, [&](int64_t p, int) {
+    const Panel panel{args, header, bytes + header.panels + (first_panel + p) * header.panel_bytes, p * kPanel};
     if (!write_panel(panel, least)) good = false;
   });
   return good ? kOk : kOutOfRange;

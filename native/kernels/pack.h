@@ -68,6 +68,11 @@ inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t
   return kOk;
 }
 
+// May rows first to first + rows of n be written by themselves? Whole panels only.
+inline bool whole_panels(int64_t n, int64_t first, int64_t rows) {
+  return first >= 0 && first % kPanel == 0 && rows > 0 && rows <= n - first && (rows % kPanel == 0 || first + rows == n);
+}
+
 // One weight's integer, read back: for single rows of a packed table.
 inline int weight_at(const PackedHeader& h, int64_t output, int64_t column) {
   const uint8_t* panel = h.panel(output / kPanel);

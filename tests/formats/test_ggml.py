@@ -1,5 +1,8 @@
 """Every ggml type against the gguf package's own reading of the same bytes."""
 
+import functools
+import itertools
+
 import gguf
 import numpy as np
 import pytest
@@ -7,12 +10,14 @@ from gguf import quants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.formats import ggml
+from surefoot.formats import ggml, row_integers
+from surefoot.ops import Backend, OpError, empty_packed, linear, pack, pack_blocks, quantise, supported_variants
 from surefoot.ops.arrays import F32, U8
 from surefoot.ops.oracle.linear import dequantise, expand
+from surefoot.ops.oracle.linear import linear as oracle_linear
 
-QUANTISED = [kind for kind in ggml.TYPES.values() if kind.decode is not None]
-FLOATS = [kind for kind in ggml.TYPES.values() if kind.decode is None]
+QUANTISED = [kind for kind in ggml.TYPES.values() if not kind.is_float]
+FLOATS = [kind for kind in ggml.TYPES.values() if kind.is_float]
 UNIT = 1 / 16256
 # Half a unit for the rounded product, |t| / 256 for the rounded multiplier, half a unit for a rounded offset; and a
 # little for the float32 arithmetic on the way.
@@ -23,6 +28,11 @@ WORST = {kind.name: 1.0 if kind.name in ("Q8_0", "IQ4_NL", "IQ4_XS") else 0.85 f
 
 def reference(kind: ggml.BlockType, rows: U8) -> F32:
     return quants.dequantize(rows, gguf.GGMLQuantizationType[kind.name])
+
+
+@functools.cache
+def backend(variant: str, threads: int) -> Backend:
+    return Backend(variant, threads)
 
 
 def half(rng: np.random.Generator, count: int, largest: float = 0.1) -> U8:
@@ -75,7 +85,7 @@ def test_groups_are_what_ggml_defines(kind: ggml.BlockType, seed: int, n: int, b
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 def test_integers_lie_within_a_unit(kind: ggml.BlockType, make: type[random_rows]) -> None:  # type: ignore[valid-type]
     rows = make(kind, np.random.default_rng(7), 64, 8)
-    weights = ggml.row_integers(ggml.decode(kind, rows))
+    weights = row_integers(ggml.decode(kind, rows))
     want = reference(kind, rows).astype(np.float64)
     units = np.abs(dequantise(weights) - want) / (bound(kind, rows)[:, None] * UNIT)
     assert units.max() <= WORST[kind.name]
@@ -88,10 +98,38 @@ def test_integers_lie_within_a_unit(kind: ggml.BlockType, make: type[random_rows
 def test_integers_fit_their_limbs(kind: ggml.BlockType, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = random_rows(kind, rng, 4, 4)
-    weights = ggml.row_integers(ggml.decode(kind, rows))
+    weights = row_integers(ggml.decode(kind, rows))
     assert np.abs(expand(weights)).max() <= 16258
     assert weights.codes.min() >= (0 if weights.table is not None else -127)
     assert (weights.offsets is None) == (ggml.decode(kind, rows).offsets is None)
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 70), blocks=st.integers(1, 9))
+@settings(max_examples=8, deadline=None)
+def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: int, blocks: int) -> None:
+    """Natively from a file's bytes to panels, whole or in parts, == decode, row_integers and pack, byte for byte."""
+    rows = random_rows(kind, np.random.default_rng(seed), n, blocks)
+    weights = row_integers(ggml.decode(kind, rows))
+    want = pack(backend("portable", 1), weights)
+    for variant, threads, step in itertools.product(supported_variants(), (1, 2), (n, 32)):
+        got = empty_packed(want.format, *weights.shape, weights.offsets is not None)
+        for first in range(0, n, step):
+            pack_blocks(backend(variant, threads), ggml.block_weights(kind, rows[first : first + step]), got, first)
+        assert np.array_equal(got.data, want.data)
+
+
+@pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
+def test_linear_takes_them(kind: ggml.BlockType) -> None:
+    """Negative multipliers, groups of 16 under a table: what the float formats' own rounding never makes."""
+    rng = np.random.default_rng(5)
+    weights = row_integers(ggml.decode(kind, random_rows(kind, rng, 40, 2)))
+    x = rng.standard_normal((3, weights.shape[1])).astype(np.float32)
+    for variant in supported_variants():
+        native = backend(variant, 2)
+        activations = quantise(native, x)
+        y = linear(native, activations, pack(native, weights))
+        assert np.array_equal(y, oracle_linear(activations, weights))
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
@@ -106,14 +144,22 @@ def test_sizes_are_ggmls(kind: ggml.BlockType) -> None:
     assert (kind.block, kind.nbytes) == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.name]]
 
 
-def test_an_infinite_scale_is_refused() -> None:
-    rows = np.zeros((1, 34), np.uint8)
-    rows[:, :2] = np.array([np.inf], np.float16).view(np.uint8)
-    with pytest.raises(ValueError, match="infinite"):
-        ggml.row_integers(ggml.decode(ggml.NAMES["Q8_0"], rows))
+@pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1"])
+def test_a_scale_that_is_not_finite_is_refused(name: str, scale: float) -> None:
+    kind = ggml.NAMES[name]
+    rows = np.zeros((40, 3 * kind.nbytes), np.uint8)
+    rows[39, -kind.nbytes : -kind.nbytes + 2] = np.array([scale], np.float16).view(np.uint8)
+    with pytest.raises(ValueError, match="infinite or not a number"):
+        row_integers(ggml.decode(kind, rows))
+    weights = ggml.block_weights(kind, rows)
+    room = empty_packed(weights.format, *weights.shape, weights.offsets is not None)
+    for variant in supported_variants():
+        with pytest.raises(OpError, match="outside its range"):
+            pack_blocks(backend(variant, 2), weights, room)
 
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 def test_rows_of_nothing_are_zero(kind: ggml.BlockType) -> None:
     rows = np.zeros((2, 2 * kind.nbytes), np.uint8)
-    assert not expand(ggml.row_integers(ggml.decode(kind, rows))).any()
+    assert not expand(row_integers(ggml.decode(kind, rows))).any()

@@ -11,13 +11,13 @@ from surefoot.ops.arrays import F32
 TYPES = {"a.weight": "Q4_0", "b.weight": "Q8_0", "c.weight": "F16", "d.weight": "BF16", "norm.weight": "F32"}
 
 
-def weights(name: str) -> F32:
+def weights(name: str, rows: int = 6) -> F32:
     rng = np.random.default_rng(len(name) + ord(name[0]))
-    shape = {"norm.weight": (64,), "experts.weight": (3, 4, 64)}.get(name, (6, 64))
+    shape = {"norm.weight": (64,), "experts.weight": (3, 4, 64)}.get(name, (rows, 64))
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def write(path: Path, split: int = 0) -> Path:
+def write(path: Path, split: int = 0, rows: int = 6) -> Path:
     """A file with metadata of every kind and a tensor of several types; `split` tensors a shard, if not 0."""
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split)
     writer.add_string("general.name", "a test é")
@@ -29,7 +29,7 @@ def write(path: Path, split: int = 0) -> Path:
     writer.add_array("llama.flags", [True, False, True])
     for name, kind in {**TYPES, "experts.weight": "Q4_1"}.items():
         ggml_type = gguf.GGMLQuantizationType[kind]
-        writer.add_tensor(name, quants.quantize(weights(name), ggml_type), raw_dtype=ggml_type)
+        writer.add_tensor(name, quants.quantize(weights(name, rows), ggml_type), raw_dtype=ggml_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surefoot.ops import Backend
 from surefoot.weights import GgufError, GgufFile
 from tests.weights.gguf_files import write
 
@@ -25,6 +26,12 @@ def valid() -> bytes:
         return write(Path(folder) / "model.gguf").read_bytes()
 
 
+@functools.cache
+def backend() -> Backend:
+    return Backend(threads=1)
+
+
+@functools.cache
 def data_start() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"
@@ -62,8 +69,9 @@ def read_everything(file: GgufFile) -> None:
         file.floats(name)
         if len(info.shape) == 2:
             file.integers(name)
+            file.packed(backend(), name)
         if len(info.shape) == 3:
-            file.experts(name)
+            file.packed_experts(backend(), name)
 
 
 def check(raw: bytes, path: Path) -> None:

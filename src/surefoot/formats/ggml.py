@@ -1,7 +1,7 @@
-"""ggml's block types: raw bytes to codes with a scale (and offset) per group, and those to integer weights.
+"""ggml's block types: how the bits of each lie, and what weight they stand for. Knows nothing of files.
 
-`decode` says exactly what ggml defines: weight = scale * T[code] + offset. `row_integers` puts a row of such groups
-on one 15-bit grid; what that costs stands in docs/design/checkpoints.md. Knows nothing of files.
+`decode` says exactly what ggml defines: weight = scale * value + offset, with a value per code and a scale (and offset)
+per group. `block_weights` hands the same to the native packer without unpacking a code.
 """
 
 from collections.abc import Callable
@@ -11,121 +11,155 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.formats.rounding import GRID_15
+from surefoot.formats.grid import AffineGroups, Grid
 from surefoot.ops.arrays import F32, I8, U8
-from surefoot.ops.weights import I16, IntegerWeights, WeightFormat
+from surefoot.ops.weights import BitField, BlockWeights
 
 Blocks = NDArray[Any]  # structured: one record per block, [n, blocks]
+Parameters = tuple[F32, F32 | None]  # scales and offsets, [n, blocks, groups of a block]
 
 
 @dataclass(frozen=True)
-class AffineGroups:
-    """Weights [n, k] in groups of columns: scale * T[code] + offset, scales and offsets [n, groups].
+class Part:
+    """A field of the record that holds some bits of each code: see `BitField`."""
 
-    T is the table of a 4-bit code, else the code itself, which then lies within `span`."""
-
-    codes: I8
-    group: int
-    scales: F32
-    offsets: F32 | None
-    table: I8 | None
-    span: tuple[int, int]
-
-    def floats(self) -> F32:
-        n, k = self.codes.shape
-        values = (self.codes if self.table is None else self.table[self.codes]).astype(np.float32)
-        values = values.reshape(n, -1, self.group) * self.scales[..., None]
-        if self.offsets is not None:
-            values += self.offsets[..., None]
-        return values.reshape(n, k)
-
-
-@dataclass(frozen=True)
-class Groups:
-    """What a block type's decoder finds: codes (any shape, [n, k] in order), scales and offsets [n, blocks, groups]."""
-
-    codes: NDArray[np.uint8 | np.int8]
-    scales: F32
-    offsets: F32 | None = None
+    name: str
+    width: int
+    run: int
 
 
 @dataclass(frozen=True)
 class BlockType:
-    """One of ggml's types. `block` weights share one record of bytes; plain floats have a block of 1 and no decoder."""
+    """One of ggml's types: `block` weights share one record of bytes.
+
+    Plain floats have a block of 1 and no parameters. A code is the bits of its parts, the low ones first, or what
+    `codes` reads. Its value: of 4 bits and fewer, an entry of the table; of 5 and 6 bits, the code counted from the
+    span's low end; of 8 bits, the signed byte."""
 
     name: str
     block: int
     record: np.dtype[Any]
-    decode: Callable[[Blocks], Groups] | None = None
     group: int = 0
-    values: tuple[int, ...] | None = None  # T, of codes of 4 bits and fewer
-    span: tuple[int, int] = (0, 0)  # least and largest T[code]
+    span: tuple[int, int] = (0, 0)  # least and largest value
+    values: tuple[int, ...] | None = None
+    parts: tuple[Part, ...] = ()
+    parameters: Callable[[Blocks], Parameters] | None = None
+    codes: Callable[[Blocks], U8] | None = None
+
+    @property
+    def is_float(self) -> bool:
+        return self.parameters is None
 
     @property
     def nbytes(self) -> int:
         return self.record.itemsize
 
     @property
-    def bits_per_weight(self) -> float:
-        return self.nbytes * 8 / self.block
+    def base(self) -> int:
+        """The value of 8-bit code 0."""
+        return 0 if sum(part.width for part in self.parts) == 8 else self.span[0]
+
+    @property
+    def table(self) -> I8 | None:
+        return None if self.values is None else np.array([*self.values, *[0] * (16 - len(self.values))], np.int8)
 
 
-# ---- how the codes of each type lie in its record ----
+def decode(kind: BlockType, rows: U8) -> AffineGroups:
+    """Rows of raw bytes [n, bytes of a row] of a type that is not a plain float."""
+    blocks = np.ascontiguousarray(rows).view(kind.record)
+    codes = _codes(kind, blocks).reshape(len(rows), -1).view(np.int8)
+    if kind.values is None:
+        # -128 has no place among our codes: ggml's own quantiser never writes it, and it is read as -127.
+        codes = np.maximum(codes + np.int8(kind.base), np.int8(-127))
+    return AffineGroups(codes, kind.group, *_parameters(kind, blocks), kind.table, kind.span)
+
+
+def decode_floats(kind: BlockType, rows: U8) -> F32:
+    """Rows of raw bytes of any type as float32 [n, k]."""
+    if not kind.is_float:
+        return decode(kind, rows).floats()
+    values = np.ascontiguousarray(rows).view(kind.record)
+    if kind.name == "BF16":
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float32)
+
+
+def block_weights(kind: BlockType, rows: U8) -> BlockWeights:
+    """Rows of raw bytes as `pack_blocks` takes them: codes stay where they are, unless they come from a codebook."""
+    blocks = np.ascontiguousarray(rows).view(kind.record)
+    scales, offsets = _parameters(kind, blocks)
+    grid = Grid.over(kind.span, offsets is not None)
+    raw, block, nbytes, fields = rows, kind.block, kind.nbytes, tuple(_bit_field(kind, part) for part in kind.parts)
+    if kind.codes is not None:
+        raw, nbytes, fields = kind.codes(blocks).reshape(len(rows), -1), block, (BitField(0, 8, block),)
+    return BlockWeights(
+        raw, block, nbytes, fields, kind.group, scales, offsets, grid.table(kind.table),
+        kind.base - grid.centre, grid.stretch, grid.centre, kind.span,
+    )  # fmt: skip
+
+
+def _codes(kind: BlockType, blocks: Blocks) -> U8:
+    if kind.codes is not None:
+        return kind.codes(blocks)
+    low, *high = kind.parts
+    codes = _bits(blocks[low.name], low.width, low.run)
+    for part in high:
+        codes |= _bits(blocks[part.name], part.width, part.run) << np.uint8(low.width)
+    return codes
+
+
+def _parameters(kind: BlockType, blocks: Blocks) -> Parameters:
+    if kind.parameters is None:
+        raise ValueError(f"{kind.name} is a plain float type")
+    scales, offsets = kind.parameters(blocks)
+    return scales.reshape(len(blocks), -1), None if offsets is None else offsets.reshape(len(blocks), -1)
+
+
+def _bit_field(kind: BlockType, part: Part) -> BitField:
+    assert kind.record.fields is not None
+    return BitField(kind.record.fields[part.name][1], part.width, part.run)
 
 
 def _bits(packed: U8, width: int, run: int) -> U8:
-    """Bit fields of bytes [..., count], lowest first: each run of `run` bytes holds 8 / width runs of codes."""
+    """Bit fields of bytes [..., count]: a run of `run` bytes holds 8 / width runs of codes, the lowest bits first."""
+    if width == 8:
+        return packed
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
     runs = packed.reshape(*packed.shape[:-1], -1, 1, run)
     fields: U8 = (runs >> shifts) & np.uint8(2**width - 1)
     return fields.reshape(*packed.shape[:-1], -1)
 
 
+# ---- scales and offsets ----
+
+
 def _f32(halves: NDArray[np.float16]) -> F32:
     return halves[..., None].astype(np.float32)
 
 
-def _q4_0(b: Blocks) -> Groups:
-    return Groups(_bits(b["qs"], 4, 16), _f32(b["d"]))
+def _d(b: Blocks) -> Parameters:
+    return _f32(b["d"]), None
 
 
-def _q4_1(b: Blocks) -> Groups:
-    return Groups(_bits(b["qs"], 4, 16), _f32(b["d"]), _f32(b["m"]))
+def _d_and_m(b: Blocks) -> Parameters:
+    return _f32(b["d"]), _f32(b["m"])
 
 
-def _five_bits(b: Blocks) -> I8:
-    high = np.unpackbits(b["qh"], axis=-1, bitorder="little")
-    return (_bits(b["qs"], 4, 16) | (high << np.uint8(4))).view(np.int8)
+def _nibble_pairs(b: Blocks) -> Parameters:
+    """Q2_K: a byte per group, its scale in the low nibble, its minimum in the high."""
+    return _f32(b["d"]) * (b["scales"] & np.uint8(15)), -(_f32(b["dmin"]) * (b["scales"] >> np.uint8(4)))
 
 
-def _q5_0(b: Blocks) -> Groups:
-    return Groups(_five_bits(b) - np.int8(16), _f32(b["d"]))
-
-
-def _q5_1(b: Blocks) -> Groups:
-    return Groups(_five_bits(b), _f32(b["d"]), _f32(b["m"]))
-
-
-def _q8_0(b: Blocks) -> Groups:
-    """-128 has no place among our codes; ggml's own quantiser never writes it, and it is read as -127."""
-    return Groups(np.maximum(b["qs"], np.int8(-127)), _f32(b["d"]))
-
-
-def _q2_k(b: Blocks) -> Groups:
-    scales = _f32(b["d"]) * (b["scales"] & np.uint8(15))
-    return Groups(_bits(b["qs"], 2, 32), scales, -(_f32(b["dmin"]) * (b["scales"] >> np.uint8(4))))
-
-
-def _q3_k(b: Blocks) -> Groups:
-    """Sixteen scales of 6 bits: low nibbles in 8 bytes, pairs of high bits in 4."""
+def _six_bits(b: Blocks) -> Parameters:
+    """Q3_K: sixteen scales of 6 bits, the low nibbles in 8 bytes, the pairs of high bits in 4."""
     low, high = _bits(b["scales"][..., :8], 4, 8), _bits(b["scales"][..., 8:], 2, 4)
-    scales = (low | (high << np.uint8(4))).view(np.int8) - np.int8(32)
-    return Groups(_bits(b["qs"], 2, 32) | (_bits(b["hmask"], 1, 32) << np.uint8(2)), _f32(b["d"]) * scales)
+    return _f32(b["d"]) * ((low | (high << np.uint8(4))).view(np.int8) - np.int8(32)), None
 
 
-def _scales_and_mins(b: Blocks) -> tuple[F32, F32]:
-    """Eight scales and eight minima of 6 bits in 12 bytes: 0-3 whole in bytes 0-3 and 4-7, whose top bits go with the
-    nibbles of bytes 8-11 to 4-7."""
+def _scales_and_mins(b: Blocks) -> Parameters:
+    """Q4_K, Q5_K: eight scales and eight minima of 6 bits in 12 bytes. The first four scales are the low six bits of
+    bytes 0-3, the first four minima those of bytes 4-7; the last four are the low (scales) and high (minima) nibbles of
+    bytes 8-11, with the two top bits of bytes 0-3 and 4-7 above them."""
     first, second, nibbles = (b["scales"][..., i : i + 4] for i in (0, 4, 8))
     six, two = np.uint8(63), np.uint8(48)
     scales = np.concatenate([first & six, (nibbles & np.uint8(15)) | (first >> np.uint8(2) & two)], axis=-1)
@@ -133,31 +167,31 @@ def _scales_and_mins(b: Blocks) -> tuple[F32, F32]:
     return _f32(b["d"]) * scales, -(_f32(b["dmin"]) * mins)
 
 
-def _q4_k(b: Blocks) -> Groups:
-    return Groups(_bits(b["qs"], 4, 32), *_scales_and_mins(b))
+def _d_times_scales(b: Blocks) -> Parameters:
+    return _f32(b["d"]) * b["scales"], None
 
 
-def _q5_k(b: Blocks) -> Groups:
-    return Groups(_bits(b["qs"], 4, 32) | (_bits(b["qh"], 1, 32) << np.uint8(4)), *_scales_and_mins(b))
-
-
-def _q6_k(b: Blocks) -> Groups:
-    codes = _bits(b["ql"], 4, 64) | (_bits(b["qh"], 2, 32) << np.uint8(4))
-    return Groups(codes.view(np.int8) - np.int8(32), _f32(b["d"]) * b["scales"])
-
-
-def _iq4_xs(b: Blocks) -> Groups:
+def _split_scales(b: Blocks) -> Parameters:
+    """IQ4_XS: eight scales of 6 bits, nibbles in four bytes, the pairs of high bits in two."""
     high = b["scales_h"][..., None] >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
     scales = (_bits(b["scales_l"], 4, 1) | (high.astype(np.uint8) << np.uint8(4))).view(np.int8) - np.int8(32)
-    return Groups(_bits(b["qs"], 4, 16), _f32(b["d"]) * scales)
+    return _f32(b["d"]) * scales, None
 
 
-def _mxfp4(b: Blocks) -> Groups:
-    """The scale is 2^(e - 128), since the table holds the doubled FP4 values."""
-    return Groups(_bits(b["qs"], 4, 16), np.ldexp(np.float32(1), b["e"].astype(np.int32) - 128)[..., None])
+def _exponent(b: Blocks) -> Parameters:
+    """MXFP4: 2^(e - 128), since the table holds the doubled FP4 values."""
+    return np.ldexp(np.float32(1), b["e"].astype(np.int32) - 128)[..., None], None
 
 
-# IQ2_XXS: eight magnitudes per entry, two bits each, lowest first: 0, 1, 2 stand for 8, 25, 43.
+def _top_bits(b: Blocks) -> Parameters:
+    """IQ2_XXS: four bits above the signs."""
+    scales = (b["pairs"]["signs"] >> np.uint32(28)).astype(np.float32)
+    return _f32(b["d"]) * (np.float32(0.5) + scales) * np.float32(0.25), None
+
+
+# ---- IQ2_XXS's codes ----
+
+# Eight magnitudes per entry, two bits each, lowest first: 0, 1, 2 stand for 8, 25, 43.
 _IQ2_XXS_BOOK = (
     "0000000200050008000a00110014002000220028002a00410044005000580061006400800082008a00a20101010401100115014001840198"
     "020002020222028204010404041004210424044004420448046004810484049004a405000502050805200546056905800591060906100640"
@@ -172,7 +206,7 @@ _IQ2_XXS_BOOK = (
 )
 
 
-def _iq2_xxs_book() -> U8:
+def _unpacked_book() -> U8:
     entries = np.frombuffer(bytes.fromhex(_IQ2_XXS_BOOK), ">u2")[:, None]
     return (entries >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
 
@@ -184,137 +218,81 @@ def _parity_signs() -> U8:
     return (bits << 3).astype(np.uint8)
 
 
-IQ2_XXS_BOOK, PARITY_SIGNS = _iq2_xxs_book(), _parity_signs()
+_MAGNITUDES, _SIGNS = _unpacked_book(), _parity_signs()
 
 
-def _iq2_xxs(b: Blocks) -> Groups:
-    """Per 32 weights four entries of the book, then 4 x 7 bits of signs and 4 bits of scale."""
-    signs = b["pairs"]["signs"]
-    fields = signs[..., None] >> np.arange(0, 28, 7, dtype=np.uint32) & np.uint32(127)
-    codes = IQ2_XXS_BOOK[b["pairs"]["entries"]] | PARITY_SIGNS[fields]
-    scales = (signs >> np.uint32(28)).astype(np.float32)
-    return Groups(codes, _f32(b["d"]) * (np.float32(0.5) + scales) * np.float32(0.25))
+def _book_codes(b: Blocks) -> U8:
+    """Per 32 weights four entries of the book and 4 x 7 bits of signs."""
+    fields = b["pairs"]["signs"][..., None] >> np.arange(0, 28, 7, dtype=np.uint32) & np.uint32(127)
+    codes: U8 = _MAGNITUDES[b["pairs"]["entries"]] | _SIGNS[fields]
+    return codes
 
 
 # ---- the types ----
 
 _UNSIGNED_2, _SIGNED_3, _SIGNED_4, _UNSIGNED_4 = (tuple(range(*ends)) for ends in ((0, 4), (-4, 4), (-8, 8), (0, 16)))
-_NONLINEAR_4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+_NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 _SIGNED_MAGNITUDES = (8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0)
 
 _D, _DMIN, _M = ("d", "<f2"), ("dmin", "<f2"), ("m", "<f2")
-_SCALES_H = ("scales_h", "<u2")
 _PAIR = np.dtype([("entries", "u1", 4), ("signs", "<u4")])
-
-
-def _bytes(name: str, count: int) -> tuple[str, str, int]:
-    return (name, "u1", count)
 
 
 def _float(name: str, dtype: str) -> BlockType:
     return BlockType(name, 1, np.dtype(dtype))
 
 
-def _four(
-    name: str, block: int, group: int, values: tuple[int, ...], decode: Callable[[Blocks], Groups], *record: Any
+def _type(
+    name: str,
+    block: int,
+    group: int,
+    values: tuple[int, ...] | range,
+    record: list[Any],
+    parts: list[Part],
+    parameters: Callable[[Blocks], Parameters],
+    codes: Callable[[Blocks], U8] | None = None,
 ) -> BlockType:
-    return BlockType(name, block, np.dtype(list(record)), decode, group, values, (min(values), max(values)))
+    """A range stands for codes of 5 bits and more, which need no table."""
+    table = None if isinstance(values, range) else values
+    span = (min(values), max(values))
+    return BlockType(name, block, np.dtype(record), group, span, table, tuple(parts), parameters, codes)
 
 
-def _eight(
-    name: str, block: int, group: int, span: tuple[int, int], decode: Callable[[Blocks], Groups], *record: Any
-) -> BlockType:
-    return BlockType(name, block, np.dtype(list(record)), decode, group, None, span)
+def _qs(count: int) -> tuple[str, str, int]:
+    return ("qs", "u1", count)
 
 
-# By ggml's own number.
+def _scales(count: int, dtype: str = "u1") -> tuple[str, str, int]:
+    return ("scales", dtype, count)
+
+
+def _qh(count: int) -> tuple[str, str, int]:
+    return ("qh", "u1", count)
+
+
+# By ggml's own number. Each: weights of a block and of a group, values, record, where the codes lie, parameters.
 TYPES: dict[int, BlockType] = {
     0: _float("F32", "<f4"),
     1: _float("F16", "<f2"),
-    2: _four("Q4_0", 32, 32, _SIGNED_4, _q4_0, _D, _bytes("qs", 16)),
-    3: _four("Q4_1", 32, 32, _UNSIGNED_4, _q4_1, _D, _M, _bytes("qs", 16)),
-    6: _eight("Q5_0", 32, 32, (-16, 15), _q5_0, _D, _bytes("qh", 4), _bytes("qs", 16)),
-    7: _eight("Q5_1", 32, 32, (0, 31), _q5_1, _D, _M, _bytes("qh", 4), _bytes("qs", 16)),
-    8: _eight("Q8_0", 32, 32, (-127, 127), _q8_0, _D, ("qs", "i1", 32)),
-    10: _four("Q2_K", 256, 16, _UNSIGNED_2, _q2_k, _bytes("scales", 16), _bytes("qs", 64), _D, _DMIN),
-    11: _four("Q3_K", 256, 16, _SIGNED_3, _q3_k, _bytes("hmask", 32), _bytes("qs", 64), _bytes("scales", 12), _D),
-    12: _four("Q4_K", 256, 32, _UNSIGNED_4, _q4_k, _D, _DMIN, _bytes("scales", 12), _bytes("qs", 128)),
-    13: _eight("Q5_K", 256, 32, (0, 31), _q5_k, _D, _DMIN, _bytes("scales", 12), _bytes("qh", 32), _bytes("qs", 128)),
-    14: _eight("Q6_K", 256, 16, (-32, 31), _q6_k, _bytes("ql", 128), _bytes("qh", 64), ("scales", "i1", 16), _D),
-    16: _four("IQ2_XXS", 256, 32, _SIGNED_MAGNITUDES, _iq2_xxs, _D, ("pairs", _PAIR, 8)),
-    20: _four("IQ4_NL", 32, 32, _NONLINEAR_4, _q4_0, _D, _bytes("qs", 16)),
-    23: _four("IQ4_XS", 256, 32, _NONLINEAR_4, _iq4_xs, _D, _SCALES_H, _bytes("scales_l", 4), _bytes("qs", 128)),
+    2: _type("Q4_0", 32, 32, _SIGNED_4, [_D, _qs(16)], [Part("qs", 4, 16)], _d),
+    3: _type("Q4_1", 32, 32, _UNSIGNED_4, [_D, _M, _qs(16)], [Part("qs", 4, 16)], _d_and_m),
+    6: _type("Q5_0", 32, 32, range(-16, 16), [_D, _qh(4), _qs(16)], [Part("qs", 4, 16), Part("qh", 1, 1)], _d),
+    7: _type("Q5_1", 32, 32, range(32), [_D, _M, _qh(4), _qs(16)], [Part("qs", 4, 16), Part("qh", 1, 1)], _d_and_m),
+    8: _type("Q8_0", 32, 32, range(-127, 128), [_D, _qs(32)], [Part("qs", 8, 32)], _d),
+    10: _type("Q2_K", 256, 16, _UNSIGNED_2, [_scales(16), _qs(64), _D, _DMIN], [Part("qs", 2, 32)], _nibble_pairs),
+    11: _type("Q3_K", 256, 16, _SIGNED_3, [_qh(32), _qs(64), _scales(12), _D],
+              [Part("qs", 2, 32), Part("qh", 1, 32)], _six_bits),
+    12: _type("Q4_K", 256, 32, _UNSIGNED_4, [_D, _DMIN, _scales(12), _qs(128)], [Part("qs", 4, 32)], _scales_and_mins),
+    13: _type("Q5_K", 256, 32, range(32), [_D, _DMIN, _scales(12), _qh(32), _qs(128)],
+              [Part("qs", 4, 32), Part("qh", 1, 32)], _scales_and_mins),
+    14: _type("Q6_K", 256, 16, range(-32, 32), [_qs(128), _qh(64), _scales(16, "i1"), _D],
+              [Part("qs", 4, 64), Part("qh", 2, 32)], _d_times_scales),
+    16: _type("IQ2_XXS", 256, 32, _SIGNED_MAGNITUDES, [_D, ("pairs", _PAIR, 8)], [], _top_bits, _book_codes),
+    20: _type("IQ4_NL", 32, 32, _NONLINEAR, [_D, _qs(16)], [Part("qs", 4, 16)], _d),
+    23: _type("IQ4_XS", 256, 32, _NONLINEAR, [_D, ("scales_h", "<u2"), ("scales_l", "u1", 4), _qs(128)],
+              [Part("qs", 4, 16)], _split_scales),
     30: _float("BF16", "<u2"),
-    39: _four("MXFP4", 32, 32, _FP4_DOUBLED, _mxfp4, ("e", "u1"), _bytes("qs", 16)),
+    39: _type("MXFP4", 32, 32, _FP4_DOUBLED, [("e", "u1"), _qs(16)], [Part("qs", 4, 16)], _exponent),
 }  # fmt: skip
 NAMES: dict[str, BlockType] = {kind.name: kind for kind in TYPES.values()}
-
-
-def decode(kind: BlockType, rows: U8) -> AffineGroups:
-    """Rows of raw bytes [n, bytes of a row] of a block type that is not a plain float."""
-    if kind.decode is None:
-        raise ValueError(f"{kind.name} is a plain float type")
-    n = len(rows)
-    found = kind.decode(np.ascontiguousarray(rows).view(kind.record))
-    table = None if kind.values is None else np.array([*kind.values, *[0] * (16 - len(kind.values))], np.int8)
-    codes = found.codes.reshape(n, -1).view(np.int8)
-    offsets = None if found.offsets is None else found.offsets.reshape(n, -1)
-    return AffineGroups(codes, kind.group, found.scales.reshape(n, -1), offsets, table, kind.span)
-
-
-def decode_floats(kind: BlockType, rows: U8) -> F32:
-    """Rows of raw bytes of any type as float32 [n, k]."""
-    if kind.decode is not None:
-        return decode(kind, rows).floats()
-    values = np.ascontiguousarray(rows).view(kind.record)
-    if kind.name == "BF16":
-        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(np.float32)
-
-
-# ---- rows of groups on one integer grid ----
-
-
-def row_integers(groups: AffineGroups) -> IntegerWeights:
-    """The groups as ((t * M + 64) >> 7) + Z on a grid of 15 bits per row, t = stretch * (T[code] - centre).
-
-    A row's unit is its largest possible weight / 16256. The stretch makes M fit int16 for every such group; the centre
-    is 0 where there are no offsets to take it up. Off by at most 1 unit, 1.4 with offsets."""
-    low, high = groups.span
-    centre = 0 if groups.offsets is None else (low + high + 1) // 2
-    stretch = _stretch(high - low if groups.offsets is not None else 2 * max(-low, high))
-    units = _row_units(groups)
-    per_step = groups.scales / units[:, None]
-    multipliers = _int16(per_step * np.float32(128 / stretch))
-    offsets = None
-    if groups.offsets is not None:
-        offsets = _int16(groups.offsets / units[:, None] + np.float32(centre) * per_step)
-    bits = 8 if groups.table is None else 4
-    fmt = WeightFormat(bits, limbs=2, group=groups.group)
-    if groups.table is None:
-        codes = (groups.codes - np.int8(centre)) * np.int8(stretch)
-        return IntegerWeights(fmt, codes, units, multipliers, offsets)
-    table = ((groups.table - np.int8(centre)) * np.int8(stretch)).astype(np.int8)
-    return IntegerWeights(fmt, groups.codes, units, multipliers, offsets, table)
-
-
-def _stretch(span: int) -> int:
-    """The least factor that keeps every multiplier within int16: a group may span the whole grid, 2 * 16256 units."""
-    return -(-2 * GRID_15 * 128 // (32767 * span))
-
-
-def _row_units(groups: AffineGroups) -> F32:
-    ends = [groups.scales * np.float32(end) for end in groups.span]
-    if groups.offsets is not None:
-        ends = [end + groups.offsets for end in ends]
-    largest = np.maximum(np.abs(ends[0]), np.abs(ends[1])).max(axis=1)
-    if not np.isfinite(largest).all():
-        raise ValueError("scales or offsets are infinite or not a number")
-    # No subnormal units: a row of nothing but tiny weights may lose bits, never divide by zero.
-    units: F32 = np.maximum(largest / np.float32(GRID_15), np.finfo(np.float32).tiny)
-    return units
-
-
-def _int16(values: F32) -> I16:
-    return np.rint(values).astype(np.int16)

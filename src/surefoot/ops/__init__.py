@@ -1,7 +1,7 @@
 """Numerics: typed operations over numpy arrays, native in every variant, each with a numpy oracle."""
 
 from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
-from surefoot.ops.arrays import huge_empty
+from surefoot.ops.arrays import Arena, huge_empty
 from surefoot.ops.attention import Chunks, attention
 from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
 from surefoot.ops.elementwise import add, embed, softcap
@@ -24,14 +24,27 @@ from surefoot.ops.rope import (
     rope_table,
 )
 from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
-from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
+from surefoot.ops.weights import (
+    BitField,
+    BlockWeights,
+    IntegerWeights,
+    PackedWeights,
+    WeightFormat,
+    empty_packed,
+    pack,
+    pack_blocks,
+    pack_rows,
+)
 
 __all__ = [
     "ONE_LIMB",
     "TWO_LIMBS",
     "ActivationForm",
     "Activations",
+    "Arena",
     "Backend",
+    "BitField",
+    "BlockWeights",
     "Chunks",
     "ExpertRows",
     "GluForm",
@@ -65,6 +78,7 @@ __all__ = [
     "embed",
     "empty_activations",
     "empty_kv_cache",
+    "empty_packed",
     "float_linear",
     "glu",
     "group_by_expert",
@@ -76,6 +90,8 @@ __all__ = [
     "linear_experts",
     "norm",
     "pack",
+    "pack_blocks",
+    "pack_rows",
     "peak",
     "quantise",
     "read_bandwidth",

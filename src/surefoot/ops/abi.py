@@ -29,8 +29,22 @@ class Quantise(Structure):
 
 class Pack(Structure):
     _fields_ = _fields(
-        codes=PTR, scales=PTR, offsets=PTR, row_scales=PTR, table=PTR, n=c_int64, k=c_int64,
+        codes=PTR, scales=PTR, offsets=PTR, row_scales=PTR, table=PTR,
+        n=c_int64, k=c_int64, first=c_int64, rows=c_int64,
         bits=c_int32, limbs=c_int32, group=c_int32, packed=PTR, packed_bytes=c_int64,
+    )  # fmt: skip
+
+
+class BitField(Structure):
+    _fields_ = _fields(offset=c_int32, width=c_int32, run=c_int32, unused=c_int32)
+
+
+class PackBlocks(Structure):
+    _fields_ = _fields(
+        blocks=PTR, scales=PTR, offsets=PTR, table=PTR, packed=PTR, packed_bytes=c_int64,
+        n=c_int64, k=c_int64, first=c_int64, rows=c_int64, row_stride=c_int64, low=BitField, high=BitField,
+        block=c_int32, block_bytes=c_int32, group=c_int32, add=c_int32, stretch=c_int32, centre=c_int32,
+        span_low=c_float, span_high=c_float,
     )  # fmt: skip
 
 
@@ -177,6 +191,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "add": Add,
     "embed": Embed,
     "pack": Pack,
+    "pack_blocks": PackBlocks,
     "linear": Linear,
     "linear_experts": LinearExperts,
     "read_bandwidth": ReadBandwidth,

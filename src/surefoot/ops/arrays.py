@@ -38,6 +38,24 @@ def huge_empty(nbytes: int) -> U8:
     return np.frombuffer(memoryview(owner), np.uint8)
 
 
+class Arena:
+    """Bytes for many arrays side by side in huge pages, so that none of them rounds up to pages of its own.
+
+    Each array keeps its chunk of the arena alive. What a chunk has not handed out is not touched, so takes no memory.
+    """
+
+    def __init__(self, chunk_bytes: int = 1 << 26) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._rest = np.empty(0, np.uint8)
+
+    def empty(self, nbytes: int) -> U8:
+        """Zeroed bytes from a multiple of 64 on."""
+        if nbytes > len(self._rest):
+            self._rest = huge_empty(max(nbytes, self._chunk_bytes))
+        array, self._rest = self._rest[:nbytes], self._rest[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
+        return array
+
+
 def pointer(array: Array | None) -> int | None:
     return None if array is None else array.ctypes.data
 

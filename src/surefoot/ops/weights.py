@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.ops import abi
-from surefoot.ops.arrays import F32, I8, U8, check, huge_empty, pointer
+from surefoot.ops.arrays import F32, I8, U8, Arena, check, huge_empty, pointer, row_stride
 from surefoot.ops.backend import Backend, load_library
 
 I16 = NDArray[np.int16]
@@ -59,25 +59,104 @@ class PackedWeights:
         return self.data.nbytes
 
 
-def pack(backend: Backend, weights: IntegerWeights) -> PackedWeights:
-    """The matrix in the kernels' layout, in huge pages where the system gives them."""
-    (n, k), fmt = weights.shape, weights.format
+@dataclass(frozen=True)
+class BitField:
+    """Some bits of each code of a block: runs of `run` bytes, each holding 8 / width runs of codes, low bits first."""
+
+    offset: int  # of the first byte in its block
+    width: int
+    run: int
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """Rows as files hold them, for `pack_blocks`: codes as bit fields of blocks, a float scale and offset per group.
+
+    weight = scale * value + offset, where value is what `span` bounds; the kernels' code for it is
+    stretch * (value - centre): from the table where there is one, else stretch * (bits + add)."""
+
+    blocks: U8  # [rows, bytes of a row]
+    block: int  # columns
+    block_bytes: int
+    fields: tuple[BitField, ...]  # low bits, then high bits if they lie apart
+    group: int
+    scales: F32
+    offsets: F32 | None
+    table: I8 | None
+    add: int
+    stretch: int
+    centre: int
+    span: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, nbytes = self.blocks.shape
+        return rows, nbytes // self.block_bytes * self.block
+
+    @property
+    def format(self) -> WeightFormat:
+        return WeightFormat(8 if self.table is None else 4, limbs=2, group=self.group)
+
+
+def pack(backend: Backend, weights: IntegerWeights, arena: Arena | None = None) -> PackedWeights:
+    """The matrix in the kernels' layout."""
+    packed = empty_packed(weights.format, *weights.shape, weights.offsets is not None, arena)
+    pack_rows(backend, weights, packed)
+    return packed
+
+
+def pack_rows(backend: Backend, weights: IntegerWeights, packed: PackedWeights, first: int = 0) -> None:
+    """Write weights as row `first` and following of a packed matrix: a multiple of 32 rows, but at the end."""
+    (rows, k), fmt = weights.shape, weights.format
     groups = fmt.num_groups(k)
-    check("codes", weights.codes, np.int8, n, k)
-    check("row_scales", weights.row_scales, np.float32, n)
+    check("codes", weights.codes, np.int8, rows, packed.k)
+    check("row_scales", weights.row_scales, np.float32, rows)
     for name, array in (("scales", weights.scales), ("offsets", weights.offsets)):
         if array is not None:
-            check(name, array, np.int16, n, groups)
+            check(name, array, np.int16, rows, groups)
     if weights.table is not None:
         check("table", weights.table, np.int8, 16)
     codes = np.ascontiguousarray(weights.codes)
-    nbytes = load_library("portable").sf_packed_bytes(n, k, fmt.bits, fmt.limbs, fmt.group, weights.offsets is not None)
-    if nbytes < 0:
-        raise ValueError(f"no kernel for {fmt} with shape {n} x {k}")
-    data = huge_empty(nbytes)
+    _check_room(fmt, k, packed)
     args = abi.Pack(
         pointer(codes), pointer(weights.scales), pointer(weights.offsets), pointer(weights.row_scales),
-        pointer(weights.table), n, k, fmt.bits, fmt.limbs, fmt.group, pointer(data), data.nbytes,
+        pointer(weights.table), packed.n, k, first, rows,
+        fmt.bits, fmt.limbs, fmt.group, pointer(packed.data), packed.nbytes,
     )  # fmt: skip
-    backend.run("pack", args, codes, weights, data)
-    return PackedWeights(fmt, n, k, data)
+    backend.run("pack", args, codes, weights, packed)
+
+
+def empty_packed(fmt: WeightFormat, n: int, k: int, with_offsets: bool, arena: Arena | None = None) -> PackedWeights:
+    """Room for a packed matrix, in huge pages where the system gives them; many matrices should share an arena."""
+    nbytes = load_library("portable").sf_packed_bytes(n, k, fmt.bits, fmt.limbs, fmt.group, with_offsets)
+    if nbytes < 0:
+        raise ValueError(f"no kernel for {fmt} with shape {n} x {k}")
+    return PackedWeights(fmt, n, k, huge_empty(nbytes) if arena is None else arena.empty(nbytes))
+
+
+def pack_blocks(backend: Backend, weights: BlockWeights, packed: PackedWeights, first: int = 0) -> None:
+    """Write rows of weights as row `first` and following of a packed matrix: a multiple of 32 rows, but at the end.
+
+    Raises `OpError` where a scale or offset is not finite."""
+    rows, k = weights.shape
+    groups = k // weights.group
+    check("scales", weights.scales, np.float32, rows, groups)
+    if weights.offsets is not None:
+        check("offsets", weights.offsets, np.float32, rows, groups)
+    if weights.table is not None:
+        check("table", weights.table, np.int8, 16)
+    _check_room(weights.format, k, packed)
+    low, *more = (abi.BitField(field.offset, field.width, field.run) for field in weights.fields)
+    high = more[0] if more else abi.BitField()
+    args = abi.PackBlocks(
+        pointer(weights.blocks), pointer(weights.scales), pointer(weights.offsets), pointer(weights.table),
+        pointer(packed.data), packed.nbytes, packed.n, k, first, rows, row_stride(weights.blocks), low, high,
+        weights.block, weights.block_bytes, weights.group,
+        weights.add, weights.stretch, weights.centre, *weights.span,
+    )  # fmt: skip
+    backend.run("pack_blocks", args, weights, packed)
+
+
+def _check_room(fmt: WeightFormat, k: int, packed: PackedWeights) -> None:
+    if (packed.format, packed.k) != (fmt, k):
+        raise ValueError(f"weights in {fmt} with {k} columns, but room for {packed.format} with {packed.k}")

@@ -11,6 +11,7 @@ import re
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +19,18 @@ from typing import Any, overload
 
 import numpy as np
 
-from surefoot.formats import W8_GROUPED, ggml, round_to
-from surefoot.ops.arrays import F32, I64, U8
-from surefoot.ops.weights import IntegerWeights, WeightFormat
+from surefoot.formats import W8_GROUPED, ggml, round_to, row_integers
+from surefoot.ops.arrays import F32, I64, U8, Arena
+from surefoot.ops.backend import Backend, OpError
+from surefoot.ops.weights import (
+    BlockWeights,
+    IntegerWeights,
+    PackedWeights,
+    WeightFormat,
+    empty_packed,
+    pack_blocks,
+    pack_rows,
+)
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 MAX_DIMENSIONS = 4
@@ -29,6 +39,9 @@ STRING, ARRAY = 8, 9
 SHARD_NAME = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 # The fewest bytes that a key with its value, and a tensor's entry, can take.
 LEAST_PAIR, LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
+
+PANEL = 32  # rows that are packed together
+PART_WEIGHTS = 1 << 22  # converted at a time: scales and temporaries of a few megabytes, that stay in the cache
 
 
 class GgufError(ValueError):
@@ -302,51 +315,103 @@ class GgufFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._shards = _open_shards(self.path)
+        self._arena = Arena()
         self.metadata: Mapping[str, Any] = self._shards[0].metadata
         self.tensors: Mapping[str, TensorInfo] = _all_tensors(self.path, self._shards)
 
     def floats(self, name: str) -> F32:
         """The tensor as float32, whatever its type."""
         info = self.info(name)
-        return ggml.decode_floats(info.type, self.rows(info)).reshape(info.shape)
+        return ggml.decode_floats(info.type, self._rows(info)).reshape(info.shape)
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         """A matrix as the kernels' integers: the file's own codes, or float weights rounded to `float_format`."""
         info = self._with_dimensions(name, 2)
-        return self.row_integers(info, self.rows(info), float_format)
+        return self._integers(info, self._rows(info), float_format)
 
     def experts(self, name: str, float_format: WeightFormat = W8_GROUPED) -> list[IntegerWeights]:
         """A tensor [experts, rows, columns] as one matrix per expert."""
         info = self._with_dimensions(name, 3)
-        parts = self.rows(info).reshape(info.shape[0], info.shape[1], -1)
-        return [self.row_integers(info, part, float_format) for part in parts]
+        parts = self._rows(info).reshape(info.shape[0], info.shape[1], -1)
+        return [self._integers(info, part, float_format) for part in parts]
+
+    def packed(self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED) -> PackedWeights:
+        """A matrix in the kernels' layout, made of some rows at a time: little memory beyond the packed bytes."""
+        info = self._with_dimensions(name, 2)
+        return self._pack(backend, info, 0, info.shape[0], float_format)
+
+    def packed_experts(
+        self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED
+    ) -> list[PackedWeights]:
+        info = self._with_dimensions(name, 3)
+        num_experts, n, _ = info.shape
+        return [self._pack(backend, info, expert * n, n, float_format) for expert in range(num_experts)]
 
     def info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
             raise GgufError(f"{self.path}: has no tensor {name}")
         return self.tensors[name]
 
-    def rows(self, info: TensorInfo) -> U8:
-        """The tensor's bytes in the mapped file, [rows, bytes of a row]."""
-        raw = self._shards[info.shard].bytes[info.offset : info.offset + info.nbytes]
-        return raw.reshape(-1, info.row_bytes)
-
-    def row_integers(self, info: TensorInfo, rows: U8, float_format: WeightFormat) -> IntegerWeights:
-        """Some of a tensor's rows, as raw bytes, to integers."""
-        if info.type.decode is None:
-            return round_to(float_format, self._finite(info, ggml.decode_floats(info.type, rows)))
-        try:
-            return ggml.row_integers(ggml.decode(info.type, rows))
-        except ValueError as wrong:
-            raise GgufError(f"{self.path}: {info.name}: {wrong}; the file is damaged") from None
-
-    def _finite(self, info: TensorInfo, values: F32) -> F32:
-        if not np.isfinite(values).all():
-            raise GgufError(f"{self.path}: {info.name}: weights are infinite or not a number; the file is damaged")
-        return values
-
     def _with_dimensions(self, name: str, num_dimensions: int) -> TensorInfo:
         info = self.info(name)
         if len(info.shape) != num_dimensions:
             raise GgufError(f"{self.path}: {name} has shape {info.shape}, where {num_dimensions} dimensions are wanted")
         return info
+
+    def _rows(self, info: TensorInfo) -> U8:
+        """The tensor's bytes in the mapped file, [rows, bytes of a row]."""
+        raw = self._shards[info.shard].bytes[info.offset : info.offset + info.nbytes]
+        return raw.reshape(-1, info.row_bytes)
+
+    def _integers(self, info: TensorInfo, rows: U8, float_format: WeightFormat) -> IntegerWeights:
+        with self._naming(info):
+            if info.type.is_float:
+                return _round(float_format, ggml.decode_floats(info.type, rows))
+            return row_integers(ggml.decode(info.type, rows))
+
+    def _pack(
+        self, backend: Backend, info: TensorInfo, start: int, n: int, float_format: WeightFormat
+    ) -> PackedWeights:
+        """n rows from `start` on as one matrix."""
+        k, rows, packed = info.shape[-1], self._rows(info)[start : start + n], None
+        self._advise(mmap.MADV_WILLNEED, info, start, n)
+        step = max(PANEL, PART_WEIGHTS // k // PANEL * PANEL)
+        with self._naming(info):
+            for first in range(0, n, step):
+                part = rows[first : first + step]
+                weights = _block_weights(info.type, part, float_format)
+                packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
+                if isinstance(weights, BlockWeights):
+                    pack_blocks(backend, weights, packed, first)
+                else:
+                    pack_rows(backend, weights, packed, first)
+                # They stay cached by the system, and no longer count as our memory.
+                self._advise(mmap.MADV_DONTNEED, info, start + first, len(part))
+        assert packed is not None
+        return packed
+
+    def _advise(self, advice: int, info: TensorInfo, start: int, num_rows: int) -> None:
+        """Tell the system about the pages of some rows."""
+        first = (info.offset + start * info.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        last = info.offset + (start + num_rows) * info.row_bytes
+        self._shards[info.shard].data.madvise(advice, first, last - first)
+
+    @contextmanager
+    def _naming(self, info: TensorInfo) -> Iterator[None]:
+        """Says which tensor it was that could not be converted."""
+        try:
+            yield
+        except (ValueError, OpError) as wrong:
+            raise GgufError(f"{self.path}: {info.name}: {wrong}; fetch the file again, or take another") from None
+
+
+def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
+    if not np.isfinite(weights).all():
+        raise ValueError("weights are infinite or not a number")
+    return round_to(fmt, weights)
+
+
+def _block_weights(kind: ggml.BlockType, rows: U8, float_format: WeightFormat) -> BlockWeights | IntegerWeights:
+    if kind.is_float:
+        return _round(float_format, ggml.decode_floats(kind, rows))
+    return ggml.block_weights(kind, rows)

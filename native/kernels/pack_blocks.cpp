@@ -1,0 +1,176 @@
+// Weights as files hold them, straight into panels: bit fields for codes, a float scale (and offset) per group.
+//
+//   u = low field | high field << low.width             the code as it lies in its block
+//   t = table[u], or (8-bit codes) stretch * int8(u + add), no less than -127
+//   unit = max over groups and both ends of the span |scale * end + offset| / 16256, at least the smallest normal float
+//   M = round(scale / unit * (128 / stretch))     Z = round(offset / unit + centre * (scale / unit))
+//
+// all in float32, round to nearest even; formats/ggml.py does the same in numpy. The span bounds every weight, so that
+// all fit two limbs and every M fits int16 (the caller's stretch sees to that).
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+
+#include "core/context.h"
+#include "kernels/panel.h"
+
+namespace sf {
+namespace {
+
+constexpr int kChunk = 256;  // columns unpacked at a time: whole blocks, whole tiles
+
+bool good_field(const sf_bit_field& f, int block, int block_bytes) {
+  if (f.width != 1 && f.width != 2 && f.width != 4 && f.width != 8) return false;
+  const int bytes = block * f.width / 8;
+  return f.run > 0 && bytes % f.run == 0 && f.offset >= 0 && f.offset <= block_bytes - bytes;
+}
+
+// One field of a block, ored into its codes: runs of bytes, each holding 8 / width runs of codes, lowest bits first.
+void unpack(const uint8_t* bytes, const sf_bit_field& f, int block, int left, uint8_t* codes) {
+  const uint64_t mask = 0x0101010101010101u * ((1u << f.width) - 1);
+  for (uint8_t* end = codes + block; codes < end; bytes += f.run)
+    for (int shift = 0; shift < 8; shift += f.width, codes += f.run) {
+      int i = 0;
+      for (; i + 8 <= f.run; i += 8) {
+        uint64_t eight, already;
+        std::memcpy(&eight, bytes + i, 8);
+        std::memcpy(&already, codes + i, 8);
+        already |= (eight >> shift & mask) << left;
+        std::memcpy(codes + i, &already, 8);
+      }
+      for (; i < f.run; ++i) codes[i] |= static_cast<uint8_t>((bytes[i] >> shift & mask & 255) << left);
+    }
+}
+
+void stretch_codes(uint8_t* codes, int count, int add, int stretch) {
+  for (int i = 0; i < count; ++i) {
+    const int t = static_cast<int8_t>(codes[i] + add) * stretch;
+    codes[i] = static_cast<uint8_t>(static_cast<int8_t>(std::max(t, -127)));
+  }
+}
+
+struct Source {
+  const sf_pack_blocks_args& args;
+  const PackedHeader& header;
+
+  // Columns start to start + count of one row, as the kernels' codes.
+  void codes(int64_t row, int64_t start, int count, uint8_t* out) const {
+    const uint8_t* block = args.blocks + row * args.row_stride + start / args.block * args.block_bytes;
+    std::memset(out, 0, count);
+    for (int done = 0; done < count; done += args.block, block += args.block_bytes) {
+      unpack(block + args.low.offset, args.low, args.block, 0, out + done);
+      if (args.high.width) unpack(block + args.high.offset, args.high, args.block, args.low.width, out + done);
+    }
+    if (header.bits == 8) {
+      stretch_codes(out, count, args.add, args.stretch);
+    } else {
+      for (int i = 0; i < count; ++i) out[i] &= 15;
+    }
+  }
+
+  // The row's unit; not finite where a scale or offset is not.
+  float unit(int64_t row) const {
+    const int64_t groups = header.num_groups();
+    const float* scales = args.scales + row * groups;
+    const float* offsets = args.offsets ? args.offsets + row * groups : nullptr;
+    int32_t largest = 0;  // floats without their sign order as integers do, with infinities and NaNs on top
+    for (int64_t g = 0; g < groups; ++g) {
+      const float offset = offsets ? offsets[g] : 0.0f;
+      largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(scales[g] * args.span_low + offset)));
+      largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(scales[g] * args.span_high + offset)));
+    }
+    const float unit = std::bit_cast<float>(largest) / 16256.0f;
+    return unit < FLT_MIN ? FLT_MIN : unit;  // in this order: a NaN must stay one
+  }
+};
+
+struct Panel {
+  const Source& source;
+  uint8_t* bytes;
+  int64_t first;    // row of the source
+  int64_t outputs;  // rows that are there; the rest are zero
+
+  bool write(float* row_scales) const {
+    const PackedHeader& h = source.header;
+    std::memset(bytes, 0, h.codes);
+    std::memset(row_scales, 0, kPanel * sizeof(float));
+    for (int output = 0; output < outputs; ++output) {
+      row_scales[output] = source.unit(first + output);
+      if (!(row_scales[output] <= FLT_MAX)) return false;
+      write_parameters(output, row_scales[output]);
+    }
+    write_codes();
+    return true;
+  }
+
+  void write_parameters(int output, float unit) const {
+    const sf_pack_blocks_args& args = source.args;
+    const PackedHeader& h = source.header;
+    const int64_t row = (first + output) * h.num_groups();
+    const float factor = 128.0f / static_cast<float>(args.stretch), centre = static_cast<float>(args.centre);
+    uint8_t* at = bytes + output / kHalf * h.half_parameter_bytes() + 2 * (output % kHalf);
+    for (int64_t g = 0; g < h.num_groups(); ++g, at += h.group_bytes()) {
+      const float step = args.scales[row + g] / unit;
+      const int16_t multiplier = static_cast<int16_t>(std::rint(step * factor));
+      std::memcpy(at, &multiplier, 2);
+      if (!args.offsets) continue;
+      const int16_t offset = static_cast<int16_t>(std::rint(args.offsets[row + g] / unit + centre * step));
+      std::memcpy(at + 32, &offset, 2);
+    }
+  }
+
+  void write_codes() const {
+    const PackedHeader& h = source.header;
+    alignas(64) uint8_t codes[kPanel][kChunk] = {};
+    uint8_t* tile = bytes + h.codes;
+    for (int64_t start = 0; start < h.k; start += kChunk) {
+      const int count = static_cast<int>(std::min<int64_t>(kChunk, h.k - start));
+      const int padded = (count + kTile - 1) / kTile * kTile;
+      for (int output = 0; output < outputs; ++output) {
+        source.codes(first + output, start, count, codes[output]);
+        std::memset(codes[output] + count, 0, padded - count);
+      }
+      for (int at = 0; at < padded; at += kTile, tile += h.tile_bytes()) write_tile(codes[0] + at, kChunk, h.bits, tile);
+    }
+  }
+};
+
+Error check(const sf_pack_blocks_args& args, const PackedHeader& header) {
+  SF_REQUIRE(args.block > 0 && kChunk % args.block == 0 && args.k % args.block == 0, kBadShape);
+  SF_REQUIRE(args.block_bytes > 0 && args.row_stride >= args.k / args.block * args.block_bytes, kBadShape);
+  SF_REQUIRE(whole_panels(args.n, args.first, args.rows) && args.k % args.group == 0, kBadShape);
+  SF_REQUIRE(good_field(args.low, args.block, args.block_bytes), kBadOption);
+  SF_REQUIRE(args.high.width == 0 || good_field(args.high, args.block, args.block_bytes), kBadOption);
+  SF_REQUIRE(args.low.width + args.high.width <= 8 && args.stretch > 0, kBadOption);
+  SF_REQUIRE(args.packed_bytes >= header.bytes, kBadShape);
+  SF_REQUIRE(aligned64(args.packed), kMisaligned);
+  return kOk;
+}
+
+}  // namespace
+
+Error op_pack_blocks(Context& context, sf_pack_blocks_args& args) {
+  SF_REQUIRE(args.blocks && args.scales && args.packed, kNullPointer);
+  PackedHeader header;
+  const int32_t bits = args.table ? 4 : 8, with_offsets = args.offsets != nullptr;
+  if (const Error error = describe(args.n, args.k, bits, 2, args.group, with_offsets, header)) return error;
+  if (const Error error = check(args, header)) return error;
+  if (args.table) std::memcpy(header.table, args.table, 16);
+
+  auto* bytes = static_cast<uint8_t*>(args.packed);
+  std::memcpy(bytes, &header, sizeof(header));
+  auto* row_scales = reinterpret_cast<float*>(bytes + header.row_scales) + args.first;
+  const int64_t first_panel = args.first / kPanel;
+  const Source source{args, header};
+  std::atomic<bool> good{true};
+  context.pool.run((args.rows + kPanel - 1) / kPanel, [&](int64_t p, int) {
+    uint8_t* at = bytes + header.panels + (first_panel + p) * header.panel_bytes;
+    const Panel panel{source, at, p * kPanel, std::min<int64_t>(kPanel, args.rows - p * kPanel)};
+    if (!panel.write(row_scales + p * kPanel)) good = false;
+  });
+  return good ? kOk : kOutOfRange;
+}
+
+}  // namespace sf

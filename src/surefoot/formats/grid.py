@@ -1,0 +1,91 @@
+"""Groups of weights with float scales, put on one 15-bit integer grid per row: what a two-limb weight can hold.
+
+docs/design/checkpoints.md states what this costs; native/kernels/pack_blocks.cpp does the same, bit for bit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.formats.rounding import GRID_15
+from surefoot.ops.arrays import F32, I8
+from surefoot.ops.weights import I16, IntegerWeights, WeightFormat
+
+
+@dataclass(frozen=True)
+class AffineGroups:
+    """Weights [n, k] in groups of columns: scale * value + offset, scales and offsets [n, groups].
+
+    A 4-bit code's value is its entry of the table, an 8-bit code's the code itself; all lie within `span`."""
+
+    codes: I8
+    group: int
+    scales: F32
+    offsets: F32 | None
+    table: I8 | None
+    span: tuple[int, int]
+
+    def floats(self) -> F32:
+        n, k = self.codes.shape
+        values = (self.codes if self.table is None else self.table[self.codes]).astype(np.float32)
+        values = values.reshape(n, -1, self.group) * self.scales[..., None]
+        if self.offsets is not None:
+            values += self.offsets[..., None]
+        return values.reshape(n, k)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How values become the kernels' t = stretch * (value - centre), so that int16 multipliers carry them anywhere."""
+
+    centre: int
+    stretch: int
+
+    @staticmethod
+    def over(span: tuple[int, int], with_offsets: bool) -> "Grid":
+        """The least stretch whose multipliers fit int16 even for a group that reaches from -16256 to 16256.
+
+        The centre is 0 where there are no offsets to take it up."""
+        low, high = span
+        centre = (low + high + 1) // 2 if with_offsets else 0
+        width = high - low if with_offsets else 2 * max(-low, high)
+        return Grid(centre, -(-2 * GRID_15 * 128 // (32767 * width)))
+
+    def table(self, table: I8 | None) -> I8 | None:
+        return None if table is None else self.stretched(table)
+
+    def stretched(self, values: I8) -> I8:
+        return (values - np.int8(self.centre)) * np.int8(self.stretch)
+
+
+def row_integers(groups: AffineGroups) -> IntegerWeights:
+    """The groups as ((t * M + 64) >> 7) + Z times a row's unit, which is its largest possible weight / 16256.
+
+    Off by at most half a unit for the product, |t| / 256 for M, and half for Z where there are offsets."""
+    grid = Grid.over(groups.span, groups.offsets is not None)
+    units = _row_units(groups)
+    steps = groups.scales / units[:, None]
+    multipliers = _int16(steps * np.float32(128 / grid.stretch))
+    offsets = None
+    if groups.offsets is not None:
+        offsets = _int16(groups.offsets / units[:, None] + np.float32(grid.centre) * steps)
+    bits, codes = (8, grid.stretched(groups.codes)) if groups.table is None else (4, groups.codes)
+    fmt = WeightFormat(bits, limbs=2, group=groups.group)
+    return IntegerWeights(fmt, codes, units, multipliers, offsets, grid.table(groups.table))
+
+
+def _row_units(groups: AffineGroups) -> F32:
+    with np.errstate(invalid="ignore", over="ignore"):  # seen below
+        ends = [groups.scales * np.float32(end) for end in groups.span]
+        if groups.offsets is not None:
+            ends = [end + groups.offsets for end in ends]
+    largest = np.maximum(np.abs(ends[0]), np.abs(ends[1])).max(axis=1)
+    if not np.isfinite(largest).all():
+        raise ValueError("scales or offsets are infinite or not a number")
+    # No subnormal units: a row of nothing but tiny weights may lose bits, never divide by zero.
+    units: F32 = np.maximum(largest / np.float32(GRID_15), np.finfo(np.float32).tiny)
+    return units
+
+
+def _int16(values: F32) -> I16:
+    return np.rint(values).astype(np.int16)
