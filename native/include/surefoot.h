@@ -122,7 +122,7 @@ typedef struct {
   float eps;
   float weight_offset; /* 1 for Gemma: y = norm * (offset + weight) */
   int32_t kind;        /* 0: RMSNorm, 1: LayerNorm */
-  int32_t unused;
+  int32_t heads;       /* row r starts at r / heads * stride + r % heads * cols; 1 for plain rows */
 } sf_norm_args;
 
 /* ---- rotary embedding: the table [rows][pairs] of cos and of sin, then the rotation in place ---- */

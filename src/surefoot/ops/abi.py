@@ -79,7 +79,7 @@ class Norm(Structure):
     _fields_ = _fields(
         x=PTR, residual=PTR, weight=PTR, bias=PTR, h=PTR, y=PTR, quantised=Activations,
         rows=c_int64, cols=c_int64, x_stride=c_int64, residual_stride=c_int64, h_stride=c_int64, y_stride=c_int64,
-        eps=c_float, weight_offset=c_float, kind=c_int32, unused=c_int32,
+        eps=c_float, weight_offset=c_float, kind=c_int32, heads=c_int32,
     )  # fmt: skip
 
 
