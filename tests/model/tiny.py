@@ -14,7 +14,9 @@ from surefoot.runner import Runner, Work
 from surefoot.weights.huggingface import HuggingFaceCheckpoint, InMemory
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[reference]'")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[reference]'")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install -e '.[reference]'"
+)
 
 VOCAB = 256
 COMMON: dict[str, Any] = {
@@ -26,12 +28,23 @@ LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }  # fmt: skip
+GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
+    "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.0 + 2 * i for i in range(8)],
+    "original_max_position_embeddings": 256,
+}  # fmt: skip
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
     "llama3": ("LlamaConfig", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
     "mistral": ("MistralConfig", {"sliding_window": 24, "head_dim": 32}),
     "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "gemma2": ("Gemma2Config", {"sliding_window": 24, "head_dim": 32, "query_pre_attn_scalar": 24, **GEMMA}),
+    "gemma3": ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 32, "num_hidden_layers": 7, **GEMMA}),
+    "phi3": ("Phi3Config", {"sliding_window": 40}),
+    "phi3_long": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 256}),
 }
 
 

@@ -41,7 +41,7 @@ class MoeConfig:
 
 @dataclass(frozen=True)
 class LatentConfig:
-    """Latent attention: keys and values of all heads from one latent vector of `rank`, and a rotated part they share."""
+    """Keys and values of all heads come from one latent vector of `rank`; the keys also share a part that rotates."""
 
     rank: int
     plain_dim: int  # a head's lanes that do not rotate

@@ -37,7 +37,7 @@ class Model:
             return workspace.floats("logits", 0, self.config.vocab_size)
         h = workspace.floats("wanted", len(wanted), self.config.width)
         embed(backend, wanted, step.settle(), out=h)
-        x = workspace.features("head", *h.shape, self.head.matrices)
+        x = workspace.features("head", h.shape, self.head.matrices)
         norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
         logits = step.project(self.head, x, "logits")
         if self.config.logit_softcap:

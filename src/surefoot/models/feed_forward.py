@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from surefoot.models.linear import ExpertLinear, Linear
+from surefoot.models.linear import Linear
 from surefoot.models.step import Step
 from surefoot.models.workspace import Features, Matrix
-from surefoot.ops import ExpertRows, GluForm, Router, Routes, combine, embed, glu, group_by_expert, quantise, route
+from surefoot.ops import GluForm, glu
 from surefoot.ops.arrays import F32
 
 
@@ -24,6 +24,6 @@ class FeedForward:
 
 def gated(step: Step, form: GluForm, gate_up: F32, readers: tuple[Matrix, ...]) -> Features:
     rows, cols = gate_up.shape
-    x = step.workspace.features("gated", rows, cols // 2, readers)
+    x = step.workspace.features("gated", (rows, cols // 2), readers)
     glu(step.backend, form, gate_up[:, : cols // 2], gate_up[:, cols // 2 :], y=x.floats, quantised=x.quantised)
     return x

@@ -65,9 +65,7 @@ def gguf_config(
         heads=heads,
         ffn=gguf.need("feed_forward_length"),
         context=gguf.need("context_length"),
-        layers=tuple(
-            layer(i, kv, rope) if layer else LayerConfig(kv, rope) for i in range(gguf.need("block_count"))
-        ),
+        layers=tuple(layer(i, kv, rope) if layer else LayerConfig(kv, rope) for i in range(gguf.need("block_count"))),
         norm=NormForm("rms", gguf.need("attention.layer_norm_rms_epsilon")),
         glu=GluForm("silu"),
         scale=inverse_root(head_dim),

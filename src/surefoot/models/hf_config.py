@@ -53,8 +53,8 @@ def layer_windows(config: Json) -> list[tuple[int, str]]:
 
 def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"], kind: str) -> RopeForm:
     """The rotation of layers of that kind: newer files hold all of it in rope_parameters, perhaps by kind of layer."""
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    given = given.get(kind, given)
+    given: Json = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    given = given.get(kind) or given
     theta = given.get("rope_theta") or config.get("rope_theta", 10000.0)
     part = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     return RopeForm(int(head_dim * part), theta, _scaling(config, given), pairing)
@@ -63,7 +63,7 @@ def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"
 def _scaling(config: Json, given: Json) -> Scaling | None:
     kind = given.get("rope_type") or given.get("type") or "default"
     context = config["max_position_embeddings"]
-    original = given.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
+    original = given.get("original_max_position_embeddings") or config.get("original_max_position_embeddings", context)
     match kind:
         case "default":
             return None
@@ -73,7 +73,7 @@ def _scaling(config: Json, given: Json) -> Scaling | None:
             return Llama3Scaling(given["factor"], given["low_freq_factor"], given["high_freq_factor"], original)
         case "yarn":
             return YarnScaling(
-                given["factor"], original or context, given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0,
+                given["factor"], original, given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0,
                 given.get("attention_factor"), given.get("mscale"), given.get("mscale_all_dim"),
                 given.get("truncate", True),
             )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 
@@ -12,9 +11,8 @@ from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import FeedForward
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, Part
 from surefoot.models.step import Norm, Rope
-from surefoot.models.workspace import Matrix
 from surefoot.ops import Backend, IntegerWeights, RopeForm, WeightFormat, pack
-from surefoot.ops.arrays import F32, Array
+from surefoot.ops.arrays import F32, I64
 from surefoot.weights.checkpoint import Checkpoint
 
 
@@ -51,25 +49,22 @@ class Loader:
             self._ropes[form] = Rope.of(form)
         return self._ropes[form]
 
-    def matrix(self, name: str) -> Matrix:
-        return self.linear(name).parts[0].matrix
-
     def linear(self, *names: str) -> Linear:
         """The matrices side by side, with their biases where the checkpoint has some."""
-        biases = [self.bias(name) for name in names]
+        bias = self._biases(names)
         if self._format is None:
-            floats = [self.vector(f"{name}.weight") for name in names]
-            return Linear((Part(_joined(floats), _joined_biases(biases, [len(one) for one in floats])),))
-        weights = [self.checkpoint.integers(f"{name}.weight", self._format) for name in names]
-        return Linear(tuple(self._parts(weights, biases)))
+            return Linear((Part(_joined([self.vector(f"{name}.weight") for name in names]), bias),))
+        matrices = self.checkpoint.fused(self.backend, [f"{name}.weight" for name in names], self._format)
+        ends = np.cumsum([matrix.n for matrix in matrices])
+        biases = [None] * len(matrices) if bias is None else np.split(bias, ends[:-1])
+        return Linear(tuple(Part(matrix, one) for matrix, one in zip(matrices, biases, strict=True)))
 
-    def _parts(self, weights: Sequence[IntegerWeights], biases: Sequence[F32 | None]) -> list[Part]:
-        parts = []
-        for run in runs_of_one_form(weights):
-            fused = join([weights[i] for i in run])
-            bias = _joined_biases([biases[i] for i in run], [weights[i].shape[0] for i in run])
-            parts.append(Part(pack(self.backend, fused), bias))
-        return parts
+    def rows_of(self, name: str, rows: I64) -> Linear:
+        """A matrix of some of the rows, in their order."""
+        if self._format is None:
+            return Linear((Part(self.vector(f"{name}.weight")[rows]),))
+        weights = self.checkpoint.integers(f"{name}.weight", self._format)
+        return Linear((Part(pack(self.backend, take_rows(weights, rows))),))
 
     def float_linear(self, name: str) -> Linear:
         """A matrix that is better not rounded: a router's."""
@@ -79,15 +74,22 @@ class Loader:
         """Tensors [experts, rows, columns], side by side."""
         biases = [self.bias(name) for name in names]
         if self._format is None:
-            floats = np.concatenate([self.checkpoint.floats(f"{name}.weight") for name in names], axis=1)
-            return ExpertLinear((ExpertPart(tuple(floats), _by_expert(biases)),))
-        weights = [self.checkpoint.experts(f"{name}.weight", self._format) for name in names]
-        parts = []
-        for run in runs_of_one_form([one[0] for one in weights]):
-            fused = [join(several) for several in zip(*(weights[i] for i in run), strict=True)]
-            packed = tuple(pack(self.backend, one) for one in fused)
-            parts.append(ExpertPart(packed, _by_expert([biases[i] for i in run])))
-        return ExpertLinear(tuple(parts))
+            floats = [self.checkpoint.floats(f"{name}.weight") for name in names]
+            return ExpertLinear((ExpertPart(tuple(np.concatenate(floats, axis=1)), _by_expert(biases)),))
+        runs = self.checkpoint.fused_experts(self.backend, [f"{name}.weight" for name in names], self._format)
+        if len(runs) > 1 and any(bias is not None for bias in biases):
+            raise ValueError(f"{', '.join(names)} have biases but no common format")
+        return ExpertLinear(tuple(ExpertPart(tuple(run), _by_expert(biases)) for run in runs))
+
+    def _biases(self, names: Sequence[str]) -> F32 | None:
+        """All of them side by side, with zeros where one is missing; None if all are."""
+        biases = [self.bias(name) for name in names]
+        if all(bias is None for bias in biases):
+            return None
+        lengths = [self.checkpoint.tensors[f"{name}.weight"].shape[0] for name in names]
+        return np.concatenate(
+            [np.zeros(n, np.float32) if bias is None else bias for bias, n in zip(biases, lengths, strict=True)]
+        )
 
     # ---- parts that most families share ----
 
@@ -128,39 +130,18 @@ class Loader:
         return Model(self.config, matrix, tuple(layers), self.norm("output_norm"), head)
 
 
-def runs_of_one_form(weights: Sequence[IntegerWeights]) -> list[list[int]]:
-    """Numbers of neighbours that can be one matrix."""
-    return [list(run) for _, run in groupby(range(len(weights)), key=lambda i: _form(weights[i]))]
-
-
-def _form(weights: IntegerWeights) -> tuple[WeightFormat, bool, bytes]:
-    return weights.format, weights.offsets is None, b"" if weights.table is None else weights.table.tobytes()
-
-
-def join(weights: Sequence[IntegerWeights]) -> IntegerWeights:
-    """Matrices of one form, one below the other."""
-    first = weights[0]
-    if len(weights) == 1:
-        return first
+def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:
     return replace(
-        first,
-        codes=_joined([one.codes for one in weights]),
-        row_scales=_joined([one.row_scales for one in weights]),
-        scales=None if first.scales is None else _joined([one.scales for one in weights]),
-        offsets=None if first.offsets is None else _joined([one.offsets for one in weights]),
+        weights,
+        codes=weights.codes[rows],
+        row_scales=weights.row_scales[rows],
+        scales=None if weights.scales is None else weights.scales[rows],
+        offsets=None if weights.offsets is None else weights.offsets[rows],
     )
 
 
-def _joined(arrays: Sequence[Array | None]) -> Array:
-    present = [array for array in arrays if array is not None]
-    return present[0] if len(present) == 1 else np.concatenate(present)
-
-
-def _joined_biases(biases: Sequence[F32 | None], lengths: Sequence[int]) -> F32 | None:
-    if all(bias is None for bias in biases):
-        return None
-    zeros = [np.zeros(length, np.float32) for length in lengths]
-    return _joined([zero if bias is None else bias for bias, zero in zip(biases, zeros, strict=True)])
+def _joined(arrays: Sequence[F32]) -> F32:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _by_expert(biases: Sequence[F32 | None]) -> tuple[F32, ...] | None:
@@ -168,4 +149,4 @@ def _by_expert(biases: Sequence[F32 | None]) -> tuple[F32, ...] | None:
     present = [bias for bias in biases if bias is not None]
     if len(present) not in (0, len(biases)):
         raise ValueError("either all of an expert's fused matrices have a bias or none")
-    return tuple(np.ascontiguousarray(np.concatenate(present, axis=1))) if present else None
+    return tuple(np.concatenate(present, axis=1)) if present else None

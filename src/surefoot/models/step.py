@@ -90,7 +90,7 @@ class Step:
     def norm(self, normed: Norm, *readers: Linear) -> Features:
         """The stream, normed, in the forms that its readers take."""
         matrices = [matrix for reader in readers for matrix in reader.matrices]
-        x = self.workspace.features("normed", *self.h.shape, matrices)
+        x = self.workspace.features("normed", self.h.shape, matrices)
         residual, self._addend = self._addend, None
         norm(
             self.backend, normed.form, self.h, normed.weight, residual=residual,
@@ -126,7 +126,7 @@ class Step:
 
     def features(self, name: str, x: F32, reader: Linear) -> Features:
         """x in the forms that its reader takes."""
-        room = self.workspace.features(name, *x.shape, reader.matrices)
+        room = self.workspace.features(name, x.shape, reader.matrices)
         if room.quantised is not None:
             quantise(self.backend, x, out=room.quantised)
         return Features(x if room.floats is not None else None, room.quantised)

@@ -48,8 +48,9 @@ class Workspace:
     def integers(self, name: str, *shape: int) -> I64:
         return self.array(name, np.int64, *shape)
 
-    def features(self, name: str, rows: int, cols: int, readers: Sequence[Matrix]) -> Features:
-        """Room for rows in the forms that the readers take."""
+    def features(self, name: str, shape: tuple[int, ...], readers: Sequence[Matrix]) -> Features:
+        """Room for rows in the forms that the readers take; shape: rows, columns."""
+        rows, cols = shape
         packed = [isinstance(reader, PackedWeights) for reader in readers]
         return Features(
             None if all(packed) else self.floats(f"{name} floats", rows, cols),

@@ -42,11 +42,15 @@ class KvStore:
         """Tables for a request of up to that many tokens, by window."""
         blocks = self.blocks_for(num_tokens)
         if blocks > self.table_width:
-            raise ValueError(f"{num_tokens} tokens are more than the {self.table_width * self.block_size} there is room for")
+            raise ValueError(
+                f"{num_tokens} tokens are more than the {self.table_width * self.block_size} there is room for"
+            )
         needed = {window: min(ring, blocks) for window, ring in self._rings.items()}
         if any(len(self._free[window]) < count for window, count in needed.items()):
             raise MemoryError(f"no room for {num_tokens} more tokens: close other requests first")
-        return {window: self._table([self._free[window].pop() for _ in range(count)]) for window, count in needed.items()}
+        return {
+            window: self._table([self._free[window].pop() for _ in range(count)]) for window, count in needed.items()
+        }
 
     def _table(self, blocks: list[int]) -> I64:
         """The blocks in turn; a request never comes to the places behind its last token."""

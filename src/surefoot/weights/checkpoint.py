@@ -1,10 +1,11 @@
 """What a model asks of a checkpoint, whatever the file: metadata, and tensors by their GGUF names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from surefoot.ops.arrays import F32
-from surefoot.ops.weights import IntegerWeights, WeightFormat
+from surefoot.ops.backend import Backend
+from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
 
 
 class Tensor(Protocol):
@@ -27,5 +28,10 @@ class Checkpoint(Protocol):
     def integers(self, name: str, float_format: WeightFormat = ...) -> IntegerWeights:
         """A matrix in the file's own codes, or rounded to `float_format` where the file has floats."""
 
-    def experts(self, name: str, float_format: WeightFormat = ...) -> list[IntegerWeights]:
-        """A tensor [experts, rows, columns] as one matrix per expert."""
+    def fused(self, backend: Backend, names: Sequence[str], float_format: WeightFormat = ...) -> list[PackedWeights]:
+        """Matrices one below the other, packed, in as few as their formats allow."""
+
+    def fused_experts(
+        self, backend: Backend, names: Sequence[str], float_format: WeightFormat = ...
+    ) -> list[list[PackedWeights]]:
+        """The same for tensors [experts, rows, columns]: lists of one matrix per expert."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from surefoot.formats import W8_GROUPED, round_to
-from surefoot.ops.arrays import F32, Array
-from surefoot.ops.weights import IntegerWeights, WeightFormat
+from surefoot.ops.arrays import F32, Arena, Array
+from surefoot.ops.backend import Backend
+from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
 from surefoot.weights.safetensors import read_safetensors
 
 PREFIXES = ("model.language_model.", "language_model.model.", "model.")
@@ -97,6 +98,7 @@ class HuggingFaceCheckpoint:
     def __init__(self, config: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
         self.metadata: Mapping[str, Any] = config.get("text_config", config)
         self.tensors: Mapping[str, Stored] = dict(_rename(self.metadata, stored))
+        self._arena = Arena()
 
     @classmethod
     def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
@@ -113,8 +115,20 @@ class HuggingFaceCheckpoint:
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         return round_to(float_format, self.floats(name))
 
-    def experts(self, name: str, float_format: WeightFormat = W8_GROUPED) -> list[IntegerWeights]:
-        return [round_to(float_format, one) for one in self.floats(name)]
+    def fused(
+        self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
+    ) -> list[PackedWeights]:
+        return [self._pack(backend, [self.floats(name) for name in names], float_format)]
+
+    def fused_experts(
+        self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
+    ) -> list[list[PackedWeights]]:
+        tensors = [self.floats(name) for name in names]
+        return [[self._pack(backend, matrices, float_format) for matrices in zip(*tensors, strict=True)]]
+
+    def _pack(self, backend: Backend, matrices: Sequence[F32], float_format: WeightFormat) -> PackedWeights:
+        floats = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
+        return pack(backend, round_to(float_format, floats), self._arena)
 
 
 def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator[tuple[str, Stored]]:
