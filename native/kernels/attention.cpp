@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <optional>
 #include <vector>
 
 #include "core/context.h"
@@ -12,20 +13,28 @@
 #endif
 
 namespace sf {
+namespace attention {
 namespace {
 
 constexpr int64_t kMaxUnitRows = 256;
 constexpr int64_t kUnitsPerThread = 3;     // below this, units are cut by segments
 constexpr int64_t kMinCutSegments = 4;
 
-// One thread's memory. kRows: how many a unit may have.
+// What a row's logits are made with: x * factor, after tanh(x * inner) if there is a softcap.
+struct RowScale {
+  float factor, inner;
+};
+
+// One thread's memory, for units of up to `rows` rows.
 template <class Dots>
 struct Work {
   int8_t* q;
   int32_t* bias;
   RowScale* scales;
+  int64_t* positions;
   float *tops, *sums, *outs;
-  uint8_t* weights;
+  float* logits;     // [kTileRows][kSegment], of the tile at hand
+  uint8_t* weights;  // [2 tiles in turn][kTileRows][2][kSegment]
   Dots dots;
 
   Work(const KvLayout& layout, int64_t rows, Carve memory) : Work(layout, rows, &memory) {}
@@ -33,10 +42,12 @@ struct Work {
       : q(memory->take<int8_t>(rows * 2 * query_depth(layout))),
         bias(memory->take<int32_t>(rows)),
         scales(memory->take<RowScale>(rows)),
+        positions(memory->take<int64_t>(rows)),
         tops(memory->take<float>(rows)),
         sums(memory->take<float>(rows * kLanes)),
         outs(memory->take<float>(rows * layout.value_dim)),
-        weights(memory->take<uint8_t>(kTileRows * 2 * kSegment)),
+        logits(memory->take<float>(kTileRows * kSegment)),
+        weights(memory->take<uint8_t>(2 * kTileRows * 2 * kSegment)),
         dots(layout, *memory) {}
 
   static int64_t bytes(const KvLayout& layout, int64_t rows) {
@@ -62,91 +73,156 @@ void quantise_queries(const Call& call, const Unit& unit, Work<Dots>& work) {
     quantise_two_limbs(query(call, unit, row), call.layout.head_dim, q, depth, &scale);
     work.bias[row] = query_bias(call.layout, q);
     work.scales[row] = row_scale(call, scale);
+    work.positions[row] = call.position(unit.chunk, unit.row + row);
   }
 }
 
-template <bool kMasked, class Dots>
-float softmax_row(const Call& call, Work<Dots>& work, const Segment& segment, int64_t row, int in_tile, int from, int to,
-                  Lanes& sums, float& top) {
-  const RowScale scale = work.scales[row];
-  Lanes x[kSegmentGroups];
-  for (int g = 0; g < kSegmentGroups; ++g) {
-    const auto* key_scales = reinterpret_cast<const float*>(segment.group[g] + call.layout.scales_at);
-    x[g] = mul(to_float(work.dots.total(in_tile, g)), load(key_scales));
+Sight sight_of(const Call& call, int64_t position, int64_t start) {
+  const auto within = [&](int64_t token) { return static_cast<int>(std::clamp<int64_t>(token - start, 0, kSegment)); };
+  return {within(call.first_visible(position)), within(position + 1)};
+}
+
+// Where a cut unit's row keeps its part of a segment. Rows that do not see the segment have a weight of -1 there.
+float* part_at(const Call& call, const Unit& unit, int64_t segment, int64_t row) {
+  return unit.parts + ((segment - unit.parts_first) * unit.rows + row) * part_floats(call.layout);
+}
+
+// One tile of rows over one segment, in three steps. Each goes over all rows before the next begins, so that the
+// reductions which end a row's step do not hold up the next row.
+template <class Dots>
+class TileOverSegment {
+ public:
+  // weights: 256 bytes per row, of this tile's own
+  TileOverSegment(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number, const Tile& tile,
+                  uint8_t* weights)
+      : call_(call), layout_(call.layout), unit_(unit), work_(work), number_(number), tile_(tile), weights_(weights),
+        segment_(narrowed(segment, tile.first - number * kSegment, tile.last - number * kSegment)) {
+    const int64_t start = number * kSegment, *positions = work.positions + tile.row;
+    // Most tiles see all of most segments: their first row does, and so does their last, and the others lie between.
+    masked_ = !sight_of(call, positions[0], start).all() || !sight_of(call, positions[tile.rows - 1], start).all();
+    for (int r = 0; r < tile.rows; ++r) sight_[r] = masked_ ? sight_of(call, positions[r], start) : Sight{0, kSegment};
   }
-  top = probabilities<kMasked>(x, scale.factor, from, to, sums);
-  return quantise_probabilities<kMasked>(x, segment, call.layout.scales_at, from, to, work.weights + in_tile * 2 * kSegment);
-}
 
-// One row's numbers between softmax and merge.
-struct RowPart {
-  Lanes sums;
-  float top, weight;
-  bool sees;
-};
+  void find_logits() {
+    if (call_.args.softcap > 0) masked_ ? find_logits<true, true>() : find_logits<false, true>();
+    else masked_ ? find_logits<true, false>() : find_logits<false, false>();
+  }
+  void find_weights() { masked_ ? find_weights<true>() : find_weights<false>(); }
+  void join() { unit_.parts ? write_parts() : join_rows(); }
 
-template <class Dots>
-RowPart softmax(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number, int64_t row,
-                int in_tile) {
-  const int64_t position = call.position(unit.chunk, unit.row + row), start = number * kSegment;
-  const int from = static_cast<int>(std::clamp<int64_t>(call.first_visible(position) - start, 0, kSegment));
-  const int to = static_cast<int>(std::clamp<int64_t>(position + 1 - start, 0, kSegment));
-  RowPart part;
-  part.sees = from < to;
-  if (!part.sees) return part;
-  part.weight = to - from == kSegment
-                    ? softmax_row<false>(call, work, segment, row, in_tile, from, to, part.sums, part.top)
-                    : softmax_row<true>(call, work, segment, row, in_tile, from, to, part.sums, part.top);
-  return part;
-}
+ private:
+  const float* key_scales(int group) const { return reinterpret_cast<const float*>(segment_.group[group] + layout_.scales_at); }
+  const float* value_scales(int group) const { return key_scales(group) + kGroupTokens; }
 
-template <class Dots>
-Lanes segment_out(const KvLayout& layout, const Dots& dots, int row, int64_t dim) {
-  const Lanes out = to_float(dots.weighed(0, row, dim));
-  return layout.value_limbs == 2 ? fma(out, set1(128.0f), to_float(dots.weighed(1, row, dim))) : out;
-}
+  template <bool kMasked, bool kCapped>
+  void find_logits() {
+    alignas(64) float most[kTileRows][kLanes];
+    for (int r = 0; r < tile_.rows; ++r) store(most[r], set1(-FLT_MAX));
+    const Query query{work_.q + tile_.row * 2 * query_depth(layout_), work_.bias + tile_.row};
+    work_.dots.score(segment_, query, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
+      return [&, g, row_scales, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
+        Lanes x = mul(to_float(total), scales);
+        if (kCapped) x = tanh(mul(x, set1(row_scales[r].inner)));
+        if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
+        store(to + r * kSegment, x);
+        store(most[r], max(load(most[r]), x));
+      };
+    });
+    for (int r = 0; r < tile_.rows; ++r)
+      top_[r] = nearest_even(reduce_max(load(most[r])) * work_.scales[tile_.row + r].factor);
+  }
 
-// Rows that do not see the segment get a weight of -1: no part.
-void write_part(float* to, const RowPart& part) {
-  to[0] = part.top;
-  to[1] = part.sees ? part.weight : -1.0f;
-  store(to + kLanes, part.sums);
-}
-
-template <class Dots>
-void attend_tile(const Call& call, const Unit& unit, Work<Dots>& work, int64_t number, const Tile& tile) {
-  const Segment segment = find_groups(call, unit, number, tile.first, tile.last);
-  const KvLayout& layout = call.layout;
-  work.dots.score(segment, {work.q + tile.row * 2 * query_depth(layout), work.bias + tile.row}, tile.rows);
-  RowPart parts[kTileRows];
-  for (int r = 0; r < tile.rows; ++r) parts[r] = softmax(call, unit, work, segment, number, tile.row + r, r);
-  work.dots.weigh(segment, work.weights, tile.rows);
-  for (int r = 0; r < tile.rows; ++r) {
-    const auto value = [&](int64_t dim) { return segment_out(layout, work.dots, r, dim); };
-    if (unit.parts) {
-      float* to = unit.parts + ((number - unit.parts_first) * unit.rows + tile.row + r) * part_floats(layout);
-      write_part(to, parts[r]);
-      for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes) store(to + 2 * kLanes + dim, value(dim));
-    } else if (parts[r].sees) {
-      merge(work.part(tile.row + r, layout.value_dim), parts[r].top, parts[r].sums, parts[r].weight, layout.value_dim, value);
+  template <bool kMasked>
+  void find_weights() {
+    alignas(64) float most[kTileRows][kLanes];
+    for (int r = 0; r < tile_.rows; ++r) {
+      Lanes largest = zero();
+      const auto scale = [&](int at, Lanes p) { return mul(p, load(value_scales(at / 16))); };
+      const float factor = work_.scales[tile_.row + r].factor;
+      float* logits = work_.logits + r * kSegment;
+      store(sums_[r], probabilities<kMasked>(logits, factor, top_[r], sight_[r], scale, largest));
+      store(most[r], largest);
+    }
+    for (int r = 0; r < tile_.rows; ++r) {
+      const float w_max = reduce_max(load(most[r]));
+      weight_[r] = w_max * (1.0f / kProbabilityMax);
+      const float inverse = w_max > 1e-30f ? kProbabilityMax / w_max : 0.0f;
+      quantise_weights(work_.logits + r * kSegment, inverse, weights_ + r * 2 * kSegment);
     }
   }
+
+  void join_rows() {
+    Join by[kTileRows];
+    for (int r = 0; r < tile_.rows; ++r)
+      if (!sight_[r].none()) by[r] = attention::join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
+    const int64_t stride = layout_.value_dim;
+    work_.dots.weigh(segment_, weights_, tile_.rows, [&, outs = work_.outs + tile_.row * stride](int64_t dim) {
+      return [&, stride, to = outs + dim](int r, Lanes out) {
+        if (!sight_[r].none()) join_out(to + r * stride, by[r], out);
+      };
+    });
+  }
+
+  void write_parts() {
+    float* parts = part_at(call_, unit_, number_, tile_.row);
+    const int64_t stride = part_floats(layout_);
+    for (int r = 0; r < tile_.rows; ++r) {
+      parts[r * stride] = top_[r];
+      parts[r * stride + 1] = sight_[r].none() ? -1.0f : weight_[r];
+      store(parts + r * stride + kLanes, load(sums_[r]));
+    }
+    work_.dots.weigh(segment_, weights_, tile_.rows, [=](int64_t dim) {
+      return [=, to = parts + 2 * kLanes + dim](int r, Lanes out) { store(to + r * stride, out); };
+    });
+  }
+
+  const Call& call_;
+  const KvLayout& layout_;
+  const Unit& unit_;
+  Work<Dots>& work_;
+  const int64_t number_;
+  const Tile tile_;
+  uint8_t* const weights_;
+  const Segment segment_;
+  Sight sight_[kTileRows];
+  bool masked_;
+  float top_[kTileRows], weight_[kTileRows];
+  alignas(64) float sums_[kTileRows][kLanes];
+};
+
+// A tile's products of weights and values wait until the next tile's logits are under way: tiles (of AMX) and lanes
+// then have something to do for each other's waiting time.
+template <class Dots>
+void attend_segment(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number) {
+  std::optional<TileOverSegment<Dots>> tiles[2];
+  int turn = 0;
+  for (int64_t row = 0; row < unit.rows; row += kTileRows) {
+    const Tile tile = tile_at(call, unit, work.positions, row);
+    if (tile.last <= number * kSegment || tile.first >= (number + 1) * kSegment) continue;
+    auto &now = tiles[turn], &before = tiles[1 - turn];
+    now.emplace(call, unit, work, segment, number, tile, work.weights + turn * kTileRows * 2 * kSegment);
+    now->find_logits();
+    if (before) before->join();
+    now->find_weights();
+    turn = 1 - turn;
+  }
+  if (tiles[1 - turn]) tiles[1 - turn]->join();
 }
 
 template <class Dots>
 void attend(const Call& call, const Unit& unit, Work<Dots>& work) {
   const int64_t value_dim = call.layout.value_dim;
-  work.dots.begin();
+  work.dots.begin(static_cast<int>(std::min<int64_t>(unit.rows, kTileRows)));
   quantise_queries(call, unit, work);
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row) begin(work.part(row, value_dim), value_dim);
-  const Tile whole_first = tile_at(call, unit, 0), whole_last = tile_at(call, unit, (unit.rows - 1) / kTileRows * kTileRows);
+  const int64_t first = call.first_visible(work.positions[0]), last = work.positions[unit.rows - 1] + 1;
+  Segment next = find_groups(call, unit, unit.first, first, last);
   for (int64_t number = unit.first; number < unit.last; ++number) {
-    work.dots.visit(find_groups(call, unit, number, whole_first.first, whole_last.last));
-    for (int64_t row = 0; row < unit.rows; row += kTileRows) {
-      const Tile tile = tile_at(call, unit, row);
-      if (tile.last > number * kSegment && tile.first < (number + 1) * kSegment) attend_tile(call, unit, work, number, tile);
-    }
+    const Segment segment = next;
+    if (number + 1 < unit.last) next = find_groups(call, unit, number + 1, first, last);
+    work.dots.visit(segment, next);
+    attend_segment(call, unit, work, segment, number);
   }
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row)
@@ -157,11 +233,12 @@ void merge_parts(const Call& call, const Unit& unit, int64_t row, float* memory)
   const KvLayout& layout = call.layout;
   const Part whole{memory, memory + kLanes, memory + 2 * kLanes};
   begin(whole, layout.value_dim);
-  for (int64_t segment = 0; segment < unit.last - unit.first; ++segment) {
-    const float* part = unit.parts + (segment * unit.rows + row) * part_floats(layout);
+  for (int64_t segment = unit.first; segment < unit.last; ++segment) {
+    const float* part = part_at(call, unit, segment, row);
     if (part[1] < 0) continue;
-    merge(whole, part[0], load(part + kLanes), part[1], layout.value_dim,
-          [&](int64_t dim) { return load(part + 2 * kLanes + dim); });
+    const Join by = join(whole, part[0], load(part + kLanes), part[1]);
+    for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes)
+      join_out(whole.out + dim, by, load(part + 2 * kLanes + dim));
   }
   finish(whole, sink(call, unit, row), layout.value_dim, result(call, unit, row));
 }
@@ -267,7 +344,7 @@ Error check_chunk(const Call& call, int64_t chunk) {
   return kOk;
 }
 
-Error check_attention(const sf_attention_args& a) {
+Error check(const sf_attention_args& a) {
   if (const Error error = check_kv(a.cache)) return error;
   SF_REQUIRE(a.chunks >= 0 && a.heads > 0 && a.heads % a.cache.kv_heads == 0, kBadShape);
   SF_REQUIRE(a.q_stride >= a.heads * a.cache.head_dim && a.y_stride >= a.heads * a.cache.value_dim, kBadShape);
@@ -282,13 +359,14 @@ Error check_attention(const sf_attention_args& a) {
 }
 
 }  // namespace
+}  // namespace attention
 
 Error op_attention(Context& context, sf_attention_args& args) {
-  if (const Error error = check_attention(args)) return error;
+  if (const Error error = attention::check(args)) return error;
   if (args.chunks == 0) return kOk;
-  const Call call(args);
-  if (args.cache.form == kBfloat16) attend_floats(context, call);
-  else attend_integers(context, call);
+  const attention::Call call(args);
+  if (args.cache.form == kBfloat16) attention::attend_floats(context, call);
+  else attention::attend_integers(context, call);
   return kOk;
 }
 

@@ -20,7 +20,7 @@
 // In the end l = tree(sums). A sink (a logit without a value): s = sink * log2(e), m = max(top, nearest_even(s)),
 // a = 2^(top - m), l = fma(l, a, exp2(s - m)), out = out * a. The result is out / l.
 //
-// bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e), out = sum of p[t] v[t] by fma, t ascending, weight = 1.
+// bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e); softcap: x[t] = tanh(x[t] * (scale / cap)); out = sum of p[t] v[t] by fma, t ascending, weight = 1.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -29,7 +29,7 @@
 #include "core/elementary.h"
 #include "kernels/kv.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline constexpr int kSegment = 128;                 // tokens, aligned to absolute position
 inline constexpr int kSegmentGroups = kSegment / 16;
@@ -75,50 +75,42 @@ inline Lanes between(int from, int to, Lanes yes, Lanes no) {
   return select(first(clamp(from)), no, select(first(clamp(to)), yes, no));
 }
 
-// What a row's logits are made with: x * factor, after tanh(x * inner) if there is a softcap.
-struct RowScale {
-  float factor, inner;
+// Which tokens of a segment a row sees: from `from` to `to` - 1.
+struct Sight {
+  int from, to;
+  bool all() const { return to - from == kSegment; }
+  bool none() const { return from >= to; }
 };
 
-// x becomes p: kMasked when the row sees only the tokens from `from` to `to` - 1 of the segment.
-template <bool kMasked>
-inline float probabilities(Lanes (&x)[kSegmentGroups], float factor, int from, int to, Lanes& sums) {
-  Lanes most = set1(-FLT_MAX);
-  for (int g = 0; g < kSegmentGroups; ++g) {
-    if (kMasked) x[g] = between(from - 16 * g, to - 16 * g, x[g], set1(-FLT_MAX));
-    most = max(most, x[g]);
+// x becomes p and then scale(at, p), which is w if there are value scales. Returns the sums of p; most gets the largest w.
+template <bool kMasked, class Scale>
+inline Lanes probabilities(float* x, float factor, float top, Sight sight, const Scale& scale, Lanes& most) {
+  Lanes sums = zero();
+  for (int at = 0; at < kSegment; at += kLanes) {
+    Lanes p = exp2_bounded(fma(load(x + at), set1(factor), set1(-top)));
+    if (kMasked) p = between(sight.from - at, sight.to - at, p, zero());
+    sums = add(sums, p);
+    p = scale(at, p);
+    // A slot that was never written may hold any scale, NaN included.
+    if (kMasked) p = between(sight.from - at, sight.to - at, p, zero());
+    most = max(most, p);
+    store(x + at, p);
   }
-  const float top = nearest_even(reduce_max(most) * factor);
-  sums = zero();
-  for (int g = 0; g < kSegmentGroups; ++g) {
-    x[g] = exp2_bounded(fma(x[g], set1(factor), set1(-top)));
-    if (kMasked) x[g] = between(from - 16 * g, to - 16 * g, x[g], zero());
-    sums = add(sums, x[g]);
-  }
-  return top;
+  return sums;
 }
 
-// p times the values' scales as sixteen-bit integers: P's high bytes to out[128], its low bytes to out[128] behind them,
-// in store_limbs's order within each half. Returns the weight.
-template <bool kMasked>
-inline float quantise_probabilities(Lanes (&p)[kSegmentGroups], const Segment& segment, int64_t scales_at, int from, int to,
-                                    uint8_t* out) {
-  Lanes most = zero();
-  for (int g = 0; g < kSegmentGroups; ++g) {
-    const auto* scales = reinterpret_cast<const float*>(segment.group[g] + scales_at) + kGroupTokens;
-    p[g] = mul(p[g], load(scales));
-    // A slot that was never written may hold anything, NaN included.
-    if (kMasked) p[g] = between(from - 16 * g, to - 16 * g, p[g], zero());
-    most = max(most, p[g]);
-  }
-  const float w_max = reduce_max(most);
-  const Lanes inv = set1(w_max > 1e-30f ? kProbabilityMax / w_max : 0.0f);
-  Ints q[kSegmentGroups];
-  for (int g = 0; g < kSegmentGroups; ++g) q[g] = to_int(mul(p[g], inv));
-  for (int g = 0; g < kSegmentGroups; g += 4)
-    store_limbs(out + 16 * g, out + kSegment + 16 * g, q[g], q[g + 1], q[g + 2], q[g + 3]);
-  return w_max * (1.0f / kProbabilityMax);
+// P's high bytes to out[128], its low bytes to out[128] behind them, in store_limbs's order within each half.
+inline void quantise_weights(const float* w, float inverse, uint8_t* out) {
+  const Lanes inv = set1(inverse);
+  for (int half = 0; half < kSegment; half += 64, w += 64)
+    store_limbs(out + half, out + kSegment + half, to_int(mul(load(w), inv)), to_int(mul(load(w + 16), inv)),
+                to_int(mul(load(w + 32), inv)), to_int(mul(load(w + 48), inv)));
 }
+
+// How a segment joins a row: sums and top at once, each out by join_out.
+struct Join {
+  float old, own;  // what the row's out so far and the segment's out are multiplied by
+};
 
 // A row's running result, or one segment's part of it before the merge.
 struct Part {
@@ -127,16 +119,16 @@ struct Part {
   float* out;   // [value_dim]
 };
 
-// value(dim) gives the segment's out for dims dim to dim + 15.
-template <class Value>
-inline void merge(const Part& row, float top, Lanes sums, float weight, int64_t value_dim, const Value& value) {
+inline Join join(const Part& row, float top, Lanes sums, float weight) {
   const float m = *row.top > top ? *row.top : top;
-  const Lanes a = set1(power_of_two(*row.top - m));
-  const float b = power_of_two(top - m);
+  const float a = power_of_two(*row.top - m), b = power_of_two(top - m);
   *row.top = m;
-  store(row.sums, fma(sums, set1(b), mul(load(row.sums), a)));
-  const Lanes c = set1(weight * b);
-  for (int64_t dim = 0; dim < value_dim; dim += kLanes) store(row.out + dim, fma(value(dim), c, mul(load(row.out + dim), a)));
+  store(row.sums, fma(sums, set1(b), mul(load(row.sums), set1(a))));
+  return {a, weight * b};
+}
+
+inline void join_out(float* out, const Join& by, Lanes segment_out) {
+  store(out, fma(segment_out, set1(by.own), mul(load(out), set1(by.old))));
 }
 
 inline void begin(const Part& row, int64_t value_dim) {
@@ -160,4 +152,4 @@ inline void finish(const Part& row, const float* sink, int64_t value_dim, float*
   for (int64_t dim = 0; dim < value_dim; dim += kLanes) store(y + dim, div(mul(load(row.out + dim), a), set1(l)));
 }
 
-}  // namespace sf
+}  // namespace sf::attention

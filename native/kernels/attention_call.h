@@ -4,7 +4,7 @@
 
 #include "kernels/attention.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -66,23 +66,24 @@ struct Tile {
   int64_t first, last;  // tokens that at least one row sees, by absolute position
 };
 
-inline Tile tile_at(const Call& call, const Unit& unit, int64_t row) {
+inline Tile tile_at(const Call& call, const Unit& unit, const int64_t* positions, int64_t row) {
   const int rows = static_cast<int>(std::min<int64_t>(kTileRows, unit.rows - row));
-  const int64_t begin = call.position(unit.chunk, unit.row + row), end = call.position(unit.chunk, unit.row + row + rows - 1);
-  return {row, rows, call.first_visible(begin), end + 1};
+  return {row, rows, call.first_visible(positions[row]), positions[row + rows - 1] + 1};
+}
+
+// A segment without those groups that hold none of the tokens from `first` to `last` - 1, counted from its start.
+inline Segment narrowed(Segment s, int64_t first, int64_t last) {
+  s.first = static_cast<int>(std::max<int64_t>(first, 0) / kGroupTokens);
+  s.last = static_cast<int>(ceil_div(std::min<int64_t>(last, kSegment), kGroupTokens));
+  return s;
 }
 
 // The groups of a segment that hold tokens from `first` to `last` - 1.
 inline Segment find_groups(const Call& call, const Unit& unit, int64_t segment, int64_t first, int64_t last) {
-  const int64_t start = segment * kSegment;
-  Segment s;
-  s.first = static_cast<int>(std::max<int64_t>(first - start, 0) / kGroupTokens);
-  s.last = static_cast<int>(ceil_div(std::min<int64_t>(last - start, kSegment), kGroupTokens));
-  for (int g = 0; g < kSegmentGroups; ++g) {
-    const int64_t number = segment * kSegmentGroups + std::clamp(g, s.first, s.last - 1);
-    s.group[g] = call.group(unit.chunk, unit.kv_head, number);
-  }
+  Segment s = narrowed({}, first - segment * kSegment, last - segment * kSegment);
+  for (int g = 0; g < kSegmentGroups; ++g)
+    s.group[g] = call.group(unit.chunk, unit.kv_head, segment * kSegmentGroups + std::clamp(g, s.first, s.last - 1));
   return s;
 }
 
-}  // namespace sf
+}  // namespace sf::attention

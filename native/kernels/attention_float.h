@@ -3,7 +3,7 @@
 #include "core/context.h"
 #include "kernels/attention_call.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline float dot_bfloat16(const float* q, const uint8_t* key, int64_t dims) {
   Lanes sum = zero();
@@ -18,17 +18,23 @@ inline void attend_float_segment(const Call& call, const Segment& segment, const
   alignas(64) float p[kSegment] = {};
   for (int t = from; t < to; ++t)
     p[t] = dot_bfloat16(q, segment.group[t / 16] + t % 16 * layout.head_dim * 2, layout.head_dim);
-  Lanes x[kSegmentGroups], sums;
-  for (int g = 0; g < kSegmentGroups; ++g) x[g] = load(p + 16 * g);
-  const float top = probabilities<true>(x, call.args.scale * kLog2E, from, to, sums);
-  for (int g = 0; g < kSegmentGroups; ++g) store(p + 16 * g, x[g]);
+  const float cap = call.args.softcap, factor = (cap > 0 ? cap : call.args.scale) * kLog2E;
+  Lanes highest = set1(-FLT_MAX);
+  for (int at = 0; at < kSegment; at += kLanes) {
+    if (cap > 0) store(p + at, tanh(mul(load(p + at), set1(call.args.scale / cap))));
+    highest = max(highest, between(from - at, to - at, load(p + at), set1(-FLT_MAX)));
+  }
+  const float top = nearest_even(reduce_max(highest) * factor);
+  Lanes most = zero();
+  const Lanes sums = probabilities<true>(p, factor, top, {from, to}, [](int, Lanes x) { return x; }, most);
   for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes) store(out + dim, zero());
   for (int t = from; t < to; ++t) {
     const uint8_t* value = segment.group[t / 16] + layout.values_at + t % 16 * layout.value_dim * 2;
     for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes)
       store(out + dim, fma(set1(p[t]), load_bf16(reinterpret_cast<const uint16_t*>(value) + dim), load(out + dim)));
   }
-  merge(row, top, sums, 1.0f, layout.value_dim, [&](int64_t dim) { return load(out + dim); });
+  const Join by = join(row, top, sums, 1.0f);
+  for (int64_t dim = 0; dim < layout.value_dim; dim += kLanes) join_out(row.out + dim, by, load(out + dim));
 }
 
 // unit: one row
@@ -56,4 +62,4 @@ inline void attend_floats(Context& context, const Call& call) {
   }
 }
 
-}  // namespace sf
+}  // namespace sf::attention

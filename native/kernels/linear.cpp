@@ -1,6 +1,8 @@
 #include "kernels/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "core/context.h"
 #ifdef __AMX_INT8__
@@ -10,50 +12,98 @@
 namespace sf {
 namespace {
 
-template <int Rows, int XLimbs, class Source>
-void rows_times_panel(const Problem& p, const Source& source, int64_t row, int64_t panel) {
+// So many rows are multiplied while the weights pass by once; more of them are worth expanding the weights first.
+inline constexpr int64_t kFewRows = kRowBlock > 2 ? kRowBlock : 2;
+
+// {make(first), make(first + 1), ...}
+template <int Count, class Maker>
+auto make_each(const Maker& make, int64_t first) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return std::array<decltype(make(0)), Count>{make(first + static_cast<int64_t>(I))...};
+  }(std::make_index_sequence<Count>{});
+}
+
+template <int Rows, int Panels, int XLimbs, class Source>
+void rows_times_panels(const Problem& p, const Source* sources, int64_t row, int64_t panel) {
   const int64_t row_stride = XLimbs * p.x.stride, groups = p.groups();
-  Sums sums[Rows];
+  Sums sums[Panels * Rows];
   if constexpr (XLimbs == 2) {
-    dot_rows<Rows, 2>(source, 0, p.lines(), p.row(row), row_stride, p.x.stride, sums);
-    for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(p, row + r, panel, sums[r]);
-  } else {
-    Partial partial[Rows] = {};
-    for (int64_t g = 0; g < groups; ++g) {
-      dot_rows<Rows, 1>(source, p.group_first(g), p.group_last(g), p.row(row), row_stride, 0, sums);
-      for (int r = 0; r < Rows; ++r) add_group<Source::kLimbs>(sums[r], p.x.scales[(row + r) * groups + g], partial[r]);
+    dot_rows<Rows, Panels, 2>(sources, 0, p.lines(), p.row(row), row_stride, p.x.stride, sums);
+    for (int i = 0; i < Panels; ++i) {
+      const PanelEnd end(p, panel + i, kGrid<Source::kLimbs>);
+      for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(end, row + r, sums[i * Rows + r]);
     }
-    for (int r = 0; r < Rows; ++r) finish_one_limb(p, row + r, panel, partial[r]);
+  } else {
+    Partial partial[Panels * Rows] = {};
+    for (int64_t g = 0; g < groups; ++g) {
+      dot_rows<Rows, Panels, 1>(sources, p.group_first(g), p.group_last(g), p.row(row), row_stride, 0, sums);
+      for (int i = 0; i < Panels * Rows; ++i)
+        add_group<Source::kLimbs>(sums[i], p.x.scales[(row + i % Rows) * groups + g], partial[i]);
+    }
+    for (int i = 0; i < Panels; ++i) {
+      const PanelEnd end(p, panel + i, 1.0f);
+      for (int r = 0; r < Rows; ++r) finish_one_limb(end, row + r, partial[i * Rows + r]);
+    }
   }
 }
 
-template <int Rows, class Source>
-void some_rows(const Problem& p, const Source& source, int64_t row, int64_t panel) {
-  p.x.limbs == 2 ? rows_times_panel<Rows, 2>(p, source, row, panel) : rows_times_panel<Rows, 1>(p, source, row, panel);
+template <int Rows, int Panels, class Source>
+void some_rows(const Problem& p, const Source* sources, int64_t row, int64_t panel) {
+  p.x.limbs == 2 ? rows_times_panels<Rows, Panels, 2>(p, sources, row, panel)
+                 : rows_times_panels<Rows, Panels, 1>(p, sources, row, panel);
 }
 
+// A panel's weights expanded once serve all rows, as many at a time as registers hold.
 template <class Source>
 void all_rows(const Problem& p, const Source& source, int64_t panel) {
   int64_t row = 0;
-  for (; row + kRowBlock <= p.rows; row += kRowBlock) some_rows<kRowBlock>(p, source, row, panel);
-  if constexpr (kRowBlock > 1) {
-    for (; row + 2 <= p.rows; row += 2) some_rows<2>(p, source, row, panel);
-    for (; row < p.rows; ++row) some_rows<1>(p, source, row, panel);
+  for (; row + kRowBlock <= p.rows; row += kRowBlock) some_rows<kRowBlock, 1>(p, &source, row, panel);
+  if constexpr (kRowBlock > 1)
+    for (; row < p.rows; ++row) some_rows<1, 1>(p, &source, row, panel);
+}
+
+// The weights pass by once; with one row or two, in several panels at a time.
+template <int Rows, class Maker>
+void few_rows(const Problem& p, const Maker& source, const Share& share) {
+  constexpr int kPanels = Rows <= 2 ? kPanelBlock : 1;
+  int64_t panel = share.first_panel;
+  for (; panel + kPanels <= share.last_panel; panel += kPanels)
+    some_rows<Rows, kPanels>(p, make_each<kPanels>(source, panel).data(), 0, panel);
+  for (; panel < share.last_panel; ++panel) {
+    const auto one = source(panel);
+    some_rows<Rows, 1>(p, &one, 0, panel);
   }
 }
 
 // Bytes a panel takes once expanded, or 0 where it is multiplied as it is read.
 int64_t expanded_bytes(const Problem& p) {
   const bool plain = p.w->bits == 8 && p.w->limbs == 1;
-  return plain || p.rows <= kRowBlock ? 0 : p.w->num_tiles() * 2048 * p.w->limbs;
+  return plain || p.rows <= kFewRows ? 0 : p.w->num_tiles() * 2048 * p.w->limbs;
 }
 
-void panel_by_rows(const Problem& p, int64_t panel, uint8_t* planes) {
-  with_source(*p.w, panel, [&](const auto& source) {
-    using Source = std::decay_t<decltype(source)>;
-    if (!expanded_bytes(p)) return all_rows(p, source, panel);
-    write_planes(source, 0, p.lines(), planes);
-    all_rows(p, PlainSource<Source::kLimbs>{planes}, panel);
+template <class Maker>
+void many_rows(const Problem& p, const Maker& source, const Share& share, uint8_t* planes) {
+  for (int64_t panel = share.first_panel; panel < share.last_panel; ++panel) {
+    const auto one = source(panel);
+    using Source = std::decay_t<decltype(one)>;
+    if (!planes) {
+      all_rows(p, one, panel);
+    } else {
+      write_planes(one, 0, p.lines(), planes);
+      all_rows(p, PlainSource<Source::kLimbs>{planes}, panel);
+    }
+  }
+}
+
+void run_by_rows(const Problem& p, const Share& share, uint8_t* planes) {
+  with_source(*p.w, [&](const auto& source) {
+    if (p.rows == 1) return few_rows<1>(p, source, share);
+    if (p.rows == 2) return few_rows<2>(p, source, share);
+    if constexpr (kFewRows == 4) {
+      if (p.rows == 3) return few_rows<3>(p, source, share);
+      if (p.rows == 4) return few_rows<4>(p, source, share);
+    }
+    many_rows(p, source, share, planes);
   });
 }
 
@@ -78,7 +128,7 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Many tasks per thread level out noise; wide ones fetch the rows from afar less often.
 Cut cut(const Problem& p, int threads) {
-  const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 16);
+  const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
   const int64_t rows = rows_of_task(p);
   return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
 }
@@ -96,9 +146,13 @@ void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
   const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
   const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
 #ifdef __AMX_INT8__
-  if (tiles::worth(p)) return tiles::run(p, share, scratch);
+  if (tiles::worth(p)) {
+    tiles::run(p, share, scratch);
+    return settle();
+  }
 #endif
-  for (int64_t i = share.first_panel; i < share.last_panel; ++i) panel_by_rows(p, i, scratch);
+  run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
+  settle();
 }
 
 Error check_problem(const Problem& p, int64_t cols) {

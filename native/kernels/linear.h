@@ -6,6 +6,8 @@
 
 namespace sf {
 
+inline constexpr int64_t kCachedResults = 1 << 17;  // floats
+
 // One matrix times some rows. linear has one, linear_experts one per expert.
 struct Problem {
   sf_activations x;
@@ -15,6 +17,8 @@ struct Problem {
   float* y;
   int64_t rows, y_stride, residual_stride;
 
+  // A large result would push the rows and weights still in use out of L2.
+  bool past_cache() const { return rows * w->n > kCachedResults && aligned64(y) && y_stride % kHalf == 0; }
   int64_t lines() const { return w->num_tiles() * kTileLines; }
   const int8_t* row(int64_t r) const { return x.values + r * x.limbs * x.stride; }
   int64_t groups() const { return num_groups(w->k, x.group); }
@@ -47,23 +51,42 @@ inline Lanes combine(const Sums& s, int half) {
   return fma(k0, set1(128.0f), to_float(loadi(s.k[1] + half * kHalf)));
 }
 
-// Bias, residual and the store: the end of every path.
-inline void write_half(const Problem& p, int64_t row, int64_t output, Lanes y) {
-  const int left = lanes_left(p.w->n, output);
-  if (p.bias) y = add(y, load_n(p.bias + output, left));
-  if (p.residual) y = add(load_n(p.residual + row * p.residual_stride + output, left), y);
-  store_n(p.y + row * p.y_stride + output, y, left);
-}
+// What the rows of one panel have in common at their end: row scales, bias, how many outputs there are.
+struct PanelEnd {
+  const Problem& p;
+  int64_t output;
+  bool past_cache;
+  int left[2];
+  Lanes scale[2], bias[2];
+
+  // grid: what multiplies the row scales (a power of two).
+  PanelEnd(const Problem& problem, int64_t panel, float grid) : p(problem), output(panel * kPanel), past_cache(problem.past_cache()) {
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = output + half * kHalf;
+      left[half] = at < p.w->n ? lanes_left(p.w->n, at) : 0;
+      scale[half] = mul(load(p.w->scales() + at), set1(grid));  // padded to whole panels
+      bias[half] = p.bias ? load_n(p.bias + (left[half] ? at : 0), left[half]) : zero();
+    }
+  }
+
+  // Bias, residual and the store: the end of every path.
+  void write(int64_t row, int half, Lanes y) const {
+    const int64_t at = output + half * kHalf;
+    if (p.bias) y = add(y, bias[half]);
+    if (p.residual) y = add(load_n(p.residual + row * p.residual_stride + (left[half] ? at : 0), left[half]), y);
+    float* out = p.y + row * p.y_stride + (left[half] ? at : 0);
+    if (left[half] < kLanes) return store_n(out, y, left[half]);
+    past_cache ? store_past_cache(out, y) : store(out, y);
+  }
+};
 
 template <int WLimbs>
-inline void finish_two_limbs(const Problem& p, int64_t row, int64_t panel, const Sums& s) {
-  const Lanes x_scale = set1(p.x.scales[row]), grid = set1(WLimbs == 2 ? 128.0f : 1.0f);
-  for (int half = 0; half < 2; ++half) {
-    const int64_t output = panel * kPanel + half * kHalf;
-    if (output >= p.w->n) return;
-    const Lanes scale = mul(x_scale, mul(load(p.w->scales() + output), grid));
-    write_half(p, row, output, mul(combine<2, WLimbs>(s, half), scale));
-  }
+inline constexpr float kGrid = WLimbs == 2 ? 128.0f : 1.0f;
+
+template <int WLimbs>
+inline void finish_two_limbs(const PanelEnd& end, int64_t row, const Sums& s) {
+  const Lanes x_scale = set1(end.p.x.scales[row]);
+  for (int half = 0; half < 2; ++half) end.write(row, half, mul(combine<2, WLimbs>(s, half), mul(x_scale, end.scale[half])));
 }
 
 // One group of one-limb activations added to the row's partial sums.
@@ -75,12 +98,8 @@ inline void add_group(const Sums& s, float x_scale, Partial& partial) {
   }
 }
 
-inline void finish_one_limb(const Problem& p, int64_t row, int64_t panel, const Partial& partial) {
-  for (int half = 0; half < 2; ++half) {
-    const int64_t output = panel * kPanel + half * kHalf;
-    if (output >= p.w->n) return;
-    write_half(p, row, output, mul(load(partial.v + half * kHalf), load(p.w->scales() + output)));
-  }
+inline void finish_one_limb(const PanelEnd& end, int64_t row, const Partial& partial) {
+  for (int half = 0; half < 2; ++half) end.write(row, half, mul(load(partial.v + half * kHalf), end.scale[half]));
 }
 
 inline int32_t four_bytes(const int8_t* p) {
@@ -89,27 +108,30 @@ inline int32_t four_bytes(const int8_t* p) {
   return four;
 }
 
-// The sums of Rows rows with one panel over the lines first to last.
-template <int Rows, int XLimbs, class Source>
-void dot_rows(const Source& source, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums* out) {
+// The sums of Rows rows with Panels panels over the lines first to last: out[panel * Rows + row].
+template <int Rows, int Panels, int XLimbs, class Source>
+void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums* out) {
   constexpr int kWLimbs = Source::kLimbs;
-  Ints k0[Rows][2], k1[Rows][2];
-  for (int r = 0; r < Rows; ++r)
-    for (int half = 0; half < 2; ++half) k0[r][half] = k1[r][half] = set1i(0);
-  source.each(first, last, [&](int64_t line, const Line(&w)[2][kWLimbs]) {
+  Ints k0[Panels][Rows][2], k1[Panels][Rows][2];
+  for (int panel = 0; panel < Panels; ++panel)
+    for (int r = 0; r < Rows; ++r)
+      for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = set1i(0);
+  Source::template each<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
     Ready ready_w[2][kWLimbs];
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < kWLimbs; ++limb) ready_w[half][limb] = ready(w[half][limb]);
     for (int r = 0; r < Rows; ++r) {
       const int8_t* at = x + r * row_stride + 4 * line;
+      Ints(&a)[2] = k0[panel][r];
+      Ints(&b)[2] = k1[panel][r];
       const int32_t high = four_bytes(at);
       for (int half = 0; half < 2; ++half) {
-        k0[r][half] = dot4(k0[r][half], ready_w[half][0], high);
-        if constexpr (kWLimbs == 2) k1[r][half] = dot4(k1[r][half], ready_w[half][1], high);
+        a[half] = dot4(a[half], ready_w[half][0], high);
+        if constexpr (kWLimbs == 2) b[half] = dot4(b[half], ready_w[half][1], high);
       }
       if constexpr (XLimbs == 2) {
         const int32_t low = four_bytes(at + limb_stride);
-        for (int half = 0; half < 2; ++half) k1[r][half] = dot4(k1[r][half], ready_w[half][0], low);
+        for (int half = 0; half < 2; ++half) b[half] = dot4(b[half], ready_w[half][0], low);
       }
     }
   });
@@ -118,10 +140,12 @@ void dot_rows(const Source& source, int64_t first, int64_t last, const int8_t* x
     const int32_t high = ready_excess(at, 4 * (last - first));
     const int32_t low = XLimbs == 2 ? ready_excess(at + limb_stride, 4 * (last - first)) : 0;
     const Ints extra0 = set1i(high), extra1 = set1i(kWLimbs == 2 ? high + low : low);
-    for (int half = 0; half < 2; ++half) {
-      storei(out[r].k[0] + half * kHalf, subi(k0[r][half], extra0));
-      storei(out[r].k[1] + half * kHalf, subi(k1[r][half], extra1));
-    }
+    for (int panel = 0; panel < Panels; ++panel)
+      for (int half = 0; half < 2; ++half) {
+        Sums& sums = out[panel * Rows + r];
+        storei(sums.k[0] + half * kHalf, subi(k0[panel][r][half], extra0));
+        storei(sums.k[1] + half * kHalf, subi(k1[panel][r][half], extra1));
+      }
   }
 }
 

@@ -45,10 +45,16 @@ def bits(x: F32) -> F32:
 @quick
 @given(
     shape=shapes, spans=st.lists(spans, min_size=1, max_size=4), window=st.sampled_from([0, 0, 1, 40, 150]),
-    with_sinks=st.booleans(), seed=st.integers(0, 2**32 - 1),
+    with_sinks=st.booleans(), softcap=st.sampled_from([0.0, 0.0, 5.0, 50.0]), seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_equals_oracle(
-    backends: list[Backend], shape: Shape, spans: list[tuple[int, int]], window: int, with_sinks: bool, seed: int
+    backends: list[Backend],
+    shape: Shape,
+    spans: list[tuple[int, int]],
+    window: int,
+    with_sinks: bool,
+    softcap: float,
+    seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     spans = [(before, before + count) for before, count in spans]
@@ -59,9 +65,9 @@ def test_equals_oracle(
     q, chunks = make_chunks(requests, spans)
     sinks = aligned(rng.standard_normal(shape.heads) * 4) if with_sinks else None
     scale = shape.head_dim**-0.5
-    want = oracle.attention(q, cache, chunks, scale, window=window, sinks=sinks)
+    want = oracle.attention(q, cache, chunks, scale, window=window, sinks=sinks, softcap=softcap)
     for backend in backends:
-        got = attention(backend, q, cache, chunks, scale, window=window, sinks=sinks)
+        got = attention(backend, q, cache, chunks, scale, window=window, sinks=sinks, softcap=softcap)
         assert np.array_equal(bits(got), bits(want))
 
 
@@ -107,6 +113,22 @@ def test_a_long_context_is_shared_out(backends: list[Backend]) -> None:
         want = oracle.attention(q, cache, chunks, 0.125, window=window)
         for backend in backends:
             assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.125, window=window)), bits(want))
+
+
+@pytest.mark.parametrize("form", list(KvForm))
+def test_the_largest_heads_and_sums(backends: list[Backend], form: KvForm) -> None:
+    """Every limb at its bound, so that the int32 sums are as large as they get."""
+    shape = Shape(3, 1, 576, 512, 16, form)
+    (request,), num_blocks = make_requests(np.random.default_rng(2), shape, [140])
+    signs = np.where(np.arange(140)[:, None, None] % 3, np.float32(1), np.float32(-1))
+    for x in (request.q, request.keys, request.values):
+        x[...] = signs
+    cache = new_cache(backends[0], shape, num_blocks)
+    write(backends[0], cache, shape, request, 0, 140)
+    q, chunks = make_chunks([request], [(100, 140)])
+    want = oracle.attention(q, cache, chunks, 0.001)
+    for backend in backends:
+        assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.001)), bits(want))
 
 
 def exact(request: Request, shape: Shape, scale: float, window: int, sinks: F32 | None, softcap: float = 0.0) -> F32:
@@ -158,8 +180,8 @@ def noise(form: KvForm, request: Request, scale: float) -> float:
 
 @pytest.mark.parametrize("form", list(KvForm))
 @pytest.mark.parametrize("window", [0, 100])
-@pytest.mark.parametrize("with_sinks", [False, True])
-def test_oracle_is_close_to_exact_attention(form: KvForm, window: int, with_sinks: bool) -> None:
+@pytest.mark.parametrize(("with_sinks", "softcap"), [(False, 0.0), (True, 0.0), (False, 2.0)])
+def test_oracle_is_close_to_exact_attention(form: KvForm, window: int, with_sinks: bool, softcap: float) -> None:
     rng = np.random.default_rng(5)
     shape = Shape(4, 2, 64, 48, 16, form)
     (request,), num_blocks = make_requests(rng, shape, [290], spread=False)
@@ -167,8 +189,8 @@ def test_oracle_is_close_to_exact_attention(form: KvForm, window: int, with_sink
     write(None, cache, shape, request, 0, 290)
     q, chunks = make_chunks([request], [(0, 290)])
     sinks = aligned(rng.standard_normal(4) * 3) if with_sinks else None
-    got = oracle.attention(q, cache, chunks, 0.125, window=window, sinks=sinks)
-    want = exact(stored(cache, request), shape, 0.125, window, sinks)
+    got = oracle.attention(q, cache, chunks, 0.125, window=window, sinks=sinks, softcap=softcap)
+    want = exact(stored(cache, request), shape, 0.125, window, sinks, softcap)
     assert np.abs(got - want).max() <= noise(form, request, 0.125)
 
 

@@ -40,6 +40,13 @@ def test_no_cgroups_means_no_limit(tree: Tree) -> None:
     assert memory_limit_bytes(tree.root) is None
 
 
+def test_unreadable_lines_are_passed_over(tree: Tree) -> None:
+    tree.write("proc/self/mountinfo", "nonsense\n" + V2_MOUNT)
+    (tree.root / "proc/self/cgroup").write_bytes(b"0::/caf\xe9\n")
+    tree.write("sys/fs/cgroup/cpu.max", "200000 100000")
+    assert cpu_quota(tree.root) == 2
+
+
 def test_v2_limits_of_any_ancestor_count(tree: Tree) -> None:
     tree.write("proc/self/mountinfo", V2_MOUNT)
     tree.write("proc/self/cgroup", "0::/kubepods/pod7/box")

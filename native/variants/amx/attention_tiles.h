@@ -1,98 +1,155 @@
-// The integer products of attention on AMX tiles: for many rows, which share one gathered copy of a segment.
+// The integer products of attention on AMX tiles. A group of keys is a stack of tiles as it lies in its record (unless
+// head_dim is no multiple of 64); values are gathered first, since a tile takes 64 tokens, four groups.
 #pragma once
 #include <immintrin.h>
 
 #include "kernels/attention_vector.h"
+#include "tiles.h"
 
-namespace sf {
+namespace sf::attention {
 
-inline constexpr int64_t kTileDotsRows = 8;  // from here on the tiles pay for the gathering
+inline constexpr int64_t kTileDotsRows = 9;  // with fewer the vector form keeps memory busier
 
 class TileDots {
  public:
   TileDots(const KvLayout& layout, Carve& memory)
       : layout_(layout),
         depth_(query_depth(layout)),
-        keys_(memory.take<uint8_t>(layout.key_limbs * kSegment * depth_)),
+        gathers_keys_(depth_ != layout.head_dim),
+        keys_(memory.take<uint8_t>(gathers_keys_ ? layout.key_limbs * kSegment * depth_ : 0)),
         values_(memory.take<uint8_t>(layout.value_limbs * kSegment * layout.value_dim)),
-        hh_(memory.take<int32_t>(kTileRows * kSegment)),
-        mid_(memory.take<int32_t>(kTileRows * kSegment)),
-        high_(memory.take<int32_t>(layout.value_limbs * kTileRows * layout.value_dim)),
-        low_(memory.take<int32_t>(layout.value_limbs * kTileRows * layout.value_dim)) {}
+        sums_(memory.take<int32_t>(2 * kSumsInts)) {}
 
-  // All eight tiles 16 rows of 64 bytes. The configuration belongs to the thread, and other kernels load their own.
-  void begin() {
-    struct alignas(64) Config {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t colsb[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    barrier(&config);  // gcc 12's intrinsic claims to read 8 bytes only
-    _tile_loadconfig(&config);
-  }
+  // Tiles 0 to 5 hold query rows or weights and sums, 6 and 7 keys or values.
+  void begin(int rows) { tiles::configure(rows); }
 
-  void visit(const Segment& segment) {
+  void visit(const Segment& segment, const Segment& next) {
     for (int g = segment.first; g < segment.last; ++g) {
-      for (int limb = 0; limb < layout_.key_limbs; ++limb) gather_keys(segment, limb, g);
+      ahead_[g] = next.group[g] - segment.group[g];
+      if (gathers_keys_) gather_keys(segment, g);
       for (int limb = 0; limb < layout_.value_limbs; ++limb) gather_values(segment, limb, g);
     }
+    first_tile_ = true;
   }
 
-  void score(const Segment& segment, const Query& query, int) {
+  // A group's products run while the lanes are busy with the group before it.
+  template <class Take>
+  void score(const Segment& segment, const Query& query, int rows, const Take& take) {
     barrier(query.limbs);
-    if (layout_.key_limbs == 2) score_groups<2>(segment, query.limbs);
-    else score_groups<1>(segment, query.limbs);
-  }
-  Ints total(int row, int group) const {
-    const int at = row * kSegment + group * 16;
-    return addi(shl<7>(loadi(hh_ + at)), loadi(mid_ + at));
+    const auto taken = [&, bias = query.bias](int g) {
+      const int32_t* sums = sums_of(g);
+      const auto take_row = take(g);
+      for (int r = 0; r < rows; ++r) {
+        const Ints hh = loadi(sums + r * 16), mid = loadi(sums + 256 + r * 16);
+        take_row(r, addi(addi(shl<7>(hh), mid), set1i(bias[r])));
+      }
+      if (first_tile_) prefetch_keys(segment, g);
+    };
+    if (depth_ == 64) load_queries(query.limbs);
+    for (int g = segment.first; g < segment.last; ++g) {
+      if (layout_.key_limbs == 2) score_group<2>(segment, query.limbs, g);
+      else score_group<1>(segment, query.limbs, g);
+      if (g > segment.first) taken(g - 1);
+    }
+    taken(segment.last - 1);
+    first_tile_ = false;
   }
 
-  void weigh(const Segment& segment, const uint8_t* weights, int) {
+  // Tiles 2 and 3 hold the high bytes of the weights, 4 and 5 the low ones.
+  template <class Take>
+  void weigh(const Segment& segment, const uint8_t* weights, int rows, const Take& take) {
     barrier(weights);
     constexpr int kStride = 2 * kSegment;
-    const bool halves[2] = {segment.first < 4, segment.last > 4};
-    _tile_loadd(4, weights, kStride);
-    _tile_loadd(5, weights + 64, kStride);
-    _tile_loadd(6, weights + kSegment, kStride);
-    _tile_loadd(7, weights + kSegment + 64, kStride);
-    for (int64_t tile = 0; tile < layout_.value_limbs * layout_.value_dim / 16; ++tile) {
-      _tile_zero(0);
-      _tile_zero(1);
-      if (halves[0]) {
-        _tile_loadd(2, values_ + tile * 2048, 64);
-        _tile_dpbusd(0, 4, 2);
-        _tile_dpbusd(1, 6, 2);
+    _tile_loadd(2, weights, kStride);
+    _tile_loadd(3, weights + 64, kStride);
+    _tile_loadd(4, weights + kSegment, kStride);
+    _tile_loadd(5, weights + kSegment + 64, kStride);
+    const bool two_limbs = layout_.value_limbs == 2;
+    const auto taken = [&, two_limbs](int64_t tile) {
+      const int32_t* sums = sums_of(tile);
+      const auto take_row = take(tile * 16);
+      for (int r = 0; r < rows; ++r) {
+        Lanes out = to_float(addi(shl<8>(loadi(sums + r * 16)), loadi(sums + 256 + r * 16)));
+        if (two_limbs) {
+          const Ints low = addi(shl<8>(loadi(sums + 512 + r * 16)), loadi(sums + 768 + r * 16));
+          out = fma(out, set1(128.0f), to_float(low));
+        }
+        take_row(r, out);
       }
-      if (halves[1]) {
-        _tile_loadd(3, values_ + tile * 2048 + 1024, 64);
-        _tile_dpbusd(0, 5, 3);
-        _tile_dpbusd(1, 7, 3);
-      }
-      _tile_stored(0, high_ + tile * 256, 64);
-      _tile_stored(1, low_ + tile * 256, 64);
+    };
+    const int64_t tiles = layout_.value_dim / 16;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      for (int limb = 0; limb < layout_.value_limbs; ++limb) weigh_tile(segment, limb, tile);
+      if (tile) taken(tile - 1);
     }
-    barrier(high_);
-  }
-  Ints weighed(int limb, int row, int64_t dim) const {
-    const int64_t at = (limb * layout_.value_dim + dim) * kTileRows + row * 16;
-    return addi(shl<8>(loadi(high_ + at)), loadi(low_ + at));
+    taken(tiles - 1);
   }
 
  private:
+  // Room for four tiles; no multiple of 4096 bytes, or loads from one area would wait for stores to the other.
+  static constexpr int64_t kSumsInts = 6 * 256;
+
   // gcc 12's tile loads do not say that they read memory.
   static void barrier(const void* read) { asm volatile("" ::"r"(read) : "memory"); }
 
-  // Tiles of 16 tokens and 64 dims, [limb][group][dim / 64][16][64 bytes], the 128 taken off again.
-  void gather_keys(const Segment& segment, int limb, int g) {
-    const uint8_t* from = segment.group[g] + limb * layout_.head_dim * kGroupTokens;
-    uint8_t* to = key_tile(limb, g, 0);
-    const __m512i bias = _mm512_set1_epi8(-128);
-    for (int64_t at = 0; at < layout_.head_dim * kGroupTokens; at += 64)
-      _mm512_store_si512(to + at, _mm512_xor_si512(_mm512_loadu_si512(from + at), bias));
+  // Two areas of up to four tiles in turn: one being written, one being taken.
+  int32_t* sums_of(int64_t step) const { return sums_ + step % 2 * kSumsInts; }
+
+  void load_queries(const int8_t* q) {
+    _tile_loadd(4, q, 2 * depth_);
+    _tile_loadd(5, q + depth_, 2 * depth_);
   }
-  uint8_t* key_tile(int limb, int g, int64_t dim) const {
-    return keys_ + ((limb * kSegmentGroups + g) * depth_ + dim) * kGroupTokens;
+
+  template <int kLimbs>
+  void score_group(const Segment& segment, const int8_t* q, int g) {
+    const uint8_t* keys = gathers_keys_ ? keys_ + g * layout_.key_limbs * depth_ * kGroupTokens : segment.group[g];
+    const int64_t low = depth_ * kGroupTokens;
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int64_t dim = 0; dim < depth_; dim += 64, keys += 1024) {
+      if (depth_ > 64) load_queries(q + dim);
+      _tile_loadd(6, keys, 64);
+      if constexpr (kLimbs == 2) _tile_loadd(7, keys + low, 64);
+      _tile_dpbsud(0, 4, 6);
+      _tile_dpbsud(1, 5, 6);
+      if constexpr (kLimbs == 2) _tile_dpbsud(1, 4, 7);
+    }
+    _tile_stored(0, sums_of(g), 64);
+    _tile_stored(1, sums_of(g) + 256, 64);
+    barrier(sums_);
+  }
+
+  // The next segment's keys, while the first tile of rows goes over this one's.
+  void prefetch_keys(const Segment& segment, int g) {
+    for (int64_t at = 0; at < layout_.values_at; at += 64) prefetch(segment.group[g] + ahead_[g] + at);
+  }
+
+  // Keys of a head_dim that is no multiple of 64: [group][limb][depth / 4][16 tokens][4]. What lies beyond head_dim is
+  // multiplied by zeros.
+  void gather_keys(const Segment& segment, int g) {
+    const int64_t bytes = layout_.head_dim * kGroupTokens;
+    for (int limb = 0; limb < layout_.key_limbs; ++limb)
+      std::memcpy(keys_ + (g * layout_.key_limbs + limb) * depth_ * kGroupTokens, segment.group[g] + limb * bytes, bytes);
+  }
+
+  void weigh_tile(const Segment& segment, int limb, int64_t tile) {
+    const uint8_t* values = values_ + limb * layout_.value_dim * kSegment + tile * 2048;
+    int32_t* sums = sums_of(tile) + limb * 512;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (segment.first < 4) {
+      _tile_loadd(6, values, 64);
+      _tile_dpbusd(0, 2, 6);
+      _tile_dpbusd(1, 4, 6);
+    }
+    if (segment.last > 4) {
+      _tile_loadd(7, values + 1024, 64);
+      _tile_dpbusd(0, 3, 7);
+      _tile_dpbusd(1, 5, 7);
+    }
+    _tile_stored(0, sums, 64);
+    _tile_stored(1, sums + 256, 64);
+    barrier(sums_);
   }
 
   // Tiles of 64 tokens and 16 dims, [limb][dim / 16][half][16][64 bytes]; row 4 i + j is quad i of the half's group j,
@@ -101,54 +158,20 @@ class TileDots {
     const uint8_t* from = segment.group[g] + layout_.values_at + limb * kGroupTokens * layout_.value_dim;
     uint8_t* to = values_ + limb * layout_.value_dim * kSegment + g / 4 * 1024 + g % 4 * 64;
     for (int64_t tile = 0; tile < layout_.value_dim / 16; ++tile)
-      for (int quad = 0; quad < 4; ++quad)
-        _mm512_store_si512(to + tile * 2048 + quad * 256, _mm512_loadu_si512(from + quad * layout_.value_dim * 4 + tile * 64));
-  }
-
-  // Two groups at a time: tiles 0, 1 and 2, 3 gather hh and mid; 4, 5 hold the queries' limbs; 6, 7 the keys.
-  template <int kLimbs>
-  void score_groups(const Segment& segment, const int8_t* q) {
-    const int64_t stride = 2 * depth_;
-    if (depth_ == 64) load_queries(q, stride);
-    for (int g = segment.first; g < segment.last; g += 2) {
-      const int other = g + 1 < segment.last ? g + 1 : g;
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-      for (int64_t dim = 0; dim < depth_; dim += 64) {
-        if (depth_ > 64) load_queries(q + dim, stride);
-        _tile_loadd(6, key_tile(0, g, dim), 64);
-        _tile_loadd(7, key_tile(0, other, dim), 64);
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(2, 4, 7);
-        _tile_dpbssd(1, 5, 6);
-        _tile_dpbssd(3, 5, 7);
-        if constexpr (kLimbs == 2) {
-          _tile_loadd(6, key_tile(1, g, dim), 64);
-          _tile_loadd(7, key_tile(1, other, dim), 64);
-          _tile_dpbssd(1, 4, 6);
-          _tile_dpbssd(3, 4, 7);
-        }
+      for (int quad = 0; quad < 4; ++quad) {
+        const uint8_t* line = from + quad * layout_.value_dim * 4 + tile * 64;
+        _mm512_store_si512(to + tile * 2048 + quad * 256, _mm512_loadu_si512(line));
+        prefetch(line + ahead_[g]);
       }
-      constexpr int kStride = kSegment * sizeof(int32_t);
-      _tile_stored(0, hh_ + g * 16, kStride);
-      _tile_stored(1, mid_ + g * 16, kStride);
-      _tile_stored(2, hh_ + other * 16, kStride);
-      _tile_stored(3, mid_ + other * 16, kStride);
-    }
-    barrier(hh_);
-  }
-  void load_queries(const int8_t* q, int64_t stride) {
-    _tile_loadd(4, q, stride);
-    _tile_loadd(5, q + depth_, stride);
   }
 
   const KvLayout& layout_;
   int64_t depth_;
+  bool gathers_keys_;
   uint8_t *keys_, *values_;
-  int32_t *hh_, *mid_;    // [kTileRows][kSegment]
-  int32_t *high_, *low_;  // [limb][dim / 16][kTileRows][16]
+  int32_t* sums_;                  // two areas of four tiles
+  int64_t ahead_[kSegmentGroups];  // from a group to the next segment's
+  bool first_tile_ = false;
 };
 
-}  // namespace sf
+}  // namespace sf::attention

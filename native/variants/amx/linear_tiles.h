@@ -13,6 +13,8 @@
 // - Vector work rides along: while a band is multiplied, the band before it is finished row by row, and the next panel's
 //   codes are asked for line by line.
 #pragma once
+#include <optional>
+
 #include "kernels/linear.h"
 #include "tiles.h"
 
@@ -20,11 +22,12 @@ namespace sf::tiles {
 
 inline constexpr int64_t kTileBytes = 1024;
 inline constexpr int64_t kChunkBytes = 32 << 10;  // of expanded weights of one panel
-inline constexpr int64_t kBlockRows = 256;        // rows that share one pass over a task's weights
+inline constexpr int64_t kBlockRows = 192;        // rows that share one pass over a task's weights
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
 
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
-inline bool worth(const Problem& p) { return p.rows > kRowBlock; }
+// Few rows are quicker on vectors, and more so where the weights must be expanded into memory for the tiles.
+inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : 4); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
@@ -135,7 +138,7 @@ inline const uint8_t* codes_of(const Problem& p, int64_t panel, int64_t tile) {
 
 inline const uint8_t* expand_chunk(const Problem& p, int64_t panel, int64_t first, int64_t tiles, uint8_t* planes) {
   if (plain(p)) return codes_of(p, panel, first);
-  with_source(*p.w, panel, [&](const auto& source) { write_planes(source, first * kTileLines, (first + tiles) * kTileLines, planes); });
+  with_source(*p.w, [&](const auto& source) { write_planes(source(panel), first * kTileLines, (first + tiles) * kTileLines, planes); });
   return planes;
 }
 
@@ -161,16 +164,18 @@ struct Chunk {
 // A band whose sums are complete, to be finished in the shadow of the next one's products.
 template <int WLimbs>
 struct Finisher {
-  const Problem& p;
   Sums sums[2][16];
   int current = 0;
-  int64_t panel = 0, row = 0, rows = 0, done = 0;
+  std::optional<PanelEnd> end;
+  int64_t row = 0, rows = 0, done = 0;
 
-  explicit Finisher(const Problem& problem) : p(problem) {}
   Sums* fresh() { return sums[current ^= 1]; }
-  void start(int64_t new_panel, int64_t new_row, int64_t new_rows) { panel = new_panel, row = new_row, rows = new_rows, done = 0; }
+  void start(const Problem& p, int64_t panel, int64_t new_row, int64_t new_rows) {
+    end.emplace(p, panel, kGrid<WLimbs>);
+    row = new_row, rows = new_rows, done = 0;
+  }
   void finish_until(int64_t count) {
-    for (; done < std::min(count, rows); ++done) finish_two_limbs<WLimbs>(p, row + done, panel, sums[current][done]);
+    for (; done < std::min(count, rows); ++done) finish_two_limbs<WLimbs>(*end, row + done, sums[current][done]);
   }
   void finish() { finish_until(rows); }
 };
@@ -187,7 +192,7 @@ void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
   if (!c.closes) return store_sums<false>(waiting);
   finisher.finish();
   store_sums<false>(finisher.fresh());
-  finisher.start(c.panel, row, rows);
+  finisher.start(p, c.panel, row, rows);
 }
 
 // ---- one-limb rows: a group's sums leave the tiles before the next group starts ----
@@ -232,8 +237,9 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
     gatherer.rows = rows, gatherer.done = 0;
   }
   gatherer.gather();
-  if (c.closes)
-    for (int64_t r = 0; r < rows; ++r) finish_one_limb(p, row + r, c.panel, partial[r]);
+  if (!c.closes) return;
+  const PanelEnd end(p, c.panel, 1.0f);
+  for (int64_t r = 0; r < rows; ++r) finish_one_limb(end, row + r, partial[r]);
 }
 
 // ---- a task: some panels, a block of rows ----
@@ -250,7 +256,7 @@ struct Task {
 
   Task(const Problem& problem, int64_t first, int64_t last, uint8_t* scratch)
       : p(problem), first_panel(first), last_panel(last), planes(scratch),
-        waiting(reinterpret_cast<Waiting*>(scratch + planes_bytes(problem))), finisher(problem) {}
+        waiting(reinterpret_cast<Waiting*>(scratch + planes_bytes(problem))) {}
 
   void run(int64_t start, int64_t end) {
     const int64_t tiles = p.w->num_tiles(), stretch = stretch_tiles(p);
@@ -332,10 +338,11 @@ void mixed_panel(const Problem& p, int64_t panel, uint8_t* planes) {
     _tile_stored(2, second->k[0], kRowBytes);
     _tile_stored(3, second->k[0] + kHalf, kRowBytes);
   }
+  const PanelEnd end(p, panel, kGrid<WLimbs>);
   for (int64_t r = 0; r < p.rows; ++r) {
     if constexpr (WLimbs == 2)
       for (int i = 0; i < kPanel; ++i) first[r].k[1][i] += second[r].k[0][i];
-    finish_two_limbs<WLimbs>(p, r, panel, first[r]);
+    finish_two_limbs<WLimbs>(end, r, first[r]);
   }
 }
 

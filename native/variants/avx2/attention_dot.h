@@ -2,7 +2,7 @@
 #pragma once
 #include "lanes.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline constexpr int32_t kKeyBias = 0;
 
@@ -58,6 +58,7 @@ inline __m256i dot_half(__m256i sum, __m256i even, __m256i odd, const WeightQuad
 inline Ints dot(Ints sum, const ValueLine& v, const WeightQuad& w) {
   return {dot_half(sum.lo, v.even_lo, v.odd_lo, w), dot_half(sum.hi, v.even_hi, v.odd_hi, w)};
 }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache: a segment ahead is more than the first holds.
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-}  // namespace sf
+}  // namespace sf::attention

@@ -22,6 +22,7 @@ struct Wide {
 };
 
 inline constexpr int kRowBlock = 1;
+inline constexpr int kPanelBlock = 1;
 
 
 inline Line load_line(const void* p) {

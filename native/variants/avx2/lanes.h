@@ -32,6 +32,11 @@ inline void store(float* p, Lanes a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);
 }
+inline void store_past_cache(float* p, Lanes a) {
+  _mm256_stream_ps(p, a.lo);
+  _mm256_stream_ps(p + 8, a.hi);
+}
+inline void settle() { _mm_sfence(); }
 inline Lanes load_n(const float* p, int n) {
   return {_mm256_maskload_ps(p, first_bits(n)), _mm256_maskload_ps(p + 8, first_bits(n - 8))};
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include "lanes.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline constexpr int32_t kKeyBias = 128;
 
@@ -31,6 +31,7 @@ inline ValueLine load_value_line(const uint8_t* p) { return {_mm512_loadu_si512(
 inline WeightQuad load_weight_quad(const uint8_t* p) { return {broadcast_word(p)}; }
 inline Ints dot(Ints sum, const KeyLine& k, const QueryQuad& q) { return {_mm512_dpbusd_epi32(sum.v, k.v, q.v)}; }
 inline Ints dot(Ints sum, const ValueLine& v, const WeightQuad& w) { return {_mm512_dpbusd_epi32(sum.v, w.v, v.v)}; }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache: a segment ahead is more than the first holds.
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-}  // namespace sf
+}  // namespace sf::attention

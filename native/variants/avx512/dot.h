@@ -23,6 +23,7 @@ struct Wide {
 };
 
 inline constexpr int kRowBlock = 4;
+inline constexpr int kPanelBlock = 2;
 
 inline Line load_line(const void* p) { return {_mm512_loadu_si512(p)}; }
 inline void store_line(void* p, Line l) { _mm512_storeu_si512(p, l.v); }

@@ -27,6 +27,8 @@ inline Lanes set1(float x) { return {_mm512_set1_ps(x)}; }
 inline Ints set1i(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
 inline void store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
+inline void store_past_cache(float* p, Lanes a) { _mm512_stream_ps(p, a.v); }
+inline void settle() { _mm_sfence(); }
 inline Lanes load_n(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_bits(n), p)}; }
 inline void store_n(float* p, Lanes a, int n) { _mm512_mask_storeu_ps(p, first_bits(n), a.v); }
 inline Ints loadi(const int32_t* p) { return {_mm512_loadu_si512(p)}; }

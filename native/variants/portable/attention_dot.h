@@ -7,7 +7,7 @@
 
 #include "lanes.h"
 
-namespace sf {
+namespace sf::attention {
 
 inline constexpr int32_t kKeyBias = 0;
 
@@ -44,4 +44,4 @@ inline Ints dot(Ints sum, const KeyLine& k, const QueryQuad& q) { return dot_qua
 inline Ints dot(Ints sum, const ValueLine& v, const WeightQuad& w) { return dot_quads(sum, v, w); }
 inline void prefetch(const void*) {}
 
-}  // namespace sf
+}  // namespace sf::attention

@@ -22,6 +22,7 @@ struct Wide {
 };
 
 inline constexpr int kRowBlock = 1;               // rows multiplied at once from registers
+inline constexpr int kPanelBlock = 1;  // panels whose lines are read in turn, for one or two rows
 
 inline Line load_line(const void* p) { Line l; std::memcpy(l.v, p, 64); return l; }
 inline void store_line(void* p, const Line& l) { std::memcpy(p, l.v, 64); }

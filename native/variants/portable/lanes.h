@@ -28,6 +28,10 @@ inline Lanes set1(float x) { Lanes r; SF_EACH r.v[i] = x; return r; }
 inline Ints set1i(int32_t x) { Ints r; SF_EACH r.v[i] = x; return r; }
 inline Lanes load(const float* p) { Lanes r; std::memcpy(r.v, p, 64); return r; }
 inline void store(float* p, Lanes a) { std::memcpy(p, a.v, 64); }
+// Past the caches where the machine can (p aligned to 64 bytes), for what will not be read soon. Call settle() before
+// another thread may read it.
+inline void store_past_cache(float* p, Lanes a) { store(p, a); }
+inline void settle() {}
 // The first n (0 to 16) lanes; the rest read as zero and are not written.
 inline Lanes load_n(const float* p, int n) { Lanes r{}; for (int i = 0; i < n; ++i) r.v[i] = p[i]; return r; }
 inline void store_n(float* p, Lanes a, int n) { for (int i = 0; i < n; ++i) p[i] = a.v[i]; }
@@ -47,8 +51,12 @@ inline Lanes neg(Lanes a) { SF_EACH a.v[i] = -a.v[i]; return a; }
 inline Lanes max(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 inline Lanes min(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 inline Lanes round_even(Lanes a) { SF_EACH a.v[i] = std::nearbyintf(a.v[i]); return a; }
-// Nearest even; the value must fit in int32.
-inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = static_cast<int32_t>(std::nearbyintf(a.v[i])); return r; }
+// To the nearest integer, ties to even; the least one for NaN and for what no int32 can hold, as x86 has it.
+inline int32_t to_int(float x) {
+  const float whole = std::nearbyintf(x);
+  return whole >= -2147483648.0f && whole < 2147483648.0f ? static_cast<int32_t>(whole) : INT32_MIN;
+}
+inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = to_int(a.v[i]); return r; }
 inline Lanes to_float(Ints a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
 
 inline Ints addi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); return a; }

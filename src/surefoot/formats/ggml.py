@@ -156,15 +156,18 @@ def _six_bits(b: Blocks) -> Parameters:
     return _f32(b["d"]) * ((low | (high << np.uint8(4))).view(np.int8) - np.int8(32)), None
 
 
+_SIX, _NIBBLE, _TWO = np.uint32(0x3F3F3F3F), np.uint32(0x0F0F0F0F), np.uint32(0x30303030)
+
+
 def _scales_and_mins(b: Blocks) -> Parameters:
     """Q4_K, Q5_K: eight scales and eight minima of 6 bits in 12 bytes. The first four scales are the low six bits of
     bytes 0-3, the first four minima those of bytes 4-7; the last four are the low (scales) and high (minima) nibbles of
-    bytes 8-11, with the two top bits of bytes 0-3 and 4-7 above them."""
-    first, second, nibbles = (b["scales"][..., i : i + 4] for i in (0, 4, 8))
-    six, two = np.uint8(63), np.uint8(48)
-    scales = np.concatenate([first & six, (nibbles & np.uint8(15)) | (first >> np.uint8(2) & two)], axis=-1)
-    mins = np.concatenate([second & six, (nibbles >> np.uint8(4)) | (second >> np.uint8(2) & two)], axis=-1)
-    return _f32(b["d"]) * scales, -(_f32(b["dmin"]) * mins)
+    bytes 8-11, with the two top bits of bytes 0-3 and 4-7 above them. Four bytes are handled as one word."""
+    first, second, nibbles = (np.ascontiguousarray(b["scales"][..., i]) for i in range(3))
+    scales, mins = np.empty((2, *b.shape, 2), np.uint32)
+    scales[..., 0], scales[..., 1] = first & _SIX, (nibbles & _NIBBLE) | (first >> 2 & _TWO)
+    mins[..., 0], mins[..., 1] = second & _SIX, (nibbles >> 4 & _NIBBLE) | (second >> 2 & _TWO)
+    return _f32(b["d"]) * scales.view(np.uint8), _f32(b["dmin"]) * -mins.view(np.uint8).astype(np.float32)
 
 
 def _d_times_scales(b: Blocks) -> Parameters:
@@ -283,8 +286,9 @@ TYPES: dict[int, BlockType] = {
     10: _type("Q2_K", 256, 16, _UNSIGNED_2, [_scales(16), _qs(64), _D, _DMIN], [Part("qs", 2, 32)], _nibble_pairs),
     11: _type("Q3_K", 256, 16, _SIGNED_3, [_qh(32), _qs(64), _scales(12), _D],
               [Part("qs", 2, 32), Part("qh", 1, 32)], _six_bits),
-    12: _type("Q4_K", 256, 32, _UNSIGNED_4, [_D, _DMIN, _scales(12), _qs(128)], [Part("qs", 4, 32)], _scales_and_mins),
-    13: _type("Q5_K", 256, 32, range(32), [_D, _DMIN, _scales(12), _qh(32), _qs(128)],
+    12: _type("Q4_K", 256, 32, _UNSIGNED_4, [_D, _DMIN, _scales(3, "<u4"), _qs(128)],
+              [Part("qs", 4, 32)], _scales_and_mins),
+    13: _type("Q5_K", 256, 32, range(32), [_D, _DMIN, _scales(3, "<u4"), _qh(32), _qs(128)],
               [Part("qs", 4, 32), Part("qh", 1, 32)], _scales_and_mins),
     14: _type("Q6_K", 256, 16, range(-32, 32), [_qs(128), _qh(64), _scales(16, "i1"), _D],
               [Part("qs", 4, 64), Part("qh", 2, 32)], _d_times_scales),

@@ -18,10 +18,10 @@ class _Mount:
 def _mounts(root: Path) -> Iterator[_Mount]:
     for line in read_text(root / "proc/self/mountinfo").splitlines():
         place, _, what = line.partition(" - ")
-        kind, _, options = what.split(" ", 2)
+        kind, _, options = what.partition(" ")
         if kind in ("cgroup", "cgroup2"):
             top, point = place.split(" ")[3:5]
-            yield _Mount(2 if kind == "cgroup2" else 1, top, point, frozenset(options.split(",")))
+            yield _Mount(2 if kind == "cgroup2" else 1, top, point, frozenset(options.split(" ")[-1].split(",")))
 
 
 def _group(root: Path, mount: _Mount, controller: str) -> str | None:

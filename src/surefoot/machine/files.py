@@ -8,7 +8,7 @@ ROOT = Path("/")
 def read_text(path: Path) -> str:
     """The file's text, or nothing where it is missing or closed to us."""
     try:
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()
     except OSError:
         return ""
 

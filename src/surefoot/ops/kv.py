@@ -7,8 +7,10 @@ from enum import IntEnum
 import numpy as np
 
 from surefoot.ops import abi
-from surefoot.ops.arrays import F32, I64, U8, check, empty, head_stride, pointer
+from surefoot.ops.arrays import F32, I64, U8, check, empty, head_stride, huge_empty, pointer
 from surefoot.ops.backend import Backend
+
+HUGE_PAGE = 2 << 20
 
 
 class KvForm(IntEnum):
@@ -66,7 +68,13 @@ def empty_kv_cache(
     if record_bytes < 0:
         reason = backend.library.sf_error(-record_bytes).decode()
         raise ValueError(f"no KV cache of {kv_heads} heads of {head_dim}/{value_dim}, blocks of {block_size}: {reason}")
-    return KvCache(empty((num_blocks, kv_heads, record_bytes), np.uint8), block_size, head_dim, value_dim, form)
+    data = kv_bytes(num_blocks * kv_heads * record_bytes).reshape(num_blocks, kv_heads, record_bytes)
+    return KvCache(data, block_size, head_dim, value_dim, form)
+
+
+def kv_bytes(nbytes: int) -> U8:
+    """Blocks lie far apart: in small pages most of them would cost a page walk."""
+    return huge_empty(nbytes) if nbytes >= HUGE_PAGE else empty((nbytes,), np.uint8)
 
 
 def kv_write(backend: Backend, cache: KvCache, keys: F32, values: F32, slots: I64) -> None:

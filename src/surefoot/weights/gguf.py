@@ -41,7 +41,7 @@ SHARD_NAME = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.g
 LEAST_PAIR, LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
 
 PANEL = 32  # rows that are packed together
-PART_WEIGHTS = 1 << 22  # converted at a time: scales and temporaries of a few megabytes, that stay in the cache
+PART_WEIGHTS = 1 << 21  # converted at a time: scales and temporaries of a megabyte or two
 
 
 class GgufError(ValueError):

@@ -11,7 +11,7 @@ from surefoot.ops.attention import Chunks
 from surefoot.ops.kv import KvCache
 from surefoot.ops.oracle.activations import quantise
 from surefoot.ops.oracle.arithmetic import F32, fma, strided_dot, tree
-from surefoot.ops.oracle.elementary import horner
+from surefoot.ops.oracle.elementary import horner, tanh
 from surefoot.ops.oracle.kv import Tokens, read
 
 SEGMENT = 128
@@ -84,7 +84,7 @@ def float_logits(q: F32, tokens: Tokens, at: slice, options: Options) -> tuple[F
 
 
 def soft(x: F32, options: Options, rows: int) -> tuple[F32, F32]:
-    raise NotImplementedError
+    return tanh(x), np.full(rows, f32(options.softcap) * LOG2E)
 
 
 def integer_out(p: F32, tokens: Tokens, at: slice) -> tuple[F32, F32]:

@@ -1,0 +1,62 @@
+// Routing, the way back from the experts, and the float matmul.
+#include "core/ops.h"
+#include "tests/testing.h"
+
+using namespace testing;
+
+TEST(route_every_scoring) {
+  constexpr int64_t kRows = 37;
+  for (const int64_t experts : {1, 7, 16, 33})
+    for (const int32_t scoring : {0, 1, 2})
+      same_for_all_threads(kRows * ((experts + 1) / 2), [&](Session& session, const Buffer<float>& weights) {
+        const int64_t k = (experts + 1) / 2;
+        Buffer<float> logits(kRows * experts), bias(experts);
+        Numbers(20).fill(logits);
+        Numbers(21).fill(bias);
+        Buffer<int64_t> ids(kRows * k);
+        sf_route_args args{logits.data(), bias.data(), ids.data(), weights.data(), kRows, experts, k, scoring, 1, 1.0f, 0};
+        CHECK(session.run("route", args) == sf::kOk);
+        for (int64_t i = 0; i < ids.size(); ++i) CHECK(ids[i] >= 0 && ids[i] < experts);
+        args.k = experts + 1;
+        CHECK(session.run("route", args) == sf::kBadShape);
+        args.k = k, args.scoring = 5;
+        CHECK(session.run("route", args) == sf::kBadOption);
+      });
+}
+
+TEST(combine_odd_widths) {
+  constexpr int64_t kRows = 11, kPicks = 3, kSources = 6;
+  for (const int64_t cols : {1, 16, 33})
+    same_for_all_threads(kRows * cols, [&](Session& session, const Buffer<float>& y) {
+      Buffer<float> x(kSources * cols), weights(kRows * kPicks), residual(kRows * cols);
+      Buffer<int64_t> places(kRows * kPicks);
+      Numbers numbers(22);
+      for (const auto* buffer : {&x, &weights, &residual}) numbers.fill(*buffer);
+      for (int64_t i = 0; i < places.size(); ++i) places[i] = (i * 5) % kSources;
+      sf_combine_args args{x.data(), places.data(), weights.data(), residual.data(), y.data(),
+                           kRows, cols, kPicks, kSources, cols, cols, cols};
+      CHECK(session.run("combine", args) == sf::kOk);
+      places[7] = kSources;
+      CHECK(session.run("combine", args) == sf::kOutOfRange);
+    });
+}
+
+TEST(float_linear_odd_shapes) {
+  struct Shape {
+    int64_t rows, n, k;
+  };
+  for (const auto [rows, n, k] : {Shape{1, 1, 1}, Shape{3, 25, 17}, Shape{66, 49, 33}, Shape{5, 7, 130}})
+    for (const int32_t dtype : {0, 1})
+      same_for_all_threads(rows * n, [&](Session& session, const Buffer<float>& y) {
+        Buffer<float> x(rows * k), bias(n), wide(dtype == 0 ? n * k : 1);
+        Buffer<uint16_t> narrow(dtype == 1 ? n * k : 1);
+        Numbers numbers(23);
+        for (const auto* buffer : {&x, &bias, &wide}) numbers.fill(*buffer);
+        for (int64_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<uint16_t>(0x3F00 + numbers.below(256));
+        const void* w = dtype == 0 ? static_cast<const void*>(wide.data()) : narrow.data();
+        sf_float_linear_args args{x.data(), w, bias.data(), y.data(), rows, n, k, k, k, n, dtype, 0};
+        CHECK(session.run("float_linear", args) == sf::kOk);
+        args.dtype = 2;
+        CHECK(session.run("float_linear", args) == sf::kBadOption);
+      });
+}

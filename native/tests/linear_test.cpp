@@ -1,0 +1,136 @@
+#include "core/ops.h"
+#include "tests/testing.h"
+
+using namespace testing;
+
+namespace {
+
+struct Format {
+  int32_t bits, limbs, group;
+  bool offsets;
+};
+constexpr Format kFormats[] = {{8, 1, 0, false}, {8, 2, 32, false}, {8, 2, 64, true},  {4, 1, 16, false},
+                               {4, 1, 32, true}, {4, 2, 32, false}, {4, 2, 128, true}};
+
+// A packed matrix of numbers that any format can hold.
+class Matrix {
+ public:
+  Matrix(Session& session, int64_t n, int64_t k, const Format& f)
+      : packed_(sf_packed_bytes(n, k, f.bits, f.limbs, f.group, f.offsets)) {
+    const int64_t groups = f.group ? (k + f.group - 1) / f.group : 0;
+    Buffer<int8_t> codes(n * k), table(16);
+    Buffer<int16_t> scales(n * groups), offsets(n * groups);
+    Buffer<float> row_scales(n);
+    Numbers numbers(static_cast<uint32_t>(n * k));
+    for (int64_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(f.bits == 4 ? numbers.below(16) : numbers.below(255) - 127);
+    for (int i = 0; i < 16; ++i) table[i] = static_cast<int8_t>(i - 8);
+    for (int64_t i = 0; i < scales.size(); ++i) {
+      scales[i] = static_cast<int16_t>(1 + numbers.below(f.limbs == 1 ? 12 : 1000));
+      offsets[i] = static_cast<int16_t>(numbers.below(f.limbs == 1 ? 15 : 300));
+    }
+    for (int64_t i = 0; i < n; ++i) row_scales[i] = 0.01f;
+    sf_pack_args args{codes.data(), groups ? scales.data() : nullptr, f.offsets ? offsets.data() : nullptr,
+                      row_scales.data(), f.bits == 4 ? table.data() : nullptr, n, k, f.bits, f.limbs, f.group,
+                      packed_.data(), packed_.size()};
+    CHECK(session.run("pack", args) == sf::kOk);
+  }
+  const void* data() const { return packed_.data(); }
+
+ private:
+  Lines<char> packed_;
+};
+
+void quantise(Session& session, int64_t rows, int64_t cols, const Rows& out) {
+  Buffer<float> x(rows * cols);
+  Numbers(3).fill(x);
+  sf_quantise_args args{x.data(), rows, cols, cols, out.struct_};
+  CHECK(session.run("quantise", args) == sf::kOk);
+}
+
+void check_threads(const Format& format, int64_t rows, int64_t n, int64_t k, int32_t limbs, int32_t group) {
+  same_for_all_threads(rows * n, [&](Session& session, const Buffer<float>& y) {
+    Matrix w(session, n, k, format);
+    Rows x(rows, k, limbs, group);
+    quantise(session, rows, k, x);
+    Buffer<float> bias(n), residual(rows * n);
+    Numbers(5).fill(bias);
+    Numbers(6).fill(residual);
+    sf_linear_args args{x.struct_, w.data(), bias.data(), residual.data(), y.data(), rows, k, n, n};
+    CHECK(session.run("linear", args) == sf::kOk);
+  });
+}
+
+}  // namespace
+
+TEST(linear_odd_shapes_in_every_format) {
+  for (const auto& format : kFormats)
+    for (const int64_t rows : {1, 2, 5, 16, 19, 37}) {
+      check_threads(format, rows, 33, 65, 2, 0);
+      check_threads(format, rows, 7, 130, 1, 64);
+    }
+}
+
+TEST(linear_longer_depth) {
+  for (const auto& format : kFormats) {
+    check_threads(format, 3, 70, 577, 2, 0);
+    check_threads(format, 35, 70, 577, 1, 128);
+  }
+}
+
+TEST(linear_experts_some_without_rows) {
+  Session session(2);
+  constexpr int64_t kRows = 9, kOutputs = 40, kCols = 70, kExperts = 4;
+  Matrix a(session, kOutputs, kCols, kFormats[0]), b(session, kOutputs, kCols, kFormats[0]);
+  Rows x(kRows, kCols, 2, 0);
+  quantise(session, kRows, kCols, x);
+  const void* weights[kExperts] = {a.data(), b.data(), a.data(), b.data()};
+  Buffer<int64_t> starts(kExperts + 1);
+  starts[1] = 4, starts[2] = 4, starts[3] = 5, starts[4] = kRows;
+  Buffer<float> y(kRows * kOutputs), bias(kOutputs), want(kRows * kOutputs);
+  const float* biases[kExperts] = {bias.data(), bias.data(), bias.data(), bias.data()};
+  sf_linear_experts_args args{x.struct_, weights, biases, starts.data(), y.data(), kExperts, kCols, kOutputs};
+  CHECK(session.run("linear_experts", args) == sf::kOk);
+  sf_linear_args plain{x.struct_, a.data(), bias.data(), nullptr, want.data(), 4, kCols, kOutputs, 0};
+  CHECK(session.run("linear", plain) == sf::kOk);
+  CHECK(!std::memcmp(want.data(), y.data(), sizeof(float) * 4 * kOutputs));
+  starts[2] = 3;
+  CHECK(session.run("linear_experts", args) == sf::kOutOfRange);
+}
+
+TEST(embed_rows_of_packed_tables) {
+  constexpr int64_t kVocab = 35, kWidth = 67, kRows = 3;
+  for (const auto& format : kFormats)
+    same_for_all_threads(kRows * kWidth, [&](Session& session, const Buffer<float>& y) {
+      Matrix table(session, kVocab, kWidth, format);
+      Buffer<int64_t> ids(kRows);
+      ids[0] = kVocab - 1, ids[2] = 16;
+      sf_embed_args args{ids.data(), table.data(), y.data(), kRows, kVocab, kWidth, kWidth, 2, 1.0f};
+      CHECK(session.run("embed", args) == sf::kOk);
+      args.cols = kWidth - 1;
+      CHECK(session.run("embed", args) == sf::kBadPacked);
+    });
+}
+
+TEST(linear_refuses_bad_arguments) {
+  Session session(1);
+  Matrix w(session, 10, 70, kFormats[0]);
+  Rows x(2, 70, 2, 0);
+  Buffer<float> y(20);
+  const sf_linear_args good{x.struct_, w.data(), nullptr, nullptr, y.data(), 2, 70, 10, 0};
+  auto code = [&](auto change) {
+    sf_linear_args args = good;
+    change(args);
+    return session.run("linear", args);
+  };
+  Lines<char> junk(4096);
+  CHECK(code([](auto&) {}) == sf::kOk);
+  CHECK(code([](auto& a) { a.weights = nullptr; }) == sf::kBadPacked);
+  CHECK(code([&](auto& a) { a.weights = junk.data(); }) == sf::kBadPacked);
+  CHECK(code([](auto& a) { a.cols = 64; }) == sf::kBadShape);
+  CHECK(code([](auto& a) { a.rows = -1; }) == sf::kBadShape);
+  CHECK(code([](auto& a) { a.y_stride = 9; }) == sf::kBadShape);
+  CHECK(code([](auto& a) { a.x.values += 1; }) == sf::kMisaligned);
+  CHECK(sf_packed_bytes(0, 64, 8, 1, 0, 0) == -1);
+  CHECK(sf_packed_bytes(64, 64, 7, 1, 0, 0) == -1);
+  CHECK(sf_packed_bytes(64, 64, 8, 2, 0, 0) == -1);
+}

@@ -1,0 +1,116 @@
+"""The wheel as users get it: what is in it, and that it works where there is neither compiler nor torch."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from surefoot import __version__
+from surefoot.ops.backend import NEEDS
+
+ROOT = Path(__file__).parents[2]
+TAG = "py3-none-linux_x86_64"
+MOST_WHEEL_BYTES = 20e6
+MOST_INSTALLED_BYTES = 300e6
+pytestmark = pytest.mark.slow
+
+USE = """
+import importlib.util
+import numpy as np
+from surefoot.ops import Backend, quantise, supported_variants
+
+assert importlib.util.find_spec("torch") is None
+x = np.linspace(-1, 1, 300, dtype=np.float32).reshape(3, 100)
+values = [quantise(Backend(variant, 2), x).values for variant in supported_variants()]
+assert all(np.array_equal(values[0], other) for other in values)
+assert np.abs(values[0]).max() == 127
+"""
+
+
+def run(*command: str | Path, **options: object) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
+
+
+def source_files() -> list[str]:
+    """What a clean checkout of the present state would hold."""
+    return run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    checkout, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
+    for name in source_files():
+        if (ROOT / name).exists():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, checkout / name)
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", out, checkout)
+    (built,) = out.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def clean_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment that holds the wheel and what it asks for."""
+    folder = tmp_path_factory.mktemp("clean")
+    run(sys.executable, "-m", "venv", folder)
+    run(folder / "bin/python", "-m", "pip", "install", wheel)
+    return folder / "bin"
+
+
+def run_clean(clean_bin: Path, *command: str) -> str:
+    """With no other program in reach, no compiler above all, and away from the sources."""
+    env = {"PATH": str(clean_bin), "HOME": os.environ.get("HOME", "/")}
+    return run(clean_bin / command[0], *command[1:], env=env, cwd=clean_bin)
+
+
+def test_tag_and_size(wheel: Path) -> None:
+    assert wheel.name == f"surefoot-{__version__}-{TAG}.whl"
+    assert wheel.stat().st_size < MOST_WHEEL_BYTES
+    with zipfile.ZipFile(wheel) as archive:
+        facts = archive.read(f"surefoot-{__version__}.dist-info/WHEEL").decode().splitlines()
+    assert [line for line in facts if line.startswith("Tag:")] == [f"Tag: {TAG}"]
+
+
+def test_contents(wheel: Path) -> None:
+    """Every module and every variant's library; nothing else but what describes the package."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    info = f"surefoot-{__version__}.dist-info"
+    modules = {
+        name.removeprefix("src/") for name in source_files() if name.startswith("src/") and (ROOT / name).exists()
+    }
+    libraries = {f"surefoot/ops/_lib/libsurefoot_{variant}.so" for variant in NEEDS}
+    described = {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
+    assert names == modules | libraries | described
+
+
+def test_libraries_show_only_the_c_abi(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    for library in (tmp_path / "surefoot/ops/_lib").iterdir():
+        symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
+        assert symbols
+        assert all(symbol.startswith("sf_") for symbol in symbols), symbols
+
+
+def test_works_without_compiler_and_torch(clean_bin: Path) -> None:
+    assert shutil.which("c++", path=str(clean_bin)) is None
+    run_clean(clean_bin, "python", "-c", USE)
+
+
+def test_command_works(clean_bin: Path) -> None:
+    assert run_clean(clean_bin, "surefoot", "--version").strip() == f"surefoot {__version__}"
+    report = json.loads(run_clean(clean_bin, "surefoot", "doctor", "--json"))
+    assert report["measured"]["read_bytes_per_second"] > 0
+
+
+def test_installation_is_small(clean_bin: Path) -> None:
+    files = (file for file in clean_bin.parent.rglob("*") if file.is_file() and not file.is_symlink())
+    assert sum(file.stat().st_size for file in files) < MOST_INSTALLED_BYTES
