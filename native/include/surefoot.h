@@ -236,6 +236,15 @@ typedef struct {
   int32_t unused;
 } sf_route_args;
 
+/* The (row, slot) pairs of ids sorted by expert, stably: expert e owns sorted rows starts[e] to starts[e + 1]. */
+typedef struct {
+  const int64_t* ids; /* [rows][k] */
+  int64_t* sources;   /* [rows * k]: the row that sorted row i comes from */
+  int64_t* starts;    /* [experts + 1] */
+  int64_t* places;    /* [rows][k]: where the pair went */
+  int64_t rows, k, experts;
+} sf_group_experts_args;
+
 /* Expert outputs back to rows: y[r] = sum over j of weights[r][j] * x[places[r][j]], added in ascending j. */
 typedef struct {
   const float* x;         /* [x_rows][x_stride] */

@@ -29,7 +29,7 @@ __all__ = [
     "read_config",
 ]
 
-FAMILIES = ("gemma2", "gemma3", "llama", "phi3", "qwen2", "qwen3")
+FAMILIES = ("deepseek_v2", "gemma2", "gemma3", "gpt_oss", "llama", "phi3", "qwen2", "qwen3", "qwen3_moe")
 # Names in files that differ from the family's.
 GGUF_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
 HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3"}

@@ -31,10 +31,8 @@ class LayerConfig:
 
 @dataclass(frozen=True)
 class MoeConfig:
-    """Experts of width `ffn`; the first `num_dense` layers have none."""
+    """The first `num_dense` layers have no experts."""
 
-    num_experts: int
-    ffn: int
     router: Router
     num_dense: int = 0
 

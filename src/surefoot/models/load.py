@@ -8,7 +8,7 @@ import numpy as np
 from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, SharedKv
 from surefoot.models.decoder import Layer, Model
-from surefoot.models.feed_forward import FeedForward
+from surefoot.models.feed_forward import Experts, FeedForward
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, Part
 from surefoot.models.step import Norm, Rope
 from surefoot.ops import Backend, IntegerWeights, RopeForm, WeightFormat, pack
@@ -121,6 +121,17 @@ class Loader:
         gate, up, down = (f"blk.{layer}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
         gate_up = self.linear(gate, up) if self.has(gate) else self.linear(up)
         return FeedForward(self.config.glu, gate_up, self.linear(down))
+
+    def mixture(self, layer: int) -> Experts:
+        name, moe = f"blk.{layer}.ffn", self.config.moe
+        assert moe is not None
+        return Experts(
+            glu=self.config.glu,
+            router=moe.router,
+            gate=self.float_linear(f"{name}_gate_inp"),
+            gate_up=self.experts(f"{name}_gate_exps", f"{name}_up_exps"),
+            down=self.experts(f"{name}_down_exps"),
+        )
 
     def model(self, layers: Sequence[Layer]) -> Model:
         """The layers between the embeddings and the head, which are one matrix if the checkpoint has no other."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.models.linear import Linear
+from surefoot.models.linear import ExpertLinear, Linear
 from surefoot.models.workspace import Features, Workspace
 from surefoot.ops import (
     Backend,
@@ -87,7 +87,7 @@ class Step:
 
     # ---- the residual stream ----
 
-    def norm(self, normed: Norm, *readers: Linear) -> Features:
+    def norm(self, normed: Norm, *readers: Linear | ExpertLinear) -> Features:
         """The stream, normed, in the forms that its readers take."""
         matrices = [matrix for reader in readers for matrix in reader.matrices]
         x = self.workspace.features("normed", self.h.shape, matrices)
@@ -124,7 +124,7 @@ class Step:
         matrix.project(self.backend, x, out)
         return out
 
-    def features(self, name: str, x: F32, reader: Linear) -> Features:
+    def features(self, name: str, x: F32, reader: Linear | ExpertLinear) -> Features:
         """x in the forms that its reader takes."""
         room = self.workspace.features(name, x.shape, reader.matrices)
         if room.quantised is not None:

@@ -148,6 +148,10 @@ class Route(Structure):
     )  # fmt: skip
 
 
+class GroupExperts(Structure):
+    _fields_ = _fields(ids=PTR, sources=PTR, starts=PTR, places=PTR, rows=c_int64, k=c_int64, experts=c_int64)
+
+
 class Combine(Structure):
     _fields_ = _fields(
         x=PTR, places=PTR, weights=PTR, residual=PTR, y=PTR, rows=c_int64, cols=c_int64, k=c_int64, x_rows=c_int64,
@@ -198,6 +202,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "peak": Peak,
     "float_linear": FloatLinear,
     "route": Route,
+    "group_experts": GroupExperts,
     "combine": Combine,
     "sample": Sample,
     "top_logprobs": TopLogprobs,

@@ -126,7 +126,12 @@ def attention_factor(form: RopeForm) -> float:
         return scaling.attention_factor
     if scaling.mscale and scaling.mscale_all_dim:
         return float(_mscale(scaling.factor, scaling.mscale) / _mscale(scaling.factor, scaling.mscale_all_dim))
-    return float(_mscale(scaling.factor, 1.0))
+    return magnitude_scale(scaling.factor)
+
+
+def magnitude_scale(factor: float, mscale: float = 1.0) -> float:
+    """Yarn's growth of magnitudes with the factor of a longer context."""
+    return float(_mscale(factor, mscale))
 
 
 def _mscale(factor: float, mscale: float) -> Decimal:

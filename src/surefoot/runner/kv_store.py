@@ -1,12 +1,11 @@
 """The KV bytes of every layer, and which blocks are free."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from surefoot.models import ModelConfig, SharedKv
-from surefoot.ops import Backend, KvCache, KvForm, empty_kv_cache, huge_empty
+from surefoot.ops import Backend, KvCache, KvForm, empty_kv_cache
 from surefoot.ops.arrays import I64
 
 
@@ -64,14 +63,12 @@ class KvStore:
 def _make_caches(
     backend: Backend, config: ModelConfig, counts: Mapping[int, int], form: KvForm, block_size: int
 ) -> list[KvCache]:
-    """One per layer, in huge pages; a layer that shares another's has that one's."""
+    """One per layer; a layer that shares another's has that one's."""
     caches: list[KvCache] = []
     for layer in config.layers:
         if isinstance(layer.kv, SharedKv):
             caches.append(caches[layer.kv.layer])
             continue
         kv, count = layer.kv, counts[layer.kv.window]
-        one = empty_kv_cache(backend, 1, block_size, kv.heads, kv.key_dim, kv.value_dim, form)
-        data = huge_empty(one.data.nbytes * count).reshape(count, *one.data.shape[1:])
-        caches.append(replace(one, data=data))
+        caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form))
     return caches

@@ -14,7 +14,7 @@ from surefoot.runner.kv_store import KvStore
 MAX_PROGRAMS = 32
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
     """One request's tokens in the caches: how many, and in which blocks (by window)."""
 
