@@ -43,7 +43,7 @@ DEEPSEEK_YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
     "mscale_all_dim": 0.707, "original_max_position_embeddings": 128,
 }  # fmt: skip
-GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True}
+GEMMA = {"hidden_activation": "gelu_pytorch_tanh"}
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
     "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.0 + 2 * i for i in range(8)],
@@ -85,8 +85,9 @@ def reference(name: str, seed: int = 0) -> Any:
         for parameter_name, parameter in model.named_parameters():
             parameter.copy_(draw(parameter_name, parameter, "gemma" in name, config.tie_word_embeddings))
         if not config.tie_word_embeddings:
+            # The successor's row points along the embedding as the stream holds it, brought to one size (0.5).
             head, embeddings = model.lm_head.weight, model.model.embed_tokens.weight
-            head[1::2] += 0.6 * embeddings[0::2]
+            head[1::2] += 0.6 * 0.5 * embeddings[0::2] / embeddings.std()
     return model
 
 
