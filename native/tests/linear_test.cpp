@@ -30,7 +30,7 @@ class Matrix {
     }
     for (int64_t i = 0; i < n; ++i) row_scales[i] = 0.01f;
     sf_pack_args args{codes.data(), groups ? scales.data() : nullptr, f.offsets ? offsets.data() : nullptr,
-                      row_scales.data(), f.bits == 4 ? table.data() : nullptr, n, k, f.bits, f.limbs, f.group,
+                      row_scales.data(), f.bits == 4 ? table.data() : nullptr, n, k, 0, n, f.bits, f.limbs, f.group,
                       packed_.data(), packed_.size()};
     CHECK(session.run("pack", args) == sf::kOk);
   }
@@ -133,4 +133,36 @@ TEST(linear_refuses_bad_arguments) {
   CHECK(sf_packed_bytes(0, 64, 8, 1, 0, 0) == -1);
   CHECK(sf_packed_bytes(64, 64, 7, 1, 0, 0) == -1);
   CHECK(sf_packed_bytes(64, 64, 8, 2, 0, 0) == -1);
+}
+
+// Records of 34 bytes, a scale nobody reads here and 32 codes of 8 bits, as Q8_0 has them.
+TEST(pack_blocks_from_a_file_s_records) {
+  constexpr int64_t kOutputs = 35, kCols = 96, kRecord = 34, kStride = kCols / 32 * kRecord;
+  Session session(2);
+  Buffer<uint8_t> blocks(kOutputs * kStride);
+  Buffer<float> scales(kOutputs * kCols / 32);
+  Numbers numbers(5);
+  for (int64_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(numbers.below(256));
+  for (int64_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f * static_cast<float>(1 + numbers.below(100));
+  Lines<char> packed(sf_packed_bytes(kOutputs, kCols, 8, 2, 32, 0));
+  sf_pack_blocks_args args{};
+  args.blocks = blocks.data(), args.scales = scales.data(), args.packed = packed.data(), args.packed_bytes = packed.size();
+  args.n = args.rows = kOutputs, args.k = kCols, args.row_stride = kStride;
+  args.low = {2, 8, 32, 0};
+  args.block = args.group = 32, args.block_bytes = kRecord, args.stretch = 1;
+  args.span_low = -127.0f, args.span_high = 127.0f;
+  CHECK(session.run("pack_blocks", args) == sf::kOk);
+  Buffer<int64_t> ids(1);
+  ids[0] = kOutputs - 1;
+  Buffer<float> row(kCols);
+  sf_embed_args embed{ids.data(), packed.data(), row.data(), 1, kOutputs, kCols, kCols, 2, 1.0f};
+  CHECK(session.run("embed", embed) == sf::kOk);
+  for (int64_t k = 0; k < kCols; ++k) {
+    const int code = static_cast<int8_t>(blocks[(kOutputs - 1) * kStride + k / 32 * kRecord + 2 + k % 32]);
+    const float want = scales[(kOutputs - 1) * kCols / 32 + k / 32] * static_cast<float>(code < -127 ? -127 : code);
+    const float error = row[k] - want;
+    CHECK(error < 0.02f && error > -0.02f);  // a unit of the row's grid is at most 127 / 16256
+  }
+  args.packed_bytes -= 1;
+  CHECK(session.run("pack_blocks", args) == sf::kBadShape);
 }

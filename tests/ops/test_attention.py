@@ -212,7 +212,7 @@ def one_chunk(backend: Backend) -> tuple[F32, Chunks, KvCache]:
 def test_blocks_outside_are_refused(backends: list[Backend], block: int) -> None:
     q, chunks, cache = one_chunk(backends[0])
     chunks.block_table[0, 1] = block
-    with pytest.raises(OpError, match="outside its array"):
+    with pytest.raises(OpError, match="outside its range"):
         attention(backends[0], q, cache, chunks, 0.25)
     # The window hides block 1 from all rows but leaves block 2 in sight.
     attention(backends[0], q[-5:], cache, dataclasses.replace(chunks, starts=np.array([0, 5])), 0.25, window=2)
