@@ -174,6 +174,10 @@ class LLM:
         try:
             while not live.is_done or live.pieces:
                 while not live.pieces:
+                    if live.request.id not in self._live:
+                        raise RuntimeError(
+                            "the request was lost when another one's step was interrupted: start it anew"
+                        )
                     self._step()
                 yield live.pieces.popleft()
         finally:
