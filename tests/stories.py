@@ -97,4 +97,4 @@ def _write_tokenizer(writer: "object") -> None:
     writer.add_token_types(kinds)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
-    writer.add_chat_template("{% for m in messages %}{{ m['content'] }} {% endfor %}")
+    writer.add_chat_template("{{ bos_token }}{{ messages | map(attribute='content') | join(' ') }}")

@@ -192,7 +192,8 @@ def test_a_request_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_chat() -> None:
     messages = [{"role": "user", "content": "Once upon"}, {"role": "user", "content": "a time"}]
     (output,) = llm().chat(messages, GREEDY)
-    assert output.prompt == "Once upon a time "
+    assert output.prompt == "<s>Once upon a time"
+    assert output.outputs[0].token_ids == llm().generate("Once upon a time", GREEDY)[0].outputs[0].token_ids
     assert [facts(one) for one in llm().chat([messages, messages], GREEDY)] == [facts(output)] * 2
     pieces = list(llm().stream(messages, GREEDY))
     assert "".join(piece.text for piece in pieces) == output.text

@@ -4,7 +4,7 @@ import itertools
 import secrets
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +107,7 @@ class LLM:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece, None, None]:
         """Pieces of the answer to one prompt or conversation as they come; the last carries the whole output.
 
         Leaving the loop early ends the request. Several streams may be read in turns.
@@ -170,7 +170,7 @@ class LLM:
             for live in lives:
                 self._leave(live)
 
-    def _pieces(self, live: "_Live") -> Iterator[Piece]:
+    def _pieces(self, live: "_Live") -> Generator[Piece, None, None]:
         try:
             while not live.is_done or live.pieces:
                 while not live.pieces:
