@@ -142,21 +142,23 @@ class KvManager:
 
         None, and nothing has changed, if there is no room. Otherwise the copies to make before anything is written.
         """
-        num_fresh = max(0, self.layout.blocks_for(num_tokens) - holding.num_blocks)
-        writing = holding.num_computed // self.layout.block_size
-        shared = [
-            writing < holding.num_blocks and pool.is_shared(holding.tables[number][writing])
-            for number, pool in enumerate(self.pools)
-        ]
-        if any(pool.num_available < num_fresh + is_shared for pool, is_shared in zip(self.pools, shared, strict=True)):
-            return None
-        copies = [self._copy_block(holding, number, writing) for number, is_shared in enumerate(shared) if is_shared]
+        size, num_held = self.layout.block_size, holding.num_blocks
+        num_fresh = max(0, -(-num_tokens // size) - num_held)
+        shared = self._shared_groups(holding, holding.num_computed // size)
+        for number, pool in enumerate(self.pools):
+            if pool.num_available < num_fresh + (number in shared):
+                return None
+        copies = [self._copy_block(holding, number, holding.num_computed // size) for number in shared]
         if num_fresh:
-            holding.tables = tuple(
-                table + tuple(self._allocate(number) for _ in range(num_fresh))
-                for number, table in enumerate(holding.tables)
-            )
+            fresh = [tuple([self._allocate(number) for _ in range(num_fresh)]) for number in range(len(self.pools))]
+            holding.tables = tuple([table + blocks for table, blocks in zip(holding.tables, fresh, strict=True)])
         return copies
+
+    def _shared_groups(self, holding: Holding, index: int) -> list[int]:
+        """Groups in which others hold its block of that index too."""
+        if index >= holding.num_blocks:
+            return []
+        return [number for number, pool in enumerate(self.pools) if pool.is_shared(holding.tables[number][index])]
 
     def _copy_block(self, holding: Holding, number: int, index: int) -> BlockCopy:
         table = holding.tables[number]

@@ -1,6 +1,7 @@
 """Who is next for prompt tokens: by band, then by what their user has had, then short before long; and in turn."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from surefoot.scheduler.heap import LazyHeap
 from surefoot.scheduler.sample import Sample
@@ -16,6 +17,9 @@ class FairQueue:
 
     def __len__(self) -> int:
         return len(self._users)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for queue in self._samples.values() for sample in queue)
 
     def add(self, sample: Sample) -> None:
         queue = self._samples.get(sample.user)
@@ -77,6 +81,9 @@ class TurnQueue:
     def __len__(self) -> int:
         return self._num_samples
 
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for queue in self._users.values() for sample in queue)
+
     def add(self, sample: Sample) -> None:
         if sample.user not in self._users:
             self._users[sample.user] = LazyHeap()
@@ -106,6 +113,9 @@ class Pending:
     def __init__(self) -> None:
         self._bands: dict[tuple[int, int], FairQueue] = {}
         self.turns = TurnQueue()
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for band in self._bands.values() for sample in band)
 
     def wait(self, sample: Sample) -> None:
         self.turns.add(sample)

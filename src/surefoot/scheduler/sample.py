@@ -18,13 +18,13 @@ class Sample:
     """One continuation of a request; until the prompt's end, one stands for all n (`covers`).
 
     room: tokens that its blocks hold and that it may write, so that a step below needs no look at the blocks.
-    next_change: until so many are computed, its blocks need not be told. end: tokens at which it ends for length.
+    plain_until: while fewer are computed, one more changes nothing but counts. end: tokens at which it ends for length.
     tag: its place among its user's requests. num_charged: tokens that its user has paid for.
     """
 
     __slots__ = (
-        "arrival", "covers", "drafts", "end", "holding", "key", "keys", "next_change", "num_cached", "num_charged",
-        "num_computed", "request", "room", "state", "stops", "tag", "tokens", "user",
+        "arrival", "covers", "drafts", "end", "holding", "key", "keys", "num_cached", "num_charged",
+        "num_computed", "plain_until", "request", "room", "state", "stops", "tag", "tokens", "user",
     )  # fmt: skip
 
     def __init__(self, request: Request, number: int, user: User, holding: Holding, arrival: int, end: int) -> None:
@@ -42,7 +42,7 @@ class Sample:
         self.state = State.WAITING
         self.tag = 0.0
         self.num_computed = self.num_charged = self.num_cached = 0
-        self.room = self.next_change = 0
+        self.room = self.plain_until = 0
 
     @property
     def age(self) -> tuple[int, int]:

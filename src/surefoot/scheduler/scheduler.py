@@ -4,7 +4,6 @@ There is no prefill phase and no decode phase. Each sample has tokens and a coun
 some tokens so that the count chases the tokens. Prompts, cached prefixes, drafts and what was preempted are all that.
 """
 
-from collections.abc import Iterator
 from itertools import count
 
 from surefoot.core import (
@@ -28,7 +27,7 @@ from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.speed import Speed
 from surefoot.scheduler.users import Users
 
-MOST_IN_VAIN = 8  # samples that a step finds no room for before it stops looking
+MOST_IN_VAIN = 4  # samples that a step finds no room for before it stops looking
 
 
 class Refused(ValueError):
@@ -189,21 +188,24 @@ class Scheduler:
 
     def _plan_decoding(self, step: Step) -> None:
         """One token each, and its drafts. Whoever gave way in the meantime is passed over."""
-        add_sample, add_chunk, num_tokens = step.samples.append, step.chunks.append, 0
+        samples, chunks, num_drafts = step.samples, step.chunks, 0
         for sample in list(self._decoding):
-            start = sample.num_computed
-            if start + 1 + len(sample.drafts) > sample.room and not self._grow_decoding(step, sample):
-                continue
-            tokens = (sample.tokens[-1], *sample.drafts) if sample.drafts else (sample.tokens[-1],)
-            add_sample(sample)
-            add_chunk(Chunk(sample.key, start, tokens, sample.holding.tables, len(tokens), sample.covers))
-            num_tokens += len(tokens)
-        step.num_tokens += num_tokens
+            start, tokens = sample.num_computed, (sample.tokens[-1],)
+            if start < sample.room and not sample.drafts:
+                chunks.append(Chunk(sample.key, start, tokens, sample.holding.tables, 1, sample.covers))
+                samples.append(sample)
+            elif self._grow_decoding(step, sample):
+                drafted, num_logits = tokens + sample.drafts, 1 + len(sample.drafts)
+                chunks.append(Chunk(sample.key, start, drafted, sample.holding.tables, num_logits, sample.covers))
+                samples.append(sample)
+                num_drafts += len(sample.drafts)
+        step.num_tokens = len(chunks) + num_drafts
 
     def _grow_decoding(self, step: Step, sample: Sample) -> bool:
         """Blocks for the next token and the drafts, for the token alone, or at last at the cost of others."""
         if sample.state is not State.DECODING:
             return False
+        sample.drafts = sample.drafts[: sample.end - len(sample.tokens) - 1]
         if sample.drafts and self._grow(step, sample, sample.num_computed + 1 + len(sample.drafts)):
             return True
         sample.drafts = ()
@@ -276,15 +278,14 @@ class Scheduler:
         return self._since_turn >= self.config.turn_every - 1
 
     def _next_prompt(self, step: Step) -> Sample | None:
-        passed_over = step.passed_over
-        if self._is_turn and (first := self._pending.turns.first()) is not None:
-            if first not in passed_over:
-                return first
-            return next((sample for sample in self._prefilling if sample not in passed_over), None)
-        if self._num_steps % self.config.turn_every == 0:
-            eldest = next(iter(self._prefilling), None)
-            if eldest is not None and eldest not in passed_over:
-                return eldest
+        first = self._pending.turns.first() if self._is_turn else None
+        if first is not None and first not in step.passed_over:
+            return first
+        begun = [sample for sample in self._prefilling if sample not in step.passed_over]
+        if begun and self._num_steps % self.config.turn_every == 0:
+            return begun[0]
+        if first is not None or self._num_rows >= self.config.max_running:
+            return min(begun, key=lambda sample: (sample.band, sample.user.counter, sample.tag), default=None)
         found = self._pending.candidates(self.config.num_candidates, self.config.slack_tokens)
         return max(found, key=self._num_known, default=None)
 
@@ -399,8 +400,10 @@ class Scheduler:
         """Preempt: give all blocks back, as at the end; the full ones stay in the tree, so the return is cheap."""
         self._leave(sample)
         self.kv.release(sample.holding)
+        if sample.state is State.DECODING:
+            sample.num_charged = len(sample.tokens)
         sample.state = State.WAITING
-        sample.num_computed = sample.room = sample.next_change = 0
+        sample.num_computed = sample.room = sample.plain_until = 0
         sample.drafts = ()
         self._pending.wait(sample)
         self.num_preemptions += 1
@@ -426,6 +429,7 @@ class Scheduler:
     def _end(self, sample: Sample) -> None:
         self._leave(sample)
         sample.state = State.ENDED
+        sample.plain_until = 0
         self.kv.close(sample.holding)
         self._users.leave(sample.user)
         siblings = self._requests[sample.key.request]
@@ -443,42 +447,44 @@ class Scheduler:
             raise RuntimeError("commit without schedule")
         self.speed.observe(step.num_tokens, result.elapsed_ms)
         deltas: list[Delta] = []
-        outputs = iter(result.outputs)
+        outputs, cost, num_plain = iter(result.outputs), self.config.output_cost, 0
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
-            if sample.state is State.ENDED:
-                for _ in chunk.samples:
-                    next(outputs)
-            elif chunk.samples:
-                self._draw(sample, chunk, outputs, deltas)
+            if not chunk.samples:
+                self._advance(sample, chunk.start + len(chunk.tokens))
+                continue
+            output = key, drawn, drafts = next(outputs)
+            if key != sample.key:
+                raise ValueError(f"the output of {key} where that of {sample.key} belongs")
+            if sample.num_computed < sample.plain_until and len(drawn) == 1 and -1 < drawn[0] not in sample.stops:
+                # _draw in short, for nearly every token there is: it fills no block and is not the last.
+                sample.tokens.append(drawn[0])
+                sample.num_computed += 1
+                sample.holding.num_computed += 1
+                sample.drafts = drafts
+                sample.user.counter += cost * sample.user.share
+                num_plain += 1
+                deltas.append(Delta(key, drawn))
             else:
-                self._compute(sample, chunk.start + len(chunk.tokens))
+                self._draw(sample, chunk, output, [next(outputs) for _ in chunk.samples[1:]], deltas)
+        self._num_served += cost * num_plain
         if next(outputs, None) is not None:
             raise ValueError("more outputs than the plan has samples")
         return deltas
 
-    def _draw(self, sample: Sample, chunk: Chunk, outputs: Iterator[Output], deltas: list[Delta]) -> None:
-        key, drawn, drafts = next(outputs)
-        if key != sample.key:
-            raise ValueError(f"the output of {key} where that of {sample.key} belongs")
-        covers = sample.covers
-        others = [next(outputs) for _ in covers[1:]]
-        num_computed = chunk.start + len(chunk.tokens) - chunk.num_logits + len(drawn)
-        kept, reason = self._accept(sample, drawn)
-        if num_computed >= sample.next_change:
-            self._compute(sample, num_computed)
-        else:
-            sample.num_computed = sample.holding.num_computed = num_computed
+    def _draw(self, sample: Sample, chunk: Chunk, output: Output, others: list[Output], deltas: list[Delta]) -> None:
+        if sample.state is State.ENDED:
+            return
+        num_computed = chunk.start + len(chunk.tokens) - chunk.num_logits + len(output.tokens)
+        kept, reason = self._accept(sample, output.tokens)
+        self._advance(sample, num_computed)
         if sample.state is State.PREFILLING:
             self._start_decoding(sample)
-        for output in others:
-            self._fork(sample, output, deltas)
-        deltas.append(Delta(key, kept, reason, sample.num_cached if reason else 0))
+        for other in others:
+            self._fork(sample, other, deltas)
+        deltas.append(Delta(output.key, kept, reason, sample.num_cached if reason else 0))
+        sample.drafts = output.drafts
         if reason:
             self._end(sample)
-        elif drafts:
-            sample.drafts = drafts[: max(0, sample.end - len(sample.tokens) - 1)]
-        else:
-            sample.drafts = ()
 
     def _accept(self, sample: Sample, drawn: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
         """Its new tokens, up to the one that ends it."""
@@ -497,16 +503,19 @@ class Scheduler:
                 break
         cost = self.config.output_cost * len(drawn)
         sample.user.counter += cost * sample.user.share
-        sample.num_charged += len(drawn)
         self._num_served += cost
         return drawn, reason
 
-    def _compute(self, sample: Sample, num_computed: int) -> None:
+    def _advance(self, sample: Sample, num_computed: int) -> None:
         """So many tokens are computed: tell the blocks."""
+        if sample.state is State.ENDED:
+            return
         num_computed = min(num_computed, len(sample.tokens))
         sample.num_computed = num_computed
         self.kv.commit(sample.holding, num_computed, sample.full_keys(self.kv.layout.block_size))
-        sample.next_change = self.kv.next_change(num_computed)
+        if sample.state is State.DECODING:
+            # Then the next token changes its blocks, or the one after it is the last.
+            sample.plain_until = min(self.kv.next_change(num_computed) - 1, sample.end - 2)
 
     def _start_decoding(self, sample: Sample) -> None:
         self._pending.remove(sample)
@@ -521,7 +530,6 @@ class Scheduler:
         sample = Sample(parent.request, output.key.sample, user, holding, parent.arrival, parent.end)
         sample.tag, sample.num_cached = parent.tag, parent.num_cached
         sample.num_computed = sample.num_charged = holding.num_computed
-        sample.next_change = parent.next_change
         self._requests[parent.request.id][output.key.sample] = sample
         parent.covers = (parent.key.sample,)
         parent.room = 0  # to write to a block that is now shared it must look at the blocks again
@@ -531,3 +539,27 @@ class Scheduler:
         deltas.append(Delta(sample.key, kept, reason, sample.num_cached if reason else 0))
         if reason:
             self._end(sample)
+
+    # ---- the books ----
+
+    def audit(self) -> None:
+        """Prove that samples are where their state says, and the blocks' books. For tests: it walks all there is."""
+        self.kv.audit()
+        samples = [sample for siblings in self._requests.values() for sample in siblings.values()]
+        running = [sample for sample in samples if sample.state is not State.WAITING]
+        assert {sample for sample in samples if sample.state is State.WAITING} == set(self._pending.turns)
+        assert {sample for sample in samples if sample.state is not State.DECODING} == set(self._pending)
+        assert {sample for sample in samples if sample.state is State.PREFILLING} == set(self._prefilling)
+        assert {sample for sample in samples if sample.state is State.DECODING} == set(self._decoding)
+        assert self._num_rows == sum(len(sample.covers) for sample in running) <= self.config.max_running
+        assert self._starts.keys() <= {sample.key for sample in running}
+        self._users.audit([sample.user for sample in samples])
+        for sample in samples:
+            self._audit_sample(sample)
+
+    def _audit_sample(self, sample: Sample) -> None:
+        holding, size = sample.holding, self.kv.layout.block_size
+        assert sample.num_computed == holding.num_computed < len(sample.tokens) <= sample.end
+        assert sample.room <= holding.num_blocks * size
+        assert sample.state is not State.DECODING or sample.num_left == 1
+        assert sample.state is not State.WAITING or holding.num_blocks == 0

@@ -72,3 +72,11 @@ class Users:
         while (least := self._by_absence.peek()) is not None and least[0] <= floor:
             self._by_absence.discard(least[1])
             del self._away[least[1].name]
+
+    def audit(self, users: list[User]) -> None:
+        """users: of each sample that has not ended."""
+        assert {user.name: user for user in users} == self._here
+        assert {user: users.count(user) for user in users} == {user: user.num_samples for user in self._here.values()}
+        assert set(self._least) == set(self._here.values())
+        assert set(self._by_absence) == set(self._away.values())
+        assert not self._here.keys() & self._away.keys()
