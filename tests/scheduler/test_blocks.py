@@ -2,7 +2,7 @@
 
 import pytest
 
-from surefoot.core import FinishReason
+from surefoot.core import FinishReason, ServiceClass
 from surefoot.scheduler import Refused, SchedulerConfig
 from tests.scheduler.fake_runner import FakeRunner, alone
 from tests.scheduler.workloads import BLOCK, key, make_loop, request
@@ -79,6 +79,27 @@ def test_giving_way_keeps_the_eldest_and_costs_little() -> None:
     assert all(loop.tokens[key(one.id)] == alone(one, 0) for one in requests)
     once = 4 * (64 + 179)
     assert computed < 1.5 * once, "full blocks were found again in the tree"
+
+
+def test_the_eldest_is_kept_even_if_it_is_least_urgent() -> None:
+    # Each takes 16 blocks at last, so no two fit.
+    loop = make_loop(SchedulerConfig(headroom_tokens=1), num_blocks=31, with_memory=True)
+    requests = [request(name, 64, 180, service=ServiceClass.BATCH) for name in ("eldest", "batch")]
+    requests += [request("talks", 64, 180)]
+    gone: list[str] = []
+    for one in requests:
+        loop.scheduler.add(one)
+        loop.step()
+        loop.step()
+    while loop.scheduler.has_work:
+        plan = loop.step()
+        loop.scheduler.audit()
+        gone += [one.request for one in plan.ends if one not in loop.ended]
+    # "batch" had its chunk in the plan when "talks" needed its blocks.
+    assert gone[0] == "batch"
+    assert "talks" in gone
+    assert "eldest" not in gone
+    assert all(loop.tokens[key(one.id)] == alone(one, 0) for one in requests)
 
 
 def test_what_cannot_ever_fit_is_refused_before_anything_is_taken() -> None:

@@ -63,8 +63,8 @@ def test_of_equals_the_one_with_a_cached_prefix_goes_first() -> None:
 
 def served(loop: Loop, user: str) -> float:
     """What the user's requests have cost, from what came out of them."""
-    cost = loop.scheduler.config.output_cost
-    return sum(160 + cost * len(tokens) for one, tokens in loop.tokens.items() if one.request.startswith(user))
+    cost, num_prompt = loop.scheduler.config.output_cost, {"modest": 160, "greedy": 16}[user]
+    return sum(num_prompt + cost * len(tokens) for one, tokens in loop.tokens.items() if one.request.startswith(user))
 
 
 @pytest.mark.parametrize(("weight", "share"), [(1.0, 1 / 2), (3.0, 3 / 4)])
@@ -72,10 +72,10 @@ def test_users_get_shares_by_weight_however_much_they_ask_for(weight: float, sha
     config = SchedulerConfig(max_running=8, user_weights={"modest": weight})
     loop = make_loop(config)
     for number in range(600):
-        loop.scheduler.add(request(f"greedy{number}", 160, 20, user="greedy"))
+        loop.scheduler.add(request(f"greedy{number}", 16, 92, user="greedy"))
     for number in range(300):
         loop.scheduler.add(request(f"modest{number}", 160, 20, user="modest"))
-    for _ in range(800):
+    for _ in range(1200):
         loop.step()
     modest, greedy = served(loop, "modest"), served(loop, "greedy")
     assert min(modest, greedy) > 0
@@ -136,6 +136,16 @@ def steps_until_first_token(loop: Loop, name: str, num_rivals: int, rng: random.
         if key(name) in loop.tokens:
             return loop.num_steps - start
     raise AssertionError(f"no token in {most} steps")
+
+
+def test_a_prompt_that_has_begun_gets_its_share_of_steps() -> None:
+    """Rivals are let in without end, each before it by priority, and would take every token there is."""
+    config = SchedulerConfig(max_running=1000, gap_ms=20.0)
+    rng, loop = random.Random(1), make_loop(config)
+    loop.scheduler.add(request("long", 400, 1, user="poor", priority=-8))
+    loop.step()
+    most = config.turn_every * (400 // config.min_chunk + 1)
+    assert steps_until_first_token(loop, "long", 4, rng, most)
 
 
 @given(

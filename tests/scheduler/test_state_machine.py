@@ -24,7 +24,7 @@ BY_CHOICE = (FinishReason.STOP, FinishReason.LENGTH)
 def requests(draw: st.DrawFn, number: int) -> Request:
     prompt = tuple(draw(st.lists(st.integers(0, 1), min_size=1, max_size=16)))
     stops = draw(st.sampled_from([(), (0,)]))
-    params = SamplingParams(n=draw(st.integers(1, 3)), max_tokens=draw(st.integers(1, 10)), stop_token_ids=stops)
+    params = SamplingParams(n=draw(st.integers(1, 3)), max_tokens=draw(st.integers(1, 14)), stop_token_ids=stops)
     return Request(
         f"r{number}", prompt, params,
         user=draw(st.sampled_from("uvw")), priority=draw(st.integers(-1, 1)),
@@ -41,7 +41,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     )  # fmt: skip
     def start(self, layout: KvLayout, caching: bool, max_chunk: int, max_running: int, drafts: int) -> None:
         config = SchedulerConfig(
-            max_context=30, max_running=max_running, max_chunk=max_chunk, min_chunk=2, first_chunk=8, headroom_tokens=4,
+            max_context=30, max_running=max_running, max_chunk=max_chunk, min_chunk=2, first_chunk=8, headroom_tokens=1,
             gap_ms=30, slack_tokens=8,
         )  # fmt: skip
         scheduler = Scheduler(config, KvManager(layout, caching))
