@@ -82,3 +82,11 @@ def check(name: str, array: Array, dtype: Any, *shape: int | None) -> None:
 def row_stride(array: Array) -> int:
     """Elements from one row of a 2-D array to the next."""
     return array.strides[0] // array.itemsize if array.shape[0] > 1 else array.shape[1]
+
+
+def head_stride(x: F32) -> int:
+    """Elements from one row of [rows, heads, dims] to the next; the heads of a row must be contiguous."""
+    rows, heads, dims = x.shape
+    if x.size and heads > 1 and x.strides[1] != dims * x.itemsize:
+        raise ValueError("the heads of a row must be contiguous")
+    return x.strides[0] // x.itemsize if rows > 1 else heads * dims
