@@ -20,6 +20,7 @@
   X(peak) \
   X(float_linear) \
   X(route) \
+  X(group_experts) \
   X(combine) \
   X(sample) \
   X(top_logprobs) \

@@ -122,7 +122,7 @@ typedef struct {
   float eps;
   float weight_offset; /* 1 for Gemma: y = norm * (offset + weight) */
   int32_t kind;        /* 0: RMSNorm, 1: LayerNorm */
-  int32_t unused;
+  int32_t heads;       /* row r starts at r / heads * stride + r % heads * cols; 1 for plain rows */
 } sf_norm_args;
 
 /* ---- rotary embedding: the table [rows][pairs] of cos and of sin, then the rotation in place ---- */
@@ -235,6 +235,15 @@ typedef struct {
   float scale;
   int32_t unused;
 } sf_route_args;
+
+/* The (row, slot) pairs of ids sorted by expert, stably: expert e owns sorted rows starts[e] to starts[e + 1]. */
+typedef struct {
+  const int64_t* ids; /* [rows][k] */
+  int64_t* sources;   /* [rows * k]: the row that sorted row i comes from */
+  int64_t* starts;    /* [experts + 1] */
+  int64_t* places;    /* [rows][k]: where the pair went */
+  int64_t rows, k, experts;
+} sf_group_experts_args;
 
 /* Expert outputs back to rows: y[r] = sum over j of weights[r][j] * x[places[r][j]], added in ascending j. */
 typedef struct {

@@ -56,9 +56,10 @@ void scale_row(const sf_norm_args& args, const float* h, float mean, float r, fl
 }
 
 void norm_row(const sf_norm_args& args, int64_t row, float* scratch) {
-  const float* x = args.x + row * args.x_stride;
-  const float* residual = args.residual ? args.residual + row * args.residual_stride : nullptr;
-  float* sum = args.h ? args.h + row * args.h_stride : residual ? scratch : nullptr;
+  const int64_t whole = row / args.heads, within = row % args.heads * args.cols;
+  const float* x = args.x + whole * args.x_stride + within;
+  const float* residual = args.residual ? args.residual + whole * args.residual_stride + within : nullptr;
+  float* sum = args.h ? args.h + whole * args.h_stride + within : residual ? scratch : nullptr;
   Sums sums = sum_row(x, residual, sum, args.cols);
   const float* h = sum ? sum : x;
   float mean = 0.0f;
@@ -66,17 +67,17 @@ void norm_row(const sf_norm_args& args, int64_t row, float* scratch) {
     mean = reduce_add(sums.plain) / static_cast<float>(args.cols);
     sums.squares = squared_differences(h, mean, args.cols);
   }
-  float* y = args.y ? args.y + row * args.y_stride : scratch;
+  float* y = args.y ? args.y + whole * args.y_stride + within : scratch;
   scale_row(args, h, mean, inverse_root(sums.squares, args.cols, args.eps), y);
   if (args.quantised.values) quantise_row(y, args.cols, args.quantised, row);
 }
 
 Error check_norm(const sf_norm_args& args) {
   SF_REQUIRE(args.x && (args.y || args.quantised.values), kNullPointer);
-  SF_REQUIRE(args.rows >= 0 && args.cols > 0 && args.x_stride >= args.cols, kBadShape);
-  SF_REQUIRE(!args.residual || args.residual_stride >= args.cols, kBadShape);
-  SF_REQUIRE(!args.h || args.h_stride >= args.cols, kBadShape);
-  SF_REQUIRE(!args.y || args.y_stride >= args.cols, kBadShape);
+  SF_REQUIRE(args.rows >= 0 && args.cols > 0 && args.heads > 0, kBadShape);
+  const int64_t least = args.heads * args.cols;
+  SF_REQUIRE(args.x_stride >= least && (!args.residual || args.residual_stride >= least), kBadShape);
+  SF_REQUIRE((!args.h || args.h_stride >= least) && (!args.y || args.y_stride >= least), kBadShape);
   SF_REQUIRE(args.kind == 0 || args.kind == 1, kBadOption);
   return args.quantised.values ? check_activations(args.quantised, args.cols) : kOk;
 }

@@ -60,3 +60,21 @@ TEST(float_linear_odd_shapes) {
         CHECK(session.run("float_linear", args) == sf::kBadOption);
       });
 }
+
+TEST(group_experts_sorts_stably) {
+  constexpr int64_t kRows = 9, kPicks = 2, kExperts = 5;
+  Session session(1);
+  Buffer<int64_t> ids(kRows * kPicks), sources(ids.size()), starts(kExperts + 1), places(ids.size());
+  for (int64_t i = 0; i < ids.size(); ++i) ids[i] = (i * 3) % (kExperts - 1);  // the last expert has no rows
+  sf_group_experts_args args{ids.data(), sources.data(), starts.data(), places.data(), kRows, kPicks, kExperts};
+  CHECK(session.run("group_experts", args) == sf::kOk);
+  CHECK(starts[0] == 0 && starts[kExperts - 1] == ids.size() && starts[kExperts] == ids.size());
+  for (int64_t i = 0; i < ids.size(); ++i) {
+    const int64_t place = places[i], expert = ids[i];
+    CHECK(sources[place] == i / kPicks);
+    CHECK(starts[expert] <= place && place < starts[expert + 1]);
+    CHECK(place == starts[expert] || sources[place - 1] <= sources[place]);
+  }
+  ids[3] = kExperts;
+  CHECK(session.run("group_experts", args) == sf::kOutOfRange);
+}

@@ -78,19 +78,25 @@ def test_route_refuses_more_than_there_are(backends: list[Backend]) -> None:
 
 @quick
 @given(rows=st.integers(0, 30), k=st.integers(1, 5), experts=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
-def test_group_by_expert(rows: int, k: int, experts: int, seed: int) -> None:
+def test_group_by_expert(backends: list[Backend], rows: int, k: int, experts: int, seed: int) -> None:
     ids = np.random.default_rng(seed).integers(0, experts, (rows, k))
-    grouped = group_by_expert(ids, experts)
+    grouped = oracle.group_by_expert(ids, experts)
     expected = [(row, slot) for e in range(experts) for row in range(rows) for slot in range(k) if ids[row, slot] == e]
     assert grouped.rows.tolist() == [row for row, _ in expected]
     assert [int(grouped.places[pair]) for pair in expected] == list(range(rows * k))
     owned = [ids[row, slot] for row, slot in expected]
     assert [np.searchsorted(owned, e) for e in range(experts)] + [rows * k] == grouped.starts.tolist()
+    for backend in backends:
+        got = group_by_expert(backend, ids, experts)
+        assert np.array_equal(got.rows, grouped.rows)
+        assert np.array_equal(got.starts, grouped.starts)
+        assert np.array_equal(got.places, grouped.places)
 
 
-def test_group_by_expert_refuses_strangers() -> None:
-    with pytest.raises(ValueError, match="expert ids"):
-        group_by_expert(np.array([[0, 4]]), 4)
+@pytest.mark.parametrize("stranger", [-1, 4])
+def test_group_by_expert_refuses_strangers(backends: list[Backend], stranger: int) -> None:
+    with pytest.raises(OpError, match="outside"):
+        group_by_expert(backends[0], np.array([[0, stranger]]), 4)
 
 
 @quick
@@ -123,7 +129,7 @@ def test_combine_refuses_rows_outside(backends: list[Backend]) -> None:
 def mixture(backend: Backend, x: np.ndarray, logits: np.ndarray, experts: list[PackedWeights]) -> np.ndarray:
     """One matrix per expert, two experts a row, their outputs added to x."""
     routes = route(backend, logits, Router(2, normalise=True))
-    grouped = group_by_expert(routes.ids, len(experts))
+    grouped = group_by_expert(backend, routes.ids, len(experts))
     y = linear_experts(backend, quantise(backend, x[grouped.rows]), experts, grouped.starts)
     return combine(backend, y, grouped.places, routes.weights, x)
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from surefoot.ops import ActivationForm, Backend, NormForm, OpError, empty_activations, norm, quantise
+from surefoot.ops import ActivationForm, Backend, NormForm, OpError, empty_activations, norm, norm_heads, quantise
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle import norms as oracle
 from tests.ops.comparing import same_bits, same_rows
@@ -55,6 +55,21 @@ def test_norm_in_place(backends: list[Backend]) -> None:
         norm(backend, NormForm(), y, residual=h, h=h, y=y)
         assert same_bits(h, want_h)
         assert same_bits(y, want_y)
+
+
+@pytest.mark.parametrize("rows", [1, 33])
+def test_heads_are_normed_one_by_one(backends: list[Backend], rows: int) -> None:
+    """Some of the heads of a wider array; the others stay as they are."""
+    wide = rows_of(np.random.default_rng(2), rows * 9, 80).reshape(rows, 9, 80)
+    weight = np.random.default_rng(3).standard_normal(80).astype(np.float32)
+    want = wide.copy()
+    want[:, 2:7] = oracle.norm(NormForm(), np.ascontiguousarray(wide[:, 2:7]).reshape(-1, 80), weight)[1].reshape(
+        rows, 5, 80
+    )
+    for backend in backends:
+        got = wide.copy()
+        norm_heads(backend, NormForm(), got[:, 2:7], weight)
+        assert same_bits(got, want)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])

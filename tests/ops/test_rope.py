@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from surefoot.ops import (
     Backend,
+    FactorScaling,
     LinearScaling,
     Llama3Scaling,
     RopeForm,
@@ -23,6 +24,7 @@ from tests.ops.comparing import same_bits
 fixtures = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LLAMA3 = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)
 YARN = YarnScaling(factor=4.0, original_context=32768)
+FACTORS = FactorScaling(tuple(1 + i / 3 for i in range(64)), 1.2)
 GPT_OSS = YarnScaling(factor=32.0, original_context=4096, truncate=False)
 
 
@@ -83,6 +85,8 @@ def reference_frequencies(form: RopeForm) -> np.ndarray:
     match scaling:
         case LinearScaling(factor):
             return freq / factor
+        case FactorScaling(factors):
+            return freq / np.array(factors)
         case Llama3Scaling(factor, low, high, context):
             wavelength = 2 * np.pi / freq
             smooth = (context / wavelength - low) / (high - low)
@@ -101,9 +105,11 @@ def reference_frequencies(form: RopeForm) -> np.ndarray:
     return freq
 
 
-@pytest.mark.parametrize("scaling", [None, LinearScaling(4.0), LLAMA3, YARN, GPT_OSS])
+@pytest.mark.parametrize("scaling", [None, LinearScaling(4.0), LLAMA3, YARN, GPT_OSS, FACTORS])
 @pytest.mark.parametrize(("dim", "theta"), [(64, 10000.0), (128, 500000.0), (128, 1e6), (20, 150000.0)])
 def test_inverse_frequencies(dim: int, theta: float, scaling: object) -> None:
+    if scaling is FACTORS:
+        scaling = FactorScaling(FACTORS.factors[: dim // 2])
     form = RopeForm(dim, theta, scaling)  # type: ignore[arg-type]
     got, want = inverse_frequencies(form), reference_frequencies(form)
     assert got.dtype == np.float32
@@ -122,6 +128,7 @@ def test_inverse_frequencies_by_hand() -> None:
 
 def test_attention_factor() -> None:
     assert attention_factor(RopeForm(64)) == 1.0
+    assert attention_factor(RopeForm(128, scaling=FACTORS)) == 1.2
     assert attention_factor(RopeForm(64, scaling=YARN)) == pytest.approx(0.1 * math.log(4) + 1, rel=1e-15)
     assert attention_factor(RopeForm(64, scaling=YarnScaling(4.0, 4096, attention_factor=0.7))) == 0.7
     deepseek = YarnScaling(40.0, 4096, mscale=0.707, mscale_all_dim=1.0)

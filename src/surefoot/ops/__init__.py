@@ -10,9 +10,10 @@ from surefoot.ops.float_linear import float_linear
 from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
 from surefoot.ops.linear import linear, linear_experts
-from surefoot.ops.norms import NormForm, norm
+from surefoot.ops.norms import NormForm, norm, norm_heads
 from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
 from surefoot.ops.rope import (
+    FactorScaling,
     LinearScaling,
     Llama3Scaling,
     RopeForm,
@@ -47,6 +48,7 @@ __all__ = [
     "BlockWeights",
     "Chunks",
     "ExpertRows",
+    "FactorScaling",
     "GluForm",
     "IntegerWeights",
     "KvCache",
@@ -89,6 +91,7 @@ __all__ = [
     "linear",
     "linear_experts",
     "norm",
+    "norm_heads",
     "pack",
     "pack_blocks",
     "pack_rows",

@@ -79,7 +79,7 @@ class Norm(Structure):
     _fields_ = _fields(
         x=PTR, residual=PTR, weight=PTR, bias=PTR, h=PTR, y=PTR, quantised=Activations,
         rows=c_int64, cols=c_int64, x_stride=c_int64, residual_stride=c_int64, h_stride=c_int64, y_stride=c_int64,
-        eps=c_float, weight_offset=c_float, kind=c_int32, unused=c_int32,
+        eps=c_float, weight_offset=c_float, kind=c_int32, heads=c_int32,
     )  # fmt: skip
 
 
@@ -148,6 +148,10 @@ class Route(Structure):
     )  # fmt: skip
 
 
+class GroupExperts(Structure):
+    _fields_ = _fields(ids=PTR, sources=PTR, starts=PTR, places=PTR, rows=c_int64, k=c_int64, experts=c_int64)
+
+
 class Combine(Structure):
     _fields_ = _fields(
         x=PTR, places=PTR, weights=PTR, residual=PTR, y=PTR, rows=c_int64, cols=c_int64, k=c_int64, x_rows=c_int64,
@@ -198,6 +202,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "peak": Peak,
     "float_linear": FloatLinear,
     "route": Route,
+    "group_experts": GroupExperts,
     "combine": Combine,
     "sample": Sample,
     "top_logprobs": TopLogprobs,

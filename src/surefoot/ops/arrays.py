@@ -16,11 +16,17 @@ I64 = NDArray[np.int64]
 Array = NDArray[Any]
 
 ALIGNMENT = 64
+# From this size on an array gets huge pages: a tile of rows touches 16 small ones, and walking their tables
+# costs a matmul of many rows a quarter of its speed.
+HUGE_BYTES = 1 << 20
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    """A new contiguous array that starts at a multiple of 64 bytes."""
+    """A new contiguous array that starts at a multiple of 64 bytes, in huge pages if it is large."""
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if nbytes >= HUGE_BYTES:
+        huge: Array = huge_empty(nbytes).view(dtype).reshape(shape)
+        return huge
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     aligned: Array = raw[start : start + nbytes].view(dtype).reshape(shape)
@@ -76,3 +82,11 @@ def check(name: str, array: Array, dtype: Any, *shape: int | None) -> None:
 def row_stride(array: Array) -> int:
     """Elements from one row of a 2-D array to the next."""
     return array.strides[0] // array.itemsize if array.shape[0] > 1 else array.shape[1]
+
+
+def head_stride(x: F32) -> int:
+    """Elements from one row of [rows, heads, dims] to the next; the heads of a row must be contiguous."""
+    rows, heads, dims = x.shape
+    if x.size and heads > 1 and x.strides[1] != dims * x.itemsize:
+        raise ValueError("the heads of a row must be contiguous")
+    return x.strides[0] // x.itemsize if rows > 1 else heads * dims

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.ops import abi
-from surefoot.ops.arrays import F32, I64, check, empty, pointer, row_stride
+from surefoot.ops.arrays import F32, I64, check, empty, head_stride, pointer, row_stride
 from surefoot.ops.backend import Backend
-from surefoot.ops.kv import KvCache, head_stride
+from surefoot.ops.kv import KvCache
 
 
 @dataclass(frozen=True)

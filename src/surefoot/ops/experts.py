@@ -76,17 +76,25 @@ class ExpertRows:
     places: I64
 
 
-def group_by_expert(ids: I64, num_experts: int) -> ExpertRows:
+def empty_expert_rows(rows: int, k: int, num_experts: int) -> ExpertRows:
+    return ExpertRows(empty((rows * k,), np.int64), empty((num_experts + 1,), np.int64), empty((rows, k), np.int64))
+
+
+def group_by_expert(backend: Backend, ids: I64, num_experts: int, out: ExpertRows | None = None) -> ExpertRows:
     """Sort the pairs of ids [rows, k] by expert, and within an expert by row and slot (the sort is stable)."""
-    flat = ids.reshape(-1)
-    if flat.size and not 0 <= flat.min() <= flat.max() < num_experts:
-        raise ValueError(f"expert ids must lie in [0, {num_experts})")
-    order = np.argsort(flat, kind="stable")
-    places = np.empty_like(flat)
-    places[order] = np.arange(flat.size)
-    starts = np.zeros(num_experts + 1, np.int64)
-    np.cumsum(np.bincount(flat, minlength=num_experts), out=starts[1:])
-    return ExpertRows(order // ids.shape[1], starts, places.reshape(ids.shape))
+    check("ids", ids, np.int64, None, None)
+    rows, k = ids.shape
+    out = empty_expert_rows(rows, k, num_experts) if out is None else out
+    check("out.rows", out.rows, np.int64, rows * k)
+    check("out.starts", out.starts, np.int64, num_experts + 1)
+    check("out.places", out.places, np.int64, rows, k)
+    if not (ids.flags.c_contiguous and out.places.flags.c_contiguous):
+        raise ValueError("ids and places must be contiguous")
+    args = abi.GroupExperts(
+        pointer(ids), pointer(out.rows), pointer(out.starts), pointer(out.places), rows, k, num_experts
+    )
+    backend.run("group_experts", args, ids, out)
+    return out
 
 
 def combine(

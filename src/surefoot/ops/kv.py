@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from surefoot.ops import abi
-from surefoot.ops.arrays import F32, I64, U8, check, empty, huge_empty, pointer
+from surefoot.ops.arrays import F32, I64, U8, check, empty, head_stride, huge_empty, pointer
 from surefoot.ops.backend import Backend
 
 HUGE_PAGE = 2 << 20
@@ -98,11 +98,3 @@ def kv_copy(backend: Backend, cache: KvCache, pairs: I64) -> None:
     if not pairs.flags.c_contiguous:
         raise ValueError("pairs must be contiguous")
     backend.run("kv_copy", abi.KvCopy(cache.struct(), pointer(pairs), len(pairs)), cache, pairs)
-
-
-def head_stride(x: F32) -> int:
-    """Elements from one row of [rows, heads, dims] to the next; the heads of a row must be contiguous."""
-    rows, heads, dims = x.shape
-    if x.size and heads > 1 and x.strides[1] != dims * x.itemsize:
-        raise ValueError("the heads of a row must be contiguous")
-    return x.strides[0] // x.itemsize if rows > 1 else heads * dims

@@ -7,7 +7,7 @@ import numpy as np
 
 from surefoot.ops import abi
 from surefoot.ops.activations import Activations
-from surefoot.ops.arrays import F32, check, pointer, row_stride
+from surefoot.ops.arrays import F32, check, head_stride, pointer, row_stride
 from surefoot.ops.backend import Backend
 
 
@@ -50,9 +50,23 @@ def norm(
         pointer(x), pointer(residual), pointer(weight), pointer(bias), pointer(h), pointer(y),
         abi.Activations() if quantised is None else quantised.struct(),
         rows, cols, row_stride(x), _stride(residual), _stride(h), _stride(y),
-        form.eps, form.weight_offset, int(form.kind == "layer"),
+        form.eps, form.weight_offset, int(form.kind == "layer"), 1,
     )  # fmt: skip
     backend.run("norm", args, x, residual, weight, bias, h, y, quantised)
+
+
+def norm_heads(backend: Backend, form: NormForm, x: F32, weight: F32 | None = None) -> None:
+    """Norm each head of x [rows, heads, head_dim] by itself, in place."""
+    check("x", x, np.float32, None, None, None)
+    rows, heads, dim = x.shape
+    if weight is not None:
+        check("weight", weight, np.float32, dim)
+    stride = head_stride(x)
+    args = abi.Norm(
+        pointer(x), None, pointer(weight), None, None, pointer(x), abi.Activations(),
+        rows * heads, dim, stride, 0, 0, stride, form.eps, form.weight_offset, int(form.kind == "layer"), heads,
+    )  # fmt: skip
+    backend.run("norm", args, x, weight)
 
 
 def _stride(array: F32 | None) -> int:

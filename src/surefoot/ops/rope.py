@@ -46,7 +46,15 @@ class YarnScaling:
     truncate: bool = True  # the ramp's ends at whole lanes
 
 
-Scaling = LinearScaling | Llama3Scaling | YarnScaling
+@dataclass(frozen=True)
+class FactorScaling:
+    """Each frequency divided by a factor of its own, as files list them; cos and sin times the attention factor."""
+
+    factors: tuple[float, ...]
+    attention_factor: float = 1.0
+
+
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | FactorScaling
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,8 @@ def inverse_frequencies(form: RopeForm) -> F32:
                 scaled = [_llama3(freq, llama3) for freq in plain]
             case YarnScaling() as yarn:
                 scaled = _yarn(plain, form, yarn)
+            case FactorScaling(factors):
+                scaled = [freq / Decimal(factor) for freq, factor in zip(plain, factors, strict=True)]
         return np.array([float(freq) for freq in scaled], np.float32)
 
 
@@ -106,15 +116,22 @@ def _lane_of_turns(turns: Decimal, form: RopeForm, scaling: YarnScaling) -> Deci
 
 
 def attention_factor(form: RopeForm) -> float:
-    """What multiplies cos and sin: 1 but for yarn."""
+    """What multiplies cos and sin: 1 but for yarn and listed factors."""
     scaling = form.scaling
+    if isinstance(scaling, FactorScaling):
+        return scaling.attention_factor
     if not isinstance(scaling, YarnScaling):
         return 1.0
     if scaling.attention_factor is not None:
         return scaling.attention_factor
     if scaling.mscale and scaling.mscale_all_dim:
         return float(_mscale(scaling.factor, scaling.mscale) / _mscale(scaling.factor, scaling.mscale_all_dim))
-    return float(_mscale(scaling.factor, 1.0))
+    return magnitude_scale(scaling.factor)
+
+
+def magnitude_scale(factor: float, mscale: float = 1.0) -> float:
+    """Yarn's growth of magnitudes with the factor of a longer context."""
+    return float(_mscale(factor, mscale))
 
 
 def _mscale(factor: float, mscale: float) -> Decimal:

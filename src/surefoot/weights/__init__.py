@@ -1,5 +1,17 @@
 """Checkpoint files: what they hold, checked before it is believed, and their tensors as integer weights."""
 
+from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.gguf import GgufError, GgufFile, TensorInfo
+from surefoot.weights.huggingface import HuggingFaceCheckpoint
+from surefoot.weights.opening import open_checkpoint
+from surefoot.weights.safetensors import SafetensorsError
 
-__all__ = ["GgufError", "GgufFile", "TensorInfo"]
+__all__ = [
+    "Checkpoint",
+    "GgufError",
+    "GgufFile",
+    "HuggingFaceCheckpoint",
+    "SafetensorsError",
+    "TensorInfo",
+    "open_checkpoint",
+]

@@ -337,15 +337,34 @@ class GgufFile:
 
     def packed(self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED) -> PackedWeights:
         """A matrix in the kernels' layout, made of some rows at a time: little memory beyond the packed bytes."""
-        info = self._with_dimensions(name, 2)
-        return self._pack(backend, info, 0, info.shape[0], float_format)
+        return self.fused(backend, [name], float_format)[0]
 
     def packed_experts(
         self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
-        info = self._with_dimensions(name, 3)
-        num_experts, n, _ = info.shape
-        return [self._pack(backend, info, expert * n, n, float_format) for expert in range(num_experts)]
+        return self.fused_experts(backend, [name], float_format)[0]
+
+    def fused(
+        self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
+    ) -> list[PackedWeights]:
+        """Matrices one below the other, those of one type as one."""
+        infos = [self._with_dimensions(name, 2) for name in names]
+        return [
+            self._pack(backend, [_Rows(info, 0, info.shape[0]) for info in run], float_format) for run in _runs(infos)
+        ]
+
+    def fused_experts(
+        self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
+    ) -> list[list[PackedWeights]]:
+        """As `fused` for tensors [experts, rows, columns]: lists of one matrix per expert."""
+        infos = [self._with_dimensions(name, 3) for name in names]
+        return [
+            [
+                self._pack(backend, [_Rows(info, e * info.shape[1], info.shape[1]) for info in run], float_format)
+                for e in range(infos[0].shape[0])
+            ]
+            for run in _runs(infos)
+        ]
 
     def info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -369,26 +388,31 @@ class GgufFile:
                 return _round(float_format, ggml.decode_floats(info.type, rows))
             return row_integers(ggml.decode(info.type, rows))
 
-    def _pack(
-        self, backend: Backend, info: TensorInfo, start: int, n: int, float_format: WeightFormat
-    ) -> PackedWeights:
-        """n rows from `start` on as one matrix."""
-        k, rows, packed = info.shape[-1], self._rows(info)[start : start + n], None
-        self._advise(mmap.MADV_WILLNEED, info, start, n)
-        step = max(PANEL, PART_WEIGHTS // k // PANEL * PANEL)
-        with self._naming(info):
-            for first in range(0, n, step):
-                part = rows[first : first + step]
-                weights = _block_weights(info.type, part, float_format)
-                packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
-                if isinstance(weights, BlockWeights):
-                    pack_blocks(backend, weights, packed, first)
-                else:
-                    pack_rows(backend, weights, packed, first)
-                # They stay cached by the system, and no longer count as our memory.
-                self._advise(mmap.MADV_DONTNEED, info, start + first, len(part))
+    def _pack(self, backend: Backend, sections: Sequence["_Rows"], float_format: WeightFormat) -> PackedWeights:
+        """Rows of tensors as one matrix."""
+        n, k, packed, at = sum(section.count for section in sections), sections[0].info.shape[-1], None, 0
+        for section in sections:
+            with self._naming(section.info):
+                for weights in self._parts(section, float_format):
+                    packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
+                    if isinstance(weights, BlockWeights):
+                        pack_blocks(backend, weights, packed, at)
+                    else:
+                        pack_rows(backend, weights, packed, at)
+                    at += weights.shape[0]
         assert packed is not None
         return packed
+
+    def _parts(self, section: "_Rows", float_format: WeightFormat) -> Iterator[BlockWeights | IntegerWeights]:
+        """Some rows at a time, in panels."""
+        info, start, count = section.info, section.start, section.count
+        self._advise(mmap.MADV_WILLNEED, info, start, count)
+        step = max(PANEL, PART_WEIGHTS // info.shape[-1] // PANEL * PANEL)
+        for first in range(start, start + count, step):
+            rows = min(step, start + count - first)
+            yield _block_weights(info.type, self._rows(info)[first : first + rows], float_format)
+            # They stay cached by the system, and no longer count as our memory.
+            self._advise(mmap.MADV_DONTNEED, info, first, rows)
 
     def _advise(self, advice: int, info: TensorInfo, start: int, num_rows: int) -> None:
         """Tell the system about the pages of some rows."""
@@ -403,6 +427,31 @@ class GgufFile:
             yield
         except (ValueError, OpError) as wrong:
             raise GgufError(f"{self.path}: {info.name}: {wrong}; fetch the file again, or take another") from None
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows of a tensor, experts' rows counted through."""
+
+    info: TensorInfo
+    start: int
+    count: int
+
+
+def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
+    """Neighbours that can be one matrix: of one type, and (but for the last) of whole panels."""
+    runs: list[list[TensorInfo]] = []
+    for info in infos:
+        last = runs[-1][-1] if runs else None
+        if (
+            last is not None
+            and (last.type, last.shape[-1]) == (info.type, info.shape[-1])
+            and last.shape[-2] % PANEL == 0
+        ):
+            runs[-1].append(info)
+        else:
+            runs.append([info])
+    return runs
 
 
 def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:

@@ -1,9 +1,9 @@
-"""Mixture of experts, as native/kernels/route.h and combine.cpp."""
+"""Mixture of experts, as native/kernels/route.h, group_experts.cpp and combine.cpp."""
 
 import numpy as np
 
 from surefoot.ops.arrays import I64
-from surefoot.ops.experts import Router, Routes, Scoring
+from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring
 from surefoot.ops.oracle.arithmetic import F32, fma, rank, strided_sum
 from surefoot.ops.oracle.elementary import exp
 
@@ -28,6 +28,16 @@ def route(logits: F32, router: Router, bias: F32 | None = None) -> Routes:
     if router.normalise:
         weights = weights / (strided_sum(weights) + f32(1e-20))[:, None]
     return Routes(ids, weights * f32(router.scale))
+
+
+def group_by_expert(ids: I64, num_experts: int) -> ExpertRows:
+    flat = ids.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    places = np.empty_like(flat)
+    places[order] = np.arange(flat.size)
+    starts = np.zeros(num_experts + 1, np.int64)
+    np.cumsum(np.bincount(flat, minlength=num_experts), out=starts[1:])
+    return ExpertRows(order // ids.shape[1], starts, places.reshape(ids.shape))
 
 
 def combine(x: F32, places: I64, weights: F32, residual: F32 | None = None) -> F32:

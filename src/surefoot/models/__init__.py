@@ -1,0 +1,67 @@
+"""Model families as short Python over `ops`. A family's file is named as its Hugging Face model type.
+
+`load` builds the model of a checkpoint; `Model.forward` runs it.
+"""
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from surefoot.formats import W8_GROUPED
+from surefoot.models.config import KvLayer, ModelConfig, SharedKv
+from surefoot.models.decoder import Model
+from surefoot.models.load import Loader
+from surefoot.models.step import Batch, KvRows, empty_batch
+from surefoot.models.workspace import Workspace
+from surefoot.ops import Backend, WeightFormat
+from surefoot.weights.checkpoint import Checkpoint
+
+__all__ = [
+    "FAMILIES",
+    "Batch",
+    "KvLayer",
+    "KvRows",
+    "Model",
+    "ModelConfig",
+    "SharedKv",
+    "Workspace",
+    "empty_batch",
+    "load",
+    "read_config",
+]
+
+FAMILIES = ("deepseek_v2", "gemma2", "gemma3", "gpt_oss", "llama", "phi3", "qwen2", "qwen3", "qwen3_moe")
+# Names in files that differ from the family's.
+GGUF_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
+HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3"}
+
+
+class Family(Protocol):
+    """What a family's module has."""
+
+    @staticmethod
+    def from_gguf(checkpoint: Checkpoint) -> ModelConfig: ...
+    @staticmethod
+    def from_hf(checkpoint: Checkpoint) -> ModelConfig: ...
+    @staticmethod
+    def build(load: Loader) -> Model: ...
+
+
+def find_family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise ValueError(f"the model family {name!r} is unknown; surefoot runs {', '.join(FAMILIES)}")
+    return cast(Family, import_module(f"surefoot.models.{name}"))
+
+
+def read_config(checkpoint: Checkpoint) -> ModelConfig:
+    """What the checkpoint's model is. GGUF metadata say their architecture, config.json its model type."""
+    if architecture := checkpoint.metadata.get("general.architecture"):
+        return find_family(GGUF_NAMES.get(architecture, architecture)).from_gguf(checkpoint)
+    kind = checkpoint.metadata["model_type"]
+    return find_family(HF_NAMES.get(kind, kind)).from_hf(checkpoint)
+
+
+def load(backend: Backend, checkpoint: Checkpoint, float_format: WeightFormat | None = W8_GROUPED) -> Model:
+    """The checkpoint's model. Float matrices are rounded to `float_format`; None leaves all in float32, which is for
+    evaluation."""
+    config = read_config(checkpoint)
+    return find_family(config.family).build(Loader(backend, checkpoint, config, float_format))

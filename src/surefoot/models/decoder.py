@@ -1,0 +1,45 @@
+"""A whole model: from tokens to logits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from surefoot.models.config import ModelConfig
+from surefoot.models.linear import Linear
+from surefoot.models.step import Batch, Norm, Step
+from surefoot.models.workspace import Matrix, Workspace
+from surefoot.ops import Backend, KvCache, embed, norm, softcap
+from surefoot.ops.arrays import F32
+
+Layer = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class Model:
+    config: ModelConfig
+    embeddings: Matrix
+    layers: tuple[Layer, ...]
+    norm: Norm
+    head: Linear
+
+    def forward(self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace) -> F32:
+        """Logits of the wanted rows; the rows' keys and values are in the caches afterwards.
+
+        The logits lie in the workspace. Inside `backend.record()` nothing is computed but everything laid out."""
+        step = Step(backend, batch, caches, workspace, self.config.width)
+        embed(backend, batch.tokens, self.embeddings, self.config.embedding_scale, out=step.h)
+        for layer in self.layers:
+            layer(step)
+        return self._logits(step)
+
+    def _logits(self, step: Step) -> F32:
+        backend, workspace, wanted = step.backend, step.workspace, step.batch.wanted
+        if not wanted.size:
+            return workspace.floats("logits", 0, self.config.vocab_size)
+        h = workspace.floats("wanted", len(wanted), self.config.width)
+        embed(backend, wanted, step.settle(), out=h)
+        x = workspace.features("head", h.shape, self.head.matrices)
+        norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
+        logits = step.project(self.head, x, "logits")
+        if self.config.logit_softcap:
+            softcap(backend, logits, self.config.logit_softcap, out=logits)
+        return logits

@@ -1,0 +1,73 @@
+"""The feed-forward half of a layer: gated, or a mixture of gated experts."""
+
+from dataclasses import dataclass
+
+from surefoot.models.linear import ExpertLinear, Linear
+from surefoot.models.step import Step
+from surefoot.models.workspace import Features, Matrix
+from surefoot.ops import ExpertRows, GluForm, Router, Routes, combine, embed, glu, group_by_expert, route
+from surefoot.ops.arrays import F32, I64
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """`gate_up` gives the gates, then what they gate."""
+
+    glu: GluForm
+    gate_up: Linear
+    down: Linear
+
+    def __call__(self, step: Step, x: Features) -> Features:
+        """The gated features, ready for `down`."""
+        return gated(step, self.glu, step.project(self.gate_up, x, "gate_up"), self.down.matrices)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Each row goes through the experts that the router chooses; what they say is weighed and added."""
+
+    glu: GluForm
+    router: Router
+    gate: Linear  # the router's matrix, in float
+    gate_up: ExpertLinear
+    down: ExpertLinear
+
+    @property
+    def num_experts(self) -> int:
+        return self.gate.num_outputs
+
+    def add_to_stream(self, step: Step, x: Features) -> None:
+        """x must hold floats, as the router takes them."""
+        assert x.floats is not None
+        routes = self._route(step, x)
+        rows = self._group(step, routes.ids)
+        gathered = step.floats("gathered", len(rows.rows), x.floats.shape[1])
+        embed(step.backend, rows.rows, x.floats, out=gathered)
+        gate_up = step.floats("expert gate_up", len(rows.rows), self.gate_up.num_outputs)
+        self.gate_up.project(step.backend, step.features("gathered", gathered, self.gate_up), rows.starts, gate_up)
+        said = step.floats("expert down", len(rows.rows), self.down.num_outputs)
+        hidden = gated(step, self.glu, gate_up, self.down.matrices)
+        self.down.project(step.backend, hidden, rows.starts, said)
+        h = step.settle()
+        combine(step.backend, said, rows.places, routes.weights, residual=h, out=h)
+
+    def _route(self, step: Step, x: Features) -> Routes:
+        shape = (step.rows, self.router.top_k)
+        out = Routes(step.workspace.integers("chosen", *shape), step.floats("chosen weights", *shape))
+        return route(step.backend, step.project(self.gate, x, "router"), self.router, out=out)
+
+    def _group(self, step: Step, ids: I64) -> ExpertRows:
+        integers, (rows, k) = step.workspace.integers, ids.shape
+        out = ExpertRows(
+            integers("expert rows", rows * k),
+            integers("expert starts", self.num_experts + 1),
+            integers("expert places", rows, k),
+        )
+        return group_by_expert(step.backend, ids, self.num_experts, out)
+
+
+def gated(step: Step, form: GluForm, gate_up: F32, readers: tuple[Matrix, ...]) -> Features:
+    rows, cols = gate_up.shape
+    x = step.workspace.features("gated", (rows, cols // 2), readers)
+    glu(step.backend, form, gate_up[:, : cols // 2], gate_up[:, cols // 2 :], y=x.floats, quantised=x.quantised)
+    return x

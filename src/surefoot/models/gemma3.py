@@ -1,0 +1,51 @@
+"""Gemma 3: Gemma 2's layers without caps, five window layers to a global one, queries and keys normed head by head.
+
+Window layers rotate with a base of their own.
+"""
+
+import math
+from dataclasses import replace
+
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
+from surefoot.models.gemma2 import build, gemma_from_hf
+from surefoot.models.gguf_config import Gguf, gguf_config
+from surefoot.ops import GluForm, RopeForm
+from surefoot.weights.checkpoint import Checkpoint
+
+__all__ = ["build", "from_gguf", "from_hf"]
+
+PATTERN = 6  # every sixth layer is global
+LOCAL_THETA = 10000.0
+
+
+def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+    """GGUF's norms hold weights to which one has been added already."""
+    gguf = Gguf(checkpoint)
+    window, theta = gguf.need("attention.sliding_window"), gguf.get("rope.freq_base_swa", LOCAL_THETA)
+    pattern = gguf.get("attention.sliding_window_pattern", PATTERN)
+
+    def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
+        if (i + 1) % pattern == 0:
+            return LayerConfig(kv, rope)
+        return LayerConfig(replace(kv, window=window), replace(rope, theta=theta, scaling=None))
+
+    config = gguf_config(checkpoint, "gemma3", layer=layer)
+    largest = len(config.layers) == 62  # 27B divides by the root of width / heads, the others by that of a head's lanes
+    return replace(
+        config,
+        glu=GluForm("gelu_tanh"),
+        scale=inverse_root(config.width / config.heads) if largest else config.scale,
+        embedding_scale=math.sqrt(config.width),
+    )
+
+
+def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+    given = dict(checkpoint.metadata)
+    if not given.get("layer_types"):
+        pattern, count = given.get("sliding_window_pattern", PATTERN), given["num_hidden_layers"]
+        given["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]
+    if not given.get("rope_parameters"):
+        shared = {"rope_theta": given.get("rope_theta", 1e6), **(given.get("rope_scaling") or {})}
+        local = {"rope_theta": given.get("rope_local_base_freq", LOCAL_THETA)}
+        given["rope_parameters"] = {"full_attention": shared, "sliding_attention": local}
+    return gemma_from_hf(given, "gemma3")

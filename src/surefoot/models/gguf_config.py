@@ -1,0 +1,72 @@
+"""Configurations from GGUF metadata: what the families have in common."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
+from surefoot.ops import FactorScaling, GluForm, LinearScaling, NormForm, RopeForm, YarnScaling
+from surefoot.ops.rope import Scaling
+from surefoot.weights.checkpoint import Checkpoint
+
+
+class Gguf:
+    """Metadata of one architecture, without its prefix."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._prefix = checkpoint.metadata["general.architecture"]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self.checkpoint.metadata.get(f"{self._prefix}.{key}", default)
+        return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+
+    def need(self, key: str) -> Any:
+        value = self.get(key)
+        if value is None:
+            raise ValueError(f"the file lacks {self._prefix}.{key}; convert it anew with a recent llama.cpp")
+        return value
+
+    def rope(self, dim: int, pairing: Literal["halves", "neighbours"]) -> RopeForm:
+        dim = self.get("rope.dimension_count", dim)
+        return RopeForm(dim, self.get("rope.freq_base", 10000.0), self._scaling(), pairing)
+
+    def _scaling(self) -> Scaling | None:
+        if "rope_freqs.weight" in self.checkpoint.tensors:
+            return FactorScaling(tuple(map(float, self.checkpoint.floats("rope_freqs.weight"))))
+        kind, factor = self.get("rope.scaling.type", "none"), self.get("rope.scaling.factor", 1.0)
+        if kind == "yarn":
+            return YarnScaling(factor, self.need("rope.scaling.original_context_length"))
+        if kind == "linear" or (kind == "none" and factor != 1.0):
+            return LinearScaling(factor)
+        if kind not in ("none", "longrope"):
+            raise ValueError(f"rope scaling {kind!r} is unknown")
+        return None
+
+
+def gguf_config(
+    checkpoint: Checkpoint,
+    family: str,
+    pairing: Literal["halves", "neighbours"] = "halves",
+    layer: Callable[[int, KvLayer, RopeForm], LayerConfig] | None = None,
+) -> ModelConfig:
+    """A model of grouped-query attention and gated feed-forward layers; `layer` may make its layers differ."""
+    gguf = Gguf(checkpoint)
+    width, heads = gguf.need("embedding_length"), gguf.need("attention.head_count")
+    kv_heads = gguf.get("attention.head_count_kv", heads)
+    if not isinstance(heads, int) or not isinstance(kv_heads, int):
+        raise ValueError("layers with different numbers of heads are not supported")
+    head_dim = gguf.get("attention.key_length", width // heads)
+    kv = KvLayer(kv_heads, head_dim, gguf.get("attention.value_length", head_dim))
+    rope = gguf.rope(head_dim, pairing)
+    return ModelConfig(
+        family=family,
+        vocab_size=checkpoint.tensors["token_embd.weight"].shape[0],
+        width=width,
+        heads=heads,
+        ffn=gguf.need("feed_forward_length"),
+        context=gguf.need("context_length"),
+        layers=tuple(layer(i, kv, rope) if layer else LayerConfig(kv, rope) for i in range(gguf.need("block_count"))),
+        norm=NormForm("rms", gguf.need("attention.layer_norm_rms_epsilon")),
+        glu=GluForm("silu"),
+        scale=inverse_root(head_dim),
+    )

@@ -1,0 +1,49 @@
+"""gpt-oss: window and global layers by turns with a sink per head, experts in MXFP4 behind clamped gates, biases."""
+
+from dataclasses import replace
+
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig
+from surefoot.models.decoder import Model
+from surefoot.models.gguf_config import Gguf, gguf_config
+from surefoot.models.hf_config import hf_config
+from surefoot.models.load import Loader
+from surefoot.models.qwen3_moe import Layer
+from surefoot.ops import GluForm, RopeForm, Router, Scoring, YarnScaling
+from surefoot.weights.checkpoint import Checkpoint
+
+GLU = GluForm("clamped", limit=7.0, alpha=1.702)
+
+
+def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+    gguf = Gguf(checkpoint)
+    window = gguf.need("attention.sliding_window")
+
+    def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
+        # The files do not say it, but the model was trained with a ramp that is not cut to whole lanes.
+        scaling = replace(rope.scaling, truncate=False) if isinstance(rope.scaling, YarnScaling) else rope.scaling
+        return LayerConfig(replace(kv, window=0 if i % 2 else window), replace(rope, scaling=scaling))
+
+    config = gguf_config(checkpoint, "gpt_oss", layer=layer)
+    return replace(config, glu=GLU, moe=MoeConfig(_router(gguf.need("expert_used_count"))))
+
+
+def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+    given = checkpoint.metadata
+    config = hf_config(given, "gpt_oss")
+    limit, alpha = given.get("swiglu_limit", GLU.limit), given.get("swiglu_alpha", GLU.alpha)
+    return replace(config, glu=GluForm("clamped", limit, alpha), moe=MoeConfig(_router(given["num_experts_per_tok"])))
+
+
+def _router(top_k: int) -> Router:
+    return Router(top_k, Scoring.SOFTMAX_CHOSEN)
+
+
+def build(load: Loader) -> Model:
+    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
+
+
+def _layer(load: Loader, i: int) -> Layer:
+    """The norm after attention is, by its name in the files, the one before the experts."""
+    return Layer(
+        load.norm(f"blk.{i}.attn_norm"), load.attention(i), load.norm(f"blk.{i}.post_attention_norm"), load.mixture(i)
+    )

@@ -1,0 +1,89 @@
+"""Configurations from a Hugging Face config.json: what the families have in common."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
+from surefoot.ops import FactorScaling, GluForm, LinearScaling, Llama3Scaling, NormForm, RopeForm, YarnScaling
+from surefoot.ops.rope import Scaling
+
+Json = Mapping[str, Any]
+ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh"]] = {
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+
+
+def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"] = "halves") -> ModelConfig:
+    """A model of grouped-query attention and gated feed-forward layers."""
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or width // heads
+    kv_heads = config.get("num_key_value_heads") or heads
+    activation = config.get("hidden_activation") or config.get("hidden_act", "silu")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"the activation {activation!r} is unknown")
+    layers = tuple(
+        LayerConfig(KvLayer(kv_heads, head_dim, head_dim, window), hf_rope(config, head_dim, pairing, kind))
+        for window, kind in layer_windows(config)
+    )
+    return ModelConfig(
+        family=family,
+        vocab_size=config["vocab_size"],
+        width=width,
+        heads=heads,
+        ffn=config["intermediate_size"],
+        context=config["max_position_embeddings"],
+        layers=layers,
+        norm=NormForm("rms", config["rms_norm_eps"]),
+        glu=GluForm(ACTIVATIONS[activation]),
+        scale=inverse_root(head_dim),
+    )
+
+
+def layer_windows(config: Json) -> list[tuple[int, str]]:
+    """Each layer's window (0: none) and the name of its kind."""
+    count, window = config["num_hidden_layers"], config.get("sliding_window") or 0
+    if not config.get("use_sliding_window", True):
+        window = 0
+    kinds = config.get("layer_types") or ["sliding_attention"] * count
+    return [(window if kind == "sliding_attention" else 0, kind) for kind in kinds]
+
+
+def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"], kind: str) -> RopeForm:
+    """The rotation of layers of that kind: newer files hold all of it in rope_parameters, perhaps by kind of layer."""
+    given: Json = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    given = given.get(kind) or given
+    theta = given.get("rope_theta") or config.get("rope_theta", 10000.0)
+    part = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    return RopeForm(int(head_dim * part), theta, _scaling(config, given), pairing)
+
+
+def _scaling(config: Json, given: Json) -> Scaling | None:
+    kind = given.get("rope_type") or given.get("type") or "default"
+    context = config["max_position_embeddings"]
+    original = given.get("original_max_position_embeddings") or config.get("original_max_position_embeddings", context)
+    match kind:
+        case "default":
+            return None
+        case "linear":
+            return LinearScaling(given["factor"])
+        case "llama3":
+            return Llama3Scaling(given["factor"], given["low_freq_factor"], given["high_freq_factor"], original)
+        case "yarn":
+            return YarnScaling(
+                given["factor"], original, given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0,
+                given.get("attention_factor"), given.get("mscale"), given.get("mscale_all_dim"),
+                given.get("truncate", True),
+            )  # fmt: skip
+        case "longrope":
+            return FactorScaling(tuple(given["short_factor"]), _long_attention_factor(given, context, original))
+    raise ValueError(f"rope scaling {kind!r} is unknown")
+
+
+def _long_attention_factor(given: Json, context: int, original: int) -> float:
+    if given.get("attention_factor") is not None:
+        return float(given["attention_factor"])
+    factor = Decimal(context) / original
+    return float((1 + factor.ln() / Decimal(original).ln()).sqrt()) if factor > 1 else 1.0

@@ -1,0 +1,106 @@
+"""Weight matrices as a model uses them: fused where they share an input and a format, packed or float."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from surefoot.models.workspace import Features, Matrix
+from surefoot.ops import Backend, PackedWeights, float_linear, linear, linear_experts
+from surefoot.ops.arrays import F32, I64
+
+
+def num_outputs(matrix: Matrix) -> int:
+    return matrix.n if isinstance(matrix, PackedWeights) else len(matrix)
+
+
+@dataclass(frozen=True)
+class Part:
+    matrix: Matrix
+    bias: F32 | None = None
+
+    def project(self, backend: Backend, x: Features, out: F32) -> None:
+        if isinstance(self.matrix, PackedWeights):
+            assert x.quantised is not None
+            linear(backend, x.quantised, self.matrix, self.bias, out=out)
+        else:
+            assert x.floats is not None
+            float_linear(backend, x.floats, self.matrix, self.bias, out=out)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Matrices that share an input, their outputs side by side; those of one format are one matrix."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def num_outputs(self) -> int:
+        return sum(num_outputs(part.matrix) for part in self.parts)
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return tuple(part.matrix for part in self.parts)
+
+    def project(self, backend: Backend, x: Features, out: F32) -> None:
+        for part, columns in _columns([part.matrix for part in self.parts]):
+            self.parts[part].project(backend, x, out[:, columns])
+
+    def project_onto(self, backend: Backend, x: Features, h: F32) -> bool:
+        """h += project(x) in the same pass, where the form of the weights can; says whether it could."""
+        part = self.parts[0]
+        if len(self.parts) > 1 or not isinstance(part.matrix, PackedWeights) or x.quantised is None:
+            return False
+        linear(backend, x.quantised, part.matrix, part.bias, residual=h, out=h)
+        return True
+
+
+@dataclass(frozen=True)
+class ExpertPart:
+    """One matrix per expert, all of one format."""
+
+    experts: tuple[Matrix, ...]
+    biases: tuple[F32, ...] | None = None
+
+    def project(self, backend: Backend, x: Features, starts: I64, out: F32) -> None:
+        packed = [expert for expert in self.experts if isinstance(expert, PackedWeights)]
+        if len(packed) == len(self.experts):
+            assert x.quantised is not None
+            linear_experts(backend, x.quantised, packed, starts, self.biases, out=out)
+        else:
+            self._project_floats(backend, x, starts, out)
+
+    def _project_floats(self, backend: Backend, x: Features, starts: I64, out: F32) -> None:
+        if backend.recording:
+            raise RuntimeError("float experts read where their rows start, which a recording cannot know")
+        assert x.floats is not None
+        for e, expert in enumerate(self.experts):
+            rows = slice(starts[e], starts[e + 1])
+            if starts[e] < starts[e + 1] and not isinstance(expert, PackedWeights):
+                bias = None if self.biases is None else self.biases[e]
+                float_linear(backend, x.floats[rows], expert, bias, out=out[rows])
+
+
+@dataclass(frozen=True)
+class ExpertLinear:
+    """As `Linear`, with one set of matrices per expert: rows starts[e] to starts[e + 1] go through expert e's."""
+
+    parts: tuple[ExpertPart, ...]
+
+    @property
+    def num_outputs(self) -> int:
+        return sum(num_outputs(part.experts[0]) for part in self.parts)
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return tuple(part.experts[0] for part in self.parts)
+
+    def project(self, backend: Backend, x: Features, starts: I64, out: F32) -> None:
+        for part, columns in _columns([part.experts[0] for part in self.parts]):
+            self.parts[part].project(backend, x, starts, out[:, columns])
+
+
+def _columns(matrices: Sequence[Matrix]) -> Iterator[tuple[int, slice]]:
+    """Each matrix's number with its outputs' columns."""
+    start = 0
+    for number, matrix in enumerate(matrices):
+        yield number, slice(start, start + num_outputs(matrix))
+        start += num_outputs(matrix)

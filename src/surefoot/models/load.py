@@ -1,0 +1,163 @@
+"""Weights on their way from a checkpoint into a model: fused, packed, or left in float."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from surefoot.models.attention import Attention
+from surefoot.models.config import ModelConfig, SharedKv
+from surefoot.models.decoder import Layer, Model
+from surefoot.models.feed_forward import Experts, FeedForward
+from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, Part
+from surefoot.models.step import Norm, Rope
+from surefoot.ops import Backend, IntegerWeights, RopeForm, WeightFormat, pack
+from surefoot.ops.arrays import F32, I64
+from surefoot.weights.checkpoint import Checkpoint
+
+
+class Loader:
+    """Reads a checkpoint's tensors by their GGUF names, without `.weight`.
+
+    float_format: what float matrices become; None leaves every matrix in float32, for evaluation."""
+
+    def __init__(
+        self, backend: Backend, checkpoint: Checkpoint, config: ModelConfig, float_format: WeightFormat | None
+    ) -> None:
+        self.backend = backend
+        self.checkpoint = checkpoint
+        self.config = config
+        self._format = float_format
+        self._ropes: dict[RopeForm, Rope] = {}
+
+    def has(self, name: str) -> bool:
+        return f"{name}.weight" in self.checkpoint.tensors
+
+    def vector(self, name: str) -> F32:
+        return np.ascontiguousarray(self.checkpoint.floats(name))
+
+    def bias(self, name: str) -> F32 | None:
+        return self.vector(f"{name}.bias") if f"{name}.bias" in self.checkpoint.tensors else None
+
+    def norm(self, name: str) -> Norm:
+        return Norm(self.config.norm, self.vector(f"{name}.weight"))
+
+    def rope(self, form: RopeForm | None) -> Rope | None:
+        if form is None:
+            return None
+        if form not in self._ropes:
+            self._ropes[form] = Rope.of(form)
+        return self._ropes[form]
+
+    def linear(self, *names: str) -> Linear:
+        """The matrices side by side, with their biases where the checkpoint has some."""
+        bias = self._biases(names)
+        if self._format is None:
+            return Linear((Part(_joined([self.vector(f"{name}.weight") for name in names]), bias),))
+        matrices = self.checkpoint.fused(self.backend, [f"{name}.weight" for name in names], self._format)
+        ends = np.cumsum([matrix.n for matrix in matrices])
+        biases = [None] * len(matrices) if bias is None else np.split(bias, ends[:-1])
+        return Linear(tuple(Part(matrix, one) for matrix, one in zip(matrices, biases, strict=True)))
+
+    def rows_of(self, name: str, rows: I64) -> Linear:
+        """A matrix of some of the rows, in their order."""
+        if self._format is None:
+            return Linear((Part(self.vector(f"{name}.weight")[rows]),))
+        weights = self.checkpoint.integers(f"{name}.weight", self._format)
+        return Linear((Part(pack(self.backend, take_rows(weights, rows))),))
+
+    def float_linear(self, name: str) -> Linear:
+        """A matrix that is better not rounded: a router's."""
+        return Linear((Part(self.vector(f"{name}.weight"), self.bias(name)),))
+
+    def experts(self, *names: str) -> ExpertLinear:
+        """Tensors [experts, rows, columns], side by side."""
+        biases = [self.bias(name) for name in names]
+        if self._format is None:
+            floats = [self.checkpoint.floats(f"{name}.weight") for name in names]
+            return ExpertLinear((ExpertPart(tuple(np.concatenate(floats, axis=1)), _by_expert(biases)),))
+        runs = self.checkpoint.fused_experts(self.backend, [f"{name}.weight" for name in names], self._format)
+        if len(runs) > 1 and any(bias is not None for bias in biases):
+            raise ValueError(f"{', '.join(names)} have biases but no common format")
+        return ExpertLinear(tuple(ExpertPart(tuple(run), _by_expert(biases)) for run in runs))
+
+    def _biases(self, names: Sequence[str]) -> F32 | None:
+        """All of them side by side, with zeros where one is missing; None if all are."""
+        biases = [self.bias(name) for name in names]
+        if all(bias is None for bias in biases):
+            return None
+        lengths = [self.checkpoint.tensors[f"{name}.weight"].shape[0] for name in names]
+        return np.concatenate(
+            [np.zeros(n, np.float32) if bias is None else bias for bias, n in zip(biases, lengths, strict=True)]
+        )
+
+    # ---- parts that most families share ----
+
+    def attention(self, layer: int) -> Attention:
+        """Attention with whatever the checkpoint has for it: norms of queries and keys, biases, sinks."""
+        config, name = self.config, f"blk.{layer}.attn"
+        kv, keeps = config.kv(layer), not isinstance(config.layers[layer].kv, SharedKv)
+        separate = (f"{name}_q", f"{name}_k", f"{name}_v") if keeps else (f"{name}_q",)
+        sinks = f"{name}_sinks.weight"
+        return Attention(
+            layer=layer,
+            heads=config.heads,
+            kv_heads=kv.heads,
+            head_dim=kv.key_dim,
+            scale=config.scale,
+            qkv=self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate),
+            out=self.linear(f"{name}_output"),
+            rope=self.rope(config.layers[layer].rope),
+            window=kv.window,
+            softcap=config.attention_softcap,
+            query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
+            key_norm=self.norm(f"{name}_k_norm") if self.has(f"{name}_k_norm") else None,
+            sinks=self.vector(sinks) if sinks in self.checkpoint.tensors else None,
+            keeps=keeps,
+        )
+
+    def feed_forward(self, layer: int, suffix: str = "") -> FeedForward:
+        """Gate, up and down; some files have gate and up as one, under up's name."""
+        gate, up, down = (f"blk.{layer}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
+        gate_up = self.linear(gate, up) if self.has(gate) else self.linear(up)
+        return FeedForward(self.config.glu, gate_up, self.linear(down))
+
+    def mixture(self, layer: int) -> Experts:
+        name, moe = f"blk.{layer}.ffn", self.config.moe
+        assert moe is not None
+        return Experts(
+            glu=self.config.glu,
+            router=moe.router,
+            gate=self.float_linear(f"{name}_gate_inp"),
+            gate_up=self.experts(f"{name}_gate_exps", f"{name}_up_exps"),
+            down=self.experts(f"{name}_down_exps"),
+        )
+
+    def model(self, layers: Sequence[Layer]) -> Model:
+        """The layers between the embeddings and the head, which are one matrix if the checkpoint has no other."""
+        embeddings = self.linear("token_embd")
+        head = self.linear("output") if self.has("output") else embeddings
+        matrix = embeddings.parts[0].matrix
+        return Model(self.config, matrix, tuple(layers), self.norm("output_norm"), head)
+
+
+def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:
+    return replace(
+        weights,
+        codes=weights.codes[rows],
+        row_scales=weights.row_scales[rows],
+        scales=None if weights.scales is None else weights.scales[rows],
+        offsets=None if weights.offsets is None else weights.offsets[rows],
+    )
+
+
+def _joined(arrays: Sequence[F32]) -> F32:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _by_expert(biases: Sequence[F32 | None]) -> tuple[F32, ...] | None:
+    """Biases [experts, outputs] side by side, one array per expert."""
+    present = [bias for bias in biases if bias is not None]
+    if len(present) not in (0, len(biases)):
+        raise ValueError("either all of an expert's fused matrices have a bias or none")
+    return tuple(np.concatenate(present, axis=1)) if present else None

@@ -1,0 +1,17 @@
+"""Qwen 2 and 2.5: Llama's layers, with biases on queries, keys and values."""
+
+from surefoot.models.config import ModelConfig
+from surefoot.models.gguf_config import gguf_config
+from surefoot.models.hf_config import hf_config
+from surefoot.models.llama import build
+from surefoot.weights.checkpoint import Checkpoint
+
+__all__ = ["build", "from_gguf", "from_hf"]
+
+
+def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+    return gguf_config(checkpoint, "qwen2")
+
+
+def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+    return hf_config(checkpoint.metadata, "qwen2")

@@ -1,0 +1,153 @@
+"""One forward pass: its rows, its caches, and the residual stream that the layers write to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.models.linear import ExpertLinear, Linear
+from surefoot.models.workspace import Features, Workspace
+from surefoot.ops import (
+    Backend,
+    Chunks,
+    KvCache,
+    NormForm,
+    RopeForm,
+    RopeTable,
+    add,
+    attention_factor,
+    inverse_frequencies,
+    norm,
+    quantise,
+    rope_table,
+)
+from surefoot.ops.arrays import F32, I64
+
+
+@dataclass(frozen=True)
+class KvRows:
+    """Where the layers of one window keep the rows (slots) and find their requests' tokens (chunks)."""
+
+    slots: I64
+    chunks: Chunks
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The input of a pass, in arrays that stay where they are: a recorded pass is replayed by filling them anew.
+
+    tokens, positions: one per row. wanted: the rows whose logits are wanted. kv: by window.
+    """
+
+    tokens: I64
+    positions: I64
+    wanted: I64
+    kv: Mapping[int, KvRows]
+
+
+@dataclass(frozen=True)
+class Norm:
+    form: NormForm
+    weight: F32
+
+
+@dataclass(frozen=True, eq=False)
+class Rope:
+    """A rotation with its frequencies computed; compared by identity."""
+
+    form: RopeForm
+    inv_freq: F32
+    scale: float
+
+    @classmethod
+    def of(cls, form: RopeForm) -> "Rope":
+        return cls(form, inverse_frequencies(form), attention_factor(form))
+
+
+class Step:
+    """What the parts of a model work on. Every call is an operation of `ops` over fixed arrays, so it can be recorded.
+
+    The residual stream is `h` and perhaps an addend that the next norm takes along.
+    """
+
+    def __init__(
+        self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace, width: int
+    ) -> None:
+        self.backend = backend
+        self.batch = batch
+        self.caches = caches
+        self.workspace = workspace
+        self.rows = len(batch.tokens)
+        self.h = workspace.floats("h", self.rows, width)
+        self._addend: F32 | None = None
+        self._tables: dict[Rope, RopeTable] = {}
+
+    def floats(self, name: str, *shape: int) -> F32:
+        return self.workspace.floats(name, *shape)
+
+    # ---- the residual stream ----
+
+    def norm(self, normed: Norm, *readers: Linear | ExpertLinear) -> Features:
+        """The stream, normed, in the forms that its readers take."""
+        matrices = [matrix for reader in readers for matrix in reader.matrices]
+        x = self.workspace.features("normed", self.h.shape, matrices)
+        residual, self._addend = self._addend, None
+        norm(
+            self.backend, normed.form, self.h, normed.weight, residual=residual,
+            h=None if residual is None else self.h, y=x.floats, quantised=x.quantised,
+        )  # fmt: skip
+        return x
+
+    def add(self, x: F32) -> None:
+        """Add x to the stream, at the next norm: x must stay as it is until then."""
+        self.settle()
+        self._addend = x
+
+    def add_projected(self, matrix: Linear, x: Features) -> None:
+        """Add a projection to the stream."""
+        self.settle()
+        if not matrix.project_onto(self.backend, x, self.h):
+            self.add(self.project(matrix, x, "delta"))
+
+    def settle(self) -> F32:
+        """The stream with nothing left to add."""
+        if self._addend is not None:
+            add(self.backend, self.h, self._addend, out=self.h)
+            self._addend = None
+        return self.h
+
+    # ---- rows through matrices ----
+
+    def project(self, matrix: Linear, x: Features, name: str) -> F32:
+        rows = x.quantised.rows if x.quantised is not None else len(x.floats) if x.floats is not None else 0
+        out = self.floats(name, rows, matrix.num_outputs)
+        matrix.project(self.backend, x, out)
+        return out
+
+    def features(self, name: str, x: F32, reader: Linear | ExpertLinear) -> Features:
+        """x in the forms that its reader takes."""
+        room = self.workspace.features(name, x.shape, reader.matrices)
+        if room.quantised is not None:
+            quantise(self.backend, x, out=room.quantised)
+        return Features(x if room.floats is not None else None, room.quantised)
+
+    # ---- positions ----
+
+    def table(self, rope: Rope) -> RopeTable:
+        """cos and sin of the rows' positions: computed at the first use."""
+        if rope not in self._tables:
+            name, shape = f"rope {len(self._tables)}", (self.rows, len(rope.inv_freq))
+            table = RopeTable(self.floats(f"{name} cos", *shape), self.floats(f"{name} sin", *shape))
+            rope_table(self.backend, self.batch.positions, rope.inv_freq, rope.scale, out=table)
+            self._tables[rope] = table
+        return self._tables[rope]
+
+
+def empty_batch(rows: int, num_chunks: int, num_wanted: int, table_widths: Mapping[int, int]) -> Batch:
+    """A batch of zeros; the block tables are `table_widths` blocks wide, by window."""
+    starts, lengths = np.zeros(num_chunks + 1, np.int64), np.zeros(num_chunks, np.int64)
+    kv = {
+        window: KvRows(np.zeros(rows, np.int64), Chunks(starts, lengths, np.zeros((num_chunks, blocks), np.int64)))
+        for window, blocks in table_widths.items()
+    }
+    return Batch(np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(num_wanted, np.int64), kv)

@@ -1,0 +1,62 @@
+"""Arrays that a forward pass writes, under names: one layer after the other writes the same ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from surefoot.ops import Activations, huge_empty
+from surefoot.ops.activations import TWO_LIMBS, padded
+from surefoot.ops.arrays import F32, I64, U8, Array, empty
+from surefoot.ops.weights import PackedWeights
+
+Matrix = PackedWeights | F32
+
+HUGE_BYTES = 1 << 20  # from here on, an array is worth huge pages
+
+
+@dataclass(frozen=True)
+class Features:
+    """Rows on their way into matrices: in fixed point for packed ones, as floats for float ones, or both."""
+
+    floats: F32 | None
+    quantised: Activations | None
+
+
+class Workspace:
+    """Scratch arrays by name. A name is always the same memory, so arrays in use at once need names of their own.
+
+    A larger array under an old name is new memory; recorded programs keep the old alive."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, U8] = {}
+
+    def array(self, name: str, dtype: Any, *shape: int) -> Array:
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = huge_empty(nbytes) if nbytes >= HUGE_BYTES else empty((nbytes,), np.uint8)
+            self._buffers[name] = buffer
+        array: Array = buffer[:nbytes].view(dtype).reshape(shape)
+        return array
+
+    def floats(self, name: str, *shape: int) -> F32:
+        return self.array(name, np.float32, *shape)
+
+    def integers(self, name: str, *shape: int) -> I64:
+        return self.array(name, np.int64, *shape)
+
+    def features(self, name: str, shape: tuple[int, ...], readers: Sequence[Matrix]) -> Features:
+        """Room for rows in the forms that the readers take; shape: rows, columns."""
+        rows, cols = shape
+        packed = [isinstance(reader, PackedWeights) for reader in readers]
+        return Features(
+            None if all(packed) else self.floats(f"{name} floats", rows, cols),
+            self.activations(name, rows, cols) if any(packed) else None,
+        )
+
+    def activations(self, name: str, rows: int, cols: int) -> Activations:
+        values = self.array(f"{name} values", np.int8, rows, TWO_LIMBS.limbs, padded(cols))
+        return Activations(values, self.floats(f"{name} scales", rows, 1), cols, TWO_LIMBS)

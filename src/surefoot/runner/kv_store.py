@@ -1,0 +1,74 @@
+"""The KV bytes of every layer, and which blocks are free."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from surefoot.models import ModelConfig, SharedKv
+from surefoot.ops import Backend, KvCache, KvForm, empty_kv_cache
+from surefoot.ops.arrays import I64
+
+
+class KvStore:
+    """Layers of one window share block ids: a block is that many tokens in each of them.
+
+    A request holds a table per window. A window's table is a ring: since tokens behind the window are never read
+    again, their blocks come round once more, and a request of any length takes `ring` blocks.
+    """
+
+    def __init__(
+        self, backend: Backend, config: ModelConfig, num_tokens: int, max_requests: int, max_chunk: int,
+        form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64,
+    ) -> None:  # fmt: skip
+        self.block_size = block_size
+        # As many blocks as one request of num_tokens could use, or num_tokens in all.
+        self.table_width = self.blocks_for(num_tokens)
+        self._rings = {
+            window: self.blocks_for(window - 1 + max_chunk) + 1 if window else self.table_width
+            for window in config.windows
+        }
+        counts = {
+            window: min(ring, self.table_width) * max_requests if window else self.table_width + max_requests
+            for window, ring in self._rings.items()
+        }
+        self._free = {window: list(range(count - 1, -1, -1)) for window, count in counts.items()}
+        self.caches = _make_caches(backend, config, counts, form, block_size)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def reserve(self, num_tokens: int) -> dict[int, I64]:
+        """Tables for a request of up to that many tokens, by window."""
+        blocks = self.blocks_for(num_tokens)
+        if blocks > self.table_width:
+            raise ValueError(
+                f"{num_tokens} tokens are more than the {self.table_width * self.block_size} there is room for"
+            )
+        needed = {window: min(ring, blocks) for window, ring in self._rings.items()}
+        if any(len(self._free[window]) < count for window, count in needed.items()):
+            raise MemoryError(f"no room for {num_tokens} more tokens: close other requests first")
+        return {
+            window: self._table([self._free[window].pop() for _ in range(count)]) for window, count in needed.items()
+        }
+
+    def _table(self, blocks: list[int]) -> I64:
+        """The blocks in turn; a request never comes to the places behind its last token."""
+        return np.resize(np.array(blocks, np.int64), self.table_width)
+
+    def release(self, tables: Mapping[int, I64]) -> None:
+        for window, table in tables.items():
+            self._free[window].extend(sorted(set(table.tolist()), reverse=True))
+
+
+def _make_caches(
+    backend: Backend, config: ModelConfig, counts: Mapping[int, int], form: KvForm, block_size: int
+) -> list[KvCache]:
+    """One per layer; a layer that shares another's has that one's."""
+    caches: list[KvCache] = []
+    for layer in config.layers:
+        if isinstance(layer.kv, SharedKv):
+            caches.append(caches[layer.kv.layer])
+            continue
+        kv, count = layer.kv, counts[layer.kv.window]
+        caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form))
+    return caches

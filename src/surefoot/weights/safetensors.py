@@ -1,0 +1,83 @@
+"""safetensors files, memory-mapped: a JSON header and raw little-endian arrays.
+
+Every length and offset is checked against the file's length before it is believed. The parser is our own because the
+package's numpy side knows no bfloat16.
+"""
+
+import json
+import math
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.ops.arrays import F32, Array
+
+# numpy has no bfloat16: its bits are the upper half of a float32's.
+DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1"}
+MAX_HEADER_BYTES = 100_000_000
+
+
+class SafetensorsError(ValueError):
+    """What is wrong with a file."""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a mapped file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: mmap.mmap
+    offset: int
+
+    def array(self) -> Array:
+        """The bytes as they lie in the file; bfloat16 as uint16."""
+        count = math.prod(self.shape)
+        return np.frombuffer(self.data, DTYPES[self.dtype], count, self.offset).reshape(self.shape)
+
+    def floats(self) -> F32:
+        stored = self.array()
+        if self.dtype == "BF16":
+            return (stored.astype(np.uint32) << 16).view(np.float32)
+        return stored.astype(np.float32)
+
+
+def read_safetensors(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of one file, by name."""
+    try:
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return {name: _tensor(data, name, entry) for name, entry in _header(data).items() if name != "__metadata__"}
+    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        raise SafetensorsError(f"{path}: {wrong}; the file is damaged or not safetensors: fetch it again") from None
+
+
+def _header_bytes(data: mmap.mmap) -> int:
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or size > min(len(data) - 8, MAX_HEADER_BYTES):
+        raise SafetensorsError(f"a header of {size} bytes in a file of {len(data)}")
+    return size
+
+
+def _header(data: mmap.mmap) -> Mapping[str, Any]:
+    header = json.loads(data[8 : 8 + _header_bytes(data)])
+    if not isinstance(header, dict):
+        raise SafetensorsError("the header is no JSON object")
+    return header
+
+
+def _tensor(data: mmap.mmap, name: str, entry: Mapping[str, Any]) -> StoredTensor:
+    start, end = entry["data_offsets"]
+    shape, dtype, first = tuple(entry["shape"]), entry["dtype"], 8 + _header_bytes(data)
+    if not all(isinstance(number, int) and number >= 0 for number in (start, end, *shape)):
+        raise SafetensorsError(f"{name}: shape {shape} at {start} to {end}")
+    if dtype not in DTYPES:
+        raise SafetensorsError(f"{name}: values of type {dtype!r} are unknown")
+    if end > len(data) - first or end - start != math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
+        raise SafetensorsError(f"{name}: {dtype} {shape} does not lie at {start} to {end} of {len(data) - first} bytes")
+    return StoredTensor(name, dtype, shape, data, first + start)
