@@ -7,7 +7,6 @@ some tokens so that the count chases the tokens. Prompts, cached prefixes, draft
 from itertools import count
 
 from surefoot.core import (
-    BlockCopy,
     Chunk,
     Delta,
     FinishReason,
@@ -19,12 +18,13 @@ from surefoot.core import (
     StepPlan,
     StepResult,
 )
-from surefoot.kv import BlockKey, KvManager, Node
+from surefoot.kv import KvManager, Node
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.heap import LazyHeap
 from surefoot.scheduler.queue import Pending
 from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.speed import Speed
+from surefoot.scheduler.step import Step
 from surefoot.scheduler.users import Users
 
 MOST_IN_VAIN = 4  # samples that a step finds no room for before it stops looking
@@ -32,33 +32,6 @@ MOST_IN_VAIN = 4  # samples that a step finds no room for before it stops lookin
 
 class Refused(ValueError):
     """The request can never run here, or the queue is full."""
-
-
-class Step:
-    """The plan in the making."""
-
-    def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
-        self.samples: list[Sample] = []  # of the chunks
-        self.copies: list[BlockCopy] = []
-        self.preempted: set[Sample] = set()
-        self.passed_over: set[Sample] = set()
-        self.filling: set[tuple[int, str | None, BlockKey]] = set()  # blocks that some chunk of this step fills
-        self.victims: list[Sample] | None = None  # who gives way first comes last
-        self.eldest: Sample | None = None  # of those who run; gives way to nobody
-        self.num_tokens = 0
-
-    def add(self, sample: Sample, chunk: Chunk) -> None:
-        self.samples.append(sample)
-        self.chunks.append(chunk)
-        self.num_tokens += len(chunk.tokens)
-
-    def drop_preempted(self) -> None:
-        """Chunks of those who gave way after they were planned."""
-        if self.preempted:
-            kept = [pair for pair in zip(self.samples, self.chunks, strict=True) if pair[0] not in self.preempted]
-            self.samples, self.chunks = [sample for sample, _ in kept], [chunk for _, chunk in kept]
-            self.num_tokens = sum(len(chunk.tokens) for chunk in self.chunks)
 
 
 class Scheduler:
