@@ -28,8 +28,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "compress": ("api",),
     "plan": ("api",),
     "bench": ("api",),
+    "verify": ("api",),
     "fleet": ("api",),
-    "cli": ("server", "compress", "plan", "bench", "fleet"),
+    "cli": ("server", "compress", "plan", "bench", "verify", "fleet"),
 }
 STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
 # Packages from outside that only some layers may know.

@@ -9,6 +9,7 @@ from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
 from surefoot.cli.generate import generate
+from surefoot.cli.verify import verify
 
 app = typer.Typer(
     name="surefoot",
@@ -39,4 +40,5 @@ def _options(
 app.command()(generate)
 app.command()(chat)
 app.command()(doctor)
+app.command()(verify)
 app.add_typer(bench, name="bench")
