@@ -9,6 +9,7 @@ from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
 from surefoot.cli.generate import generate
+from surefoot.cli.run_batch import run_batch
 from surefoot.cli.verify import verify
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ def _options(
 
 app.command()(generate)
 app.command()(chat)
+app.command("run-batch")(run_batch)
 app.command()(doctor)
 app.command()(verify)
 app.add_typer(bench, name="bench")
