@@ -8,6 +8,7 @@ from rich.text import Text
 
 from surefoot.bench.as_json import Results as AnyResults
 from surefoot.bench.disturbance import MOST
+from surefoot.bench.engine import EngineResults
 from surefoot.bench.figures import Figure
 from surefoot.bench.model import ModelResults
 from surefoot.bench.ops import Results
@@ -27,6 +28,29 @@ def _model_parts(results: ModelResults) -> Iterable[RenderableType]:
     yield _model_speeds(results)
     yield _figures(results.figures, _disturbed(results))
     yield from _notes(results)
+
+
+def show_engine(results: EngineResults, console: Console) -> None:
+    console.print(Group(*_engine_parts(results)))
+
+
+def _engine_parts(results: EngineResults) -> Iterable[RenderableType]:
+    yield _limits(results)
+    yield _engine_times(results)
+    yield _figures(results.figures, _disturbed(results))
+    yield from _notes(results)
+
+
+def _engine_times(results: EngineResults) -> Table:
+    model = results.model
+    title = f"{model['path']}: {model['family']}, {model['layers']} layers; loaded in {model['load_seconds']:.1f} s"
+    table = _table(title, "case", "lengths", "best s", "median", "output tokens/s")
+    for m in results.measurements.values():
+        if m.case.kind != "limit" and m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind == "mix" else 0.0
+            speed = f"{tokens / m.median:,.1f}" if tokens else ""
+            table.add_row(_title(m), f"{m.case.labels['percent']} %", f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
 
 
 def _model_speeds(results: ModelResults) -> Table:

@@ -4,16 +4,19 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from surefoot.bench.as_json import as_json
+from surefoot.bench.engine import QUICK as QUICK_ENGINE
+from surefoot.bench.engine import EngineSettings, run_engine
 from surefoot.bench.model import QUICK as QUICK_MODEL
 from surefoot.bench.model import ModelSettings, run_model
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
-from surefoot.bench.report import show, show_model
+from surefoot.bench.report import show, show_engine, show_model
 from surefoot.bench.settings import FULL, QUICK, SMOKE
 from surefoot.ops import VariantError
 
@@ -80,6 +83,32 @@ def model(
         typer.echo(json.dumps(as_json(results) | {"model": results.model}, indent=2))
     else:
         show_model(results, Console())
+
+
+@bench.command()
+def engine(
+    path: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")],
+    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Shorter requests: within 50 seconds, loading not counted.")
+    ] = False,
+    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="All usable cores by default.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+) -> None:
+    """Many requests at once through the whole engine: mixed, queued, with a shared prompt, disturbed by a long one."""
+    settings = QUICK_ENGINE if quick else EngineSettings()
+    with _status() as say:
+        try:
+            settings = replace(settings, seconds=seconds or settings.seconds)
+            results = run_engine(path, settings, variant, threads, say)
+        except (VariantError, MemoryError, OSError, ValueError) as error:
+            typer.echo(f"surefoot: {error}", err=True)
+            raise typer.Exit(1) from None
+    if as_json_:
+        typer.echo(json.dumps(as_json(results) | {"model": results.model}, indent=2))
+    else:
+        show_engine(results, Console())
 
 
 @contextmanager

@@ -102,6 +102,11 @@ class Engine:
         self.last_step_tokens = 0
 
     @property
+    def planner(self) -> Planner:
+        """For those who look at its books; another one after a reset."""
+        return self._planner
+
+    @property
     def has_work(self) -> bool:
         return self._planner.has_work
 

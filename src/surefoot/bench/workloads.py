@@ -1,0 +1,56 @@
+"""Requests for the engine's benchmark, as token ids: every run is given others, so that no prompt is cached."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SPARED = 1000  # ids at both ends of a vocabulary, where control tokens lie
+
+
+@dataclass(frozen=True)
+class Task:
+    """namespace: whose cached prefixes it may use."""
+
+    prompt: tuple[int, ...]
+    num_new: int
+    namespace: str = ""
+
+
+def ids(rng: random.Random, count: int, vocab: int) -> tuple[int, ...]:
+    spared = min(SPARED, vocab // 4)
+    return tuple(rng.randrange(spared, vocab - spared) for _ in range(count))
+
+
+def scaled(count: int, scale: float) -> int:
+    return max(1, round(count * scale))
+
+
+def mixed(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
+    """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones."""
+    lengths, rng = random.Random(777), random.Random(seed)
+    sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
+    return [Task(ids(rng, scaled(prompt, scale), vocab), scaled(new, scale)) for prompt, new in sizes]
+
+
+def log_uniform(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
+    """Short prompts, outputs from 10 to 400 tokens whose logarithms are evenly spread."""
+    lengths, rng = random.Random(778), random.Random(seed)
+    news = [math.exp(lengths.uniform(math.log(10), math.log(400))) for _ in range(count)]
+    return [Task(ids(rng, 16, vocab), scaled(round(new), scale)) for new in news]
+
+
+def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:
+    """One prefix of 1,024 tokens, tails of 32, outputs of 16. Not cached: each in a namespace of its own."""
+    rng = random.Random(seed)
+    prefix = ids(rng, scaled(1024, scale), vocab)
+    tails = [ids(rng, scaled(32, scale), vocab) for _ in range(count)]
+    return [
+        Task(prefix + tail, scaled(16, scale), "" if cached else f"{seed} {number}")
+        for number, tail in enumerate(tails)
+    ]
+
+
+def num_tokens(tasks: Sequence[Task]) -> int:
+    """Of all outputs."""
+    return sum(task.num_new for task in tasks)

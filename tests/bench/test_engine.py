@@ -1,0 +1,51 @@
+"""The engine's benchmark on a model of milliseconds: that every figure comes, and what the workloads are."""
+
+import json
+import math
+
+from typer.testing import CliRunner
+
+from surefoot.bench.workloads import log_uniform, mixed, num_tokens, shared_prefix
+from surefoot.cli.main import app
+from tests.stories import stories_gguf
+
+FIGURES = {
+    "output_tps_8", "output_tps_32", "step_of_limit_32", "static_batching_ratio", "prefix_cache_ratio",
+    "gap_p99_over_median", "overhead_share_32", "kv_waste",
+}  # fmt: skip
+PEERS = {"vs_llamacpp_32", "vs_openvino_32", "vs_vllm_32"}
+
+
+def test_every_figure_comes() -> None:
+    result = CliRunner().invoke(
+        app, ["bench", "engine", str(stories_gguf()), "--json", "--quick", "--seconds", "12"], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    figures = report["figures"]
+    assert set(figures) == FIGURES | PEERS
+    assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)
+    assert all(figures[name] is None and report["reasons"][name] for name in PEERS)
+    assert 0 < figures["overhead_share_32"] < 1
+    assert 0 < figures["kv_waste"] < 0.04
+    assert figures["prefix_cache_ratio"] > 1
+    assert set(report["model"]["scales"]) == {case["name"] for case in report["cases"]}
+
+
+def test_the_mixed_workload() -> None:
+    tasks = mixed(32, 49152, seed=1)
+    assert all(128 <= len(task.prompt) <= 256 and 16 <= task.num_new <= 128 for task in tasks)
+    again = mixed(32, 49152, seed=2)
+    assert [len(task.prompt) for task in tasks] == [len(task.prompt) for task in again]
+    assert all(a.prompt != b.prompt for a, b in zip(tasks, again, strict=True))
+    assert num_tokens(mixed(32, 49152, 1, 0.5)) == sum(max(1, round(task.num_new / 2)) for task in tasks)
+
+
+def test_the_other_workloads() -> None:
+    lengths = sorted(task.num_new for task in log_uniform(2000, 49152, seed=1))
+    assert 10 == lengths[0] < 395 < lengths[-1] <= 400
+    assert abs(lengths[1000] - 63) < 8  # the root of 10 * 400
+    shared = shared_prefix(32, 49152, 1, 1.0, cached=True)
+    assert {len(task.prompt) for task in shared} == {1056}
+    assert len({task.prompt[:1024] for task in shared}) == len({task.namespace for task in shared}) == 1
+    assert len({task.namespace for task in shared_prefix(32, 49152, 1, 1.0, cached=False)}) == 32

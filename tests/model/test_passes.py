@@ -1,0 +1,16 @@
+"""Which families are recorded once for all shapes, and which shape by shape."""
+
+import pytest
+
+from surefoot.models import FAMILIES
+from surefoot.ops import Backend
+from tests.model import tiny
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_recorded_once(backend: Backend, name: str) -> None:
+    runner = tiny.make_runner(backend, tiny.make_model(backend, name))
+    runner.prepare(64, 8, 8)
+    assert runner._passes is not None
+    assert bool(runner._passes._programs) == (name != "deepseek_v2")
+    assert runner._passes.capacity == (64, 8, 8)
