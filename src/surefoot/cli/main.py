@@ -7,6 +7,7 @@ import typer
 from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.doctor import doctor
+from surefoot.cli.evaluate import evaluate
 
 app = typer.Typer(
     name="surefoot",
@@ -36,3 +37,4 @@ def _options(
 
 app.command()(doctor)
 app.add_typer(bench, name="bench")
+app.add_typer(evaluate, name="eval")

@@ -12,6 +12,14 @@ W8 = WeightFormat(bits=8, limbs=1)
 W8_GROUPED = WeightFormat(bits=8, limbs=2, group=32)
 W4 = WeightFormat(bits=4, limbs=1, group=32)
 W4_WIDE = WeightFormat(bits=4, limbs=2, group=32)
+# What users call them when a float checkpoint is loaded; f32 leaves all in float32, for evaluation.
+FLOAT_FORMATS: dict[str, WeightFormat | None] = {
+    "w8": W8_GROUPED,
+    "w8-rows": W8,
+    "w4": W4_WIDE,
+    "w4-narrow": W4,
+    "f32": None,
+}
 
 GRID_15 = 16256  # the largest integer of a two-limb weight: 127 * 128
 # int4 as the table that the kernels look up: -8 to 7, times 8 so that a group's multiplier keeps its precision.

@@ -3,6 +3,15 @@
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.gguf import GgufError, GgufFile, TensorInfo
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
+from surefoot.weights.opening import open_checkpoint
 from surefoot.weights.safetensors import SafetensorsError
 
-__all__ = ["Checkpoint", "GgufError", "GgufFile", "HuggingFaceCheckpoint", "SafetensorsError", "TensorInfo"]
+__all__ = [
+    "Checkpoint",
+    "GgufError",
+    "GgufFile",
+    "HuggingFaceCheckpoint",
+    "SafetensorsError",
+    "TensorInfo",
+    "open_checkpoint",
+]
