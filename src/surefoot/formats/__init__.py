@@ -1,6 +1,17 @@
 """Number formats: float weights to integer codes and scales. Plain numpy; knows nothing of files or models."""
 
-from surefoot.formats.grid import AffineGroups, row_integers
+from surefoot.formats.grid import AffineGroups, for_kernels, row_integers, to_integers
 from surefoot.formats.rounding import FLOAT_FORMATS, W4, W4_WIDE, W8, W8_GROUPED, round_to
 
-__all__ = ["FLOAT_FORMATS", "W4", "W4_WIDE", "W8", "W8_GROUPED", "AffineGroups", "round_to", "row_integers"]
+__all__ = [
+    "FLOAT_FORMATS",
+    "W4",
+    "W4_WIDE",
+    "W8",
+    "W8_GROUPED",
+    "AffineGroups",
+    "for_kernels",
+    "round_to",
+    "row_integers",
+    "to_integers",
+]

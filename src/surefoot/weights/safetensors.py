@@ -16,8 +16,12 @@ import numpy as np
 
 from surefoot.ops.arrays import F32, Array
 
-# numpy has no bfloat16: its bits are the upper half of a float32's.
-DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1"}
+# numpy has no bfloat16: its bits are the upper half of a float32's. Nor has it 8-bit floats.
+DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "BOOL": "u1",
+}  # fmt: skip
 MAX_HEADER_BYTES = 100_000_000
 
 
@@ -40,10 +44,12 @@ class StoredTensor:
         count = math.prod(self.shape)
         return np.frombuffer(self.data, DTYPES[self.dtype], count, self.offset).reshape(self.shape)
 
-    def floats(self) -> F32:
-        stored = self.array()
+    def floats(self, rows: slice = slice(None)) -> F32:
+        stored = self.array()[rows] if self.shape else self.array()
         if self.dtype == "BF16":
             return (stored.astype(np.uint32) << 16).view(np.float32)
+        if self.dtype.startswith("F8"):
+            raise SafetensorsError(f"{self.name}: {self.dtype} without a scale: the checkpoint's scheme is not known")
         return stored.astype(np.float32)
 
 
