@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from surefoot.evaluate import Engine, TextError, as_json, cut_windows
+from surefoot.evaluate import Engine, as_json, cut_windows
 from surefoot.evaluate import evaluate as run
 from surefoot.evaluate.engines import ReExpressed, float_engine, integer_engine
 from surefoot.evaluate.llama_cpp import LlamaCpp, LlamaCppError
@@ -21,9 +21,9 @@ from surefoot.evaluate.report import table
 from surefoot.formats import FLOAT_FORMATS
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm, VariantError
-from surefoot.weights import GgufError, SafetensorsError
+from surefoot.weights import find_model
 
-WRONG = (TextError, LlamaCppError, VariantError, GgufError, SafetensorsError, MemoryError, OSError, ValueError)
+WRONG = (LlamaCppError, VariantError, MemoryError, OSError, ValueError)
 
 
 class KvChoice(StrEnum):
@@ -55,7 +55,7 @@ def _group() -> None:
 
 @evaluate.command()
 def perplexity(
-    model: Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.")],
+    model: Annotated[str, typer.Argument(help="A GGUF file, a Hugging Face folder, or a Hugging Face id.")],
     text: Annotated[Path, typer.Option(help="The text to predict, in UTF-8.", exists=True, dir_okay=False)],
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Use so many of the text's tokens; 0: all of them.")] = 4096,
@@ -78,7 +78,8 @@ def perplexity(
     try:
         with ExitStack() as stack:
             backend = Backend(variant, threads)
-            checkpoint, tokenizer = open_model(model)
+            path = find_model(model)
+            checkpoint, tokenizer = open_model(path)
             windows = cut_windows(tokenizer, text.read_text(encoding="utf-8"), context, limit)
             loaded = load(backend, checkpoint, FLOAT_FORMATS[format_])
             forms = [KvForm[choice.name] for choice in kv_form or [KvChoice.KEYS_TWO_LIMBS]]
@@ -86,7 +87,7 @@ def perplexity(
             if re_expressed:
                 engines.append(float_engine(backend, ReExpressed(checkpoint), context, "re-expressed"))
             if llamacpp:
-                engines.append(stack.enter_context(LlamaCpp(model, context, backend.threads)))
+                engines.append(stack.enter_context(LlamaCpp(path, context, backend.threads)))
             reference = float_engine(backend, checkpoint, context) if fidelity else None
             advance = stack.enter_context(_progress(windows))
             results = run(windows, engines, reference, advance)

@@ -80,10 +80,7 @@ class HuggingFaceCheckpoint:
     def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
         """The checkpoint in a local folder, in one file or in shards; quantised ones keep their codes."""
         config = json.loads((folder / "config.json").read_text())
-        files = sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise FileNotFoundError(f"{folder} holds no .safetensors file")
-        stored = {name: one for file in files for name, one in read_safetensors(file).items()}
+        stored = {name: one for file in _files(folder) for name, one in read_safetensors(file).items()}
         return cls(config, collect_coded(config, stored))
 
     def floats(self, name: str) -> F32:
@@ -134,6 +131,20 @@ class HuggingFaceCheckpoint:
             at += len(floats)
         assert packed is not None
         return packed
+
+
+def _files(folder: Path) -> list[Path]:
+    """Those that the index names, if there is one: other programs' copies may lie beside them."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        names = set(json.loads(index.read_text())["weight_map"].values())
+        if strange := [name for name in names if Path(name).name != name]:
+            raise SafetensorsError(f"{index} names files outside of the folder: {strange[0]}")
+        return sorted(folder / name for name in names)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no .safetensors file")
+    return files
 
 
 @contextmanager
