@@ -15,13 +15,14 @@ from surefoot.formats import W8_GROUPED, for_kernels, round_to, row_integers, to
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, empty_packed, pack, pack_rows
+from surefoot.weights.ahead import made_ahead
 from surefoot.weights.coded import Coded
 from surefoot.weights.derived import Derived, Stacked, Stored
 from surefoot.weights.quantised import collect_coded
 from surefoot.weights.safetensors import SafetensorsError, read_safetensors
 
 PANEL = 32  # rows that are packed together
-PART_WEIGHTS = 1 << 21  # converted at a time: temporaries of some megabytes
+PART_WEIGHTS = 1 << 18  # rounded at a time: a megabyte of floats, which stays in the cache from step to step
 
 PREFIXES = ("model.language_model.", "language_model.model.", "model.")
 WHOLE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -124,13 +125,37 @@ class HuggingFaceCheckpoint:
     def _pack_floats(self, backend: Backend, tensors: Sequence[Stored], float_format: WeightFormat) -> PackedWeights:
         """Some rows at a time, in panels: little memory beyond the packed bytes."""
         n, k, packed, at = sum(tensor.shape[0] for tensor in tensors), tensors[0].shape[1], None, 0
-        for floats in _parts(tensors):
-            weights = _round(float_format, floats)
+        pieces = _pieces(tensors, max(PANEL, PART_WEIGHTS // k // PANEL * PANEL))
+        for weights in made_ahead(lambda piece: _round(float_format, _joined(piece)), pieces, backend.threads):
             packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
             pack_rows(backend, weights, packed, at)
-            at += len(floats)
+            at += weights.shape[0]
         assert packed is not None
         return packed
+
+
+Piece = list[tuple[Stored, slice]]
+
+
+def _pieces(tensors: Sequence[Stored], num_rows: int) -> Iterator[Piece]:
+    """The tensors' rows one below the other, so many at a time (but at the end), wherever a tensor begins."""
+    piece, missing = Piece(), num_rows
+    for tensor in tensors:
+        start, rows = 0, tensor.shape[0]
+        while start < rows:
+            stop = min(start + missing, rows)
+            piece.append((tensor, slice(start, stop)))
+            start, missing = stop, missing - (stop - start)
+            if not missing:
+                yield piece
+                piece, missing = Piece(), num_rows
+    if piece:
+        yield piece
+
+
+def _joined(piece: Piece) -> F32:
+    floats = [tensor.floats(rows) for tensor, rows in piece]
+    return floats[0] if len(floats) == 1 else np.concatenate(floats)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -154,21 +179,6 @@ def _naming(names: str) -> Iterator[None]:
         yield
     except (ValueError, KeyError) as wrong:
         raise SafetensorsError(f"{names}: {wrong}; fetch the checkpoint again, or take another") from None
-
-
-def _parts(tensors: Sequence[Stored]) -> Iterator[F32]:
-    """The tensors' rows one below the other, in whole panels but at the end."""
-    rest: list[F32] = []
-    for tensor in tensors:
-        step = max(PANEL, PART_WEIGHTS // tensor.shape[1])
-        for start in range(0, tensor.shape[0], step):
-            rows = np.concatenate([*rest, tensor.floats(slice(start, start + step))])
-            whole = len(rows) // PANEL * PANEL
-            if whole:
-                yield rows[:whole]
-            rest = [rows[whole:]]
-    if rest and len(rest[0]):
-        yield rest[0]
 
 
 def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:

@@ -50,12 +50,23 @@ class StoredTensor:
         return np.frombuffer(self.data, DTYPES[self.dtype], count, self.offset).reshape(self.shape)
 
     def floats(self, rows: slice = slice(None)) -> F32:
-        stored = self.array()[rows] if self.shape else self.array()
-        if self.dtype == "BF16":
-            return (stored.astype(np.uint32) << 16).view(np.float32)
         if self.dtype.startswith("F8"):
             raise SafetensorsError(f"{self.name}: {self.dtype} without a scale: the checkpoint's scheme is not known")
-        return stored.astype(np.float32)
+        stored = self.array()[rows] if self.shape else self.array()
+        values = (
+            (stored.astype(np.uint32) << 16).view(np.float32) if self.dtype == "BF16" else stored.astype(np.float32)
+        )
+        if self.shape:
+            self._let_go(*rows.indices(self.shape[0])[:2])
+        return values
+
+    def _let_go(self, start: int, stop: int) -> None:
+        """The rows' pages stay cached by the system, and no longer count as our memory."""
+        row_bytes = self.nbytes // max(self.shape[0], 1)
+        first, last = self.offset + start * row_bytes, self.offset + stop * row_bytes
+        page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        if page < last:
+            self.data.madvise(mmap.MADV_DONTNEED, page, last - page)
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
