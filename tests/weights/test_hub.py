@@ -36,7 +36,18 @@ def find(home: Path, name: str, **environment: str) -> subprocess.CompletedProce
 def test_local_paths_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "owner" / "name").mkdir(parents=True)
+    (tmp_path / "owner" / "name" / "config.json").write_text("{}")
     assert find_model("owner/name") == Path("owner/name")
+
+
+def test_a_folder_with_one_gguf_file_means_that(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"without config\.json"):
+        find_model(str(tmp_path))
+    (tmp_path / "a.gguf").touch()
+    assert find_model(str(tmp_path)) == tmp_path / "a.gguf"
+    (tmp_path / "b.gguf").touch()
+    with pytest.raises(ModelNotFoundError, match=r"a\.gguf, b\.gguf"):
+        find_model(str(tmp_path))
 
 
 def test_cached_models_are_found_offline(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def find_model(name: str) -> Path:
     """The model's file or folder. While it is fetched, huggingface_hub shows a bar where stderr is a terminal."""
     path = Path(name).expanduser()
     if path.exists():
-        return path
+        return _in_folder(path) if path.is_dir() else path
     model = parse_id(name)
     if model is None:
         raise ModelNotFoundError(f"{name}: no such file or folder, nor a Hugging Face id (owner/name)")
@@ -56,6 +56,17 @@ def find_model(name: str) -> Path:
             f"{name} has no {model.file or 'safetensors'}; surefoot reads safetensors and GGUF files"
         )
     return found
+
+
+def _in_folder(folder: Path) -> Path:
+    """The folder, or the only GGUF file in it."""
+    if (folder / "config.json").exists():
+        return folder
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1 or (files and all(SHARD.fullmatch(file.name) for file in files)):
+        return files[0]
+    choice = f": give one of {', '.join(file.name for file in files)}" if files else ", so not a Hugging Face model"
+    raise ModelNotFoundError(f"{folder} is a folder without config.json{choice}")
 
 
 def parse_id(name: str) -> HubId | None:
