@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from surefoot.cli.evaluate import FormatChoice, KvChoice
+from surefoot.cli.evaluate import KvChoice
 from surefoot.cli.main import app
 from surefoot.evaluate.engines import form_name
-from surefoot.formats import FLOAT_FORMATS
 from surefoot.ops import KvForm
 
 runner = CliRunner()
@@ -16,7 +15,6 @@ runner = CliRunner()
 
 def test_choices_are_all_there_are() -> None:
     assert {choice.name: choice.value for choice in KvChoice} == {form.name: form_name(form) for form in KvForm}
-    assert [choice.value for choice in FormatChoice] == list(FLOAT_FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from surefoot.cli import options
+from surefoot.cli.errors import told
 from surefoot.evaluate import Engine, as_json, cut_windows
 from surefoot.evaluate import evaluate as run
 from surefoot.evaluate.engines import ReExpressed, float_engine, integer_engine
-from surefoot.evaluate.llama_cpp import LlamaCpp, LlamaCppError
+from surefoot.evaluate.llama_cpp import LlamaCpp
 from surefoot.evaluate.opening import open_model
 from surefoot.evaluate.report import table
-from surefoot.formats import FLOAT_FORMATS
+from surefoot.formats import to_format
 from surefoot.models import load
-from surefoot.ops import Backend, KvForm, VariantError
+from surefoot.ops import Backend, KvForm
 from surefoot.weights import find_model
-
-WRONG = (LlamaCppError, VariantError, MemoryError, OSError, ValueError)
 
 
 class KvChoice(StrEnum):
@@ -33,16 +33,6 @@ class KvChoice(StrEnum):
     ONE_LIMB = "one-limb"
     TWO_LIMBS = "two-limbs"
     BFLOAT16 = "bfloat16"
-
-
-class FormatChoice(StrEnum):
-    """Keys of FLOAT_FORMATS."""
-
-    W8 = "w8"
-    W8_ROWS = "w8-rows"
-    W4 = "w4"
-    W4_NARROW = "w4-narrow"
-    F32 = "f32"
 
 
 evaluate = typer.Typer(help="Measure how good and how faithful a model's predictions are.", no_args_is_help=True)
@@ -55,7 +45,7 @@ def _group() -> None:
 
 @evaluate.command()
 def perplexity(
-    model: Annotated[str, typer.Argument(help="A GGUF file, a Hugging Face folder, or a Hugging Face id.")],
+    model: options.Model,
     text: Annotated[Path, typer.Option(help="The text to predict, in UTF-8.", exists=True, dir_okay=False)],
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Use so many of the text's tokens; 0: all of them.")] = 4096,
@@ -63,7 +53,7 @@ def perplexity(
     kv_form: Annotated[
         list[KvChoice] | None, typer.Option(help="How keys and values are kept; may be repeated.")
     ] = None,
-    format_: Annotated[FormatChoice, typer.Option("--format", help="What float weights become.")] = FormatChoice.W8,
+    float_format: options.Format = "w8",
     fidelity: Annotated[
         bool, typer.Option("--fidelity/--no-fidelity", help="Compare with the file's weights in float32 (slow).")
     ] = True,
@@ -71,29 +61,26 @@ def perplexity(
         bool, typer.Option("--re-expressed", help="Run the kernels' integers in float32 too: weights apart.")
     ] = False,
     llamacpp: Annotated[bool, typer.Option("--llamacpp", help="Run llama.cpp (pip install xllamacpp) too.")] = False,
-    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="All usable cores by default.")] = None,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
 ) -> None:
     """Perplexity in windows as llama.cpp cuts them, and divergence from the file's own weights in float32."""
-    try:
-        with ExitStack() as stack:
-            backend = Backend(variant, threads)
-            path = find_model(model)
-            checkpoint, tokenizer = open_model(path)
-            windows = cut_windows(tokenizer, text.read_text(encoding="utf-8"), context, limit)
-            loaded = load(backend, checkpoint, FLOAT_FORMATS[format_])
-            forms = [KvForm[choice.name] for choice in kv_form or [KvChoice.KEYS_TWO_LIMBS]]
-            engines: list[Engine] = [integer_engine(backend, loaded, form, context) for form in forms]
-            if re_expressed:
-                engines.append(float_engine(backend, ReExpressed(checkpoint), context, "re-expressed"))
-            if llamacpp:
-                engines.append(stack.enter_context(LlamaCpp(path, context, backend.threads)))
-            reference = float_engine(backend, checkpoint, context) if fidelity else None
-            advance = stack.enter_context(_progress(windows))
-            results = run(windows, engines, reference, advance)
-    except WRONG as error:
-        typer.echo(f"surefoot: {error}", err=True)
-        raise typer.Exit(1) from None
+    with told(), ExitStack() as stack:
+        backend = Backend(variant, threads)
+        path = find_model(str(model))
+        checkpoint, tokenizer = open_model(path)
+        windows = cut_windows(tokenizer, text.read_text(encoding="utf-8"), context, limit)
+        weight_format = to_format(float_format)
+        loaded = load(backend, checkpoint, weight_format)
+        forms = [KvForm[choice.name] for choice in kv_form or [KvChoice.KEYS_TWO_LIMBS]]
+        engines: list[Engine] = [integer_engine(backend, loaded, form, context) for form in forms]
+        if re_expressed and weight_format is not None:
+            engines.append(float_engine(backend, ReExpressed(checkpoint, weight_format), context, "re-expressed"))
+        if llamacpp:
+            engines.append(stack.enter_context(LlamaCpp(path, context, backend.threads)))
+        reference = float_engine(backend, checkpoint, context) if fidelity else None
+        advance = stack.enter_context(_progress(windows))
+        results = run(windows, engines, reference, advance)
     if as_json_:
         typer.echo(json.dumps(as_json(results), indent=2))
     else:

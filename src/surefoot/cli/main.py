@@ -6,8 +6,10 @@ import typer
 
 from surefoot import __version__
 from surefoot.cli.bench import bench
+from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
+from surefoot.cli.generate import generate
 
 app = typer.Typer(
     name="surefoot",
@@ -35,6 +37,8 @@ def _options(
     """Options that come before any command."""
 
 
+app.command()(generate)
+app.command()(chat)
 app.command()(doctor)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluate, name="eval")

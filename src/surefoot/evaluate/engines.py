@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from surefoot.formats import W8_GROUPED
 from surefoot.models import Model, load
-from surefoot.ops import Backend, KvForm
+from surefoot.ops import Backend, KvForm, WeightFormat
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle.linear import dequantise
 from surefoot.runner import Runner, Work
@@ -53,12 +54,13 @@ class ReExpressed:
     """A checkpoint whose matrices (experts apart) are what the kernels' integers stand for. In float32 it shows what
     putting a file's codes on a row's grid costs, apart from the arithmetic."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, float_format: WeightFormat = W8_GROUPED) -> None:
         self._checkpoint = checkpoint
+        self._format = float_format
         self.metadata, self.tensors = checkpoint.metadata, checkpoint.tensors
         self.integers, self.fused, self.fused_experts = checkpoint.integers, checkpoint.fused, checkpoint.fused_experts
 
     def floats(self, name: str) -> F32:
         if len(self.tensors[name].shape) != 2 or "gate_inp" in name:
             return self._checkpoint.floats(name)
-        return dequantise(self._checkpoint.integers(name))
+        return dequantise(self._checkpoint.integers(name, self._format))

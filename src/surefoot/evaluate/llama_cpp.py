@@ -17,7 +17,7 @@ from surefoot.ops.arrays import F32
 WORKER = Path(__file__).with_name("llama_cpp_worker.py")
 
 
-class LlamaCppError(RuntimeError):
+class LlamaCppError(OSError):
     """llama.cpp is not there, or does not run the file."""
 
 

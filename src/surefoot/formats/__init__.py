@@ -1,7 +1,7 @@
 """Number formats: float weights to integer codes and scales. Plain numpy; knows nothing of files or models."""
 
 from surefoot.formats.grid import AffineGroups, for_kernels, row_integers, to_integers
-from surefoot.formats.rounding import FLOAT_FORMATS, W4, W4_WIDE, W8, W8_GROUPED, round_to
+from surefoot.formats.rounding import FLOAT_FORMATS, W4, W4_WIDE, W8, W8_GROUPED, round_to, to_format
 
 __all__ = [
     "FLOAT_FORMATS",
@@ -13,5 +13,6 @@ __all__ = [
     "for_kernels",
     "round_to",
     "row_integers",
+    "to_format",
     "to_integers",
 ]

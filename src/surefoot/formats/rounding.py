@@ -27,6 +27,12 @@ INT4 = np.arange(-8, 8).astype(np.int8)
 INT4_WIDE = (8 * np.arange(-8, 8)).astype(np.int8)
 
 
+def to_format(name: str) -> WeightFormat | None:
+    if name not in FLOAT_FORMATS:
+        raise ValueError(f"there is no format {name!r}: choose one of {', '.join(FLOAT_FORMATS)}")
+    return FLOAT_FORMATS[name]
+
+
 def round_to(fmt: WeightFormat, weights: F32) -> IntegerWeights:
     """Float weights [n, k] in the format, each code the nearest."""
     if fmt.bits == 8:

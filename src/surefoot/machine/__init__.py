@@ -1,6 +1,17 @@
 """What this process may really use of the machine: cores, memory, nodes. Standard library only."""
 
-from surefoot.machine.limits import Cores, Memory, cores, memory, usable_cores
+from surefoot.machine.limits import Cores, Memory, cores, memory, usable_cores, used_bytes
 from surefoot.machine.topology import Node, cpu_model, huge_pages, nodes
 
-__all__ = ["Cores", "Memory", "Node", "cores", "cpu_model", "huge_pages", "memory", "nodes", "usable_cores"]
+__all__ = [
+    "Cores",
+    "Memory",
+    "Node",
+    "cores",
+    "cpu_model",
+    "huge_pages",
+    "memory",
+    "nodes",
+    "usable_cores",
+    "used_bytes",
+]

@@ -51,6 +51,12 @@ def memory(root: Path = ROOT) -> Memory:
     return Memory(int(total_kib) * 1024, memory_limit_bytes(root))
 
 
+def used_bytes(root: Path = ROOT) -> int:
+    """Memory that this process holds for itself: pages of mapped files can be dropped, so they do not count."""
+    kib, _, _ = read_table(root / "proc/self/status").get("RssAnon", "0 kB").partition(" ")
+    return int(kib) * 1024
+
+
 def usable_cores(root: Path = ROOT) -> int:
     """Cores this process may keep busy: the fewest of its affinity, its physical cores and its cgroup quota."""
     return cores(root).usable

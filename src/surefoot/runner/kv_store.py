@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from surefoot.models import ModelConfig, SharedKv
-from surefoot.ops import Arena, Backend, KvCache, KvForm, empty_kv_cache
+from surefoot.ops import Arena, Backend, KvCache, KvForm, empty_kv_cache, kv_copy
 from surefoot.ops.arrays import I64
 
 
@@ -18,8 +18,9 @@ class KvStore:
 
     def __init__(
         self, backend: Backend, config: ModelConfig, num_tokens: int, max_requests: int, max_chunk: int,
-        form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64,
+        form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64, num_blocks: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
+        """num_blocks: by window, where somebody else hands the blocks out."""
         self.block_size = block_size
         # As many blocks as one request of num_tokens could use, or num_tokens in all.
         self.table_width = self.blocks_for(num_tokens)
@@ -27,12 +28,31 @@ class KvStore:
             window: self.blocks_for(window - 1 + max_chunk) + 1 if window else self.table_width
             for window in config.windows
         }
-        counts = {
+        self.num_blocks = num_blocks or {
             window: min(ring, self.table_width) * max_requests if window else self.table_width + max_requests
             for window, ring in self._rings.items()
         }
-        self._free = {window: list(range(count - 1, -1, -1)) for window, count in counts.items()}
-        self.caches = _make_caches(backend, config, counts, form, block_size)
+        self._free = {window: list(range(count - 1, -1, -1)) for window, count in self.num_blocks.items()}
+        self.caches = _make_caches(backend, config, self.num_blocks, form, block_size)
+        self.windows = [config.kv(layer).window for layer in range(len(config.layers))]  # of the caches
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(cache.data.nbytes for cache in {id(cache): cache for cache in self.caches}.values())
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """What a token reads that has so many before it."""
+        return sum(
+            min(num_tokens, window or num_tokens) * (cache.data[0].nbytes // cache.block_size)
+            for window, cache in zip(self.windows, self.caches, strict=True)
+        )
+
+    def copy_block(self, backend: Backend, window: int, source: int, target: int) -> None:
+        """In every layer of that window."""
+        pairs = np.array([[source, target]])
+        caches = {id(cache): cache for cache, one in zip(self.caches, self.windows, strict=True) if one == window}
+        for cache in caches.values():
+            kv_copy(backend, cache, pairs)
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -73,3 +93,15 @@ def _make_caches(
         kv, count = layer.kv, counts[layer.kv.window]
         caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form, arena))
     return caches
+
+
+def slot_bytes(backend: Backend, config: ModelConfig, form: KvForm = KvForm.KEYS_TWO_LIMBS) -> dict[int, int]:
+    """What a token takes in all layers of a window, by window."""
+    block_size = 64
+    sizes = dict.fromkeys(config.windows, 0)
+    for layer in config.layers:
+        if isinstance(kv := layer.kv, SharedKv):
+            continue
+        block = empty_kv_cache(backend, 1, block_size, kv.heads, kv.key_dim, kv.value_dim, form)
+        sizes[kv.window] += block.data.nbytes // block_size
+    return sizes

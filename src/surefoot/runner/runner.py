@@ -1,7 +1,8 @@
 """Executes chunks of requests: fills a batch's arrays, replays the recorded pass of that shape, samples."""
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,12 +53,16 @@ class Runner:
     max_chunk: int = 512  # of one request in one step
     kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
     record: bool = True
+    block_size: int = 64
+    num_blocks: Mapping[int, int] | None = None  # by window, where somebody else hands them out
     kv: KvStore = field(init=False)
+    native_seconds: float = field(default=0.0, init=False)  # in recorded passes, in all
 
     def __post_init__(self) -> None:
         self.kv = KvStore(
-            self.backend, self.model.config, self.num_tokens, self.max_requests, self.max_chunk, self.kv_form
-        )
+            self.backend, self.model.config, self.num_tokens, self.max_requests, self.max_chunk, self.kv_form,
+            self.block_size, self.num_blocks,
+        )  # fmt: skip
         self._workspace = Workspace()
         self._prepared: OrderedDict[tuple[int, int, int], Prepared] = OrderedDict()
 
@@ -81,7 +86,9 @@ class Runner:
     def _run(self, works: Sequence[Work], rows: int, num_wanted: int) -> F32:
         prepared = self._prepare(rows, len(works), num_wanted)
         self._fill(prepared.batch, works)
+        start = time.perf_counter()
         prepared.program.run()
+        self.native_seconds += time.perf_counter() - start
         return prepared.logits
 
     def _call(self, works: Sequence[Work], rows: int, num_wanted: int) -> F32:

@@ -48,7 +48,10 @@ def find_model(name: str) -> Path:
         return _in_folder(path) if path.is_dir() else path
     model = parse_id(name)
     if model is None:
-        raise ModelNotFoundError(f"{name}: no such file or folder, nor a Hugging Face id (owner/name)")
+        raise ModelNotFoundError(
+            f"{name}: no such file or folder: give the path of a .gguf file or of a Hugging Face folder (config.json and "
+            "*.safetensors), or a Hugging Face id (owner/name)"
+        )
     folder = _fetch(name, model)
     found = folder / model.file if model.file else folder
     if not found.exists() or not (model.file or any(folder.glob("*.safetensors"))):

@@ -1,0 +1,287 @@
+"""`LLM`: a loaded model that generates, for lists of prompts, for conversations, or as a stream."""
+
+import itertools
+import secrets
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from surefoot.api.answer import Answer
+from surefoot.api.loading import free_bytes, load_model, make_runner, plan_memory
+from surefoot.api.outputs import Piece, RequestOutput, Timings
+from surefoot.core import Request, SampleKey, SamplingParams
+from surefoot.engine import Engine, Event, FifoPlanner, Usage
+from surefoot.models import Model, ModelConfig, decode_bytes
+from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
+from surefoot.runner import Executor, slot_bytes
+from surefoot.text import ChatTemplate, Tokenizer
+
+Prompt = str | Sequence[int]
+Messages = Sequence[Mapping[str, Any]]
+BANDWIDTH_BUFFER_BYTES = 256 << 20
+
+
+class LLM:
+    """model: a GGUF file or a Hugging Face folder. Not for several threads at once.
+
+    float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
+    max_context: tokens of prompt and answer together; the model's own by default, as far as memory allows.
+    max_running: requests that share a step. max_chunk: prompt tokens of a step. None of these shows in the output.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        float_format: str = "w8",
+        max_context: int | None = None,
+        max_running: int = 8,
+        max_chunk: int = 512,
+        variant: str | None = None,
+        threads: int | None = None,
+        kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
+    ) -> None:
+        loaded = load_model(model, float_format, variant, threads)
+        self.backend: Backend = loaded.backend
+        self.model: Model = loaded.model
+        self.config: ModelConfig = loaded.model.config
+        self.tokenizer: Tokenizer = loaded.tokenizer
+        self.chat_template: ChatTemplate = loaded.template
+        sizes = slot_bytes(self.backend, self.config, kv_form)
+        plan = plan_memory(self.config, sizes, free_bytes(), max_context, max_running, max_chunk)
+        self.max_context: int = plan.max_context
+        self.runner = make_runner(loaded, plan, kv_form)
+        self.engine = Engine(lambda: FifoPlanner(plan), Executor(self.runner))
+        self._weight_bytes = decode_bytes(loaded.model)
+        self._live: dict[str, _Live] = {}
+        self._ids = itertools.count()
+
+    # ---- text ----
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Continue each prompt (a text, or token ids). use_tqdm: a progress bar; by default where somebody looks."""
+        listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
+        each = _for_each(listed, params)
+        requests = [self._request(prompt, one) for prompt, one in zip(listed, each, strict=True)]
+        texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
+        return self._collect(requests, texts, use_tqdm, continues=True)
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        use_tqdm: bool | None = None,
+        **variables: Any,
+    ) -> list[RequestOutput]:
+        """The assistant's answer to one conversation or to each of several, by the model's own chat template.
+
+        variables: for the template, as enable_thinking; add_generation_prompt, continue_final_message too.
+        """
+        is_one = not messages or isinstance(messages[0], Mapping)
+        listed: Sequence[Messages] = [messages] if is_one else messages  # type: ignore[assignment,list-item]
+        prompts = [self.render(one, tools=tools, **variables) for one in listed]
+        requests = [
+            self._request(self._encode_rendered(prompt), one)
+            for prompt, one in zip(prompts, _for_each(prompts, params), strict=True)
+        ]
+        return self._collect(requests, prompts, use_tqdm, continues=False)
+
+    def stream(
+        self,
+        prompt: Prompt | Messages,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> Generator[Piece, None, None]:
+        """Pieces of the answer to one prompt or conversation as they come; the last carries the whole output.
+
+        Leaving the loop early ends the request. Several streams may be read in turns.
+        """
+        is_chat = not _is_prompt(prompt)
+        if is_chat:
+            text: str | None = self.render(prompt, tools=tools, **variables)  # type: ignore[arg-type]
+            request = self._request(self._encode_rendered(text or ""), params)
+        else:
+            text = prompt if isinstance(prompt, str) else None
+            request = self._request(prompt, params)  # type: ignore[arg-type]
+        live = self._start(request, text, continues=not is_chat)
+        return self._pieces(live)
+
+    def render(self, messages: Messages, **variables: Any) -> str:
+        """The conversation as the prompt that the model's template makes of it."""
+        return self.chat_template.render(messages, **variables)
+
+    # ---- speed ----
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """What must be read to decode one token that has so many before it: weights, keys and values."""
+        return self._weight_bytes + self.runner.kv.read_bytes(num_tokens)
+
+    def measure_bandwidth(self, seconds: float = 0.3) -> float:
+        """Bytes per second that this model's threads read from memory."""
+        buffer = huge_empty(BANDWIDTH_BUFFER_BYTES)
+        buffer[::4096] = 1  # untouched pages would all be the same page of zeros
+        return best_read_bandwidth(self.backend, buffer, seconds)
+
+    # ---- requests ----
+
+    def _request(self, prompt: Prompt, params: SamplingParams | None) -> Request:
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not tokens:
+            raise ValueError("the prompt is empty: give at least one character or token")
+        if max(tokens) >= self.config.vocab_size:
+            raise ValueError(f"token {max(tokens)} is beyond the vocabulary of {self.config.vocab_size}")
+        params = params or SamplingParams()
+        if params.seed is None:
+            params = replace(params, seed=secrets.randbits(63))
+        return Request(f"{next(self._ids)}", tuple(tokens), params, eos_token_ids=self.tokenizer.ids.ends)
+
+    def _encode_rendered(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special=False, parse_special=True)
+
+    def _collect(
+        self, requests: Sequence[Request], texts: Sequence[str | None], use_tqdm: bool | None, continues: bool
+    ) -> list[RequestOutput]:
+        lives: list[_Live] = []
+        try:
+            for request, text in zip(requests, texts, strict=True):
+                lives.append(self._start(request, text, continues))
+            with _progress(len(lives), use_tqdm) as report:
+                while not all(live.is_done for live in lives):
+                    self._step()
+                    report(sum(live.is_done for live in lives), sum(live.num_tokens for live in lives))
+            return [live.output() for live in lives]
+        finally:
+            for live in lives:
+                self._leave(live)
+
+    def _pieces(self, live: "_Live") -> Generator[Piece, None, None]:
+        try:
+            while not live.is_done or live.pieces:
+                while not live.pieces:
+                    if live.request.id not in self._live:
+                        raise RuntimeError(
+                            "the request was lost when another one's step was interrupted: start it anew"
+                        )
+                    self._step()
+                yield live.pieces.popleft()
+        finally:
+            self._leave(live)
+
+    def _start(self, request: Request, text: str | None, continues: bool) -> "_Live":
+        self.engine.add(request)
+        live = self._live[request.id] = _Live(self.tokenizer, request, text, continues)
+        return live
+
+    def _leave(self, live: "_Live") -> None:
+        if not live.is_done:
+            self.engine.abort(live.request.id)
+        self._live.pop(live.request.id, None)
+
+    def _step(self) -> None:
+        try:
+            events = self.engine.step()
+        except BaseException:  # Ctrl-C too: half a step cannot be gone on from
+            self.engine.reset()
+            self._live.clear()
+            raise
+        for event in events:
+            live = self._live.get(event.key.request)
+            if live is not None and live.feed(event):
+                last = self.engine.finish(event.key)
+                if last is not None:
+                    live.account(last)
+            if live is not None:
+                live.close_piece()
+
+
+class _Live:
+    """A request on its way: its answers, and pieces that nobody has read yet."""
+
+    def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
+        self.request = request
+        self._text = text
+        self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
+        self._last: dict[SampleKey, Event] = {}
+        self.pieces: deque[Piece] = deque()
+        self.num_tokens = 0
+
+    @property
+    def is_done(self) -> bool:
+        return len(self._last) == len(self._answers)
+
+    def feed(self, event: Event) -> bool:
+        """Whether a stop string was found, so that the engine must be told."""
+        answer = self._answers[event.key.sample]
+        self.pieces.append(answer.feed(event))
+        self.num_tokens += len(event.tokens)
+        if event.reason is not None:
+            self.account(event)
+        return answer.is_done and event.reason is None
+
+    def account(self, last: Event) -> None:
+        self._last[last.key] = last
+
+    def close_piece(self) -> None:
+        """The request's last piece carries the output."""
+        if self.is_done:
+            self.pieces[-1] = replace(self.pieces[-1], output=self.output())
+
+    def output(self) -> RequestOutput:
+        events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
+        usages = [event.usage for event in events if event.usage is not None]
+        usage = Usage(len(self.request.prompt), sum(one.num_generated for one in usages), usages[0].num_cached)
+        times = events[0].times
+        assert times is not None
+        return RequestOutput(
+            request_id=self.request.id,
+            prompt=self._text,
+            prompt_token_ids=self.request.prompt,
+            outputs=tuple(answer.output() for answer in self._answers),
+            usage=usage,
+            timings=Timings.of(times, usages[0].num_generated),
+            seed=self.request.params.seed or 0,
+        )
+
+
+def _is_prompt(prompt: object) -> bool:
+    """A text or token ids, as opposed to a list of prompts or of messages."""
+    return isinstance(prompt, str) or (isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], int))
+
+
+def _for_each(
+    prompts: Sequence[object], params: SamplingParams | Sequence[SamplingParams] | None
+) -> Sequence[SamplingParams | None]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params] * len(prompts)
+    if len(params) != len(prompts):
+        raise ValueError(f"{len(prompts)} prompts, but {len(params)} sampling parameters: give one, or one for each")
+    return params
+
+
+@contextmanager
+def _progress(num_requests: int, wanted: bool | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield lambda num_done, num_tokens: None
+        return
+    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task("requests", total=num_requests, tokens=0)
+        yield lambda num_done, num_tokens: bar.update(task, completed=num_done, tokens=num_tokens)

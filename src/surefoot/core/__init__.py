@@ -1,0 +1,33 @@
+"""Plain data that every layer may know. Standard library only."""
+
+from surefoot.core.request import FinishReason, Request, SampleKey, ServiceClass
+from surefoot.core.sampling import SamplingParams, sample_seed
+from surefoot.core.step import (
+    NO_BLOCK,
+    BlockCopy,
+    BlockTable,
+    Chunk,
+    Delta,
+    Output,
+    RowStart,
+    StepPlan,
+    StepResult,
+)
+
+__all__ = [
+    "NO_BLOCK",
+    "BlockCopy",
+    "BlockTable",
+    "Chunk",
+    "Delta",
+    "FinishReason",
+    "Output",
+    "Request",
+    "RowStart",
+    "SampleKey",
+    "SamplingParams",
+    "ServiceClass",
+    "StepPlan",
+    "StepResult",
+    "sample_seed",
+]

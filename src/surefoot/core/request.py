@@ -1,0 +1,68 @@
+"""A request: a prompt with its parameters, who asked, and how urgent it is."""
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from surefoot.core.sampling import SamplingParams
+
+LARGEST_PRIORITY = 8
+
+
+class ServiceClass(IntEnum):
+    """INTERACTIVE: someone reads along, so gaps between tokens are kept short. BATCH: only the end counts."""
+
+    INTERACTIVE = 0
+    BATCH = 1
+
+
+class FinishReason(Enum):
+    STOP = "stop"  # an end-of-text token, a stop token or a stop string
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    ERROR = "error"
+
+
+class SampleKey(NamedTuple):
+    """One of a request's `n` continuations. A request of one sample is known by (id, 0)."""
+
+    request: str
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """namespace: whose cached prefixes it may use, besides public ones.
+
+    num_public_tokens: so many of the prompt's first tokens hold nothing private: every namespace may share them.
+    deadline: seconds on the scheduler's clock.
+    priority: larger is served first, up to the share that is kept for those who have waited longest.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams = field(default_factory=SamplingParams)
+    user: str = ""
+    priority: int = 0
+    service: ServiceClass = ServiceClass.INTERACTIVE
+    namespace: str = ""
+    num_public_tokens: int = 0
+    eos_token_ids: frozenset[int] = frozenset()
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise ValueError("a prompt has at least one token")
+        if min(self.prompt) < 0:
+            raise ValueError("token ids are not negative")
+        if abs(self.priority) > LARGEST_PRIORITY:
+            raise ValueError(f"priority must lie within ±{LARGEST_PRIORITY}, not at {self.priority}")
+        if not 0 <= self.num_public_tokens <= len(self.prompt):
+            raise ValueError("num_public_tokens is at most the prompt's length")
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end it."""
+        eos = frozenset[int]() if self.params.ignore_eos else self.eos_token_ids
+        return eos.union(self.params.stop_token_ids)

@@ -1,0 +1,102 @@
+"""How a request's tokens are chosen: checked once, here, so that nothing behind needs to check again."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MOST_SAMPLES = 128
+MOST_LOGPROBS = 20
+MOST_STOPS = 64
+MOST_BIASES = 4096
+LARGEST_TEMPERATURE = 100.0
+LARGEST_SEED = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Off: temperature 0 (greedy), top_k 0, top_p 1, min_p 0, repetition_penalty 1, the other penalties 0.
+
+    seed: None leaves the choice to whoever makes the request; a request in the engine always has one.
+    max_tokens: None means as many as the context holds. logprobs: so many alternatives a token (0: the token's own).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    logprobs: int | None = None
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        _within("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
+        _whole("top_k", self.top_k, 0, 2**31 - 1)
+        _within("top_p", self.top_p, 0.0, 1.0, above=True)
+        _within("min_p", self.min_p, 0.0, 1.0)
+        _within("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
+        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _whole("n", self.n, 1, MOST_SAMPLES)
+        _whole("seed", self.seed, 0, LARGEST_SEED)
+        _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        self._check_stops()
+        self._check_biases()
+
+    def _check_stops(self) -> None:
+        if len(self.stop) > MOST_STOPS or not all(isinstance(text, str) and text for text in self.stop):
+            raise ValueError(f"stop must be at most {MOST_STOPS} strings, none of them empty")
+        if len(self.stop_token_ids) > MOST_STOPS:
+            raise ValueError(f"stop_token_ids must be at most {MOST_STOPS}")
+        for token in self.stop_token_ids:
+            _whole("stop_token_ids", token, 0, 2**31 - 1)
+
+    def _check_biases(self) -> None:
+        if len(self.logit_bias) > MOST_BIASES:
+            raise ValueError(f"logit_bias must name at most {MOST_BIASES} tokens")
+        for token, bias in self.logit_bias.items():
+            _whole("logit_bias's tokens", token, 0, 2**31 - 1)
+            _within("logit_bias", bias, -100.0, 100.0)
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether penalties or biases come before sampling."""
+        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return bool(self.logit_bias) or penalties != (1.0, 0.0, 0.0)
+
+
+def sample_seed(seed: int, sample: int) -> int:
+    """The seed of a request's sample: its own for the first, far from every other for the rest (splitmix64)."""
+    if sample == 0:
+        return seed
+    z = (seed + sample * GOLDEN) & LARGEST_SEED
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & LARGEST_SEED
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & LARGEST_SEED
+    return z ^ (z >> 31)
+
+
+def _within(name: str, value: float, least: float, most: float, above: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    if not least <= value <= most or (above and value == least):
+        raise ValueError(f"{name} must lie {'above' if above else 'between'} {least} and {most}, not at {value}")
+
+
+def _whole(name: str, value: int | None, least: int, most: int) -> None:
+    if value is None and name in ("seed", "max_tokens", "logprobs"):
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")

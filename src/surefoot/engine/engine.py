@@ -1,0 +1,172 @@
+"""The engine: a step is schedule, execute, commit, and what came of it as events.
+
+Knows token ids alone: text, and the stop strings in it, are for whoever reads the events.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from surefoot.core import Delta, FinishReason, Request, SampleKey, StepPlan, StepResult
+from surefoot.runner import Executed
+from surefoot.sampling import TokenLogprobs
+
+NOT_FINITE = "the model's logits are not finite: its file may be damaged"
+
+
+class Planner(Protocol):
+    """Who runs in a step and for how many tokens."""
+
+    @property
+    def has_work(self) -> bool: ...
+    def add(self, request: Request) -> None:
+        """Raises ValueError if it can never run here."""
+
+    def cancel(self, request_id: str) -> None:
+        """End it at the next step's beginning."""
+
+    def finish(self, key: SampleKey) -> None:
+        """End a sample now, between steps."""
+
+    def schedule(self, now: float = 0.0) -> StepPlan: ...
+    def commit(self, result: StepResult) -> list[Delta]: ...
+
+
+class StepExecutor(Protocol):
+    def execute(self, plan: StepPlan) -> Executed: ...
+    def clear(self) -> None:
+        """Forget every row."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds on the engine's clock; started: when it first had a part in a step."""
+
+    arrived: float
+    started: float | None = None
+    first_token: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """num_cached: prompt tokens that needed no computing."""
+
+    num_prompt: int
+    num_generated: int
+    num_cached: int = 0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a sample gained in a step. When it ends: why, and what it used."""
+
+    key: SampleKey
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    reason: FinishReason | None = None
+    error: str | None = None
+    usage: Usage | None = None
+    times: Times | None = None
+
+
+@dataclass
+class _Account:
+    """One sample's books."""
+
+    num_prompt: int
+    times: Times
+    num_generated: int = 0
+
+
+class Engine:
+    def __init__(
+        self, make_planner: Callable[[], Planner], executor: StepExecutor, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make_planner = make_planner
+        self._planner = make_planner()
+        self._executor = executor
+        self._clock = clock
+        self._accounts: dict[SampleKey, _Account] = {}
+        self._num_open: dict[str, int] = {}  # samples of a request that have not ended
+        self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
+        self.last_step_ms = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        return self._planner.has_work
+
+    def add(self, request: Request) -> None:
+        """Raises ValueError if it can never run here."""
+        self._planner.add(request)
+        times = Times(self._clock())
+        self._num_open[request.id] = request.params.n
+        for number in range(request.params.n):
+            self._accounts[SampleKey(request.id, number)] = _Account(len(request.prompt), times)
+
+    def abort(self, request_id: str) -> None:
+        """End it at the next step; nothing happens if it has ended."""
+        if request_id in self._num_open:
+            self._planner.cancel(request_id)
+
+    def finish(self, key: SampleKey) -> Event | None:
+        """End a sample between steps because its text is complete: its last event, unless it has ended."""
+        if key not in self._accounts:
+            return None
+        self._planner.finish(key)
+        return self._event(Delta(key, (), FinishReason.STOP), ())
+
+    def step(self) -> list[Event]:
+        plan = self._planner.schedule(self._clock())
+        self._note_starts(plan)
+        executed = self._executor.execute(plan)
+        self.last_step_ms = executed.result.elapsed_ms
+        self._note_failures(executed)
+        deltas = self._planner.commit(executed.result) if plan.chunks else []
+        events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
+        return events + [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
+
+    def reset(self) -> None:
+        """Forget every request, as after a step that was interrupted halfway."""
+        self._planner = self._make_planner()
+        self._executor.clear()
+        self._accounts.clear()
+        self._num_open.clear()
+        self._errors.clear()
+
+    def _note_starts(self, plan: StepPlan) -> None:
+        now = self._clock()
+        for start in plan.starts:
+            account = self._accounts.get(start.key)
+            if account is not None and account.times.started is None:
+                account.times = replace(account.times, started=now)
+
+    def _note_failures(self, executed: Executed) -> None:
+        """A failure inside a prompt has no token to show for it: the request ends at the next step."""
+        for request_id, message in executed.failures.items():
+            self._errors[request_id] = message
+            self._planner.cancel(request_id)
+
+    def _event(self, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> Event:
+        account, now = self._accounts[delta.key], self._clock()
+        account.num_generated += len(delta.tokens)
+        if delta.tokens and account.times.first_token is None:
+            account.times = replace(account.times, first_token=now)
+        event = Event(delta.key, delta.tokens, tuple(logprobs[: len(delta.tokens)]))
+        return event if delta.reason is None else self._last(event, delta, now)
+
+    def _last(self, event: Event, delta: Delta, now: float) -> Event:
+        account = self._accounts.pop(delta.key)
+        reason, error = delta.reason, self._errors.get(delta.key.request)
+        if error is not None or reason is FinishReason.ERROR:
+            reason, error = FinishReason.ERROR, error or NOT_FINITE
+        self._count_out(delta.key.request)
+        usage = Usage(account.num_prompt, account.num_generated, delta.num_cached)
+        return replace(event, reason=reason, error=error, usage=usage, times=replace(account.times, ended=now))
+
+    def _count_out(self, request_id: str) -> None:
+        self._num_open[request_id] -= 1
+        if not self._num_open[request_id]:
+            del self._num_open[request_id]
+            self._errors.pop(request_id, None)

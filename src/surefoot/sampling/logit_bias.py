@@ -1,0 +1,13 @@
+"""Logits that the request raises or lowers."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from surefoot.ops.arrays import F32
+
+
+def apply_bias(logits: F32, bias: Mapping[int, float]) -> None:
+    """Add to one row in place; ids beyond the vocabulary are nobody's."""
+    ids = np.fromiter((token for token in bias if token < len(logits)), np.int64)
+    logits[ids] += np.array([bias[int(token)] for token in ids], np.float32)

@@ -1,0 +1,86 @@
+"""Tokens from logits: bias, penalties, then the native draw. A token depends on its own request and row alone."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from surefoot.core import SamplingParams
+from surefoot.ops import Backend, SamplingRows, sample
+from surefoot.ops.arrays import F32
+from surefoot.sampling.logit_bias import apply_bias
+from surefoot.sampling.logprobs import Logprobs, TokenLogprobs
+from surefoot.sampling.penalties import apply_penalties, has_penalties
+from surefoot.sampling.seen import SeenTokens
+
+LEAST_TOP_P = 1e-30  # below, float32 may round to 0
+
+
+class Draw(NamedTuple):
+    """One token to be drawn from row `row` of the logits.
+
+    seed: the sample's own. position: the absolute one of the token to be drawn. seen: only needed for penalties.
+    Draws of one row are samples of one prompt, which differ in nothing but their seeds.
+    """
+
+    row: int
+    params: SamplingParams
+    seed: int
+    position: int
+    seen: SeenTokens | None = None
+
+
+class Drawn(NamedTuple):
+    """token: -1 if the row's logits are broken. logprobs: None unless asked for."""
+
+    token: int
+    logprobs: TokenLogprobs | None = None
+
+
+class Sampler:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def draw(self, logits: F32, draws: Sequence[Draw]) -> list[Drawn]:
+        """In the draws' order. Changes the logits."""
+        firsts = {draw.row: draw for draw in reversed(draws)}
+        asking = {row: draw.params.logprobs for row, draw in firsts.items() if draw.params.logprobs is not None}
+        logprobs = Logprobs(self._backend, logits, list(asking), max(asking.values())) if asking else None
+        kept = {row: logits[row].copy() for row in asking if firsts[row].params.changes_logits}
+        _change(logits, list(firsts.values()))
+        found = []
+        for draw, token in zip(draws, self._tokens(logits, draws), strict=True):
+            if logprobs is None or draw.row not in asking or token < 0:
+                found.append(Drawn(token))
+                continue
+            row = kept.get(draw.row, logits[draw.row])
+            found.append(Drawn(token, logprobs.of(draw.row, row, token, asking[draw.row])))
+        return found
+
+    def _tokens(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
+        if [draw.row for draw in draws] == list(range(len(logits))):
+            return self._sample(logits, draws)
+        return [self._sample(logits[draw.row : draw.row + 1], [draw])[0] for draw in draws]
+
+    def _sample(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
+        params = [draw.params for draw in draws]
+        rows = SamplingRows.of(
+            len(draws),
+            temperature=[one.temperature for one in params],
+            top_k=[one.top_k for one in params],
+            top_p=[max(one.top_p, LEAST_TOP_P) for one in params],
+            min_p=[one.min_p for one in params],
+            seeds=[draw.seed for draw in draws],
+            positions=[draw.position for draw in draws],
+        )
+        tokens: list[int] = sample(self._backend, logits, rows).tokens.tolist()
+        return tokens
+
+
+def _change(logits: F32, draws: Sequence[Draw]) -> None:
+    """Bias first, then penalties."""
+    for draw in draws:
+        if draw.params.logit_bias:
+            apply_bias(logits[draw.row], draw.params.logit_bias)
+    penalised = [(draw, draw.seen) for draw in draws if draw.seen is not None and has_penalties(draw.params)]
+    if penalised:
+        rows, params = [draw.row for draw, _ in penalised], [draw.params for draw, _ in penalised]
+        apply_penalties(logits, rows, params, [seen for _, seen in penalised])
