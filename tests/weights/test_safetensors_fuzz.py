@@ -2,6 +2,7 @@
 than it justifies."""
 
 import json
+import math
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,15 @@ def test_overlapping_tensors_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "over.safetensors"
     path.write_bytes(build(json.dumps({"a": ENTRIES["a"], "b": ENTRIES["a"]}).encode()))
     with pytest.raises(SafetensorsError, match="over another"):
+        read_safetensors(path)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**61], [0] + [2**40] * 3, [1] * 80])
+def test_shapes_of_nothing_are_bounded(tmp_path: Path, shape: list[int]) -> None:
+    path = tmp_path / "empty.safetensors"
+    size = 4 * math.prod(shape)
+    path.write_bytes(build(json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}).encode()))
+    with pytest.raises(SafetensorsError, match="too large"):
         read_safetensors(path)
 
 

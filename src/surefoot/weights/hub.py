@@ -49,8 +49,8 @@ def find_model(name: str) -> Path:
     model = parse_id(name)
     if model is None:
         raise ModelNotFoundError(
-            f"{name}: no such file or folder: give the path of a .gguf file or of a Hugging Face folder (config.json and "
-            "*.safetensors), or a Hugging Face id (owner/name)"
+            f"{name}: no such file or folder: give the path of a .gguf file or of a Hugging Face folder (config.json "
+            "and *.safetensors), or a Hugging Face id (owner/name)"
         )
     folder = _fetch(name, model)
     found = folder / model.file if model.file else folder

@@ -23,7 +23,7 @@ DTYPES = {
     "BOOL": "u1",
 }  # fmt: skip
 MAX_HEADER_BYTES = 100_000_000
-MAX_DIMENSIONS, MOST = 8, 1 << 62
+MAX_DIMENSIONS, MAX_VALUES = 8, 1 << 48
 
 
 class SafetensorsError(ValueError):
@@ -103,10 +103,11 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _tensor(data: mmap.mmap, first: int, name: str, entry: Mapping[str, Any]) -> StoredTensor:
     start, end = entry["data_offsets"]
     shape, dtype = tuple(entry["shape"]), entry["dtype"]
-    if len(shape) > MAX_DIMENSIONS or not all(
-        type(number) is int and 0 <= number < MOST for number in (start, end, *shape)
-    ):
+    if not all(type(number) is int and number >= 0 for number in (start, end, *shape)):
         raise SafetensorsError(f"{name}: a shape or place that cannot be")
+    # Lengths count in an empty array too: numpy must be able to multiply them.
+    if len(shape) > MAX_DIMENSIONS or math.prod(max(length, 1) for length in shape) > MAX_VALUES:
+        raise SafetensorsError(f"{name}: a shape of {len(shape)} dimensions that is too large for any file")
     if dtype not in DTYPES:
         raise SafetensorsError(f"{name}: values of type {dtype!r} are unknown")
     if end > len(data) - first or end - start != math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
