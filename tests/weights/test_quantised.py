@@ -136,15 +136,15 @@ def test_packed_and_multiplied(tmp_path: Path, name: str) -> None:
 
 @each_scheme
 def test_experts(tmp_path: Path, name: str) -> None:
-    """Some with -128 among their codes and some without: all must come out in one format."""
+    """Some with -128 among their codes or zeros beside the middle and some without: all must come out in one format."""
     scheme, backend = SCHEMES[name], Backend(threads=1)
-    given = [weights(32, 64), -np.abs(weights(32, 96)[:, :64]), np.abs(weights(32, 128)[:, :64])]
+    given = [weights(32, 128), -np.abs(weights(32, 160)[:, :128]), np.abs(weights(32, 192)[:, :128])]
     names = {f"model.layers.0.mlp.experts.{e}.down_proj": scheme.write(values) for e, values in enumerate(given)}
     read = checkpoint(tmp_path, scheme, names)
     runs = read.fused_experts(backend, ["blk.0.ffn_down_exps.weight"])
     assert [len(run) for run in runs] == [3]
-    assert len({packed.format for packed in runs[0]}) == 1
-    x = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    assert len({(packed.format, packed.nbytes) for packed in runs[0]}) == 1
+    x = np.random.default_rng(1).standard_normal((3, 128)).astype(np.float32)
     for packed, written in zip(runs[0], names.values(), strict=True):
         check_product(scheme, linear(backend, quantise(backend, x, TWO_LIMBS), packed), x, written.weights)
 

@@ -58,6 +58,6 @@ class LlamaCpp(AbstractContextManager["LlamaCpp"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        if error is not None:
+            self._process.kill()
+        self._process.communicate()

@@ -1,6 +1,6 @@
 """Number formats: float weights to integer codes and scales. Plain numpy; knows nothing of files or models."""
 
-from surefoot.formats.grid import AffineGroups, for_kernels, row_integers, to_integers
+from surefoot.formats.grid import AffineGroups, alike, row_integers, to_integers
 from surefoot.formats.rounding import FLOAT_FORMATS, W4, W4_WIDE, W8, W8_GROUPED, round_to, to_format
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "W8",
     "W8_GROUPED",
     "AffineGroups",
-    "for_kernels",
+    "alike",
     "round_to",
     "row_integers",
     "to_format",

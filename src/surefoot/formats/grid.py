@@ -3,6 +3,7 @@
 docs/design/checkpoints.md states what this costs; native/kernels/pack_blocks.cpp does the same, bit for bit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -96,6 +97,16 @@ def for_kernels(groups: AffineGroups) -> AffineGroups:
         # A group that has -128 moves up by one. Where it has 127 too, which in small groups is rare, that becomes 126.
         return _without_lowest(regrouped(groups, next(size for size in (64, 32, 16) if group % size == 0)))
     return regrouped(groups, group)
+
+
+def alike(matrices: Sequence[AffineGroups]) -> list[AffineGroups]:
+    """Matrices in one format, as experts must be: the smallest groups of any, offsets for all if one has some."""
+    matrices = [for_kernels(one) for one in matrices]
+    group = min(one.group for one in matrices)
+    matrices = [regrouped(one, group) for one in matrices]
+    if all(one.offsets is None for one in matrices):
+        return matrices
+    return [replace(one, offsets=np.zeros_like(one.scales)) if one.offsets is None else one for one in matrices]
 
 
 def regrouped(groups: AffineGroups, group: int) -> AffineGroups:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.formats import W8_GROUPED, for_kernels, round_to, row_integers, to_integers
+from surefoot.formats import W8_GROUPED, alike, round_to, row_integers, to_integers
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, empty_packed, pack, pack_rows
@@ -114,13 +114,13 @@ class HuggingFaceCheckpoint:
         """One matrix per expert, all in one format."""
         tensor = self.tensors[name]
         coded = [part for part in tensor.parts if isinstance(part, Coded)] if isinstance(tensor, Stacked) else []
-        if not coded:
+        if len(coded) < tensor.shape[0]:
             return [_round(float_format, tensor.floats(slice(e, e + 1))[0]) for e in range(tensor.shape[0])]
         experts = [part.groups() for part in coded]
         narrow = [to_integers(groups) for groups in experts]
         if len({_kind(weights) for weights in narrow}) == 1:
             return narrow
-        return [row_integers(for_kernels(groups)) for groups in experts]
+        return [row_integers(groups) for groups in alike(experts)]
 
     def _pack_floats(self, backend: Backend, tensors: Sequence[Stored], float_format: WeightFormat) -> PackedWeights:
         """Some rows at a time, in panels: little memory beyond the packed bytes."""
