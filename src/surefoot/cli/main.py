@@ -8,6 +8,7 @@ from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
+from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
 
 app = typer.Typer(
@@ -40,3 +41,4 @@ app.command()(generate)
 app.command()(chat)
 app.command()(doctor)
 app.add_typer(bench, name="bench")
+app.add_typer(evaluate, name="eval")

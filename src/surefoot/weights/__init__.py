@@ -2,6 +2,7 @@
 
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.gguf import GgufError, GgufFile, TensorInfo
+from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.opening import open_checkpoint
 from surefoot.weights.safetensors import SafetensorsError
@@ -11,7 +12,9 @@ __all__ = [
     "GgufError",
     "GgufFile",
     "HuggingFaceCheckpoint",
+    "ModelNotFoundError",
     "SafetensorsError",
     "TensorInfo",
+    "find_model",
     "open_checkpoint",
 ]
