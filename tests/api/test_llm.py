@@ -248,6 +248,13 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
         LLM(stories_gguf(), float_format="w9")
 
 
+def test_packed_weights_from_a_cache_give_the_same(tmp_path: Path) -> None:
+    for _ in range(2):
+        got = LLM(stories_gguf(), packed_cache=tmp_path, max_context=64).generate("One day", GREEDY)
+        assert got[0].outputs[0].token_ids == llm().generate("One day", GREEDY)[0].outputs[0].token_ids
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_memory_is_divided_and_never_exceeded() -> None:
     config = llm().config
     sizes = {0: 1000}

@@ -20,7 +20,7 @@ from surefoot.text import (
     tokenizer_from_folder,
     tokenizer_from_gguf,
 )
-from surefoot.weights import find_model, open_checkpoint
+from surefoot.weights import find_model, open_checkpoint, packed_cache
 
 SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
@@ -45,7 +45,14 @@ class Loaded:
     template: ChatTemplate
 
 
-def load_model(path: str | Path, float_format: str, variant: str | None, threads: int | None) -> Loaded:
+def load_model(
+    path: str | Path,
+    float_format: str,
+    variant: str | None,
+    threads: int | None,
+    cache: str | Path | None = None,
+) -> Loaded:
+    """cache: a folder for packed weights, or none."""
     weight_format = to_format(float_format)
     place = find_model(str(path))
     checkpoint = open_checkpoint(place)
@@ -55,7 +62,10 @@ def load_model(path: str | Path, float_format: str, variant: str | None, threads
         tokenizer = tokenizer_from_gguf(checkpoint.metadata)
         template = chat_template_from_gguf(checkpoint.metadata, tokenizer)
     backend = Backend(variant, threads)
-    return Loaded(backend, load(backend, checkpoint, weight_format), tokenizer, template)
+    if cache is None or weight_format is None:
+        return Loaded(backend, load(backend, checkpoint, weight_format), tokenizer, template)
+    with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
+        return Loaded(backend, load(backend, cached, weight_format), tokenizer, template)
 
 
 def plan_memory(

@@ -5,6 +5,7 @@ from surefoot.weights.gguf import GgufError, GgufFile, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.opening import open_checkpoint
+from surefoot.weights.packed_cache import packed_cache
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "TensorInfo",
     "find_model",
     "open_checkpoint",
+    "packed_cache",
 ]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot import __version__
+from surefoot.formats import W8_GROUPED
 from surefoot.ops.arrays import ALIGNMENT, F32, U8, huge_empty
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
@@ -46,16 +47,18 @@ class CachedCheckpoint:
     def floats(self, name: str) -> F32:
         return self._checkpoint.floats(name)
 
-    def integers(self, name: str, float_format: WeightFormat) -> IntegerWeights:
+    def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         return self._checkpoint.integers(name, float_format)
 
-    def fused(self, backend: Backend, names: Sequence[str], float_format: WeightFormat) -> list[PackedWeights]:
+    def fused(
+        self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
+    ) -> list[PackedWeights]:
         key = f"fused {' '.join(names)}"
         if key not in self._kept and key not in self.made:
             self.made[key] = [self._checkpoint.fused(backend, names, float_format)]
         return (self._kept.get(key) or self.made[key])[0]
 
-    def fused_experts(self, backend: Backend, names: Sequence[str], float_format: WeightFormat) -> Runs:
+    def fused_experts(self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED) -> Runs:
         key = f"experts {' '.join(names)}"
         if key not in self._kept and key not in self.made:
             self.made[key] = self._checkpoint.fused_experts(backend, names, float_format)
