@@ -42,6 +42,9 @@ RESERVED: dict[str, set[str]] = {
     "fastapi": {"server"},
     "starlette": {"server"},
     "uvicorn": {"server", "cli"},
+    "pydantic": {"server"},
+    "prometheus_client": {"server"},
+    "llguidance": {"sampling"},
     "ctypes": {"ops", "bench"},  # bench: inside a peer's process
     "typer": {"cli"},
 }

@@ -3,7 +3,6 @@
 import itertools
 import secrets
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,11 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from surefoot.api.answer import Answer
+from surefoot.api.live import LiveRequest
 from surefoot.api.loading import free_bytes, load_model, make_runner, plan_memory
-from surefoot.api.outputs import Piece, RequestOutput, Timings
-from surefoot.core import Request, SampleKey, SamplingParams
-from surefoot.engine import Engine, Event, FifoPlanner, Usage
+from surefoot.api.outputs import Piece, RequestOutput
+from surefoot.core import Request, SamplingParams
+from surefoot.engine import Engine, FifoPlanner
 from surefoot.models import ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import Executor, slot_bytes
@@ -59,7 +58,7 @@ class LLM:
         self.runner = make_runner(loaded, plan, kv_form)
         self.engine = Engine(lambda: FifoPlanner(plan), Executor(self.runner))
         self._weight_bytes = decode_bytes(loaded.model)
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()
 
     # ---- text ----
@@ -157,7 +156,7 @@ class LLM:
     def _collect(
         self, requests: Sequence[Request], texts: Sequence[str | None], use_tqdm: bool | None, continues: bool
     ) -> list[RequestOutput]:
-        lives: list[_Live] = []
+        lives: list[LiveRequest] = []
         try:
             for request, text in zip(requests, texts, strict=True):
                 lives.append(self._start(request, text, continues))
@@ -170,7 +169,7 @@ class LLM:
             for live in lives:
                 self._leave(live)
 
-    def _pieces(self, live: "_Live") -> Iterator[Piece]:
+    def _pieces(self, live: LiveRequest) -> Iterator[Piece]:
         try:
             while not live.is_done or live.pieces:
                 while not live.pieces:
@@ -179,12 +178,12 @@ class LLM:
         finally:
             self._leave(live)
 
-    def _start(self, request: Request, text: str | None, continues: bool) -> "_Live":
+    def _start(self, request: Request, text: str | None, continues: bool) -> LiveRequest:
         self.engine.add(request)
-        live = self._live[request.id] = _Live(self.tokenizer, request, text, continues)
+        live = self._live[request.id] = LiveRequest(self.tokenizer, request, text, continues)
         return live
 
-    def _leave(self, live: "_Live") -> None:
+    def _leave(self, live: LiveRequest) -> None:
         if not live.is_done:
             self.engine.abort(live.request.id)
         self._live.pop(live.request.id, None)
@@ -204,55 +203,6 @@ class LLM:
                     live.account(last)
             if live is not None:
                 live.close_piece()
-
-
-class _Live:
-    """A request on its way: its answers, and pieces that nobody has read yet."""
-
-    def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
-        self.request = request
-        self._text = text
-        self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
-        self._last: dict[SampleKey, Event] = {}
-        self.pieces: deque[Piece] = deque()
-        self.num_tokens = 0
-
-    @property
-    def is_done(self) -> bool:
-        return len(self._last) == len(self._answers)
-
-    def feed(self, event: Event) -> bool:
-        """Whether a stop string was found, so that the engine must be told."""
-        answer = self._answers[event.key.sample]
-        self.pieces.append(answer.feed(event))
-        self.num_tokens += len(event.tokens)
-        if event.reason is not None:
-            self.account(event)
-        return answer.is_done and event.reason is None
-
-    def account(self, last: Event) -> None:
-        self._last[last.key] = last
-
-    def close_piece(self) -> None:
-        """The request's last piece carries the output."""
-        if self.is_done:
-            self.pieces[-1] = replace(self.pieces[-1], output=self.output())
-
-    def output(self) -> RequestOutput:
-        events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
-        usages = [event.usage for event in events if event.usage is not None]
-        usage = Usage(len(self.request.prompt), sum(one.num_generated for one in usages), usages[0].num_cached)
-        times = events[0].times
-        assert times is not None
-        return RequestOutput(
-            request_id=self.request.id,
-            prompt=self._text,
-            prompt_token_ids=self.request.prompt,
-            outputs=tuple(answer.output() for answer in self._answers),
-            usage=usage,
-            timings=Timings.of(times, usages[0].num_generated),
-            seed=self.request.params.seed or 0,
-        )
 
 
 def _is_prompt(prompt: object) -> bool:

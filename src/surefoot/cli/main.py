@@ -7,6 +7,7 @@ import typer
 from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.doctor import doctor
+from surefoot.cli.serve import keys, serve
 
 app = typer.Typer(
     name="surefoot",
@@ -35,4 +36,6 @@ def _options(
 
 
 app.command()(doctor)
+app.command()(serve)
+app.add_typer(keys, name="keys")
 app.add_typer(bench, name="bench")

@@ -70,6 +70,12 @@ class Event:
     usage: Usage | None = None
     times: Times | None = None
 
+    def split(self) -> "list[Event]":
+        """An event a token, the last with all that belongs to the end."""
+        tokens, logprobs = self.tokens[:-1], self.logprobs
+        firsts = [Event(self.key, (token,), logprobs[place : place + 1]) for place, token in enumerate(tokens)]
+        return [*firsts, replace(self, tokens=self.tokens[len(tokens) :], logprobs=logprobs[len(tokens) :])]
+
 
 @dataclass
 class _Account:

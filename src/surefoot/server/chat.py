@@ -1,0 +1,233 @@
+"""/v1/chat/completions: conversations in, messages out, whole or as a stream."""
+
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
+from surefoot.server.errors import ApiError
+from surefoot.server.keys import Caller
+from surefoot.server.parts import THINK, Delta, ReasoningParser
+from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.service import Run, Service
+from surefoot.server.sse import Mark, digest_of, event
+from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.text import Tokenizer
+
+ROUTE = "/v1/chat/completions"
+
+
+def chat_router(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(ROUTE)
+    async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
+        chat = await start_chat(service, body, http, ROUTE)
+        if body.stream:
+            return EventStream(chat.run, chat.events(), service.settings.read_s)
+        return JSONResponse(await unless_gone(http, chat.run, chat.reply))
+
+    return router
+
+
+async def start_chat(service: Service, body: ChatRequest, http: HttpRequest, route: str) -> "Chat":
+    caller: Caller = http.state.caller
+    service.check_model(body.model)
+    service.admit(caller)
+    mark = find_mark(service, http, body, body.n or 1)
+    prompt = await service.render(
+        [message.as_template() for message in body.messages],
+        tools=None,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        **template_variables(body),
+    )
+    tokens = await service.encode(prompt, rendered=True)
+    limit = service.check_length(caller, len(tokens), body.limit)
+    params = body.sampling(limit, body.num_logprobs, mark.seed, None)
+    run = await service.start(caller, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier)
+    return Chat(run, body, is_thinking=prompt.rstrip().endswith(THINK))
+
+
+def template_variables(body: ChatRequest) -> dict[str, Any]:
+    """What templates may read besides the messages; names that mean something to render() are not for clients."""
+    given: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
+    if body.reasoning_effort == "none":
+        given = {"enable_thinking": False}
+    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self"}
+    return {**given, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
+
+
+def find_mark(service: Service, http: HttpRequest, body: Any, num_answers: int) -> Mark:
+    """Where the client broke off, or a beginning. Without a seed in the request the server draws one."""
+    digest = digest_of(service.fingerprint, http.url.path, body.model_dump_json(exclude={"stream", "stream_options"}))
+    if (last := http.headers.get("last-event-id")) and body.stream:
+        return Mark.parse(last, digest, num_answers)
+    seed = body.seed if body.seed is not None else secrets.randbits(63)
+    return Mark.start(digest, uuid.uuid4().hex, int(time.time()), seed, num_answers)
+
+
+class Chat:
+    """A request's answers as OpenAI's clients know them."""
+
+    def __init__(self, run: Run, body: ChatRequest, is_thinking: bool) -> None:
+        self.run = run
+        self._body = body
+        self._tokenizer = run.service.llm.llm.tokenizer
+        self._is_thinking = is_thinking
+        self._parsers = [self._parser() for _ in range(body.n or 1)]
+
+    def _parser(self) -> ReasoningParser:
+        return ReasoningParser(self._is_thinking)
+
+    # ---- whole ----
+
+    async def reply(self) -> dict[str, Any]:
+        (output,) = await self.run.whole()
+        return {
+            **self._head("chat.completion"),
+            "choices": [self._choice(answer) for answer in output.outputs],
+            "usage": usage_of([output]),
+        }
+
+    def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
+        parser = self._parser()
+        whole = parser.feed(answer.text) + parser.finish()
+        message: dict[str, Any] = {"role": "assistant", "content": whole.content, "refusal": None}
+        if whole.reasoning:
+            message["reasoning_content"] = whole.reasoning
+        choice = {
+            "index": answer.index,
+            "message": message,
+            "logprobs": chat_logprobs(self._tokenizer, answer.logprobs),
+            "finish_reason": answer.finish_reason,
+        }
+        return choice | ({"token_ids": list(answer.token_ids)} if self._body.return_token_ids else {})
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        service = self.run.service
+        return {
+            "id": f"chatcmpl-{self.run.mark.request}",
+            "object": kind,
+            "created": self.run.mark.created,
+            "model": service.settings.model_name,
+            "system_fingerprint": service.fingerprint,
+        }
+
+    # ---- as a stream ----
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """What the client has already is computed again, and not sent."""
+        try:
+            async for one in self._chunks():
+                yield one
+        except ApiError as error:
+            self.run.service.metrics.refuse(error.status)
+            yield event(error.as_openai())
+            return
+        yield event("[DONE]")
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        start = self.run.mark
+        mark = Mark.start(start.digest, start.request, start.created, start.seed, len(start.counts))
+        if not any(start.counts) and not any(start.ended):
+            for index in range(len(mark.counts)):
+                yield self._chunk(index, {"role": "assistant", "content": ""}, mark)
+        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                index, count = piece.index, mark.counts[piece.index] + len(piece.token_ids)
+                mark = mark.advanced(index, count, False)
+                delta = self._delta(piece)
+                if count > start.counts[index] and self._is_worth_sending(delta, piece):
+                    yield self._chunk(index, _as_message(delta), mark, piece)
+                if piece.finish_reason is not None:
+                    mark = mark.advanced(index, count, True)
+                    if not start.ended[index]:
+                        yield self._chunk(index, {}, mark, finish=self._finish_reason(piece))
+        if self._wants_usage and not start.usage_sent:
+            yield event({**self._chunk_head, "choices": [], "usage": usage_of(self.run.outputs)}, mark.with_usage())
+
+    def _delta(self, piece: Piece) -> Delta:
+        parser = self._parsers[piece.index]
+        delta = parser.feed(piece.text)
+        return delta if piece.finish_reason is None else delta + parser.finish()
+
+    def _is_worth_sending(self, delta: Delta, piece: Piece) -> bool:
+        return bool(delta or piece.logprobs or (self._body.return_token_ids and piece.token_ids))
+
+    def _finish_reason(self, piece: Piece) -> str | None:
+        return piece.finish_reason
+
+    @property
+    def _wants_usage(self) -> bool:
+        return bool(self._body.stream_options and self._body.stream_options.include_usage)
+
+    @property
+    def _chunk_head(self) -> dict[str, Any]:
+        return self._head("chat.completion.chunk")
+
+    def _chunk(
+        self, index: int, delta: dict[str, Any], mark: Mark, piece: Piece | None = None, finish: str | None = None
+    ) -> bytes:
+        choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+        if piece is not None and piece.logprobs:
+            choice["logprobs"] = chat_logprobs(self._tokenizer, piece.logprobs)
+        if piece is not None and self._body.return_token_ids:
+            choice["token_ids"] = list(piece.token_ids)
+        usage = {"usage": None} if self._wants_usage else {}
+        return event({**self._chunk_head, "choices": [choice], **usage}, mark)
+
+
+def _as_message(delta: Delta) -> dict[str, Any]:
+    message: dict[str, Any] = {}
+    if delta.reasoning:
+        message["reasoning_content"] = delta.reasoning
+    if delta.tool_calls:
+        message["tool_calls"] = list(delta.tool_calls)
+    if delta.content or not message:
+        message["content"] = delta.content
+    return message
+
+
+def usage_of(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
+    """timings_ms: of the slowest, so that they add up to what the client waited."""
+    prompt = sum(output.usage.num_prompt for output in outputs)
+    generated = sum(output.usage.num_generated for output in outputs)
+    slowest = max((output.timings for output in outputs), key=lambda timings: timings.total)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": sum(output.usage.num_cached for output in outputs)},
+        "timings_ms": {
+            "queue": round(slowest.queued * 1000, 3),
+            "prefill": round((slowest.to_first_token - slowest.queued) * 1000, 3),
+            "decode": round((slowest.total - slowest.to_first_token) * 1000, 3),
+        },
+    }
+
+
+def chat_logprobs(tokenizer: Tokenizer, tokens: Sequence[Mapping[int, Logprob]] | None) -> dict[str, Any] | None:
+    if tokens is None:
+        return None
+    return {"content": [_token_logprobs(tokenizer, one) for one in tokens], "refusal": None}
+
+
+def _token_logprobs(tokenizer: Tokenizer, found: Mapping[int, Logprob]) -> dict[str, Any]:
+    """The drawn token comes first in the mapping."""
+    drawn = next(iter(found))
+    ranked = sorted((one.rank, token) for token, one in found.items() if one.rank is not None)
+    top = [_token_logprob(tokenizer, token, found[token]) for _, token in ranked]
+    return {**_token_logprob(tokenizer, drawn, found[drawn]), "top_logprobs": top}
+
+
+def _token_logprob(tokenizer: Tokenizer, token: int, found: Logprob) -> dict[str, Any]:
+    """A token's bytes are there since its text may be part of a character."""
+    return {"token": found.decoded_token, "logprob": found.logprob, "bytes": list(tokenizer.token_bytes(token))}
