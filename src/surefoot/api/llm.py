@@ -3,7 +3,7 @@
 import itertools
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +106,7 @@ class LLM:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece, None, None]:
         """Pieces of the answer to one prompt or conversation as they come; the last carries the whole output.
 
         Leaving the loop early ends the request. Several streams may be read in turns.
@@ -169,10 +169,14 @@ class LLM:
             for live in lives:
                 self._leave(live)
 
-    def _pieces(self, live: LiveRequest) -> Iterator[Piece]:
+    def _pieces(self, live: LiveRequest) -> Generator[Piece, None, None]:
         try:
             while not live.is_done or live.pieces:
                 while not live.pieces:
+                    if live.request.id not in self._live:
+                        raise RuntimeError(
+                            "the request was lost when another one's step was interrupted: start it anew"
+                        )
                     self._step()
                 yield live.pieces.popleft()
         finally:

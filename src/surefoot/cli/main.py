@@ -6,7 +6,9 @@ import typer
 
 from surefoot import __version__
 from surefoot.cli.bench import bench
+from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
+from surefoot.cli.generate import generate
 from surefoot.cli.serve import keys, serve
 
 app = typer.Typer(
@@ -35,6 +37,8 @@ def _options(
     """Options that come before any command."""
 
 
+app.command()(generate)
+app.command()(chat)
 app.command()(doctor)
 app.command()(serve)
 app.add_typer(keys, name="keys")

@@ -95,6 +95,7 @@ class Engine:
         self._executor = executor
         self._clock = clock
         self._accounts: dict[SampleKey, _Account] = {}
+        self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
         self.last_step_ms = 0.0
 
@@ -106,12 +107,14 @@ class Engine:
         """Raises ValueError if it can never run here."""
         self._planner.add(request)
         times = Times(self._clock())
+        self._num_open[request.id] = request.params.n
         for number in range(request.params.n):
             self._accounts[SampleKey(request.id, number)] = _Account(len(request.prompt), times)
 
     def abort(self, request_id: str) -> None:
         """End it at the next step; nothing happens if it has ended."""
-        self._planner.cancel(request_id)
+        if request_id in self._num_open:
+            self._planner.cancel(request_id)
 
     def finish(self, key: SampleKey) -> Event | None:
         """End a sample between steps because its text is complete: its last event, unless it has ended."""
@@ -135,6 +138,7 @@ class Engine:
         self._planner = self._make_planner()
         self._executor.clear()
         self._accounts.clear()
+        self._num_open.clear()
         self._errors.clear()
 
     def _note_starts(self, plan: StepPlan) -> None:
@@ -163,7 +167,12 @@ class Engine:
         reason, error = delta.reason, self._errors.get(delta.key.request)
         if error is not None or reason is FinishReason.ERROR:
             reason, error = FinishReason.ERROR, error or NOT_FINITE
-        if all(key.request != delta.key.request for key in self._accounts):
-            self._errors.pop(delta.key.request, None)
+        self._count_out(delta.key.request)
         usage = Usage(account.num_prompt, account.num_generated, delta.num_cached)
         return replace(event, reason=reason, error=error, usage=usage, times=replace(account.times, ended=now))
+
+    def _count_out(self, request_id: str) -> None:
+        self._num_open[request_id] -= 1
+        if not self._num_open[request_id]:
+            del self._num_open[request_id]
+            self._errors.pop(request_id, None)

@@ -1,0 +1,230 @@
+"""`surefoot chat`: a conversation at the terminal."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
+from surefoot.cli import options
+from surefoot.cli.errors import TOLD, told
+from surefoot.cli.status import Speedometer
+
+HELP = """[bold]/help[/]               these lines
+[bold]/clear[/]              forget the conversation, keep the system message
+[bold]/system[/] [dim]\\[TEXT][/]      set the system message, or remove it
+[bold]/set[/] [dim]\\[NAME VALUE][/]   set a sampling parameter (none to unset); alone: show them
+[bold]/stats[/]              the last answer's speed
+[bold]/quit[/]               leave; Ctrl-D too
+Ctrl-C stops an answer. A line that ends with \\ goes on in the next."""
+SETTABLE = {
+    "temperature": float, "top_k": int, "top_p": float, "min_p": float, "repetition_penalty": float,
+    "presence_penalty": float, "frequency_penalty": float, "seed": int, "max_tokens": int, "stop": str,
+}  # fmt: skip
+
+
+class Leave(Exception):
+    """The user has had enough."""
+
+
+class Conversation:
+    """Messages so far and how to go on. Knows nothing of where lines come from."""
+
+    def __init__(
+        self, llm: LLM, params: SamplingParams, system: str | None, console: Console, speedometer: Speedometer | None
+    ) -> None:
+        self._llm = llm
+        self._params = params
+        self._system = system
+        self._console = console
+        self._speedometer = speedometer
+        self._messages: list[dict[str, str]] = []
+        self._last: RequestOutput | None = None
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/help": self._help, "/clear": self._clear, "/system": self._set_system, "/set": self._set,
+            "/stats": self._stats, "/quit": self._quit, "/exit": self._quit,
+        }  # fmt: skip
+
+    def take(self, line: str) -> None:
+        """A command or a message."""
+        if not line.strip():
+            return
+        name, _, rest = line.strip().partition(" ")
+        if not name.startswith("/"):
+            self._answer(line)
+        elif name in self._commands:
+            self._commands[name](rest.strip())
+        else:
+            self._say(f"There is no command {name}; /help lists them. (To send it as a message, begin with a space.)")
+
+    # ---- commands ----
+
+    def _help(self, _: str) -> None:
+        self._console.print(HELP)
+
+    def _clear(self, _: str) -> None:
+        self._messages.clear()
+        self._say("Forgotten.")
+
+    def _set_system(self, text: str) -> None:
+        self._system = text or None
+        self._say("The system message is set." if text else "There is no system message now.")
+
+    def _set(self, text: str) -> None:
+        name, _, value = text.partition(" ")
+        if not name:
+            shown = [f"{one.name} {getattr(self._params, one.name)}" for one in fields(self._params)]
+            self._say("\n".join(one for one in shown if one.split()[0] in SETTABLE))
+            return
+        try:
+            self._params = replace(self._params, **{name: _parse(name, value.strip())})
+        except ValueError as error:
+            self._say(str(error))
+        else:
+            self._say(f"{name} is {getattr(self._params, name)} now.")
+
+    def _stats(self, _: str) -> None:
+        if self._last is None:
+            self._say("There is no answer yet.")
+            return
+        if self._speedometer is None:
+            self._speedometer = Speedometer(self._llm)
+        self._say(self._speedometer.line(self._last))
+
+    def _quit(self, _: str) -> None:
+        raise Leave
+
+    def _say(self, text: str) -> None:
+        self._console.print(escape(text), style="dim")
+
+    # ---- answers ----
+
+    def _answer(self, line: str) -> None:
+        messages = [*self._messages, {"role": "user", "content": line.strip()}]
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        try:
+            text, output = self._stream([*system, *messages])
+        except TOLD as error:
+            self._say(f"{error}\n(/clear begins anew.)")
+            return
+        self._messages = [*messages, {"role": "assistant", "content": text}]
+        if output is not None:
+            self._last = output
+            if self._speedometer is not None:
+                self._say(self._speedometer.line(output))
+
+    def _stream(self, messages: list[dict[str, str]]) -> tuple[str, RequestOutput | None]:
+        """The answer as far as it came, and its output unless Ctrl-C cut it short."""
+        texts: list[str] = []
+        piece: Piece | None = None
+        try:
+            with contextlib.closing(self._llm.stream(messages, self._fitting(messages))) as pieces:
+                for piece in pieces:
+                    texts.append(piece.text)
+                    self._console.file.write(piece.text)
+                    self._console.file.flush()
+        except KeyboardInterrupt:
+            self._console.print()
+            self._say("(stopped)")
+            return "".join(texts), None
+        self._console.print()
+        output = piece.output if piece is not None else None
+        if output is not None and (error := output.outputs[0].error) is not None:
+            raise ValueError(error)
+        return "".join(texts), output
+
+    def _fitting(self, messages: list[dict[str, str]]) -> SamplingParams:
+        """max_tokens, where set, shrinks to what the context still holds."""
+        if self._params.max_tokens is None:
+            return self._params
+        num_prompt = len(self._llm.tokenizer.encode(self._llm.render(messages), add_special=False, parse_special=True))
+        left = max(1, self._llm.max_context - num_prompt)
+        return replace(self._params, max_tokens=min(self._params.max_tokens, left))
+
+
+def _parse(name: str, value: str) -> Any:
+    if name not in SETTABLE:
+        raise ValueError(f"There is no parameter {name!r} to set: choose one of {', '.join(SETTABLE)}")
+    if name == "stop":
+        return () if value in ("", "none") else (value.encode().decode("unicode_escape"),)
+    if value == "none" and name in ("seed", "max_tokens"):
+        return None
+    try:
+        return SETTABLE[name](value)
+    except ValueError:
+        raise ValueError(f"{name} takes a number, not {value!r}") from None
+
+
+def _read_line(prompt: str) -> str:
+    """A line, with those that it goes on in. Raises EOFError at the end."""
+    line = input(prompt)
+    while line.endswith("\\"):
+        line = f"{line[:-1]}\n{input('… ' if prompt else '')}"
+    return line
+
+
+def _greeting(llm: LLM, name: str) -> str:
+    facts = [
+        f"[bold]{escape(name)}[/bold]", llm.config.family, f"{len(llm.config.layers)} layers",
+        f"context {llm.max_context}", f"{llm.backend.variant}, {llm.backend.threads} threads",
+    ]  # fmt: skip
+    return " · ".join(facts) + "\n[dim]/help for commands, Ctrl-C stops an answer, Ctrl-D leaves[/dim]"
+
+
+def chat(
+    model: options.Model,
+    system: options.System = None,
+    max_tokens: options.MaxTokens = None,
+    temperature: options.Temperature = 0.7,
+    top_k: options.TopK = 0,
+    top_p: options.TopP = 1.0,
+    min_p: options.MinP = 0.0,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
+    presence_penalty: options.PresencePenalty = 0.0,
+    frequency_penalty: options.FrequencyPenalty = 0.0,
+    stop: options.Stop = None,
+    seed: options.Seed = 0,
+    float_format: options.Format = "w8",
+    context: options.Context = None,
+    threads: options.Threads = None,
+    variant: options.Variant = None,
+    stats: options.Stats = None,
+) -> None:
+    """Talk with a model. The conversation is remembered until /clear; /help lists the commands.
+
+    Below each answer: time to the first token, tokens per second, and how much of the memory bandwidth that is, which
+    bounds the speed of decoding.
+    """
+    with told():
+        params = SamplingParams(
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=tuple(stop or ()), seed=seed,
+            max_tokens=max_tokens,
+        )  # fmt: skip
+        llm = LLM(
+            model, float_format=float_format, max_context=context, max_running=1, threads=threads, variant=variant
+        )
+        at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
+    console = Console(highlight=False, soft_wrap=True)
+    if at_terminal:
+        with contextlib.suppress(ImportError):
+            __import__("readline")  # arrow keys and history in input()
+        console.print(_greeting(llm, model.stem))
+    _converse(Conversation(llm, params, system, console, speedometer), "> " if at_terminal else "")
+
+
+def _converse(conversation: Conversation, prompt: str) -> None:
+    while True:
+        try:
+            conversation.take(_read_line(prompt))
+        except KeyboardInterrupt:  # at the prompt: the line is dropped
+            print()
+        except (EOFError, Leave):
+            if prompt:
+                print()
+            return

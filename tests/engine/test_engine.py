@@ -1,0 +1,229 @@
+"""The engine on a real model of milliseconds: company, chunks and failures."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from surefoot.core import Chunk, FinishReason, Request, SampleKey, SamplingParams
+from surefoot.engine import Engine, Event, FifoConfig, FifoPlanner, Refused
+from surefoot.models import Model, load
+from surefoot.ops import Backend
+from surefoot.runner import Executor, Runner
+from surefoot.runner.executor import Row
+from surefoot.weights import GgufFile
+from tests.stories import stories_gguf
+
+CONFIG = FifoConfig([0], [64], block_size=16, max_context=256, max_running=4, max_chunk=64, max_step_tokens=64)
+
+Found = dict[SampleKey, tuple[list[int], list, FinishReason | None]]
+
+
+@functools.cache
+def backend(threads: int = 2) -> Backend:
+    return Backend(threads=threads)
+
+
+@functools.cache
+def model() -> Model:
+    return load(backend(), GgufFile(stories_gguf()))
+
+
+def make_engine(config: FifoConfig = CONFIG, threads: int = 2) -> Engine:
+    blocks = dict(zip(config.windows, config.num_blocks, strict=True))
+    runner = Runner(
+        backend(threads), model(), config.max_context, config.max_running, config.max_chunk,
+        block_size=config.block_size, num_blocks=blocks,
+    )  # fmt: skip
+    return Engine(lambda: FifoPlanner(config), Executor(runner))
+
+
+def requests() -> list[Request]:
+    prompts = [(1, 403, 407, 261, 378), tuple(range(300, 420)), (1,), (1, 410, 300) * 9]
+    every = [
+        SamplingParams(temperature=0, max_tokens=20, logprobs=2),
+        SamplingParams(seed=5, max_tokens=12, logprobs=1, n=3),
+        SamplingParams(seed=6, top_p=0.9, repetition_penalty=1.2, presence_penalty=0.5, max_tokens=30, logprobs=0),
+        SamplingParams(seed=7, top_k=20, logit_bias={300: 3.0}, max_tokens=9),
+        SamplingParams(seed=8, temperature=0.7, min_p=0.05, frequency_penalty=0.3, max_tokens=25, logprobs=3, n=2),
+    ]
+    return [Request(f"r{number}", prompts[number % 4], params) for number, params in enumerate(every)]
+
+
+def run(engine: Engine, given: list[Request]) -> Found:
+    for request in given:
+        engine.add(request)
+    return finish(engine)
+
+
+def finish(engine: Engine, events: Sequence[Event] = ()) -> Found:
+    """What came of all steps, those before included."""
+    gathered = list(events)
+    while engine.has_work:
+        gathered += engine.step()
+    found: Found = {}
+    for event in gathered:
+        tokens, logprobs, _ = found.get(event.key, ([], [], None))
+        found[event.key] = ([*tokens, *event.tokens], [*logprobs, *event.logprobs], event.reason)
+    return found
+
+
+@functools.cache
+def expected() -> Found:
+    """Each request alone."""
+    found = {}
+    for request in requests():
+        found |= run(make_engine(), [request])
+    return found
+
+
+def test_samples_get_what_they_asked_for() -> None:
+    found = expected()
+    assert len(found) == sum(request.params.n for request in requests())
+    for request in requests():
+        for number in range(request.params.n):
+            tokens, logprobs, reason = found[SampleKey(request.id, number)]
+            assert len(tokens) == request.params.max_tokens
+            assert reason is FinishReason.LENGTH
+            assert len(logprobs) == (0 if request.params.logprobs is None else len(tokens))
+    assert found["r1", 0] != found["r1", 1] != found["r1", 2]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"max_chunk": 1}, {"max_chunk": 7, "max_step_tokens": 9}, {"max_running": 2}, {"block_size": 32},
+     {"num_blocks": [16]}],
+    ids=str,
+)  # fmt: skip
+def test_company_and_chunks_do_not_show(changes: dict) -> None:
+    assert run(make_engine(replace(CONFIG, **changes)), requests()) == expected()
+    assert run(make_engine(replace(CONFIG, **changes)), requests()[::-1]) == expected()
+
+
+def test_threads_do_not_show() -> None:
+    assert run(make_engine(threads=1), requests()) == expected()
+
+
+def test_late_arrivals_do_not_show() -> None:
+    engine, waiting, found = make_engine(), requests(), {}
+    while waiting or engine.has_work:
+        if waiting:
+            engine.add(waiting.pop())
+        for event in engine.step():
+            found.setdefault(event.key, []).extend(event.tokens)
+    assert found == {key: tokens for key, (tokens, _, _) in expected().items()}
+
+
+def test_stop_tokens_end_an_answer() -> None:
+    tokens = expected()["r0", 0][0]
+    stop = next(token for token in tokens[3:] if tokens.index(token) >= 3)
+    request = requests()[0]
+    stopped = replace(request, params=replace(request.params, stop_token_ids=(stop,)))
+    found, _, reason = run(make_engine(), [stopped])["r0", 0]
+    assert (found, reason) == (tokens[: tokens.index(stop) + 1], FinishReason.STOP)
+    as_eos = replace(request, eos_token_ids=frozenset({stop}))
+    assert run(make_engine(), [as_eos])["r0", 0][::2] == (found, FinishReason.STOP)
+    ignoring = replace(as_eos, params=replace(request.params, ignore_eos=True))
+    assert run(make_engine(), [ignoring])["r0", 0][0] == tokens
+
+
+def test_aborted_in_a_prompt_and_in_an_answer() -> None:
+    engine = make_engine(replace(CONFIG, max_chunk=16, max_step_tokens=16))
+    for request in requests():
+        engine.add(request)
+    events = engine.step()
+    engine.abort("r1")  # its prompt has 120 tokens
+    for _ in range(4):
+        events += engine.step()
+    engine.abort("r0")
+    engine.abort("nobody")
+    found = finish(engine, events)
+    for key, (_, _, reason) in found.items():
+        assert (reason is FinishReason.CANCELLED) == (key.request in ("r0", "r1"))
+    assert found["r4", 0] == expected()["r4", 0]
+    assert run(engine, [requests()[1]])["r1", 2] == expected()["r1", 2]  # every block has come back
+
+
+def test_finished_from_outside() -> None:
+    engine = make_engine()
+    engine.add(requests()[0])
+    engine.step()
+    last = engine.finish(SampleKey("r0"))
+    assert last is not None
+    assert last.reason is FinishReason.STOP
+    assert engine.finish(SampleKey("r0")) is None
+    assert not engine.has_work
+
+
+def test_deadlines() -> None:
+    now = 0.0
+    engine = Engine(lambda: FifoPlanner(CONFIG), make_engine()._executor, clock=lambda: now)
+    engine.add(replace(requests()[0], deadline=1.0))
+    engine.step()
+    now = 1.5
+    (event,) = engine.step()
+    assert event.reason is FinishReason.DEADLINE
+
+
+def test_usage_and_times() -> None:
+    engine = make_engine()
+    engine.add(requests()[1])
+    last: dict[SampleKey, Event] = {}
+    while engine.has_work:
+        last |= {event.key: event for event in engine.step() if event.reason}
+    for event in last.values():
+        assert event.usage is not None
+        assert (event.usage.num_prompt, event.usage.num_generated) == (120, 12)
+        times = event.times
+        assert times is not None
+        assert times.arrived <= times.started <= times.first_token <= times.ended
+
+
+@pytest.mark.parametrize("name", ["place", "draws"], ids=["before the model", "while drawing"])
+def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    honest = getattr(Row, name)
+
+    def fail(row: Row, chunk: Chunk, *others: object) -> object:
+        if row.request.id == "r1":
+            raise RuntimeError("no luck")
+        return honest(row, chunk, *others)
+
+    monkeypatch.setattr(Row, name, fail)
+    engine, errors = make_engine(), {}
+    for request in requests():
+        engine.add(request)
+    found: dict[SampleKey, list[int]] = {}
+    while engine.has_work:
+        for event in engine.step():
+            found.setdefault(event.key, []).extend(event.tokens)
+            if event.error is not None:
+                assert event.reason is FinishReason.ERROR
+                errors[event.key] = event.error
+    assert errors == {SampleKey("r1", number): "RuntimeError: no luck" for number in range(3)}
+    for key, (tokens, _, _) in expected().items():
+        assert found[key] == ([] if key.request == "r1" else tokens)
+
+
+def test_reset_forgets_everything() -> None:
+    engine = make_engine()
+    for request in requests():
+        engine.add(request)
+    engine.step()
+    engine.reset()
+    assert not engine.has_work
+    assert run(engine, requests()) == expected()
+
+
+def test_refusals_say_what_to_do() -> None:
+    engine = make_engine()
+    with pytest.raises(Refused, match="shorten the prompt"):
+        engine.add(Request("long", (1,) * 256))
+    with pytest.raises(Refused, match="set max_tokens to 246"):
+        engine.add(Request("long", (1,) * 10, SamplingParams(max_tokens=247)))
+    engine.add(Request("same", (1,)))
+    with pytest.raises(Refused, match="another id"):
+        engine.add(Request("same", (1,)))
+    small = make_engine(replace(CONFIG, num_blocks=[4]))
+    with pytest.raises(Refused, match="lower max_tokens"):
+        small.add(Request("large", (1,), SamplingParams(max_tokens=100)))

@@ -1,0 +1,100 @@
+"""stories260K as a GGUF file: a real model that answers in milliseconds."""
+
+import functools
+import struct
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+WEIGHTS, VOCABULARY = SHARED / "stories260K.bin", SHARED / "stories260K-tokenizer.bin"
+HEAD_DIM = 16  # the file's heads have 8 lanes, the kernels' a multiple of 16: the other 8 are zero
+UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6
+
+
+@functools.cache
+def stories_gguf() -> Path:
+    """Made once for each test process."""
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
+    for file in (WEIGHTS, VOCABULARY):
+        if not file.exists():
+            pytest.skip(f"{file} is not there")
+    folder = Path(tempfile.mkdtemp(prefix="surefoot-stories-"))
+    path = folder / "stories260K.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    _write_model(writer)
+    _write_tokenizer(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _write_model(writer: "object") -> None:
+    data = WEIGHTS.read_bytes()
+    dim, hidden, layers, heads, kv_heads, vocab, context = struct.unpack_from("<7i", data)
+    values, place = np.frombuffer(data, np.float32, offset=28), 0
+
+    def take(*shape: int) -> np.ndarray:
+        nonlocal place
+        size = int(np.prod(shape))
+        place += size
+        return values[place - size : place].reshape(shape)
+
+    head = dim // heads
+    embeddings = take(vocab, dim)
+    attention_norm = take(layers, dim)
+    # The scale that the head's new length gives is made up for in the queries.
+    q = _wider(take(layers, heads, head, dim), axis=2) * np.float32(np.sqrt(HEAD_DIM / head))
+    k, v = (_wider(take(layers, kv_heads, head, dim), axis=2) for _ in range(2))
+    out = _wider(take(layers, dim, heads, head), axis=3)
+    ffn_norm = take(layers, dim)
+    gate, down, up = take(layers, hidden, dim), take(layers, dim, hidden), take(layers, hidden, dim)
+    final_norm = take(dim)
+
+    writer.add_context_length(context)
+    writer.add_embedding_length(dim)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(HEAD_DIM)
+    writer.add_value_length(HEAD_DIM)
+    writer.add_rope_dimension_count(head)
+    writer.add_layer_norm_rms_eps(1e-5)
+    tensors = {"token_embd": embeddings, "output_norm": final_norm}
+    for i in range(layers):
+        tensors |= {
+            f"blk.{i}.attn_norm": attention_norm[i], f"blk.{i}.attn_q": q[i].reshape(-1, dim),
+            f"blk.{i}.attn_k": k[i].reshape(-1, dim), f"blk.{i}.attn_v": v[i].reshape(-1, dim),
+            f"blk.{i}.attn_output": out[i].reshape(dim, -1), f"blk.{i}.ffn_norm": ffn_norm[i],
+            f"blk.{i}.ffn_gate": gate[i], f"blk.{i}.ffn_up": up[i], f"blk.{i}.ffn_down": down[i],
+        }  # fmt: skip
+    for name, tensor in tensors.items():
+        writer.add_tensor(f"{name}.weight", np.ascontiguousarray(tensor))
+
+
+def _wider(array: np.ndarray, axis: int) -> np.ndarray:
+    widths = [(0, HEAD_DIM - size if number == axis else 0) for number, size in enumerate(array.shape)]
+    return np.pad(array, widths)
+
+
+def _write_tokenizer(writer: "object") -> None:
+    data, place, texts, scores = VOCABULARY.read_bytes(), 4, [], []
+    while place < len(data):
+        score, length = struct.unpack_from("<fi", data, place)
+        place += 8 + length
+        texts.append(data[place - length : place].decode().replace(" ", "▁"))
+        scores.append(score)
+    texts[:259] = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    kinds = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (len(texts) - 259)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(texts)
+    writer.add_token_scores(scores)
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template("{{ bos_token }}{{ messages | map(attribute='content') | join(' ') }}")
