@@ -61,6 +61,11 @@ class AnswerStream:
     def is_done(self) -> bool:
         return self._error is not None or all(live.is_done for live in self._lives.values())
 
+    @property
+    def num_tokens(self) -> int:
+        """Of all answers so far."""
+        return sum(live.num_tokens for live in self._lives.values())
+
     def __aiter__(self) -> "AnswerStream":
         return self
 

@@ -9,9 +9,11 @@ import typer
 
 from surefoot import __version__
 from surefoot.api.llm import LLM
-from surefoot.server import KeyEntry, KeyFileError, KeyStore, Settings, add_key, hash_of, make_key
+from surefoot.cli import options
+from surefoot.cli.errors import told
+from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
 from surefoot.server.plan import describe
-from surefoot.server.serve import UnsafeBind, check_bind
+from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
 
 FINGERPRINT_BYTES = 1 << 20
@@ -20,12 +22,12 @@ keys = typer.Typer(help="Keys of a server's users.", no_args_is_help=True)
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="A .gguf file or a Hugging Face folder.")],
+    model: options.Model,
     host: Annotated[str, typer.Option(help="Address to bind; beyond loopback only with --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     model_name: Annotated[str | None, typer.Option(help="What clients call the model; its file's name.")] = None,
     keys_file: Annotated[Path | None, typer.Option("--keys", help="File of keys (surefoot keys add).")] = None,
-    max_context: Annotated[int | None, typer.Option(min=64, help="Tokens of prompt and answer.")] = None,
+    max_context: options.Context = None,
     max_running: Annotated[int, typer.Option(min=1, help="Answers that share a step.")] = 32,
     max_queue: Annotated[int, typer.Option(min=1, help="Requests beyond which clients get 429.")] = 256,
     deadline_s: Annotated[float, typer.Option(min=1, help="The longest a request may take.")] = 600.0,
@@ -34,8 +36,9 @@ def serve(
     allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
     allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this.")] = None,
     audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="By default, the cores this process may use.")] = None,
-    float_format: Annotated[str, typer.Option(help="What float weights become.")] = "w8",
+    threads: options.Threads = None,
+    variant: options.Variant = None,
+    float_format: options.Format = "w8",
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
@@ -44,17 +47,19 @@ def serve(
         allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
         max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s,
     )  # fmt: skip
-    try:
+    with told():
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
-        llm = LLM(model, max_context=max_context, max_running=max_running, threads=threads, float_format=float_format)
-    except (UnsafeBind, KeyFileError, FileNotFoundError, ValueError, MemoryError) as error:
-        typer.echo(f"surefoot: {error}", err=True)
-        raise typer.Exit(1) from None
+        llm = LLM(
+            model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
+            float_format=float_format,
+        )  # fmt: skip
     for line in describe(llm, settings):
         typer.echo(line)
-    where = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-    run_server(llm, settings, store, fingerprint(model), lambda: typer.echo(f"ready: {where}"))
+    address = f"[{host}]" if ":" in host else host
+    run_server(
+        llm, settings, store, fingerprint(model), lambda bound: typer.echo(f"ready    http://{address}:{bound}/v1")
+    )
 
 
 def fingerprint(model: Path) -> str:
@@ -78,13 +83,10 @@ def add(
 ) -> None:
     """Make a key. It is shown once; the file has its hash. A running server notices within a second."""
     key = make_key()
-    try:
+    with told():
         entry = KeyEntry(
             hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute, max_context=max_context,
         )  # fmt: skip
         add_key(file, entry)
-    except (ValueError, OSError) as error:
-        typer.echo(f"surefoot: {error}", err=True)
-        raise typer.Exit(1) from None
     typer.echo(key)

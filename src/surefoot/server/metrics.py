@@ -48,17 +48,20 @@ class Metrics:
     def refuse(self, status: int) -> None:
         self._refused.labels(self._model, str(status)).inc()
 
-    def count(self, output: RequestOutput, user: str) -> None:
+    def charge(self, user: str, num_tokens: int) -> None:
+        self._user_tokens.labels(self._model, user).inc(num_tokens)
+
+    def count(self, output: RequestOutput) -> None:
         """A request has ended."""
         usage, times = output.usage, output.timings
         self.prompt_tokens.inc(usage.num_prompt)
         self.generated.inc(usage.num_generated)
         self.cache_queries.inc(usage.num_prompt)
         self.cache_hits.inc(usage.num_cached)
-        self._user_tokens.labels(self._model, user).inc(usage.num_prompt + usage.num_generated)
         self.prompt_size.observe(usage.num_prompt)
         self.queue.observe(times.queued)
         if usage.num_generated:
+            self.ttft.observe(times.to_first_token)
             self.prefill.observe(times.to_first_token - times.queued)
             self.decode.observe(times.total - times.to_first_token)
         self.total.observe(times.total)

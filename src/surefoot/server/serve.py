@@ -25,8 +25,10 @@ class UnsafeBind(ValueError):
     """The server would be open to others without keys."""
 
 
-def serve(llm: LLM, settings: Settings, keys: KeyStore | None, fingerprint: str, on_ready: Callable[[], None]) -> None:
-    """Returns when the server has been told to end and has drained."""
+def serve(
+    llm: LLM, settings: Settings, keys: KeyStore | None, fingerprint: str, on_ready: Callable[[int], None]
+) -> None:
+    """Returns when the server has been told to end and has drained. on_ready: gets the port."""
     check_bind(settings, keys)
     sys.setswitchinterval(SWITCH_S)
     watch = GapWatch()
@@ -58,7 +60,7 @@ def check_bind(settings: Settings, keys: KeyStore | None) -> None:
 
 class DrainingServer(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, service: Service, keys: KeyStore | None, on_ready: Callable[[], None]
+        self, config: uvicorn.Config, service: Service, keys: KeyStore | None, on_ready: Callable[[int], None]
     ) -> None:
         super().__init__(config)
         self._service = service
@@ -70,7 +72,7 @@ class DrainingServer(uvicorn.Server):
         if self._keys is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._keys.reload)
         if self.started:
-            self._on_ready()
+            self._on_ready(self.servers[0].sockets[0].getsockname()[1])
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.is_draining = True

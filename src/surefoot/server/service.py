@@ -11,7 +11,7 @@ from typing import Any
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
-from surefoot.engine import Event, Usage
+from surefoot.engine import Event
 from surefoot.server.audit import AuditLog
 from surefoot.server.errors import ApiError, bad_request, too_many
 from surefoot.server.keys import Caller
@@ -123,7 +123,7 @@ class Service:
         continues: bool = False,
     ) -> "Run":
         """The requests are with the engine when this returns."""
-        run = Run(self, caller, route, mark)
+        run = Run(self, caller, route, mark, sum(map(len, prompts)))
         now = time.monotonic()
         requests = [
             Request(
@@ -157,26 +157,27 @@ class Service:
             del self._by_user[run.caller.user]
         duration_s = time.monotonic() - run.began
         self._mean_s += 0.1 * (duration_s - self._mean_s)
-        usage = run.usage
         if run.caller.tokens is not None:
-            run.caller.tokens.take(usage.num_prompt + usage.num_generated)
+            run.caller.tokens.take(run.num_prompt + run.num_generated)
+        self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated)
         for output in run.outputs:
-            self.metrics.count(output, run.caller.user)
+            self.metrics.count(output)
         self.audit.write(
             request=run.mark.request, route=run.route, user=run.caller.user, key=run.caller.key, end=run.end,
-            prompt_tokens=usage.num_prompt, cached_tokens=usage.num_cached, answer_tokens=usage.num_generated,
-            seconds=round(duration_s, 3),
+            prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
+            cached_tokens=sum(output.usage.num_cached for output in run.outputs),
         )  # fmt: skip
 
 
 class Run:
     """One HTTP request's answers. To be closed, however it ends."""
 
-    def __init__(self, service: Service, caller: Caller, route: str, mark: Mark) -> None:
+    def __init__(self, service: Service, caller: Caller, route: str, mark: Mark, num_prompt: int) -> None:
         self.service = service
         self.caller = caller
         self.route = route
         self.mark = mark
+        self.num_prompt = num_prompt
         self.began = time.monotonic()
         self.stream: AnswerStream | None = None
         self.outputs: list[RequestOutput] = []
@@ -220,13 +221,9 @@ class Run:
         return await self.stream.outputs()
 
     @property
-    def usage(self) -> Usage:
-        used = [output.usage for output in self.outputs]
-        return Usage(
-            sum(one.num_prompt for one in used),
-            sum(one.num_generated for one in used),
-            sum(one.num_cached for one in used),
-        )
+    def num_generated(self) -> int:
+        """So far."""
+        return self.stream.num_tokens if self.stream is not None else 0
 
     def close(self) -> None:
         if not self._is_open:
