@@ -1,0 +1,101 @@
+"""How a model's layers keep tokens: groups of layers that share block ids, and how many blocks each group has."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class KvKind(Enum):
+    FULL = "full"  # keys and values of every token
+    WINDOW = "window"  # of the last `window` tokens, the token itself included
+    LATENT = "latent"  # one compressed vector of every token
+    SHARED = "shared"  # nothing: reads what an earlier layer keeps
+
+
+@dataclass(frozen=True)
+class LayerKv:
+    """What one layer keeps of a token, over all its heads."""
+
+    kind: KvKind
+    slot_bytes: int = 0
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.window > 0) != (self.kind is KvKind.WINDOW):
+            raise ValueError(f"a window belongs to window layers alone, not {self.window} to {self.kind.value}")
+        if (self.slot_bytes > 0) == (self.kind is KvKind.SHARED):
+            raise ValueError(f"{self.kind.value} layers cannot keep {self.slot_bytes} bytes a token")
+
+
+@dataclass(frozen=True)
+class KvGroup:
+    """Layers of one window: a block is block_size tokens in each of them. window 0: every token is kept."""
+
+    num_blocks: int
+    window: int = 0
+    slot_bytes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_blocks < 1 or self.window < 0 or self.slot_bytes < 1:
+            raise ValueError(f"no such group: {self}")
+
+    def first_needed(self, position: int, block_size: int) -> int:
+        """The first block that a query at this position, or behind it, can see."""
+        return max(0, position - self.window + 1) // block_size if self.window else 0
+
+
+@dataclass(frozen=True)
+class KvLayout:
+    block_size: int
+    groups: tuple[KvGroup, ...]
+
+    def __post_init__(self) -> None:
+        if self.block_size < 1 or not self.groups:
+            raise ValueError("a layout has at least one group, and blocks of at least one token")
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(group.num_blocks * group.slot_bytes for group in self.groups) * self.block_size
+
+    def price(self, num_prompt: int, num_new: int, num_samples: int, max_chunk: int) -> tuple[int, ...]:
+        """Blocks of each group that a request takes at most: its samples share the prompt's full blocks.
+
+        The last new token is never computed on, so it takes no slot.
+        """
+        length = num_prompt + num_new - 1
+        shared = num_prompt // self.block_size if num_samples > 1 else 0
+        full = shared + num_samples * (self.blocks_for(length) - shared)
+        return tuple(
+            min(full, num_samples * min(self.blocks_for(length), self.window_blocks(group.window, max_chunk)))
+            if group.window
+            else full
+            for group in self.groups
+        )
+
+    def window_blocks(self, window: int, max_chunk: int) -> int:
+        """Blocks that hold a window and a chunk before what left the window is given back."""
+        return self.blocks_for(window - 1 + max_chunk) + 1
+
+
+def make_layout(
+    layers: Sequence[LayerKv], block_size: int, budget_bytes: int, typical_tokens: int = 2048, max_chunk: int = 512
+) -> KvLayout:
+    """Divide bytes among the groups so that all are full at once when requests have the typical length."""
+    slot_bytes: dict[int, int] = {}
+    for layer in layers:
+        if layer.kind is not KvKind.SHARED:
+            slot_bytes[layer.window] = slot_bytes.get(layer.window, 0) + layer.slot_bytes
+    if not slot_bytes:
+        raise ValueError("no layer keeps anything")
+    probe = KvLayout(block_size, tuple(KvGroup(1, window, slot_bytes[window]) for window in sorted(slot_bytes)))
+    typical = probe.price(typical_tokens, 1, 1, max_chunk)
+    request_bytes = sum(blocks * group.slot_bytes for blocks, group in zip(typical, probe.groups, strict=True))
+    share = budget_bytes // block_size / request_bytes
+    counts = [int(blocks * share) for blocks in typical]
+    if min(counts) < 1:
+        raise ValueError(f"{budget_bytes} bytes hold not one block of {block_size} tokens in every group")
+    groups = zip(counts, probe.groups, strict=True)
+    return KvLayout(block_size, tuple(KvGroup(count, group.window, group.slot_bytes) for count, group in groups))

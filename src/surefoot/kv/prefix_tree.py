@@ -1,0 +1,83 @@
+"""Full blocks by the tokens that lead to them: a tree with one block (in every group) to a node.
+
+A node is reached by all tokens from position 0, since a token's keys and values depend on everything before it. Nodes
+belong to a namespace or are public. A public node never stands below a private one: a path is public, then private.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from surefoot.core import NO_BLOCK
+
+BlockKey = tuple[int, ...]  # a full block's tokens
+PUBLIC = None
+
+
+class Node:
+    """blocks: one per group, NO_BLOCK where it was evicted. num_cursors: requests whose last full block this is."""
+
+    __slots__ = ("blocks", "children", "key", "namespace", "num_cursors", "parent")
+
+    def __init__(self, parent: "Node | None", namespace: str | None, key: BlockKey, blocks: list[int]) -> None:
+        self.parent = parent
+        self.namespace = namespace
+        self.key = key
+        self.blocks = blocks
+        self.children: dict[tuple[str | None, BlockKey], Node] = {}
+        self.num_cursors = 0
+
+    @property
+    def is_unused(self) -> bool:
+        return not self.children and not self.num_cursors and all(block == NO_BLOCK for block in self.blocks)
+
+
+class PrefixTree:
+    """Knows blocks by number alone; who holds them and what is evicted is the manager's affair."""
+
+    def __init__(self) -> None:
+        self.root = Node(None, PUBLIC, (), [])
+        self.num_nodes = 0
+
+    def match(self, start: Node, keys: Sequence[BlockKey], namespace: str) -> list[Node]:
+        """The longest path below start that spells the keys, as far as the namespace sees. Modifies nothing."""
+        public = _walk(start, keys, 0, PUBLIC) if start.namespace is PUBLIC else []
+        best = public
+        # The private way may leave the public one anywhere; of equally long ways the more public one is taken.
+        for depth in range(len(public), -1, -1):
+            fork = public[depth - 1] if depth else start
+            private = _walk(fork, keys, depth, namespace)
+            if depth + len(private) > len(best):
+                best = public[:depth] + private
+        return best
+
+    def insert(self, parent: Node, key: BlockKey, namespace: str | None, blocks: list[int]) -> Node:
+        node = Node(parent, namespace, key, blocks)
+        parent.children[namespace, key] = node
+        self.num_nodes += 1
+        return node
+
+    def prune(self, node: Node) -> None:
+        """Remove the node, and those above it, while nothing needs them."""
+        while node.parent is not None and node.is_unused:
+            del node.parent.children[node.namespace, node.key]
+            self.num_nodes -= 1
+            node = node.parent
+
+    def __iter__(self) -> Iterator[Node]:
+        """Every node but the root."""
+        open_nodes = list(self.root.children.values())
+        while open_nodes:
+            node = open_nodes.pop()
+            yield node
+            open_nodes.extend(node.children.values())
+
+
+def visible_child(node: Node, key: BlockKey, namespace: str) -> Node | None:
+    return node.children.get((PUBLIC, key)) or node.children.get((namespace, key))
+
+
+def _walk(node: Node, keys: Sequence[BlockKey], first: int, namespace: str | None) -> list[Node]:
+    path: list[Node] = []
+    while first < len(keys) and (child := node.children.get((namespace, keys[first]))) is not None:
+        path.append(child)
+        node, first = child, first + 1
+    return path

@@ -1,0 +1,46 @@
+"""What the scheduler can be told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """max_context: tokens of one sample, prompt and output. max_chunk: tokens of one sample in one step.
+
+    gap_ms: how long a step may take while interactive requests decode, since that is the gap between their tokens;
+    max_gap_ratio: nor more than so many times a step that only decodes. batch_gap_ms: otherwise; a cancellation
+    is noticed within it. min_chunk: prompt tokens that a step takes even when decoding alone is slower than that.
+
+    turn_every: one admission in so many, and one step's first chunk in so many, goes to who has waited longest.
+    output_cost: what a generated token costs its user, in prompt tokens. slack_tokens: requests whose turn differs by
+    less are equals, of which the one with most tokens cached goes first.
+    headroom_tokens: output that must fit, besides the prompt, before a request is admitted.
+    """
+
+    max_context: int = 8192
+    max_running: int = 64
+    max_waiting: int = 100_000
+    max_chunk: int = 512
+    min_chunk: int = 16
+    first_chunk: int = 64
+    max_step_tokens: int = 4096
+    gap_ms: float = 200.0
+    max_gap_ratio: float = 2.5
+    batch_gap_ms: float = 400.0
+    turn_every: int = 4
+    output_cost: float = 2.0
+    slack_tokens: int = 512
+    headroom_tokens: int = 64
+    num_candidates: int = 4
+    user_weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        least_one = ("max_context", "max_running", "max_chunk", "min_chunk", "first_chunk", "num_candidates")
+        for name in least_one:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.turn_every < 2:
+            raise ValueError("turn_every must be at least 2: at 1 there would be no order but waiting time")
+        if min(self.gap_ms, self.batch_gap_ms, *self.user_weights.values()) <= 0:
+            raise ValueError("gaps and weights must be above 0")

@@ -1,0 +1,148 @@
+"""Who is next for prompt tokens: by band, then by what their user has had, then short before long; and in turn."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from surefoot.scheduler.heap import LazyHeap
+from surefoot.scheduler.sample import Sample
+from surefoot.scheduler.users import User
+
+
+class FairQueue:
+    """Samples of one band that have prompt tokens to compute, whether they wait or have begun."""
+
+    def __init__(self) -> None:
+        self._users: LazyHeap[User] = LazyHeap()  # by a counter that may be out of date: it only grows
+        self._samples: dict[User, LazyHeap[Sample]] = {}
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for queue in self._samples.values() for sample in queue)
+
+    def add(self, sample: Sample) -> None:
+        queue = self._samples.get(sample.user)
+        if queue is None:
+            queue = self._samples[sample.user] = LazyHeap()
+            self._users.push(sample.user.counter, sample.user)
+        queue.push(sample.tag, sample)
+
+    def remove(self, sample: Sample) -> None:
+        """Nothing happens if it is not there."""
+        queue = self._samples.get(sample.user)
+        if queue is None:
+            return
+        queue.discard(sample)
+        if not queue:
+            del self._samples[sample.user]
+            self._users.discard(sample.user)
+
+    def candidates(self, most: int, slack: float) -> list[Sample]:
+        """The first in order, with those so close behind that they are its equals."""
+        found: list[Sample] = []
+        asked: list[User] = []
+        limit = 0.0
+        while len(found) < most and (user := self._next_user()) is not None:
+            if found and user.counter > limit:
+                break
+            limit = limit if found else user.counter + slack
+            found += self._first_of(user, most - len(found), slack)
+            asked.append(user)
+            self._users.discard(user)
+        for user in asked:
+            self._users.push(user.counter, user)
+        return found
+
+    def _next_user(self) -> User | None:
+        while (first := self._users.peek()) is not None:
+            counter, user = first
+            if user.counter == counter:
+                return user
+            self._users.push(user.counter, user)
+        return None
+
+    def _first_of(self, user: User, most: int, slack: float) -> list[Sample]:
+        entries = self._samples[user].smallest(most)
+        return [sample for tag, sample in entries if tag <= entries[0][0] + slack]
+
+
+class TurnQueue:
+    """Waiting samples in turns: users one after the other, each with the sample that has waited longest.
+
+    A user who starts to wait, or has had the turn, stands behind all users who wait already. So nobody who comes later
+    can delay a sample's turn, however many they are and whatever their priority.
+    """
+
+    def __init__(self) -> None:
+        self._users: OrderedDict[User, LazyHeap[Sample]] = OrderedDict()
+        self._num_samples = 0
+
+    def __len__(self) -> int:
+        return self._num_samples
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for queue in self._users.values() for sample in queue)
+
+    def add(self, sample: Sample) -> None:
+        if sample.user not in self._users:
+            self._users[sample.user] = LazyHeap()
+        self._users[sample.user].push(sample.age, sample)
+        self._num_samples += 1
+
+    def remove(self, sample: Sample) -> None:
+        queue = self._users[sample.user]
+        queue.discard(sample)
+        self._num_samples -= 1
+        if not queue:
+            del self._users[sample.user]
+
+    def first(self) -> Sample | None:
+        queue = next(iter(self._users.values()), None)
+        entry = queue.peek() if queue is not None else None
+        return entry[1] if entry is not None else None
+
+    def end_turn(self, user: User) -> None:
+        if user in self._users:
+            self._users.move_to_end(user)
+
+
+class Pending:
+    """All samples with prompt tokens to compute, in both orders."""
+
+    def __init__(self) -> None:
+        self._bands: dict[tuple[int, int], FairQueue] = {}
+        self.turns = TurnQueue()
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for band in self._bands.values() for sample in band)
+
+    def wait(self, sample: Sample) -> None:
+        self.turns.add(sample)
+        self.show(sample)
+
+    def admit(self, sample: Sample) -> None:
+        """It no longer waits, but still has tokens to compute."""
+        self.turns.remove(sample)
+
+    def remove(self, sample: Sample) -> None:
+        """It has been admitted, and has nothing more to compute here or has ended."""
+        self.hide(sample)
+
+    def show(self, sample: Sample) -> None:
+        band = self._bands.get(sample.band)
+        if band is None:
+            band = self._bands[sample.band] = FairQueue()
+        band.add(sample)
+
+    def hide(self, sample: Sample) -> None:
+        """No candidate until it is shown again."""
+        band = self._bands.get(sample.band)
+        if band is not None:
+            band.remove(sample)
+            if not band:
+                del self._bands[sample.band]
+
+    def candidates(self, most: int, slack: float) -> list[Sample]:
+        """Equals at the head of the first band that has any."""
+        return self._bands[min(self._bands)].candidates(most, slack) if self._bands else []

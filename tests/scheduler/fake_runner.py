@@ -1,0 +1,140 @@
+"""A runner without a model: it draws tokens from the text alone, and checks that a plan makes sense."""
+
+from collections.abc import Callable
+from zlib import crc32
+
+from surefoot.core import Chunk, Delta, Output, Request, SampleKey, StepPlan, StepResult
+from surefoot.kv import KvLayout
+from surefoot.scheduler import Scheduler
+from tests.kv.memory import Memory
+
+VOCAB = 5
+
+
+def next_token(text: list[int], sample: int) -> int:
+    return crc32(bytes(token % 256 for token in text) + bytes([sample])) % VOCAB
+
+
+def alone(request: Request, sample: int) -> tuple[int, ...]:
+    """What the sample must get, whoever else runs."""
+    text, new = list(request.prompt), list[int]()
+    while len(new) < (request.params.max_tokens or 0):
+        new.append(next_token(text + new, sample))
+        if new[-1] in request.stop_ids:
+            break
+    return tuple(new)
+
+
+class FakeRunner:
+    """elapsed_ms: how long a step of so many tokens takes. num_drafts: how many to propose, of which half are wrong."""
+
+    def __init__(
+        self,
+        layout: KvLayout,
+        elapsed_ms: Callable[[int], float] = lambda num_tokens: 10.0 + num_tokens,
+        num_drafts: Callable[[list[int]], int] = lambda text: 0,
+        with_memory: bool = True,
+    ) -> None:
+        self.layout = layout
+        self.memory = Memory(layout) if with_memory else None
+        self.rows: dict[SampleKey, list[int]] = {}
+        self.elapsed_ms = elapsed_ms
+        self.num_drafts = num_drafts
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        for key in plan.ends:
+            del self.rows[key]
+        for key, request, tokens in plan.starts:
+            assert key not in self.rows
+            assert tokens[: len(request.prompt)] == request.prompt
+            self.rows[key] = list(tokens)
+        assert len({chunk.key for chunk in plan.chunks}) == len(plan.chunks), "one chunk a sample"
+        if self.memory is not None:
+            self._write(self.memory, plan)
+        outputs = [output for chunk in plan.chunks for output in self._draw(chunk)]
+        return StepResult(outputs, self.elapsed_ms(plan.num_tokens))
+
+    def _text(self, chunk: Chunk) -> list[int]:
+        """The row's text, with the chunk's drafts behind it."""
+        text = self.rows[chunk.key]
+        num_drafts = max(chunk.num_logits - 1, 0)
+        known = chunk.tokens[: len(chunk.tokens) - num_drafts]
+        assert text[chunk.start : chunk.start + len(known)] == list(known)
+        assert not chunk.num_logits or chunk.start + len(known) == len(text)
+        return text[: chunk.start + len(known)] + list(chunk.tokens[len(known) :])
+
+    def _write(self, memory: Memory, plan: StepPlan) -> None:
+        memory.copy(list(plan.copies))
+        texts = [self._text(chunk) for chunk in plan.chunks]
+        for chunk, text in zip(plan.chunks, texts, strict=True):
+            memory.check(chunk.tables, text, chunk.start)
+        for chunk, text in zip(plan.chunks, texts, strict=True):
+            memory.write(chunk.tables, text, chunk.start, chunk.start + len(chunk.tokens))
+        for chunk, text in zip(plan.chunks, texts, strict=True):
+            memory.check(chunk.tables, text, chunk.start + len(chunk.tokens))
+
+    def _draw(self, chunk: Chunk) -> list[Output]:
+        outputs = [self._draw_one(chunk, sample) for sample in chunk.samples]
+        for output in outputs:
+            if output.key == chunk.key:
+                self.rows[chunk.key] += output.tokens
+        return outputs
+
+    def _draw_one(self, chunk: Chunk, sample: int) -> Output:
+        text, drawn = list(self.rows[chunk.key]), list[int]()
+        drafts = list(chunk.tokens[len(chunk.tokens) - chunk.num_logits + 1 :])
+        while True:
+            drawn.append(next_token(text + drawn, sample))
+            if not drafts or drafts.pop(0) != drawn[-1]:
+                break
+        return Output(SampleKey(chunk.key.request, sample), tuple(drawn), self._propose(text + drawn, sample))
+
+    def _propose(self, text: list[int], sample: int) -> tuple[int, ...]:
+        drafts = list[int]()
+        for number in range(self.num_drafts(text)):
+            right = next_token(text + drafts, sample)
+            drafts.append((right + (number + len(text)) % 2) % VOCAB)
+        return tuple(drafts)
+
+
+class Loop:
+    """schedule, execute, commit: the engine's loop, with what came out of it."""
+
+    def __init__(self, scheduler: Scheduler, runner: FakeRunner, audit: bool = False) -> None:
+        self.scheduler, self.runner, self.audit = scheduler, runner, audit
+        self.tokens: dict[SampleKey, tuple[int, ...]] = {}
+        self.ended: dict[SampleKey, Delta] = {}
+        self.first_step: dict[SampleKey, int] = {}
+        self.num_steps = 0
+        self.now = 0.0
+
+    def step(self) -> StepPlan:
+        plan = self.scheduler.schedule(self.now)
+        self.take(list(plan.dropped))
+        self._audit()
+        self.num_steps += 1
+        result = self.runner.execute(plan)
+        if plan.chunks:
+            self.take(self.scheduler.commit(result))
+            self.now += result.elapsed_ms / 1000
+        self._audit()
+        return plan
+
+    def _audit(self) -> None:
+        if self.audit:
+            self.scheduler.audit() if self.scheduler._step is None else self.scheduler.kv.audit()
+
+    def take(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            assert delta.key not in self.ended, "nothing comes after the end"
+            self.tokens[delta.key] = self.tokens.get(delta.key, ()) + delta.tokens
+            self.first_step.setdefault(delta.key, self.num_steps)
+            if delta.reason:
+                self.ended[delta.key] = delta
+
+    def drain(self, most_steps: int) -> None:
+        for _ in range(most_steps):
+            if not self.scheduler.has_work:
+                return
+            self.step()
+        raise AssertionError(f"not done after {most_steps} steps")

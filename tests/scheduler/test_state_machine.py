@@ -1,0 +1,125 @@
+"""Whatever comes in whatever order: the books are right, and each request gets what it would get alone."""
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from surefoot.core import FinishReason, Request, SampleKey, SamplingParams, ServiceClass
+from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.scheduler import Refused, Scheduler, SchedulerConfig
+from tests.scheduler.fake_runner import VOCAB, FakeRunner, Loop, alone
+
+# Small enough that requests push each other out.
+LAYOUTS = [
+    KvLayout(2, (KvGroup(24),)),
+    KvLayout(4, (KvGroup(12),)),
+    KvLayout(2, (KvGroup(30), KvGroup(20, window=3))),
+    KvLayout(4, (KvGroup(14, window=6),)),
+    KvLayout(2, (KvGroup(400),)),
+]
+BY_CHOICE = (FinishReason.STOP, FinishReason.LENGTH)
+
+
+@st.composite
+def requests(draw: st.DrawFn, number: int) -> Request:
+    prompt = tuple(draw(st.lists(st.integers(0, 1), min_size=1, max_size=16)))
+    stops = draw(st.sampled_from([(), (0,)]))
+    params = SamplingParams(n=draw(st.integers(1, 3)), max_tokens=draw(st.integers(1, 14)), stop_token_ids=stops)
+    return Request(
+        f"r{number}", prompt, params,
+        user=draw(st.sampled_from("uvw")), priority=draw(st.integers(-1, 1)),
+        service=draw(st.sampled_from(ServiceClass)), namespace=draw(st.sampled_from(["", "a"])),
+        num_public_tokens=draw(st.integers(0, len(prompt))),
+        deadline=draw(st.one_of(st.none(), st.floats(0, 2))),
+    )  # fmt: skip
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    @initialize(
+        layout=st.sampled_from(LAYOUTS), caching=st.booleans(), max_chunk=st.sampled_from([1, 3, 8, 64]),
+        max_running=st.sampled_from([3, 6, 32]), drafts=st.integers(0, 3),
+    )  # fmt: skip
+    def start(self, layout: KvLayout, caching: bool, max_chunk: int, max_running: int, drafts: int) -> None:
+        config = SchedulerConfig(
+            max_context=30, max_running=max_running, max_chunk=max_chunk, min_chunk=2, first_chunk=8, headroom_tokens=1,
+            gap_ms=30, slack_tokens=8,
+        )  # fmt: skip
+        scheduler = Scheduler(config, KvManager(layout, caching))
+        self.loop = Loop(scheduler, FakeRunner(layout, num_drafts=lambda text: len(text) % (drafts + 1)), audit=True)
+        self.requests: dict[str, Request] = {}
+        self.stopped: set[SampleKey] = set()
+
+    @rule(data=st.data())
+    def add(self, data: st.DataObject) -> None:
+        request = data.draw(requests(len(self.requests)))
+        scheduler, layout = self.loop.scheduler, self.loop.scheduler.kv.layout
+        try:
+            scheduler.add(request)
+        except Refused:
+            prices = scheduler.price(request)
+            too_many = any(price > group.num_blocks for price, group in zip(prices, layout.groups, strict=True))
+            assert too_many or request.params.n > scheduler.config.max_running
+            return
+        self.requests[request.id] = request
+        scheduler.audit()
+
+    @rule(times=st.integers(1, 6))
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            self.loop.step()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(list(self.requests)))
+        self.loop.scheduler.cancel(name)
+        self.loop.step()
+        assert name not in self.loop.scheduler._requests
+
+    @precondition(lambda self: self.loop.runner.rows)
+    @rule(data=st.data(), most=st.integers(1, 4))
+    def preempt(self, data: st.DataObject, most: int) -> None:
+        keys = data.draw(st.lists(st.sampled_from(list(self.loop.runner.rows)), min_size=1, max_size=most))
+        for key in keys:
+            self.loop.scheduler.preempt(key)
+        self.loop.scheduler.audit()
+
+    @precondition(lambda self: self.loop.runner.rows)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        """As for a stop string, which comes after the first token."""
+        key = data.draw(st.sampled_from(list(self.loop.runner.rows)))
+        if key in self.loop.tokens:
+            self.loop.scheduler.finish(key)
+            self.stopped.add(key)
+            self.loop.scheduler.audit()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        self.loop.drain(3000)
+        self.loop.step()
+        assert not self.loop.runner.rows, "every row is given back"
+        for pool in self.loop.scheduler.kv.pools:
+            assert pool.num_available == pool.num_blocks
+        for request in self.requests.values():
+            for sample in range(request.params.n):
+                self.check(request, SampleKey(request.id, sample))
+
+    def check(self, request: Request, key: SampleKey) -> None:
+        expected, got = alone(request, key.sample), self.loop.tokens.get(key, ())
+        assert got == expected[: len(got)]
+        if key in self.stopped:
+            return
+        delta = self.loop.ended[key]
+        assert delta.num_cached < len(request.prompt)
+        assert delta.reason not in BY_CHOICE or got == expected
+        if delta.reason is FinishReason.STOP:
+            assert got[-1] in request.stop_ids
+        if delta.reason is FinishReason.LENGTH:
+            assert len(got) == request.params.max_tokens
+        assert max(got, default=0) < VOCAB
+
+
+SchedulerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestScheduler = SchedulerMachine.TestCase
