@@ -61,6 +61,7 @@ class Server:
             self.process.kill()
         self.process.wait(timeout=30)
         assert self.process.stdout is not None
-        self.log += self.process.stdout.read()
-        self.process.stdout.close()
+        if not self.process.stdout.closed:
+            self.log += self.process.stdout.read()
+            self.process.stdout.close()
         return self.log

@@ -8,13 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 from surefoot.api.live import LiveRequest, merged
 from surefoot.api.llm import LLM
 from surefoot.api.outputs import Piece, RequestOutput
-from surefoot.core import Request, SampleKey
+from surefoot.core import Load, Request, SampleKey
 from surefoot.engine import Event
 
 MOST_UNREAD_TOKENS = 8192
@@ -36,7 +37,13 @@ class Progress:
     num_steps: int = 0
     num_failures: int = 0
     last: float = 0.0
-    last_step_ms: float = 0.0
+    load: Load = field(default_factory=Load)
+
+
+class Watcher(Protocol):
+    """Sees every step, on the engine's thread."""
+
+    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None: ...
 
 
 class AnswerStream:
@@ -124,11 +131,10 @@ class AnswerStream:
 class AsyncLLM:
     """Around an LLM that nobody else uses any more. To be started and used on one event loop."""
 
-    def __init__(self, llm: LLM, on_event: Callable[[Event], None] | None = None) -> None:
-        """on_event: sees every event, on the engine's thread."""
+    def __init__(self, llm: LLM, watcher: Watcher | None = None) -> None:
         self.llm = llm
         self.progress = Progress(last=time.monotonic())
-        self._on_event = on_event
+        self._watcher = watcher
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._streams: dict[str, AnswerStream] = {}  # by request id; the loop's thread alone
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -215,7 +221,7 @@ class AsyncLLM:
                 command = self._next_command(wait=False)
             if engine.has_work:
                 self._step()
-            self.progress = replace(self.progress, last=time.monotonic())
+            self.progress = replace(self.progress, last=time.monotonic(), load=engine.load())
 
     def _next_command(self, wait: bool) -> Callable[[], None] | None:
         try:
@@ -233,15 +239,11 @@ class AsyncLLM:
             self.progress = replace(before, num_failures=before.num_failures + 1)
             self._call(self._fail_all, EngineFailed(f"a step failed: {type(error).__name__}"))
             return
-        self.progress = replace(before, num_steps=before.num_steps + 1, last_step_ms=engine.last_step_ms)
+        self.progress = replace(before, num_steps=before.num_steps + 1)
+        if self._watcher is not None:
+            self._watcher.on_step(engine.last_step_tokens, engine.last_step_ms, events)
         if events:
-            self._send(events)
-
-    def _send(self, events: Sequence[Event]) -> None:
-        if self._on_event is not None:
-            for event in events:
-                self._on_event(event)
-        self._call(self._deliver, events)
+            self._call(self._deliver, events)
 
     def _add_all(self, requests: Sequence[Request], accepted: "asyncio.Future[None]") -> None:
         added: list[Request] = []
@@ -259,7 +261,7 @@ class AsyncLLM:
     def _finish(self, key: SampleKey) -> None:
         last = self.llm.engine.finish(key)
         if last is not None:
-            self._send([last])
+            self._call(self._deliver, [last])
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
         """On the loop's thread; nothing happens once the loop is closed."""

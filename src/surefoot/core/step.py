@@ -87,3 +87,12 @@ class StepResult:
 
     outputs: Sequence[Output]
     elapsed_ms: float
+
+
+class Load(NamedTuple):
+    """How busy a planner is. kv_use: the share of blocks, in the group that has fewest to spare, that requests hold."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_use: float = 0.0
+    num_preemptions: int = 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from surefoot.core import Delta, FinishReason, Request, SampleKey, StepPlan, StepResult
+from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, StepPlan, StepResult
 from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
 
@@ -20,6 +20,7 @@ class Planner(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+    def load(self) -> Load: ...
     def add(self, request: Request) -> None:
         """Raises ValueError if it can never run here."""
 
@@ -98,10 +99,14 @@ class Engine:
         self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
         self.last_step_ms = 0.0
+        self.last_step_tokens = 0
 
     @property
     def has_work(self) -> bool:
         return self._planner.has_work
+
+    def load(self) -> Load:
+        return self._planner.load()
 
     def add(self, request: Request) -> None:
         """Raises ValueError if it can never run here."""
@@ -128,6 +133,7 @@ class Engine:
         self._note_starts(plan)
         executed = self._executor.execute(plan)
         self.last_step_ms = executed.result.elapsed_ms
+        self.last_step_tokens = plan.num_tokens
         self._note_failures(executed)
         deltas = self._planner.commit(executed.result) if plan.chunks else []
         events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]

@@ -12,6 +12,7 @@ from surefoot.core import (
     Chunk,
     Delta,
     FinishReason,
+    Load,
     Output,
     Request,
     RowStart,
@@ -91,6 +92,11 @@ class FifoPlanner:
     @property
     def has_work(self) -> bool:
         return bool(self._waiting or self._running or self._cancelled)
+
+    def load(self) -> Load:
+        counts = zip(self._free, self.config.num_blocks, strict=True)
+        use = max(1 - len(free) / count for free, count in counts)
+        return Load(len(self._running), len(self._waiting), use)
 
     # ---- requests ----
 

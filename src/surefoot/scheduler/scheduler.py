@@ -10,6 +10,7 @@ from surefoot.core import (
     Chunk,
     Delta,
     FinishReason,
+    Load,
     Output,
     Request,
     RowStart,
@@ -71,6 +72,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._requests or self._cancelled)
+
+    def load(self) -> Load:
+        use = max(1 - pool.num_available / pool.num_blocks for pool in self.kv.pools)
+        return Load(self.num_running, self.num_waiting, use, self.num_preemptions)
 
     def price(self, request: Request) -> tuple[int, ...]:
         """Blocks of each group that it takes at most."""

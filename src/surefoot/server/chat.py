@@ -1,5 +1,6 @@
 """/v1/chat/completions: conversations in, messages out, whole or as a stream."""
 
+import json
 import secrets
 import time
 import uuid
@@ -67,7 +68,8 @@ def template_variables(body: ChatRequest) -> dict[str, Any]:
 
 def find_mark(service: Service, http: HttpRequest, body: Any, num_answers: int) -> Mark:
     """Where the client broke off, or a beginning. Without a seed in the request the server draws one."""
-    digest = digest_of(service.fingerprint, http.url.path, body.model_dump_json(exclude={"stream", "stream_options"}))
+    asked = json.dumps(body.model_dump(exclude={"stream", "stream_options"}), sort_keys=True)
+    digest = digest_of(service.fingerprint, http.url.path, asked)
     if (last := http.headers.get("last-event-id")) and body.stream:
         return Mark.parse(last, digest, num_answers)
     seed = body.seed if body.seed is not None else secrets.randbits(63)

@@ -1,14 +1,27 @@
 """What an operator watches, in Prometheus' form. Where vLLM has a metric of the same meaning, its name is used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from surefoot.api.outputs import RequestOutput
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 20, 60, 300)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Watched(Collector):
+    def __init__(self, name: str, text: str, model: str, read: Callable[[], float]) -> None:
+        self._name, self._text, self._model, self._read = name, text, model, read
+
+    def collect(self) -> Iterator[Metric]:
+        kind = CounterMetricFamily if self._name.endswith("_total") else GaugeMetricFamily
+        family = kind(self._name.removesuffix("_total"), self._text, labels=["model_name"])
+        family.add_metric([self._model], self._read())
+        yield family
 
 
 class Metrics:
@@ -42,8 +55,8 @@ class Metrics:
         return made if labels else made.labels(self._model)
 
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when somebody asks."""
-        Gauge(name, text, ["model_name"], registry=self.registry).labels(self._model).set_function(read)
+        """A number that is read when somebody asks; one whose name ends in _total only grows."""
+        self.registry.register(_Watched(name, text, self._model, read))
 
     def refuse(self, status: int) -> None:
         self._refused.labels(self._model, str(status)).inc()

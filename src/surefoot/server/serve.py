@@ -13,7 +13,7 @@ from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.server.app import make_app
 from surefoot.server.keys import KeyStore
-from surefoot.server.service import GapWatch, Service
+from surefoot.server.service import Service, StepWatch
 from surefoot.server.settings import Settings
 
 LOG = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def serve(
     """Returns when the server has been told to end and has drained. on_ready: gets the port."""
     check_bind(settings, keys)
     sys.setswitchinterval(SWITCH_S)
-    watch = GapWatch()
+    watch = StepWatch()
     service = Service(AsyncLLM(llm, watch), settings, fingerprint)
     watch.metrics = service.metrics
     config = uvicorn.Config(

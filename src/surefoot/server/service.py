@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from surefoot import machine
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
@@ -234,25 +235,35 @@ class Run:
         self.service.end(self)
 
 
-class GapWatch:
-    """Time between an answer's tokens, seen on the engine's thread."""
+class StepWatch:
+    """Steps and the gaps between an answer's tokens, seen on the engine's thread."""
 
     def __init__(self) -> None:
         self.metrics: Metrics | None = None
         self._last: dict[SampleKey, float] = {}
 
-    def __call__(self, event: Event) -> None:
-        now, before = time.monotonic(), self._last.get(event.key)
-        if self.metrics is not None and before is not None and event.tokens:
-            self.metrics.gap.observe(now - before)
-        if event.reason is None:
-            self._last[event.key] = now
-        else:
-            self._last.pop(event.key, None)
+    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None:
+        if self.metrics is None:
+            return
+        self.metrics.step_size.observe(num_tokens)
+        self.metrics.step_time.observe(elapsed_ms / 1000)
+        now = time.monotonic()
+        for event in events:
+            if event.tokens and event.key in self._last:
+                self.metrics.gap.observe(now - self._last[event.key])
+            if event.tokens:
+                self._last[event.key] = now
+            if event.reason is not None:
+                self._last.pop(event.key, None)
 
 
 def _watch(service: Service) -> None:
-    watch = service.metrics.watch
-    watch("surefoot:requests_in_server", "Requests that have not ended", lambda: float(service.num_requests))
-    watch("surefoot:engine_steps", "Steps taken", lambda: float(service.llm.progress.num_steps))
-    watch("surefoot:engine_failures", "Steps that failed", lambda: float(service.llm.progress.num_failures))
+    watch, llm = service.metrics.watch, service.llm
+    watch("vllm:num_requests_running", "Answers in the steps", lambda: llm.progress.load.num_running)
+    watch("vllm:num_requests_waiting", "Answers that wait", lambda: llm.progress.load.num_waiting)
+    watch("vllm:kv_cache_usage_perc", "Share of KV blocks in use", lambda: llm.progress.load.kv_use)
+    watch("vllm:num_preemptions_total", "Answers sent back to wait", lambda: llm.progress.load.num_preemptions)
+    watch("surefoot:requests_in_server", "Requests that have not ended", lambda: service.num_requests)
+    watch("surefoot:engine_steps_total", "Steps taken", lambda: llm.progress.num_steps)
+    watch("surefoot:engine_failures_total", "Steps that failed as a whole", lambda: llm.progress.num_failures)
+    watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)

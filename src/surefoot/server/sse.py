@@ -37,8 +37,9 @@ class Mark:
         return cls(digest, request, created, seed, (0,) * num_answers, (False,) * num_answers)
 
     def advanced(self, index: int, count: int, ended: bool) -> "Mark":
+        """What has ended stays so."""
         counts, ends = list(self.counts), list(self.ended)
-        counts[index], ends[index] = count, ended
+        counts[index], ends[index] = count, ended or ends[index]
         return replace(self, counts=tuple(counts), ended=tuple(ends))
 
     def with_usage(self) -> "Mark":
