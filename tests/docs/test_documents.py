@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.stories import stories_gguf
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-README = (ROOT / "README.md").read_text()
+# Pages whose console and Python blocks are run; model.gguf in them is a small real model.
+PAGES = [ROOT / "README.md", ROOT / "docs/use.md", *sorted((ROOT / "docs/lessons").glob("*.md"))]
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    text = "".join(page.read_text() for page in PAGES)
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def commands() -> list[str]:
@@ -24,13 +28,17 @@ def commands() -> list[str]:
 
 
 def run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if any("model.gguf" in word for word in command):
+        command = [word.replace("model.gguf", str(stories_gguf())) for word in command]
+    # No input: a conversation ends at once.
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_there_is_something_to_run() -> None:
     assert "surefoot doctor" in commands()
-    assert blocks("python")
+    assert "surefoot chat model.gguf" in commands()
+    assert len(blocks("python")) > 1
 
 
 @pytest.mark.parametrize("command", commands())

@@ -17,7 +17,7 @@ from surefoot.api.loading import free_bytes, load_model, make_runner, plan_memor
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SamplingParams
 from surefoot.engine import Engine, FifoPlanner
-from surefoot.models import ModelConfig, decode_bytes
+from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import Executor, slot_bytes
 from surefoot.text import ChatTemplate, Tokenizer
@@ -49,6 +49,7 @@ class LLM:
     ) -> None:
         loaded = load_model(model, float_format, variant, threads)
         self.backend: Backend = loaded.backend
+        self.model: Model = loaded.model
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template

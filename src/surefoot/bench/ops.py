@@ -1,16 +1,15 @@
 """`surefoot bench ops`: prepares the cases, runs them in one interleaved run, and gathers the results."""
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from surefoot import __version__, machine
+from surefoot import machine
 from surefoot.bench.attention import attention_cases
-from surefoot.bench.disturbance import others_share, usage
+from surefoot.bench.disturbance import usage
+from surefoot.bench.facts import facts_of_run, machine_facts, progress
 from surefoot.bench.figures import Figure, Figures, Measurements
 from surefoot.bench.limits import gauges, other_peaks
 from surefoot.bench.linear import LinearCases, make_pools
@@ -19,7 +18,7 @@ from surefoot.bench.peers.cases import RunningPeer
 from surefoot.bench.peers.install import Peer, find_llama, find_torch, install_llama, install_torch
 from surefoot.bench.peers.process import PeerError
 from surefoot.bench.settings import FORMATS, Settings
-from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Budget, Case, Interleaver, Measurement, share
+from surefoot.bench.timing import Budget, Case, Interleaver
 from surefoot.ops import Backend
 
 Say = Callable[[str], None]
@@ -89,14 +88,10 @@ def run_ops(settings: Settings, variant: str | None, threads: int | None, choice
         # Cases of one row count lie together, ours and the peers', so that they meet the same disturbance.
         cases.sort(key=lambda case: int(case.labels.get("rows", 0)))
         left = settings.seconds - (time.perf_counter() - start)
-        interleaver = Interleaver(limits, Budget(left), report=lambda *progress: say(_progress(*progress)))
+        interleaver = Interleaver(limits, Budget(left), report=lambda *at: say(progress(*at)))
         measurements = interleaver.run(cases)
     absent |= interleaver.failures
-    facts |= {
-        "load_after": os.getloadavg(),
-        "others_cpu_share": others_share(before, usage()),
-        "seconds": time.perf_counter() - start,
-    }
+    facts |= facts_of_run(before, start)
     return Results(settings, measurements, Figures(measurements, settings, absent).compute(), described, absent, facts)
 
 
@@ -124,10 +119,6 @@ def _add_peers(
     return described
 
 
-def _progress(number: int, done: int, total: int) -> str:
-    return f"{'warming up' if number == 0 else f'round {number}'}: {done} of {total} cases"
-
-
 def check_memory(settings: Settings, peers: Sequence[str]) -> None:
     """Raise before the machine swaps or the kernel kills us."""
     needed, limit = needed_bytes(settings, peers), machine.memory().limit_bytes
@@ -147,73 +138,5 @@ def needed_bytes(settings: Settings, peers: Sequence[str]) -> float:
     return settings.footprint_bytes + settings.kv_bytes + rows + matrices
 
 
-def machine_facts(backend: Backend) -> dict[str, Any]:
-    return {
-        "cpu": machine.cpu_model(),
-        "variant": backend.variant,
-        "threads": backend.threads,
-        "usable_cores": machine.usable_cores(),
-        "memory_bytes": machine.memory().limit_bytes,
-        "huge_pages": machine.huge_pages(),
-        "load_before": os.getloadavg(),
-        "python": platform.python_version(),
-        "surefoot": __version__,
-    }
-
-
 def with_seconds(settings: Settings, seconds: float | None) -> Settings:
     return settings if seconds is None else replace(settings, seconds=seconds)
-
-
-def as_json(results: Results) -> dict[str, Any]:
-    """One object: figures are numbers or null, with the reasons beside."""
-    return {
-        "figures": {figure.name: figure.value for figure in results.figures},
-        "targets": {
-            f.name: {"bound": f.target.bound, "at_least": f.target.at_least, "met": f.met}
-            for f in results.figures
-            if f.target
-        },
-        "reasons": {figure.name: figure.reason for figure in results.figures if figure.reason},
-        "limits": {m.case.name: _limit(m) for m in results.measurements.values() if m.case.kind == "limit"},
-        "cases": [_case(m) for m in results.measurements.values() if m.case.kind != "limit"],
-        "peers": results.peers,
-        "absent_peers": results.absent,
-        "machine": results.machine,
-    }
-
-
-def _limit(measurement: Measurement) -> dict[str, Any]:
-    """A limit as a rate: bytes or operations per second."""
-    case = measurement.case
-    amount = case.bytes or case.operations
-    best, median = measurement.best, measurement.median
-    return {
-        "unit": "bytes/s" if case.bytes else "operations/s",
-        "best": amount / best if best else None,
-        "median": amount / median if median else None,
-        "samples": len(measurement.samples),
-    }
-
-
-def _case(measurement: Measurement) -> dict[str, Any]:
-    """Times are those of one call."""
-    case, median = measurement.case, measurement.median
-    row = {
-        "name": case.name,
-        "kind": case.kind,
-        "engine": case.engine,
-        **case.labels,
-        "bytes": case.bytes,
-        "operations": case.operations,
-        "calls_per_sample": case.calls,
-        "samples": len(measurement.samples),
-        "best_seconds": measurement.best,
-        "median_seconds": median,
-    }
-    if median:
-        row["bytes_per_second"] = case.bytes / median
-        row["operations_per_second"] = case.operations / median
-        row["of_bandwidth"] = share([measurement], BANDWIDTH)
-        row["of_int8_peak"] = share([measurement], INT8_PEAK)
-    return row

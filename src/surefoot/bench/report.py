@@ -6,14 +6,40 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from surefoot.bench.as_json import Results as AnyResults
 from surefoot.bench.disturbance import MOST
 from surefoot.bench.figures import Figure
+from surefoot.bench.model import ModelResults
 from surefoot.bench.ops import Results
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Measurement, share
 
 
 def show(results: Results, console: Console) -> None:
     console.print(Group(*_parts(results)))
+
+
+def show_model(results: ModelResults, console: Console) -> None:
+    console.print(Group(*_model_parts(results)))
+
+
+def _model_parts(results: ModelResults) -> Iterable[RenderableType]:
+    yield _limits(results)
+    yield _model_speeds(results)
+    yield _figures(results.figures, _disturbed(results))
+    yield from _notes(results)
+
+
+def _model_speeds(results: ModelResults) -> Table:
+    model = results.model
+    title = f"{model['path']}: {model['family']}, {model['layers']} layers; loaded in {model['load_seconds']:.1f} s"
+    table = _table(title, "case", "best tokens/s", "median", "of limit")
+    for m in results.measurements.values():
+        if m.case.kind in ("prefill", "decode") and m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", 1))
+            gauge = INT8_PEAK if m.case.operations else BANDWIDTH
+            limit = _share([m], gauge) if m.case.engine == "surefoot" else ""
+            table.add_row(_title(m), f"{tokens / m.best:,.1f}", f"{tokens / m.median:,.1f}", limit)
+    return table
 
 
 def _parts(results: Results) -> Iterable[RenderableType]:
@@ -34,11 +60,11 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _of(results: Results, kind: str, engine: str | None = "surefoot") -> list[Measurement]:
+def _of(results: AnyResults, kind: str, engine: str | None = "surefoot") -> list[Measurement]:
     return [m for m in results.measurements.values() if m.case.kind == kind and engine in (None, m.case.engine)]
 
 
-def _limits(results: Results) -> Table:
+def _limits(results: AnyResults) -> Table:
     facts = results.machine
     table = _table(f"Limits with {facts['threads']} threads", "limit", "best", "median", "samples")
     for m in _of(results, "limit"):
@@ -136,7 +162,7 @@ def _overhead(results: Results) -> Table:
     return table
 
 
-def _disturbed(results: Results) -> bool:
+def _disturbed(results: AnyResults) -> bool:
     return float(results.machine["others_cpu_share"]) > MOST
 
 
@@ -155,7 +181,7 @@ def _figures(figures: Sequence[Figure], disturbed: bool) -> Table:
     return table
 
 
-def _notes(results: Results) -> Iterable[Text]:
+def _notes(results: AnyResults) -> Iterable[Text]:
     facts = results.machine
     before, after = (facts[key][0] for key in ("load_before", "load_after"))
     yield Text(

@@ -9,8 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from surefoot.bench.ops import PeerChoice, as_json, run_ops, with_seconds
-from surefoot.bench.report import show
+from surefoot.bench.as_json import as_json
+from surefoot.bench.model import QUICK as QUICK_MODEL
+from surefoot.bench.model import ModelSettings, run_model
+from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
+from surefoot.bench.report import show, show_model
 from surefoot.bench.settings import FULL, QUICK, SMOKE
 from surefoot.ops import VariantError
 
@@ -51,6 +54,32 @@ def ops(
         typer.echo(json.dumps(as_json(results), indent=2))
     else:
         show(results, Console())
+
+
+@bench.command()
+def model(
+    path: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")],
+    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer rounds: within 50 seconds, loading not counted.")
+    ] = False,
+    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="All usable cores by default.")] = None,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Build llama.cpp for this machine (once) and measure it too.")
+    ] = False,
+) -> None:
+    """One user's prompts and tokens through the whole engine, in one interleaved run with the machine's limits."""
+    with _status() as say:
+        try:
+            results = run_model(path, QUICK_MODEL if quick else ModelSettings(), variant, threads, peers, say)
+        except (VariantError, MemoryError, OSError, ValueError) as error:
+            typer.echo(f"surefoot: {error}", err=True)
+            raise typer.Exit(1) from None
+    if as_json_:
+        typer.echo(json.dumps(as_json(results) | {"model": results.model}, indent=2))
+    else:
+        show_model(results, Console())
 
 
 @contextmanager

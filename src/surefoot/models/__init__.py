@@ -11,7 +11,7 @@ from surefoot.models.config import KvLayer, ModelConfig, SharedKv
 from surefoot.models.decoder import Model
 from surefoot.models.load import Loader
 from surefoot.models.step import Batch, KvRows, empty_batch
-from surefoot.models.traffic import decode_bytes
+from surefoot.models.traffic import decode_bytes, linear_products
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend, WeightFormat
 from surefoot.weights.checkpoint import Checkpoint
@@ -27,6 +27,7 @@ __all__ = [
     "Workspace",
     "decode_bytes",
     "empty_batch",
+    "linear_products",
     "load",
     "read_config",
 ]

@@ -1,4 +1,4 @@
-"""How many bytes of weights a token passes by: what bounds the speed of decoding."""
+"""How many weights a token passes by, and how many bytes they are: what bounds the speed of prefill and decoding."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -8,24 +8,37 @@ import numpy as np
 
 from surefoot.models.decoder import Model
 from surefoot.models.feed_forward import Experts
+from surefoot.models.workspace import Matrix
 from surefoot.ops import PackedWeights
 
 
 def decode_bytes(model: Model) -> int:
     """Weights that a step of one token reads: all but the embeddings, and of experts the chosen ones."""
-    return round(sum(_bytes_in((model.layers, model.norm, model.head))))
+    parts = (model.layers, model.norm, model.head)
+    return round(sum(share * array.nbytes for share, array in _arrays(parts)))
 
 
-def _bytes_in(part: Any) -> Iterator[float]:
+def linear_products(model: Model) -> int:
+    """Weights that every token of a prompt is multiplied with: the layers' matrices, of experts the chosen ones."""
+    return round(sum(share * _num_weights(array) for share, array in _arrays(model.layers)))
+
+
+def _num_weights(array: Matrix) -> int:
+    if isinstance(array, PackedWeights):
+        return array.n * array.k
+    return array.size if array.ndim == 2 else 0
+
+
+def _arrays(part: Any, share: float = 1.0) -> Iterator[tuple[float, Matrix]]:
+    """Every array in a part of a model, with the share of tokens that pass by it."""
     if isinstance(part, PackedWeights | np.ndarray):
-        yield part.nbytes
+        yield share, part
     elif isinstance(part, Experts):
-        yield from _bytes_in(part.gate)
-        share = part.router.top_k / part.num_experts
-        yield from (share * nbytes for nbytes in _bytes_in((part.gate_up, part.down)))
+        yield from _arrays(part.gate, share)
+        yield from _arrays((part.gate_up, part.down), share * part.router.top_k / part.num_experts)
     elif isinstance(part, tuple):
         for one in part:
-            yield from _bytes_in(one)
+            yield from _arrays(one, share)
     elif is_dataclass(part):
         for field in fields(part):
-            yield from _bytes_in(getattr(part, field.name))
+            yield from _arrays(getattr(part, field.name), share)

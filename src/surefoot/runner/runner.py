@@ -1,5 +1,6 @@
 """Executes chunks of requests: fills a batch's arrays, replays the recorded pass of that shape, samples."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ class Runner:
     block_size: int = 64
     num_blocks: Mapping[int, int] | None = None  # by window, where somebody else hands them out
     kv: KvStore = field(init=False)
+    native_seconds: float = field(default=0.0, init=False)  # in recorded passes, in all
 
     def __post_init__(self) -> None:
         self.kv = KvStore(
@@ -84,7 +86,9 @@ class Runner:
     def _run(self, works: Sequence[Work], rows: int, num_wanted: int) -> F32:
         prepared = self._prepare(rows, len(works), num_wanted)
         self._fill(prepared.batch, works)
+        start = time.perf_counter()
         prepared.program.run()
+        self.native_seconds += time.perf_counter() - start
         return prepared.logits
 
     def _call(self, works: Sequence[Work], rows: int, num_wanted: int) -> F32:

@@ -24,7 +24,7 @@ class Sample:
 
     __slots__ = (
         "arrival", "covers", "drafts", "end", "holding", "key", "keys", "num_cached", "num_charged",
-        "num_computed", "plain_until", "request", "room", "state", "stops", "tag", "tokens", "user",
+        "plain_until", "request", "room", "state", "stops", "tag", "tokens", "user",
     )  # fmt: skip
 
     def __init__(self, request: Request, number: int, user: User, holding: Holding, arrival: int, end: int) -> None:
@@ -41,7 +41,7 @@ class Sample:
         self.drafts: tuple[int, ...] = ()
         self.state = State.WAITING
         self.tag = 0.0
-        self.num_computed = self.num_charged = self.num_cached = 0
+        self.num_charged = self.num_cached = 0
         self.room = self.plain_until = 0
 
     @property
@@ -58,6 +58,10 @@ class Sample:
     def rank(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Larger gives way first."""
         return self.band, self.age
+
+    @property
+    def num_computed(self) -> int:
+        return self.holding.num_computed
 
     @property
     def num_left(self) -> int:

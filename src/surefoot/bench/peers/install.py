@@ -108,7 +108,7 @@ def _installed(name: str, folder: Path, engine: Path, make: Callable[[Path], dic
     return made
 
 
-def _run(*command: str | Path) -> str:
+def run(*command: str | Path) -> str:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
@@ -117,10 +117,10 @@ def _run(*command: str | Path) -> str:
 
 
 def _make_venv(folder: Path, *requirements: str) -> Path:
-    _run(sys.executable, "-m", "venv", folder / "venv")
+    run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     if requirements:
-        _run(python, "-m", "pip", "install", "--quiet", *requirements)
+        run(python, "-m", "pip", "install", "--quiet", *requirements)
     return python
 
 
@@ -135,21 +135,26 @@ def _build_ggml(folder: Path, say: Say) -> dict[str, Any]:
     """Only ggml of llama.cpp's sources is compiled: two minutes, where the whole takes twenty."""
     python = _make_venv(folder)
     say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
-    name = LLAMA_SOURCE.partition("==")[0]
-    _run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", name, "-d", folder, LLAMA_SOURCE)
-    source = _unpack_ggml(next(folder.glob("*.tar.gz")), folder)
+    source = _unpack_ggml(fetch_source(folder, python), folder)
     (source / "ggml.pc.in").touch()  # configured by its CMakeLists, left out of the archive
     fix = folder / "tile_config.h"
     fix.write_text(TILE_CONFIG_FIX)
     say("llama.cpp: compiling ggml for this machine (a few minutes)")
     build = folder / "build"
-    _run(
+    run(
         "cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_NATIVE=ON",
         "-DGGML_BUILD_TESTS=OFF", "-DGGML_BUILD_EXAMPLES=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
     )  # fmt: skip
-    _run("cmake", "--build", build, "-j", str(len(os.sched_getaffinity(0))))
+    run("cmake", "--build", build, "-j", str(len(os.sched_getaffinity(0))))
     libraries = [str(next(build.glob(f"src/**/lib{lib}.so"))) for lib in ("ggml-base", "ggml-cpu", "ggml")]
     return {"libraries": libraries, "build": f"ggml of {LLAMA_SOURCE}, compiled with GGML_NATIVE=ON"}
+
+
+def fetch_source(folder: Path, python: Path = Path(sys.executable)) -> Path:
+    """llama.cpp's sources, as the package that binds them holds them."""
+    name = LLAMA_SOURCE.partition("==")[0]
+    run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", name, "-d", folder, LLAMA_SOURCE)
+    return next(folder.glob("*.tar.gz"))
 
 
 def _unpack_ggml(archive: Path, folder: Path) -> Path:

