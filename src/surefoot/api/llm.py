@@ -20,6 +20,7 @@ from surefoot.engine import Engine, FifoPlanner
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import Executor, slot_bytes
+from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -57,7 +58,8 @@ class LLM:
         plan = plan_memory(self.config, sizes, free_bytes(), max_context, max_running, max_chunk)
         self.max_context: int = plan.max_context
         self.runner = make_runner(loaded, plan, kv_form)
-        self.engine = Engine(lambda: FifoPlanner(plan), Executor(self.runner))
+        self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
+        self.engine = Engine(lambda: FifoPlanner(plan), Executor(self.runner, self.grammars))
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()

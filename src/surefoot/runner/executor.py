@@ -10,7 +10,8 @@ from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, Sample
 from surefoot.ops.arrays import I64
 from surefoot.runner.runner import Request as Tokens
 from surefoot.runner.runner import Runner, Work
-from surefoot.sampling import Draw, Drawn, Sampler, SeenTokens, TokenLogprobs
+from surefoot.sampling import Draw, Drawn, Grammars, Sampler, SeenTokens, TokenLogprobs
+from surefoot.sampling.grammar import Constraint
 from surefoot.sampling.penalties import has_penalties
 
 BROKEN = -1  # a token that no vocabulary has
@@ -28,12 +29,15 @@ class Executed:
 class Row:
     """A sample in the runner, from its start to its end."""
 
-    def __init__(self, start: RowStart) -> None:
+    def __init__(self, start: RowStart, grammars: Grammars | None) -> None:
         self.request = start.request
         self.tokens = Tokens({}, max_tokens=0)
         self._blocks: dict[int, BlockTable] = {}
         prompt, drawn = start.tokens[: len(self.request.prompt)], start.tokens[len(self.request.prompt) :]
         self.seen = SeenTokens(prompt, drawn) if has_penalties(self.request.params) else None
+        self.constraint: Constraint | None = None  # made with the first draw, where its failing is this request's alone
+        self._grammars = grammars
+        self._drawn = drawn
 
     def place(self, chunk: Chunk, windows: Sequence[int], width: int) -> None:
         """Where its tokens lie at this step; a table that did not change is the same object."""
@@ -46,15 +50,20 @@ class Row:
 
     def draws(self, chunk: Chunk, row: int) -> list[Draw]:
         params, position = self.request.params, chunk.start + len(chunk.tokens)
-        seed = params.seed or 0
-        return [Draw(row, params, sample_seed(seed, number), position, self.seen) for number in chunk.samples]
+        if params.grammar is not None and self.constraint is None and self._grammars is not None and chunk.samples:
+            self.constraint = self._grammars.start(params.grammar, self._drawn)
+        return [
+            Draw(row, params, sample_seed(params.seed or 0, number), position, self.seen, self.constraint)
+            for number in chunk.samples
+        ]
 
 
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, grammars: Grammars | None = None) -> None:
         self.runner = runner
+        self._grammars = grammars
         self._windows = runner.model.config.windows  # of the plan's groups
         self._sampler = Sampler(runner.backend)
         self._rows: dict[SampleKey, Row] = {}
@@ -64,7 +73,7 @@ class Executor:
         for key in plan.ends:
             self._rows.pop(key, None)
         for start in plan.starts:
-            self._rows[start.key] = Row(start)
+            self._rows[start.key] = Row(start, self._grammars)
         self._copy(plan.copies)
         failures: dict[str, str] = {}
         drawn = self._run(plan.chunks, failures) if plan.chunks else []
@@ -111,11 +120,15 @@ class Executor:
         return [[next(drawn) for _ in chunk.samples] for chunk in chunks]
 
     def _note(self, chunk: Chunk, drawn: Sequence[Drawn]) -> None:
-        """What the chunk's own sample drew counts for its penalties; the others start with theirs."""
-        seen = self._rows[chunk.key].seen
+        """What the chunk's own sample drew counts for its penalties and its grammar; the others start with theirs."""
+        row = self._rows[chunk.key]
         for number, one in zip(chunk.samples, drawn, strict=True):
-            if seen is not None and number == chunk.key.sample and one.token != BROKEN:
-                seen.add(one.token)
+            if number != chunk.key.sample or one.token == BROKEN:
+                continue
+            if row.seen is not None:
+                row.seen.add(one.token)
+            if row.constraint is not None:
+                row.constraint.accept(one.token)
 
 
 def _padded(blocks: BlockTable, width: int) -> I64:
