@@ -1,6 +1,7 @@
 """Grammars over a vocabulary of single bytes and a few words."""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,6 +103,7 @@ def test_lark_with_json_inside() -> None:
         json_grammar({"type": "frob"}),
         json_grammar({"$ref": "http://example.org/schema"}),
         json_grammar({"type": "integer", "minimum": 3, "maximum": 2}),
+        json_grammar({"type": "string", "allOf": [{"pattern": f".*x{i}.*"} for i in range(30)]}),
         json_grammar({"allOf": [{"anyOf": [{"required": [f"{i}{j}"]} for j in range(9)]} for i in range(9)]}),
     ],
     ids=lambda grammar: grammar[:50],
@@ -121,3 +123,14 @@ def test_token_out_of_place_shows() -> None:
 def test_model_without_an_end() -> None:
     with pytest.raises(GrammarError, match="ends an answer"):
         Grammars(Bytes(), ()).compile(regex_grammar("a"))
+
+
+def test_works_on_after_one_that_takes_for_ever() -> None:
+    made = grammars()
+    endless = json_grammar({"type": "string", "allOf": [{"pattern": f".*x{i}.*"} for i in range(40)]})
+    began = time.monotonic()
+    with pytest.raises(GrammarError, match=r"takes more than|memory"):
+        made.compile(endless)
+    assert time.monotonic() - began < 8
+    made.compile(regex_grammar("a"))
+    assert allowed(made.start(regex_grammar("a"))) == {ord("a")}

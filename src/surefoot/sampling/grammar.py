@@ -11,9 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper, regex_to_lark
 
 from surefoot.ops.arrays import F32
+from surefoot.sampling.grammar_checker import limits
+from surefoot.sampling.grammar_trial import Trial
 
 MOST_GRAMMARS = 64
 # No free white space: a model that may go on with it for ever, sometimes does.
@@ -63,38 +65,49 @@ class Grammars:
         self._ends = sorted(ends)
         self._tokenizer: LLTokenizer | None = None  # made when first needed: it takes a while
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of what is compiled
+        self._making = threading.Lock()
+        self._trial = Trial(vocabulary.pieces)
 
     def compile(self, grammar: str) -> None:
-        """So that `start` finds it. Raises GrammarError, also if it is too large: time and memory are bounded."""
+        """So that `start` finds it. Raises GrammarError, also if that takes too long or too much memory."""
+        if not self._ends:
+            raise GrammarError("this model has no token that ends an answer, which a grammar needs")
         with self._lock:
-            self._find(grammar)
+            is_known = grammar in self._compiled
+        if not is_known and (complaint := self._trial.complaint(grammar)):
+            raise GrammarError(_short(complaint))
+        self._find(grammar)
 
     def start(self, grammar: str, tokens: Sequence[int] = ()) -> Constraint:
         """An answer that has these tokens already."""
-        with self._lock:
-            matcher = self._find(grammar).deep_copy()
-        constraint = Constraint(matcher)
+        constraint = Constraint(self._find(grammar).deep_copy())
         for token in tokens:
             constraint.accept(token)
         return constraint
 
     def _find(self, grammar: str) -> LLMatcher:
-        matcher = self._compiled.get(grammar)
-        if matcher is None:
-            matcher = LLMatcher(self._load(), grammar, log_level=0, limits=LLParserLimits(verbose_errors=False))
-            if matcher.is_error():
-                raise GrammarError(_short(matcher.get_error()))
+        with self._lock:
+            if grammar in self._compiled:
+                self._compiled.move_to_end(grammar)
+                return self._compiled[grammar]
+        matcher = self._make(grammar)
+        with self._lock:
             self._compiled[grammar] = matcher
             if len(self._compiled) > MOST_GRAMMARS:
                 self._compiled.popitem(last=False)
-        self._compiled.move_to_end(grammar)
+        return matcher
+
+    def _make(self, grammar: str) -> LLMatcher:
+        """One at a time, and holding up nobody who uses another."""
+        with self._making:
+            matcher = LLMatcher(self._load(), grammar, log_level=0, limits=limits())
+        if matcher.is_error():
+            raise GrammarError(_short(matcher.get_error()))
         return matcher
 
     def _load(self) -> LLTokenizer:
         if self._tokenizer is None:
-            if not self._ends:
-                raise GrammarError("this model has no token that ends an answer, which a grammar needs")
             wrapped = TokenizerWrapper(_Words(self._vocabulary, self._ends[0]))
             self._tokenizer = LLTokenizer(wrapped, n_vocab=len(self._vocabulary.pieces), eos_token=self._ends)
         return self._tokenizer
@@ -134,6 +147,11 @@ def lark_grammar(text: str) -> str:
 def json_rule(schema: Mapping[str, Any]) -> str:
     """A rule's right side in Lark for JSON that fits the schema."""
     return "%json " + json.dumps({**schema, "x-guidance": JSON_STYLE})
+
+
+def regex_rule(regex: str) -> str:
+    """A rule's right side in Lark for text that fits the whole regex."""
+    return f"/{regex_to_lark(regex)}/"
 
 
 def _short(error: str) -> str:

@@ -15,11 +15,13 @@ from starlette.responses import JSONResponse, Response
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
 from surefoot.server.errors import ApiError
 from surefoot.server.keys import Caller
-from surefoot.server.parts import THINK, Delta, ReasoningParser
+from surefoot.server.parts import THINK, Chain, Delta, Parser, ReasoningParser
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, digest_of, event
 from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.server.structured import check_tools, compiled, make_grammar
+from surefoot.server.tool_calls import CallParser, knows_calls, whole_calls, with_instructions
 from surefoot.text import Tokenizer
 
 ROUTE = "/v1/chat/completions"
@@ -43,18 +45,33 @@ async def start_chat(service: Service, body: ChatRequest, http: HttpRequest, rou
     service.check_model(body.model)
     service.admit(caller)
     mark = find_mark(service, http, body, body.n or 1)
-    prompt = await service.render(
-        [message.as_template() for message in body.messages],
-        tools=None,
+    tools, choice = body.tools or [], body.tool_choice or "auto"
+    check_tools(tools, choice)
+    prompt = await render_chat(service, body)
+    is_thinking = prompt.rstrip().endswith(THINK)
+    wanted = make_grammar(body.response_format, tools, choice, body.parallel_tool_calls is not False, is_thinking)
+    grammar = await compiled(service.llm.llm.grammars, wanted, "tools" if tools else "response_format")
+    tokens = await service.encode(prompt, rendered=True)
+    limit = service.check_length(caller, len(tokens), body.limit)
+    params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
+    run = await service.start(caller, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier)
+    return Chat(run, body, is_thinking)
+
+
+async def render_chat(service: Service, body: ChatRequest) -> str:
+    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
+    tools = None
+    if body.tools and body.tool_choice != "none":
+        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
+    if not knows_calls(service.llm.llm.chat_template.templates):
+        messages, tools = with_instructions(messages, tools or ()), None
+    return await service.render(
+        messages,
+        tools=tools,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         **template_variables(body),
     )
-    tokens = await service.encode(prompt, rendered=True)
-    limit = service.check_length(caller, len(tokens), body.limit)
-    params = body.sampling(limit, body.num_logprobs, mark.seed, None)
-    run = await service.start(caller, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier)
-    return Chat(run, body, is_thinking=prompt.rstrip().endswith(THINK))
 
 
 def template_variables(body: ChatRequest) -> dict[str, Any]:
@@ -84,10 +101,13 @@ class Chat:
         self._body = body
         self._tokenizer = run.service.llm.llm.tokenizer
         self._is_thinking = is_thinking
-        self._parsers = [self._parser() for _ in range(body.n or 1)]
+        self._parsers = [self._parser(index) for index in range(body.n or 1)]
 
-    def _parser(self) -> ReasoningParser:
-        return ReasoningParser(self._is_thinking)
+    def _parser(self, index: int) -> Parser:
+        reasoning = ReasoningParser(self._is_thinking)
+        if not self._body.tools or self._body.tool_choice == "none":
+            return reasoning
+        return Chain(reasoning, CallParser(f"call_{self.run.mark.request[:16]}_{index}_"))
 
     # ---- whole ----
 
@@ -100,16 +120,20 @@ class Chat:
         }
 
     def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
-        parser = self._parser()
+        parser = self._parser(answer.index)
         whole = parser.feed(answer.text) + parser.finish()
-        message: dict[str, Any] = {"role": "assistant", "content": whole.content, "refusal": None}
+        calls = whole_calls(whole.tool_calls)
+        content = whole.content if whole.content or not calls else None
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if calls:
+            message["tool_calls"] = calls
         if whole.reasoning:
             message["reasoning_content"] = whole.reasoning
         choice = {
             "index": answer.index,
             "message": message,
             "logprobs": chat_logprobs(self._tokenizer, answer.logprobs),
-            "finish_reason": answer.finish_reason,
+            "finish_reason": _finish_reason(answer.finish_reason, bool(calls)),
         }
         return choice | ({"token_ids": list(answer.token_ids)} if self._body.return_token_ids else {})
 
@@ -139,6 +163,7 @@ class Chat:
     async def _chunks(self) -> AsyncIterator[bytes]:
         start = self.run.mark
         mark = Mark.start(start.digest, start.request, start.created, start.seed, len(start.counts))
+        called = [False] * len(mark.counts)
         if not any(start.counts) and not any(start.ended):
             for index in range(len(mark.counts)):
                 yield self._chunk(index, {"role": "assistant", "content": ""}, mark)
@@ -147,12 +172,13 @@ class Chat:
                 index, count = piece.index, mark.counts[piece.index] + len(piece.token_ids)
                 mark = mark.advanced(index, count, False)
                 delta = self._delta(piece)
+                called[index] = called[index] or bool(delta.tool_calls)
                 if count > start.counts[index] and self._is_worth_sending(delta, piece):
                     yield self._chunk(index, _as_message(delta), mark, piece)
                 if piece.finish_reason is not None:
                     mark = mark.advanced(index, count, True)
                     if not start.ended[index]:
-                        yield self._chunk(index, {}, mark, finish=self._finish_reason(piece))
+                        yield self._chunk(index, {}, mark, finish=_finish_reason(piece.finish_reason, called[index]))
         if self._wants_usage and not start.usage_sent:
             yield event({**self._chunk_head, "choices": [], "usage": usage_of(self.run.outputs)}, mark.with_usage())
 
@@ -163,9 +189,6 @@ class Chat:
 
     def _is_worth_sending(self, delta: Delta, piece: Piece) -> bool:
         return bool(delta or piece.logprobs or (self._body.return_token_ids and piece.token_ids))
-
-    def _finish_reason(self, piece: Piece) -> str | None:
-        return piece.finish_reason
 
     @property
     def _wants_usage(self) -> bool:
@@ -185,6 +208,10 @@ class Chat:
             choice["token_ids"] = list(piece.token_ids)
         usage = {"usage": None} if self._wants_usage else {}
         return event({**self._chunk_head, "choices": [choice], **usage}, mark)
+
+
+def _finish_reason(reason: str | None, has_calls: bool) -> str | None:
+    return "tool_calls" if has_calls and reason == "stop" else reason
 
 
 def _as_message(delta: Delta) -> dict[str, Any]:

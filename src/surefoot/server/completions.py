@@ -16,6 +16,7 @@ from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, event
 from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.server.structured import compiled, make_grammar
 
 ROUTE = "/v1/completions"
 MOST_ANSWERS = 64
@@ -46,7 +47,9 @@ async def start_completion(service: Service, body: CompletionRequest, http: Http
     for one in tokens:
         check_tokens(service, one)
         limit = service.check_length(caller, len(one), body.max_tokens)
-    params = body.sampling(body.max_tokens and limit, body.logprobs, mark.seed, None)
+    wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
+    grammar = await compiled(service.llm.llm.grammars, wanted, "response_format")
+    params = body.sampling(body.max_tokens and limit, body.logprobs, mark.seed, grammar)
     run = await service.start(caller, ROUTE, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
     texts = [prompt if isinstance(prompt, str) else service.llm.llm.tokenizer.decode(prompt) for prompt in prompts]
     return Completion(run, body, texts if body.echo else [""] * len(prompts))

@@ -4,7 +4,7 @@ What comes out depends on the text alone, not on how it was cut.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 THINK, END_THINK = "<think>", "</think>"
 
@@ -46,6 +46,30 @@ class TagFinder:
     def finish(self) -> str:
         held, self._held = self._held, ""
         return held
+
+
+class Parser(Protocol):
+    def feed(self, text: str) -> Delta: ...
+    def finish(self) -> Delta:
+        """What was held back, once nothing more comes."""
+
+
+class Chain:
+    """Reasoning first; what the first parser takes for content, the second looks at."""
+
+    def __init__(self, first: Parser, second: Parser) -> None:
+        self._first = first
+        self._second = second
+
+    def feed(self, text: str) -> Delta:
+        return self._pass(self._first.feed(text))
+
+    def finish(self) -> Delta:
+        return self._pass(self._first.finish()) + self._second.finish()
+
+    def _pass(self, delta: Delta) -> Delta:
+        content = self._second.feed(delta.content) if delta.content else Delta()
+        return Delta(reasoning=delta.reasoning) + content
 
 
 class ReasoningParser:

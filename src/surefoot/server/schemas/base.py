@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from surefoot.core import SamplingParams
+from surefoot.server.errors import bad_request
 
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
@@ -130,12 +131,15 @@ class SamplingFields(Body):
         }  # fmt: skip
         if grammar is not None:
             given["grammar"] = grammar
-        return SamplingParams(
-            logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
-            stop=self.stops,
-            stop_token_ids=tuple(self.stop_token_ids or ()),
-            seed=seed,
-            max_tokens=max_tokens,
-            logprobs=logprobs,
-            **given,
-        )
+        try:
+            return SamplingParams(
+                logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
+                stop=self.stops,
+                stop_token_ids=tuple(self.stop_token_ids or ()),
+                seed=seed,
+                max_tokens=max_tokens,
+                logprobs=logprobs,
+                **given,
+            )
+        except ValueError as error:
+            raise bad_request(str(error)) from error
