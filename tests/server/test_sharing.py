@@ -34,7 +34,7 @@ class Shared:
         self.bob = add_key(self.file, "bob", "--requests-per-minute", "2")
         self.carol = add_key(self.file, "carol", "--max-context", "64")
         self.dave = add_key(self.file, "dave", "--tokens-per-minute", "50")
-        words = ["--keys", str(self.file), "--audit-log", str(self.audit), "--max-queue", "4", "--drain-s", "1.5"]
+        words = ["--keys", str(self.file), "--audit-log", str(self.audit), "--max-queue", "4", "--drain-s", "4"]
         self.server = Server(find_file(), *words, "--max-context", "2048", host="0.0.0.0")
 
     def client(self, key: str) -> OpenAI:
@@ -163,7 +163,8 @@ def test_drain(shared: Shared) -> None:
         headers = {"Authorization": f"Bearer {shared.alice}"}
         url = f"{shared.server.url}/chat/completions"
         with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as reply:
-            texts[name] += [line for line in reply.iter_lines() if line.startswith("data: ")]
+            for line in reply.iter_lines():
+                texts[name] += [line] if line.startswith("data: ") else []
 
     threads = [
         threading.Thread(target=read, args=("short",), kwargs={"max_tokens": 12}),
@@ -171,13 +172,13 @@ def test_drain(shared: Shared) -> None:
     ]
     for thread in threads:
         thread.start()
-    time.sleep(0.4)
+    wait_for(lambda: all(len(lines) > 1 for lines in texts.values()))
     began = time.monotonic()
     shared.server.terminate()
     for thread in threads:
         thread.join()
     shared.server.process.wait(timeout=10)
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 9
     assert texts["short"][-1] == "data: [DONE]"
     assert "Last-Event-ID" in texts["long"][-1]
     assert len(texts["long"]) > 5

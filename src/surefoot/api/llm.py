@@ -13,13 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from surefoot.api.live import LiveRequest
-from surefoot.api.loading import free_bytes, load_model, make_runner, plan_memory
+from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SamplingParams
-from surefoot.engine import Engine, FifoPlanner
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
-from surefoot.runner import Executor, slot_bytes
+from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
@@ -33,7 +32,8 @@ class LLM:
 
     float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
     max_context: tokens of prompt and answer together; the model's own by default, as far as memory allows.
-    max_running: requests that share a step. max_chunk: prompt tokens of a step. None of these shows in the output.
+    max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: for keys and
+    values; by default most of what the memory limit leaves. None of these shows in the output.
     """
 
     def __init__(
@@ -42,8 +42,11 @@ class LLM:
         *,
         float_format: str = "w8",
         max_context: int | None = None,
-        max_running: int = 8,
+        max_running: int = 32,
         max_chunk: int = 512,
+        kv_bytes: int | None = None,
+        block_size: int = BLOCK_SIZE,
+        prefix_caching: bool = True,
         variant: str | None = None,
         threads: int | None = None,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
@@ -54,12 +57,13 @@ class LLM:
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
-        sizes = slot_bytes(self.backend, self.config, kv_form)
-        plan = plan_memory(self.config, sizes, free_bytes(), max_context, max_running, max_chunk)
-        self.max_context: int = plan.max_context
-        self.runner = make_runner(loaded, plan, kv_form)
+        sizes = slot_bytes(self.backend, self.config, kv_form, block_size)
+        nbytes = free_bytes(self.config, max_running) if kv_bytes is None else kv_bytes
+        self.room = plan_memory(self.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+        self.max_context: int = self.room.scheduling.max_context
+        self.runner = make_runner(loaded, self.room, kv_form)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
-        self.engine = Engine(lambda: FifoPlanner(plan), Executor(self.runner, self.grammars))
+        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching)
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()

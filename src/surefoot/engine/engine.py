@@ -134,7 +134,7 @@ class Engine:
         executed = self._executor.execute(plan)
         self.last_step_ms = executed.result.elapsed_ms
         self.last_step_tokens = plan.num_tokens
-        self._note_failures(executed)
+        self._errors |= executed.failures
         deltas = self._planner.commit(executed.result) if plan.chunks else []
         events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
         return events + [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
@@ -148,17 +148,15 @@ class Engine:
         self._errors.clear()
 
     def _note_starts(self, plan: StepPlan) -> None:
-        now = self._clock()
+        """The first row of a request starts all its samples: until the prompt's end one stands for all."""
         for start in plan.starts:
             account = self._accounts.get(start.key)
-            if account is not None and account.times.started is None:
-                account.times = replace(account.times, started=now)
-
-    def _note_failures(self, executed: Executed) -> None:
-        """A failure inside a prompt has no token to show for it: the request ends at the next step."""
-        for request_id, message in executed.failures.items():
-            self._errors[request_id] = message
-            self._planner.cancel(request_id)
+            if account is None or account.times.started is not None:
+                continue
+            now = self._clock()
+            for number in range(start.request.params.n):
+                if (own := self._accounts.get(SampleKey(start.key.request, number))) is not None:
+                    own.times = replace(own.times, started=now)
 
     def _event(self, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> Event:
         account, now = self._accounts[delta.key], self._clock()

@@ -94,13 +94,14 @@ def _make_caches(
     return caches
 
 
-def slot_bytes(backend: Backend, config: ModelConfig, form: KvForm = KvForm.KEYS_TWO_LIMBS) -> dict[int, int]:
+def slot_bytes(
+    backend: Backend, config: ModelConfig, form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64
+) -> dict[int, int]:
     """What a token takes in all layers of a window, by window."""
-    block_size = 64
     sizes = dict.fromkeys(config.windows, 0)
     for layer in config.layers:
         if isinstance(kv := layer.kv, SharedKv):
             continue
         block = empty_kv_cache(backend, 1, block_size, kv.heads, kv.key_dim, kv.value_dim, form)
-        sizes[kv.window] += block.data.nbytes // block_size
+        sizes[kv.window] += -(-block.data.nbytes // block_size)
     return sizes

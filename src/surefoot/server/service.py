@@ -133,6 +133,7 @@ class Service:
                 params=params,
                 user=caller.user,
                 priority=caller.priority,
+                weight=caller.weight,
                 service=ServiceClass.BATCH if tier in PATIENT_TIERS else ServiceClass.INTERACTIVE,
                 namespace=caller.user,
                 eos_token_ids=self.llm.llm.tokenizer.ids.ends,
