@@ -18,6 +18,7 @@ from surefoot.server.completions import completions_router
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.gate import Gate
 from surefoot.server.keys import KeyStore
+from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.service import Service
 from surefoot.server.streaming import ClientGone
@@ -34,6 +35,7 @@ def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
     )
     app.include_router(chat_router(service))
     app.include_router(completions_router(service))
+    app.include_router(messages_router(service))
     app.include_router(tokens_router(service))
     _add_operations(app, service)
     _add_errors(app, service)

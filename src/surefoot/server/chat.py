@@ -1,9 +1,5 @@
 """/v1/chat/completions: conversations in, messages out, whole or as a stream."""
 
-import json
-import secrets
-import time
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -13,15 +9,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
+from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.errors import ApiError
-from surefoot.server.keys import Caller
-from surefoot.server.parts import THINK, Chain, Delta, Parser, ReasoningParser
+from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
-from surefoot.server.service import Run, Service
-from surefoot.server.sse import Mark, digest_of, event
+from surefoot.server.service import Service
+from surefoot.server.sse import Mark, event
 from surefoot.server.streaming import EventStream, unless_gone
-from surefoot.server.structured import check_tools, compiled, make_grammar
-from surefoot.server.tool_calls import CallParser, knows_calls, whole_calls, with_instructions
+from surefoot.server.tool_calls import whole_calls
 from surefoot.text import Tokenizer
 
 ROUTE = "/v1/chat/completions"
@@ -32,7 +27,7 @@ def chat_router(service: Service) -> APIRouter:
 
     @router.post(ROUTE)
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
-        chat = await start_chat(service, body, http, ROUTE)
+        chat = Chat(await start_conversation(service, body, http, ROUTE))
         if body.stream:
             return EventStream(chat.run, chat.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, chat.run, chat.reply))
@@ -40,74 +35,14 @@ def chat_router(service: Service) -> APIRouter:
     return router
 
 
-async def start_chat(service: Service, body: ChatRequest, http: HttpRequest, route: str) -> "Chat":
-    caller: Caller = http.state.caller
-    service.check_model(body.model)
-    service.admit(caller)
-    mark = find_mark(service, http, body, body.n or 1)
-    tools, choice = body.tools or [], body.tool_choice or "auto"
-    check_tools(tools, choice)
-    prompt = await render_chat(service, body)
-    is_thinking = prompt.rstrip().endswith(THINK)
-    wanted = make_grammar(body.response_format, tools, choice, body.parallel_tool_calls is not False, is_thinking)
-    grammar = await compiled(service.llm.llm.grammars, wanted, "tools" if tools else "response_format")
-    tokens = await service.encode(prompt, rendered=True)
-    limit = service.check_length(caller, len(tokens), body.limit)
-    params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
-    run = await service.start(caller, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier)
-    return Chat(run, body, is_thinking)
-
-
-async def render_chat(service: Service, body: ChatRequest) -> str:
-    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
-    tools = None
-    if body.tools and body.tool_choice != "none":
-        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
-    if not knows_calls(service.llm.llm.chat_template.templates):
-        messages, tools = with_instructions(messages, tools or ()), None
-    return await service.render(
-        messages,
-        tools=tools,
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=body.continue_final_message,
-        **template_variables(body),
-    )
-
-
-def template_variables(body: ChatRequest) -> dict[str, Any]:
-    """What templates may read besides the messages; names that mean something to render() are not for clients."""
-    given: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
-    if body.reasoning_effort == "none":
-        given = {"enable_thinking": False}
-    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self"}
-    return {**given, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
-
-
-def find_mark(service: Service, http: HttpRequest, body: Any, num_answers: int) -> Mark:
-    """Where the client broke off, or a beginning. Without a seed in the request the server draws one."""
-    asked = json.dumps(body.model_dump(exclude={"stream", "stream_options"}), sort_keys=True)
-    digest = digest_of(service.fingerprint, http.url.path, asked)
-    if (last := http.headers.get("last-event-id")) and body.stream:
-        return Mark.parse(last, digest, num_answers)
-    seed = body.seed if body.seed is not None else secrets.randbits(63)
-    return Mark.start(digest, uuid.uuid4().hex, int(time.time()), seed, num_answers)
-
-
 class Chat:
     """A request's answers as OpenAI's clients know them."""
 
-    def __init__(self, run: Run, body: ChatRequest, is_thinking: bool) -> None:
-        self.run = run
-        self._body = body
-        self._tokenizer = run.service.llm.llm.tokenizer
-        self._is_thinking = is_thinking
-        self._parsers = [self._parser(index) for index in range(body.n or 1)]
-
-    def _parser(self, index: int) -> Parser:
-        reasoning = ReasoningParser(self._is_thinking)
-        if not self._body.tools or self._body.tool_choice == "none":
-            return reasoning
-        return Chain(reasoning, CallParser(f"call_{self.run.mark.request[:16]}_{index}_"))
+    def __init__(self, conversation: Conversation) -> None:
+        self.run = conversation.run
+        self._conversation = conversation
+        self._body = conversation.body
+        self._tokenizer = self.run.service.llm.llm.tokenizer
 
     # ---- whole ----
 
@@ -120,8 +55,7 @@ class Chat:
         }
 
     def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
-        parser = self._parser(answer.index)
-        whole = parser.feed(answer.text) + parser.finish()
+        whole = self._conversation.parts_of(answer)
         calls = whole_calls(whole.tool_calls)
         content = whole.content if whole.content or not calls else None
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
@@ -167,11 +101,10 @@ class Chat:
         if not any(start.counts) and not any(start.ended):
             for index in range(len(mark.counts)):
                 yield self._chunk(index, {"role": "assistant", "content": ""}, mark)
-        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
+        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
+            async for piece, delta in deltas:
                 index, count = piece.index, mark.counts[piece.index] + len(piece.token_ids)
                 mark = mark.advanced(index, count, False)
-                delta = self._delta(piece)
                 called[index] = called[index] or bool(delta.tool_calls)
                 if count > start.counts[index] and self._is_worth_sending(delta, piece):
                     yield self._chunk(index, _as_message(delta), mark, piece)
@@ -181,11 +114,6 @@ class Chat:
                         yield self._chunk(index, {}, mark, finish=_finish_reason(piece.finish_reason, called[index]))
         if self._wants_usage and not start.usage_sent:
             yield event({**self._chunk_head, "choices": [], "usage": usage_of(self.run.outputs)}, mark.with_usage())
-
-    def _delta(self, piece: Piece) -> Delta:
-        parser = self._parsers[piece.index]
-        delta = parser.feed(piece.text)
-        return delta if piece.finish_reason is None else delta + parser.finish()
 
     def _is_worth_sending(self, delta: Delta, piece: Piece) -> bool:
         return bool(delta or piece.logprobs or (self._body.return_token_ids and piece.token_ids))

@@ -9,7 +9,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import Logprob
-from surefoot.server.chat import find_mark, usage_of
+from surefoot.server.chat import usage_of
+from surefoot.server.conversation import find_mark
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.keys import Caller
 from surefoot.server.schemas.completions import CompletionRequest
