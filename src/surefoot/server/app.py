@@ -20,6 +20,7 @@ from surefoot.server.gate import Gate
 from surefoot.server.keys import KeyStore
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
+from surefoot.server.responses import responses_router
 from surefoot.server.service import Service
 from surefoot.server.streaming import ClientGone
 from surefoot.server.tokens import tokens_router
@@ -36,6 +37,7 @@ def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
     app.include_router(chat_router(service))
     app.include_router(completions_router(service))
     app.include_router(messages_router(service))
+    app.include_router(responses_router(service))
     app.include_router(tokens_router(service))
     _add_operations(app, service)
     _add_errors(app, service)
