@@ -14,7 +14,7 @@ from surefoot.server.errors import ApiError
 from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import Service
-from surefoot.server.sse import Mark, event
+from surefoot.server.sse import Mark, Template, event
 from surefoot.server.streaming import EventStream, unless_gone
 from surefoot.server.tool_calls import whole_calls
 from surefoot.text import Tokenizer
@@ -43,6 +43,7 @@ class Chat:
         self._conversation = conversation
         self._body = conversation.body
         self._tokenizer = self.run.service.llm.llm.tokenizer
+        self._template = Template(self._head("chat.completion.chunk"), self._wants_usage)
 
     # ---- whole ----
 
@@ -113,7 +114,7 @@ class Chat:
                     if not start.ended[index]:
                         yield self._chunk(index, {}, mark, finish=_finish_reason(piece.finish_reason, called[index]))
         if self._wants_usage and not start.usage_sent:
-            yield event({**self._chunk_head, "choices": [], "usage": usage_of(self.run.outputs)}, mark.with_usage())
+            yield self._template.last(usage_of(self.run.outputs), mark.with_usage())
 
     def _is_worth_sending(self, delta: Delta, piece: Piece) -> bool:
         return bool(delta or piece.logprobs or (self._body.return_token_ids and piece.token_ids))
@@ -121,10 +122,6 @@ class Chat:
     @property
     def _wants_usage(self) -> bool:
         return bool(self._body.stream_options and self._body.stream_options.include_usage)
-
-    @property
-    def _chunk_head(self) -> dict[str, Any]:
-        return self._head("chat.completion.chunk")
 
     def _chunk(
         self, index: int, delta: dict[str, Any], mark: Mark, piece: Piece | None = None, finish: str | None = None
@@ -134,8 +131,7 @@ class Chat:
             choice["logprobs"] = chat_logprobs(self._tokenizer, piece.logprobs)
         if piece is not None and self._body.return_token_ids:
             choice["token_ids"] = list(piece.token_ids)
-        usage = {"usage": None} if self._wants_usage else {}
-        return event({**self._chunk_head, "choices": [choice], **usage}, mark)
+        return self._template.event(choice, mark)
 
 
 def _finish_reason(reason: str | None, has_calls: bool) -> str | None:

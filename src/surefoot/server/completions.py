@@ -15,7 +15,7 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.keys import Caller
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import Run, Service
-from surefoot.server.sse import Mark, event
+from surefoot.server.sse import Mark, Template, event
 from surefoot.server.streaming import EventStream, unless_gone
 from surefoot.server.structured import compiled, make_grammar
 
@@ -131,11 +131,11 @@ class Completion:
         start = self.run.mark
         mark = Mark.start(start.digest, start.request, start.created, start.seed, len(start.counts))
         wants_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
-        blank = {"usage": None} if wants_usage else {}
+        template = Template(self._head(), wants_usage)
         for index, count in enumerate(start.counts):
             if self._body.echo and not count:
                 choice = self._choice(index, self._echoes[index // self._n], None, (), None)
-                yield event({**self._head(), "choices": [choice], **blank}, mark)
+                yield template.event(choice, mark)
         async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 index, count = piece.index, mark.counts[piece.index] + len(piece.token_ids)
@@ -144,6 +144,6 @@ class Completion:
                 choice = self._choice(index, piece.text, piece.logprobs, piece.token_ids, piece.finish_reason)
                 is_new = count > start.counts[index] or (ended and not start.ended[index])
                 if is_new and (piece.text or piece.logprobs or ended or self._body.return_token_ids):
-                    yield event({**self._head(), "choices": [choice], **blank}, mark)
+                    yield template.event(choice, mark)
         if wants_usage and not start.usage_sent:
-            yield event({**self._head(), "choices": [], "usage": usage_of(self.run.outputs)}, mark.with_usage())
+            yield template.last(usage_of(self.run.outputs), mark.with_usage())

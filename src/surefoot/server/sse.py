@@ -73,8 +73,24 @@ def digest_of(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def event(data: Any, mark: Mark | None = None, name: str | None = None) -> bytes:
+class Template:
+    """Events that differ in little: all but their choices and usage is written once."""
+
+    def __init__(self, head: dict[str, Any], usage: bool) -> None:
+        """usage: every event has a field for it, empty but in the last."""
+        self._head = json.dumps(head, separators=(",", ":"))[:-1]
+        self._tail = ',"usage":null}' if usage else "}"
+
+    def event(self, choice: dict[str, Any], mark: Mark) -> bytes:
+        text = json.dumps(choice, separators=(",", ":"))
+        return f'id: {mark}\ndata: {self._head},"choices":[{text}]{self._tail}\n\n'.encode()
+
+    def last(self, usage: dict[str, Any], mark: Mark) -> bytes:
+        text = json.dumps(usage, separators=(",", ":"))
+        return f'id: {mark}\ndata: {self._head},"choices":[],"usage":{text}}}\n\n'.encode()
+
+
+def event(data: Any, name: str | None = None) -> bytes:
     lines = [] if name is None else [f"event: {name}"]
-    lines += [] if mark is None else [f"id: {mark}"]
     text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
     return ("\n".join([*lines, f"data: {text}"]) + "\n\n").encode()

@@ -45,7 +45,8 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
         async for event in self._events:
-            await asyncio.wait_for(send({"type": "http.response.body", "body": event, "more_body": True}), self._read_s)
+            async with asyncio.timeout(self._read_s):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
