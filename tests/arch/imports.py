@@ -43,6 +43,9 @@ RESERVED: dict[str, set[str]] = {
     "fastapi": {"server"},
     "starlette": {"server"},
     "uvicorn": {"server", "cli"},
+    "pydantic": {"server"},
+    "prometheus_client": {"server"},
+    "llguidance": {"sampling"},
     "ctypes": {"ops", "bench", "evaluate"},  # the latter two inside a peer's process
     "typer": {"cli"},
 }

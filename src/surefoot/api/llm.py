@@ -3,7 +3,6 @@
 import itertools
 import secrets
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,14 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from surefoot.api.answer import Answer
+from surefoot.api.live import LiveRequest
 from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
-from surefoot.api.outputs import Piece, RequestOutput, Timings
-from surefoot.core import Request, SampleKey, SamplingParams
-from surefoot.engine import Event, Usage
+from surefoot.api.outputs import Piece, RequestOutput
+from surefoot.core import Request, SamplingParams
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
+from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -65,9 +64,10 @@ class LLM:
         self.room = plan_memory(self.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
         self.max_context: int = self.room.scheduling.max_context
         self.runner = make_runner(loaded, self.room, kv_form)
-        self.engine = make_engine(self.room, self.runner, prefix_caching)
+        self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
+        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching)
         self._weight_bytes = decode_bytes(loaded.model)
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()
 
     # ---- text ----
@@ -165,7 +165,7 @@ class LLM:
     def _collect(
         self, requests: Sequence[Request], texts: Sequence[str | None], use_tqdm: bool | None, continues: bool
     ) -> list[RequestOutput]:
-        lives: list[_Live] = []
+        lives: list[LiveRequest] = []
         try:
             for request, text in zip(requests, texts, strict=True):
                 lives.append(self._start(request, text, continues))
@@ -178,7 +178,7 @@ class LLM:
             for live in lives:
                 self._leave(live)
 
-    def _pieces(self, live: "_Live") -> Generator[Piece, None, None]:
+    def _pieces(self, live: LiveRequest) -> Generator[Piece, None, None]:
         try:
             while not live.is_done or live.pieces:
                 while not live.pieces:
@@ -191,12 +191,12 @@ class LLM:
         finally:
             self._leave(live)
 
-    def _start(self, request: Request, text: str | None, continues: bool) -> "_Live":
+    def _start(self, request: Request, text: str | None, continues: bool) -> LiveRequest:
         self.engine.add(request)
-        live = self._live[request.id] = _Live(self.tokenizer, request, text, continues)
+        live = self._live[request.id] = LiveRequest(self.tokenizer, request, text, continues)
         return live
 
-    def _leave(self, live: "_Live") -> None:
+    def _leave(self, live: LiveRequest) -> None:
         if not live.is_done:
             self.engine.abort(live.request.id)
         self._live.pop(live.request.id, None)
@@ -216,55 +216,6 @@ class LLM:
                     live.account(last)
             if live is not None:
                 live.close_piece()
-
-
-class _Live:
-    """A request on its way: its answers, and pieces that nobody has read yet."""
-
-    def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
-        self.request = request
-        self._text = text
-        self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
-        self._last: dict[SampleKey, Event] = {}
-        self.pieces: deque[Piece] = deque()
-        self.num_tokens = 0
-
-    @property
-    def is_done(self) -> bool:
-        return len(self._last) == len(self._answers)
-
-    def feed(self, event: Event) -> bool:
-        """Whether a stop string was found, so that the engine must be told."""
-        answer = self._answers[event.key.sample]
-        self.pieces.append(answer.feed(event))
-        self.num_tokens += len(event.tokens)
-        if event.reason is not None:
-            self.account(event)
-        return answer.is_done and event.reason is None
-
-    def account(self, last: Event) -> None:
-        self._last[last.key] = last
-
-    def close_piece(self) -> None:
-        """The request's last piece carries the output."""
-        if self.is_done:
-            self.pieces[-1] = replace(self.pieces[-1], output=self.output())
-
-    def output(self) -> RequestOutput:
-        events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
-        usages = [event.usage for event in events if event.usage is not None]
-        usage = Usage(len(self.request.prompt), sum(one.num_generated for one in usages), usages[0].num_cached)
-        times = events[0].times
-        assert times is not None
-        return RequestOutput(
-            request_id=self.request.id,
-            prompt=self._text,
-            prompt_token_ids=self.request.prompt,
-            outputs=tuple(answer.output() for answer in self._answers),
-            usage=usage,
-            timings=Timings.of(times, usages[0].num_generated),
-            seed=self.request.params.seed or 0,
-        )
 
 
 def _is_prompt(prompt: object) -> bool:

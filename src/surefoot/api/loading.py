@@ -11,6 +11,7 @@ from surefoot.kv import KvKind, KvLayout, KvManager, LayerKv, make_layout
 from surefoot.models import KvLayer, Model, ModelConfig, load
 from surefoot.ops import Backend, KvForm, PackedWeights
 from surefoot.runner import Executor, Runner
+from surefoot.sampling import Grammars
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.text import (
     ChatTemplate,
@@ -123,8 +124,8 @@ def make_runner(loaded: Loaded, room: Room, kv_form: KvForm) -> Runner:
     )  # fmt: skip
 
 
-def make_engine(room: Room, runner: Runner, caching: bool = True) -> Engine:
-    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), Executor(runner))
+def make_engine(room: Room, runner: Runner, grammars: Grammars | None = None, caching: bool = True) -> Engine:
+    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), Executor(runner, grammars))
 
 
 def workspace_bytes(config: ModelConfig, max_running: int) -> int:

@@ -10,6 +10,7 @@ from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
+from surefoot.cli.serve import keys, serve
 
 app = typer.Typer(
     name="surefoot",
@@ -40,5 +41,7 @@ def _options(
 app.command()(generate)
 app.command()(chat)
 app.command()(doctor)
+app.command()(serve)
+app.add_typer(keys, name="keys")
 app.add_typer(bench, name="bench")
 app.add_typer(evaluate, name="eval")

@@ -1,0 +1,40 @@
+"""What the operator can set. Everything has a default that is right for one machine on a trusted network."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """max_queue: requests that may be in the server, running and waiting; max_queue_share: of these, for one user.
+
+    deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
+    read_s: how long a client may take to send its request, or not to read its answer.
+    patience_s: a step that takes longer means that the engine is stuck.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    model_name: str = "model"
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    audit_log: Path | None = None
+    max_body_bytes: int = 4 << 20
+    max_queue: int = 256
+    max_queue_share: float = 0.5
+    deadline_s: float = 600.0
+    drain_s: float = 30.0
+    read_s: float = 30.0
+    patience_s: float = 30.0
+
+    @property
+    def is_loopback(self) -> bool:
+        return self.host in LOOPBACK
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names under which clients may call this server: a web page that has a name of its own point here, may not."""
+        own = () if self.host in ("0.0.0.0", "::") else (self.host,)
+        return frozenset(name.lower() for name in (*LOOPBACK, *own, *self.allowed_hosts))
