@@ -1,6 +1,7 @@
 """What all routes share: admission, prompts, and requests in the engine with the books kept of them."""
 
 import asyncio
+import itertools
 import time
 import uuid
 from collections import Counter
@@ -37,6 +38,7 @@ class Service:
         self._mean_s = 1.0  # of late requests, for Retry-After
         self._longest_piece = max(map(len, llm.llm.tokenizer.pieces))
         self._template_slots = asyncio.Semaphore(1)
+        self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all may share
         _watch(self)
 
     @property
@@ -89,6 +91,19 @@ class Service:
         except (ChatTemplateError, ValueError) as error:
             raise bad_request(str(error), "messages") from error
 
+    async def learn_public_prefixes(self) -> None:
+        """What prompts with these system messages have in common, whatever the user then says."""
+        for text in self.settings.public_prefixes:
+            system = {"role": "system", "content": text}
+            prompts = []
+            for said in ("a", "Z"):
+                prompt = await self.render([system, {"role": "user", "content": said}])
+                prompts.append(await self.encode(prompt, rendered=True))
+            self._public.append(_common(*prompts))
+
+    def _num_public(self, prompt: Sequence[int]) -> int:
+        return max((len(_common(prompt, known)) for known in self._public), default=0)
+
     def _too_long(self, count: int | str, context: int | None = None) -> ApiError:
         context = context or self.max_context
         return bad_request(
@@ -136,6 +151,7 @@ class Service:
                 weight=caller.weight,
                 service=ServiceClass.BATCH if tier in PATIENT_TIERS else ServiceClass.INTERACTIVE,
                 namespace=caller.user,
+                num_public_tokens=self._num_public(prompt),
                 eos_token_ids=self.llm.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or self.settings.deadline_s, self.settings.deadline_s),
             )
@@ -169,6 +185,11 @@ class Service:
             prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
             cached_tokens=sum(output.usage.num_cached for output in run.outputs),
         )  # fmt: skip
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return tuple(token for token, _ in pairs)
 
 
 class Run:

@@ -10,6 +10,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class Settings:
     """max_queue: requests that may be in the server, running and waiting; max_queue_share: of these, for one user.
 
+    public_prefixes: system messages that hold nothing private, so that all users may share what was computed for them.
     deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
     read_s: how long a client may take to send its request, or not to read its answer.
     patience_s: a step that takes longer means that the engine is stuck.
@@ -21,6 +22,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     audit_log: Path | None = None
+    public_prefixes: tuple[str, ...] = ()
     max_body_bytes: int = 4 << 20
     max_queue: int = 256
     max_queue_share: float = 0.5
