@@ -28,8 +28,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "compress": ("api",),
     "plan": ("api",),
     "bench": ("api",),
+    "evaluate": ("api",),
     "fleet": ("api",),
-    "cli": ("server", "compress", "plan", "bench", "fleet"),
+    "cli": ("server", "compress", "plan", "bench", "evaluate", "fleet"),
 }
 STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
 # Packages from outside that only some layers may know.
@@ -45,7 +46,7 @@ RESERVED: dict[str, set[str]] = {
     "pydantic": {"server"},
     "prometheus_client": {"server"},
     "llguidance": {"sampling"},
-    "ctypes": {"ops", "bench"},  # bench: inside a peer's process
+    "ctypes": {"ops", "bench", "evaluate"},  # the latter two inside a peer's process
     "typer": {"cli"},
 }
 

@@ -8,6 +8,7 @@ from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
+from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
 from surefoot.cli.serve import keys, serve
 
@@ -43,3 +44,4 @@ app.command()(doctor)
 app.command()(serve)
 app.add_typer(keys, name="keys")
 app.add_typer(bench, name="bench")
+app.add_typer(evaluate, name="eval")
