@@ -18,6 +18,8 @@ from tests.model.test_smollm2 import find_file
 from tests.server.process import Server
 from tests.server.test_chat import ASK
 
+PUBLIC = "You are the assistant of a small library. " + "Answer with care, and name the shelf. " * 30
+
 
 def add_key(file: Path, user: str, *words: str) -> str:
     made = run("keys", "add", str(file), "--user", user, *words)
@@ -33,8 +35,22 @@ class Shared:
         self.alice = add_key(self.file, "alice")
         self.bob = add_key(self.file, "bob", "--requests-per-minute", "2")
         self.carol = add_key(self.file, "carol", "--max-context", "64")
+        self.frank = add_key(self.file, "frank")
         self.dave = add_key(self.file, "dave", "--tokens-per-minute", "50")
-        words = ["--keys", str(self.file), "--audit-log", str(self.audit), "--max-queue", "4", "--drain-s", "4"]
+        public = folder / "public.txt"
+        public.write_text(PUBLIC)
+        words = [
+            "--public-prefix",
+            str(public),
+            "--keys",
+            str(self.file),
+            "--audit-log",
+            str(self.audit),
+            "--max-queue",
+            "4",
+            "--drain-s",
+            "4",
+        ]
         self.server = Server(find_file(), *words, "--max-context", "2048", host="0.0.0.0")
 
     def client(self, key: str) -> OpenAI:
@@ -101,6 +117,24 @@ def test_context_of_a_key(shared: Shared) -> None:
     assert shared.ask(shared.carol)
     with pytest.raises(Exception, match="the context holds 64"):
         shared.ask(shared.carol, max_tokens=60)
+
+
+def cached(shared: Shared, key: str, system: str) -> int:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Where are the maps?"}]
+    found: int = shared.ask(key, messages=messages, max_tokens=1).usage.prompt_tokens_details.cached_tokens
+    return found
+
+
+def test_no_user_finds_what_another_has_cached(shared: Shared) -> None:
+    private = "This is between us. " * 60
+    assert cached(shared, shared.alice, private) == 0
+    assert cached(shared, shared.alice, private) > 200
+    assert cached(shared, shared.frank, private) == 0
+
+
+def test_public_prefix_is_shared(shared: Shared) -> None:
+    assert cached(shared, shared.alice, PUBLIC) < 200
+    assert cached(shared, shared.frank, PUBLIC) > 200
 
 
 def test_full_queue(shared: Shared) -> None:

@@ -137,6 +137,7 @@ class AsyncLLM:
         self._watcher = watcher
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._streams: dict[str, AnswerStream] = {}  # by request id; the loop's thread alone
+        self._busy_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="surefoot-engine", daemon=True)
 
@@ -160,7 +161,8 @@ class AsyncLLM:
     def is_alive(self, patience_s: float) -> bool:
         """Whether the engine has nothing to do, or did something lately."""
         idle = not self._streams and self._commands.empty()
-        return self._thread.is_alive() and (idle or time.monotonic() - self.progress.last < patience_s)
+        last = max(self.progress.last, self._busy_since)
+        return self._thread.is_alive() and (idle or time.monotonic() - last < patience_s)
 
     async def submit(
         self, requests: Sequence[Request], *, continues: bool = False, single: bool = False
@@ -171,6 +173,8 @@ class AsyncLLM:
         """
         lives = [LiveRequest(self.llm.tokenizer, request, None, continues) for request in requests]
         stream = AnswerStream(self, lives, single)
+        if not self._streams:
+            self._busy_since = time.monotonic()
         self._streams |= {request.id: stream for request in requests}
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commands.put(lambda: self._add_all(requests, accepted))

@@ -36,18 +36,22 @@ def serve(
     allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
     allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this.")] = None,
     audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
+    public_prefix: Annotated[
+        list[Path] | None, typer.Option(help="A file with a system message that all users may share the cache of.")
+    ] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
     float_format: options.Format = "w8",
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
-    settings = Settings(
-        host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
-        allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
-        max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s,
-    )  # fmt: skip
     with told():
+        settings = Settings(
+            host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
+            allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
+            max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s,
+            public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
+        )  # fmt: skip
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         llm = LLM(

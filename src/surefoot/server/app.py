@@ -54,6 +54,7 @@ def _lifespan(service: Service, keys: KeyStore | None):  # type: ignore[no-untyp
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
+        await service.learn_public_prefixes()
         watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
         yield
         if watching is not None:

@@ -1,6 +1,6 @@
 """/v1/chat/completions: conversations in, messages out, whole or as a stream."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -84,7 +84,7 @@ class Chat:
 
     # ---- as a stream ----
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         """What the client has already is computed again, and not sent."""
         try:
             async for one in self._chunks():

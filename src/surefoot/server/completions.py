@@ -1,6 +1,6 @@
 """/v1/completions: texts or token ids go on."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,7 +12,6 @@ from surefoot.api.outputs import Logprob
 from surefoot.server.chat import usage_of
 from surefoot.server.conversation import find_mark
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.keys import Caller
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, Template, event
@@ -37,22 +36,22 @@ def completions_router(service: Service) -> APIRouter:
 
 
 async def start_completion(service: Service, body: CompletionRequest, http: HttpRequest) -> "Completion":
-    caller: Caller = http.state.caller
     service.check_model(body.model)
     prompts, n = body.prompts(), body.n or 1
     if len(prompts) * n > MOST_ANSWERS:
         raise bad_request(f"prompts times n is {len(prompts) * n}: ask for {MOST_ANSWERS} answers at most", "n")
-    service.admit(caller)
-    mark = find_mark(service, http, body, len(prompts) * n)
-    tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
-    for one in tokens:
-        check_tokens(service, one)
-        limit = service.check_length(caller, len(one), body.max_tokens)
-    wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
-    grammar = await compiled(service.llm.llm.grammars, wanted, "response_format")
-    params = body.sampling(body.max_tokens and limit, body.logprobs, mark.seed, grammar)
-    run = await service.start(caller, ROUTE, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
-    texts = [prompt if isinstance(prompt, str) else service.llm.llm.tokenizer.decode(prompt) for prompt in prompts]
+    with service.admit(http.state.caller) as ticket:
+        mark = find_mark(service, http, body, len(prompts) * n)
+        tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        for one in tokens:
+            check_tokens(service, one)
+        limit = min(service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens)
+        wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
+        grammar = await compiled(service.llm.llm.grammars, wanted, "response_format")
+        params = body.sampling(limit, body.logprobs, mark.seed, grammar)
+        decode = service.llm.llm.tokenizer.decode
+        texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
+        run = await service.start(ticket, ROUTE, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
     return Completion(run, body, texts if body.echo else [""] * len(prompts))
 
 
@@ -117,7 +116,7 @@ class Completion:
             "text_offset": offsets,
         }
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         try:
             async for one in self._chunks():
                 yield one

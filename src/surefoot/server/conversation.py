@@ -11,7 +11,6 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 
 from surefoot.api.outputs import CompletionOutput, Piece
-from surefoot.server.keys import Caller
 from surefoot.server.parts import THINK, Chain, Delta, Parser, ReasoningParser
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import Run, Service
@@ -48,20 +47,21 @@ class Conversation:
 
 
 async def start_conversation(service: Service, body: ChatRequest, http: HttpRequest, route: str) -> Conversation:
-    caller: Caller = http.state.caller
     service.check_model(body.model)
-    service.admit(caller)
-    mark = find_mark(service, http, body, body.n or 1)
-    tools, choice = body.tools or [], body.tool_choice or "auto"
-    check_tools(tools, choice)
-    prompt = await render_chat(service, body)
-    is_thinking = prompt.rstrip().endswith(THINK)
-    wanted = make_grammar(body.response_format, tools, choice, body.parallel_tool_calls is not False, is_thinking)
-    grammar = await compiled(service.llm.llm.grammars, wanted, "tools" if tools else "response_format")
-    tokens = await service.encode(prompt, rendered=True)
-    limit = service.check_length(caller, len(tokens), body.limit)
-    params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
-    run = await service.start(caller, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier)
+    with service.admit(http.state.caller) as ticket:
+        mark = find_mark(service, http, body, body.n or 1)
+        tools, choice = body.tools or [], body.tool_choice or "auto"
+        check_tools(tools, choice)
+        prompt = await render_chat(service, body)
+        is_thinking = prompt.rstrip().endswith(THINK)
+        wanted = make_grammar(body.response_format, tools, choice, body.parallel_tool_calls is not False, is_thinking)
+        grammar = await compiled(service.llm.llm.grammars, wanted, "tools" if tools else "response_format")
+        tokens = await service.encode(prompt, rendered=True)
+        limit = service.check_length(ticket.caller, len(tokens), body.limit)
+        params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
+        run = await service.start(
+            ticket, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier
+        )
     return Conversation(run, body, is_thinking)
 
 

@@ -1,15 +1,17 @@
 """What every request passes before its route: the name it calls us by, its key, the size of its body."""
 
 import asyncio
+import ipaddress
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from surefoot.server.errors import ApiError
+from surefoot.server.errors import ApiError, too_many
 from surefoot.server.keys import ANYONE, Caller, KeyStore
 from surefoot.server.settings import Settings
 
@@ -28,6 +30,7 @@ class Gate:
         self._hosts = settings.hosts
         self._keys = keys
         self._on_refusal = on_refusal
+        self._held = _Held()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -45,13 +48,18 @@ class Gate:
             self._on_refusal(scope, error)
             await send_error(scope, send, error)
             return
-        await self._app(scope, _Bounded(receive, self._settings), send)
+        body = _Body(receive, self._settings, self._held)
+        try:
+            await self._app(scope, body, send)
+        finally:
+            self._held.num_bytes -= body.num_bytes
 
     def _check_host(self, headers: Headers) -> None:
-        """Else a web page could have its own name point at this machine and read what its visitors may read."""
+        """Else a web page could have its own name point at this machine and read what its visitors may read. That
+        takes a name: an address is nobody's to point elsewhere."""
         host = headers.get("host", "")
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        if name.lower() not in self._hosts:
+        if name.lower() not in self._hosts and not _is_address(name):
             raise ApiError(403, "this server does not go by that name: start it with --allowed-host NAME")
 
     def _check_origin(self, headers: Headers) -> None:
@@ -83,13 +91,29 @@ class Gate:
             raise _too_large(self._settings)
 
 
-class _Bounded:
-    """A body that comes without a length, or slowly, ends here too."""
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
-    def __init__(self, receive: Receive, settings: Settings) -> None:
+
+@dataclass
+class _Held:
+    """Bytes of all bodies that are here."""
+
+    num_bytes: int = 0
+
+
+class _Body:
+    """A body that comes without a length, or slowly, or beside too many others, ends here."""
+
+    def __init__(self, receive: Receive, settings: Settings, held: _Held) -> None:
         self._receive = receive
         self._settings = settings
-        self._num_bytes = 0
+        self._held = held
+        self.num_bytes = 0
         self._end = time.monotonic() + settings.read_s
         self._whole = False
 
@@ -100,9 +124,13 @@ class _Bounded:
             message = await asyncio.wait_for(self._receive(), max(0.0, self._end - time.monotonic()))
         except TimeoutError:
             raise ApiError(408, f"the request took more than {self._settings.read_s:g} s to arrive") from None
-        self._num_bytes += len(message.get("body", b""))
-        if self._num_bytes > self._settings.max_body_bytes:
+        length = len(message.get("body", b""))
+        self.num_bytes += length
+        self._held.num_bytes += length
+        if self.num_bytes > self._settings.max_body_bytes:
             raise _too_large(self._settings)
+        if self._held.num_bytes > self._settings.max_held_bytes:
+            raise too_many("the server holds as many bytes of requests as it may", 5.0, "queue_full")
         self._whole = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 

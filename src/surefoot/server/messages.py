@@ -1,7 +1,7 @@
 """Anthropic's /v1/messages. Its streams have no ids: they cannot be resumed."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -35,10 +35,11 @@ def messages_router(service: Service) -> APIRouter:
         return JSONResponse(await unless_gone(http, answer.run, answer.reply))
 
     @router.post(f"{ROUTE}/count_tokens")
-    async def count_tokens(body: CountRequest) -> dict[str, int]:
+    async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:
         service.check_model(body.model)
-        prompt = await render_chat(service, as_chat(body))
-        return {"input_tokens": len(await service.encode(prompt, rendered=True))}
+        with service.admit(http.state.caller):
+            prompt = await render_chat(service, as_chat(body))
+            return {"input_tokens": len(await service.encode(prompt, rendered=True))}
 
     return router
 
@@ -75,7 +76,7 @@ class MessageAnswer:
             **more,
         }
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         try:
             async for name, data in self._events():
                 yield event({"type": name, **data}, name=name)

@@ -1,7 +1,7 @@
 """/v1/responses, without state. Its streams have no ids: they cannot be resumed."""
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -95,7 +95,7 @@ class ResponseAnswer:
 
     # ---- as a stream ----
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         numbers = itertools.count()
         try:
             async for name, data in self._events():

@@ -1,6 +1,7 @@
 """What all routes share: admission, prompts, and requests in the engine with the books kept of them."""
 
 import asyncio
+import itertools
 import time
 import uuid
 from collections import Counter
@@ -37,6 +38,7 @@ class Service:
         self._mean_s = 1.0  # of late requests, for Retry-After
         self._longest_piece = max(map(len, llm.llm.tokenizer.pieces))
         self._template_slots = asyncio.Semaphore(1)
+        self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all may share
         _watch(self)
 
     @property
@@ -56,8 +58,8 @@ class Service:
                 param="model", code="model_not_found",
             )  # fmt: skip
 
-    def admit(self, caller: Caller) -> None:
-        """Before any work is done for it."""
+    def admit(self, caller: Caller) -> "Ticket":
+        """Before any work is done for it. The ticket is its place in the queue."""
         if self.is_draining:
             raise ApiError(503, "the server is shutting down: try another", headers={"Retry-After": "10"})
         if self.num_requests >= self.settings.max_queue:
@@ -71,6 +73,13 @@ class Service:
             caller.requests.take(1)
         if caller.tokens is not None and (wait_s := caller.tokens.wait_s(1)):
             raise too_many("more tokens than your key allows in a minute", wait_s)
+        self._by_user[caller.user] += 1
+        return Ticket(self, caller)
+
+    def release(self, caller: Caller) -> None:
+        self._by_user[caller.user] -= 1
+        if not self._by_user[caller.user]:
+            del self._by_user[caller.user]
 
     # ---- prompts ----
 
@@ -88,6 +97,19 @@ class Service:
                 return await asyncio.to_thread(self.llm.llm.chat_template.render, messages, **variables)
         except (ChatTemplateError, ValueError) as error:
             raise bad_request(str(error), "messages") from error
+
+    async def learn_public_prefixes(self) -> None:
+        """What prompts with these system messages have in common, whatever the user then says."""
+        for text in self.settings.public_prefixes:
+            system = {"role": "system", "content": text}
+            prompts = []
+            for said in ("a", "Z"):
+                prompt = await self.render([system, {"role": "user", "content": said}])
+                prompts.append(await self.encode(prompt, rendered=True))
+            self._public.append(_common(*prompts))
+
+    def _num_public(self, prompt: Sequence[int]) -> int:
+        return max((len(_common(prompt, known)) for known in self._public), default=0)
 
     def _too_long(self, count: int | str, context: int | None = None) -> ApiError:
         context = context or self.max_context
@@ -113,7 +135,7 @@ class Service:
 
     async def start(
         self,
-        caller: Caller,
+        ticket: "Ticket",
         route: str,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
@@ -123,8 +145,9 @@ class Service:
         tier: str | None = None,
         continues: bool = False,
     ) -> "Run":
-        """The requests are with the engine when this returns."""
-        run = Run(self, caller, route, mark, sum(map(len, prompts)))
+        """The requests are with the engine when this returns; the ticket is then the run's."""
+        caller = ticket.caller
+        run = Run(self, ticket, route, mark, sum(map(len, prompts)))
         now = time.monotonic()
         requests = [
             Request(
@@ -136,12 +159,12 @@ class Service:
                 weight=caller.weight,
                 service=ServiceClass.BATCH if tier in PATIENT_TIERS else ServiceClass.INTERACTIVE,
                 namespace=caller.user,
+                num_public_tokens=self._num_public(prompt),
                 eos_token_ids=self.llm.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or self.settings.deadline_s, self.settings.deadline_s),
             )
             for prompt in prompts
         ]
-        self._by_user[caller.user] += 1
         try:
             is_resumed = any(mark.counts)
             run.stream = await self.llm.submit(requests, continues=continues, single=is_resumed)
@@ -154,9 +177,6 @@ class Service:
         return run
 
     def end(self, run: "Run") -> None:
-        self._by_user[run.caller.user] -= 1
-        if not self._by_user[run.caller.user]:
-            del self._by_user[run.caller.user]
         duration_s = time.monotonic() - run.began
         self._mean_s += 0.1 * (duration_s - self._mean_s)
         if run.caller.tokens is not None:
@@ -171,12 +191,41 @@ class Service:
         )  # fmt: skip
 
 
+def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return tuple(token for token, _ in pairs)
+
+
+class Ticket:
+    """A place in the queue, to be given back once: as a context, unless a run has taken it over."""
+
+    def __init__(self, service: Service, caller: Caller) -> None:
+        self.caller = caller
+        self.is_taken_over = False
+        self._service = service
+        self._is_open = True
+
+    def release(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._service.release(self.caller)
+
+    def __enter__(self) -> "Ticket":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self.is_taken_over:
+            self.release()
+
+
 class Run:
     """One HTTP request's answers. To be closed, however it ends."""
 
-    def __init__(self, service: Service, caller: Caller, route: str, mark: Mark, num_prompt: int) -> None:
+    def __init__(self, service: Service, ticket: Ticket, route: str, mark: Mark, num_prompt: int) -> None:
+        ticket.is_taken_over = True
         self.service = service
-        self.caller = caller
+        self.caller = ticket.caller
+        self._ticket = ticket
         self.route = route
         self.mark = mark
         self.num_prompt = num_prompt
@@ -233,6 +282,7 @@ class Run:
         self._is_open = False
         if self.stream is not None:
             self.stream.close()
+        self._ticket.release()
         self.service.end(self)
 
 

@@ -1,7 +1,7 @@
 """Answers to clients who may go away: their going ends the work."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
@@ -25,7 +25,7 @@ class ClientGone(Exception):
 class EventStream(Response):
     """Sends events as they come. Ends the run when they end, when the client goes, or when it stops reading."""
 
-    def __init__(self, run: Run, events: AsyncIterator[bytes], read_s: float) -> None:
+    def __init__(self, run: Run, events: AsyncGenerator[bytes, None], read_s: float) -> None:
         super().__init__()
         self._run = run
         self._events = events
@@ -40,6 +40,7 @@ class EventStream(Response):
             leaving.cancel()
             sending.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._events.aclose()
             self._run.close()
 
     async def _send(self, send: Send) -> None:

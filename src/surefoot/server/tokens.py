@@ -1,6 +1,7 @@
 """/v1/models, /tokenize and /detokenize."""
 
 from fastapi import APIRouter
+from starlette.requests import Request as HttpRequest
 
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.tokens import (
@@ -31,17 +32,10 @@ def tokens_router(service: Service) -> APIRouter:
         return card()
 
     @router.post("/tokenize")
-    async def tokenize(body: TokenizeRequest) -> TokenizeReply:
+    async def tokenize(body: TokenizeRequest, http: HttpRequest) -> TokenizeReply:
         service.check_model(body.model)
-        if body.messages is not None:
-            text = await service.render(
-                [message.as_template() for message in body.messages],
-                tools=[tool.model_dump(exclude_none=True) for tool in body.tools] if body.tools else None,
-                add_generation_prompt=body.add_generation_prompt,
-            )
-            ids = await service.encode(text, rendered=True)
-        else:
-            ids = await service.encode(body.prompt or "", add_special=body.add_special_tokens)
+        with service.admit(http.state.caller):
+            ids = await tokens_of(body)
         texts = [tokenizer.token_bytes(token).decode(errors="replace") for token in ids]
         return TokenizeReply(
             count=len(ids),
@@ -49,6 +43,16 @@ def tokens_router(service: Service) -> APIRouter:
             tokens=ids,
             token_strs=texts if body.return_token_strs else None,
         )
+
+    async def tokens_of(body: TokenizeRequest) -> list[int]:
+        if body.messages is not None:
+            text = await service.render(
+                [message.as_template() for message in body.messages],
+                tools=[tool.model_dump(exclude_none=True) for tool in body.tools] if body.tools else None,
+                add_generation_prompt=body.add_generation_prompt,
+            )
+            return await service.encode(text, rendered=True)
+        return await service.encode(body.prompt or "", add_special=body.add_special_tokens)
 
     @router.post("/detokenize")
     async def detokenize(body: DetokenizeRequest) -> DetokenizeReply:
