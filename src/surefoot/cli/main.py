@@ -10,8 +10,8 @@ from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
-from surefoot.cli.serve import keys, serve
 from surefoot.cli.run_batch import run_batch
+from surefoot.cli.serve import keys, serve
 from surefoot.cli.verify import verify
 
 app = typer.Typer(
