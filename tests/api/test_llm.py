@@ -12,7 +12,7 @@ import pytest
 import surefoot
 from surefoot import LLM, SamplingParams
 from surefoot.api import RequestOutput
-from surefoot.api.loading import find_model, plan_memory
+from surefoot.api.loading import plan_memory
 from surefoot.text import ChatTemplateError
 from tests.stories import stories_gguf
 
@@ -241,12 +241,18 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="a folder without"):
         LLM(tmp_path)
     (tmp_path / "a.gguf").touch()
-    assert find_model(tmp_path) == tmp_path / "a.gguf"
     (tmp_path / "b.gguf").touch()
     with pytest.raises(FileNotFoundError, match=r"give one of a\.gguf, b\.gguf"):
         LLM(tmp_path)
     with pytest.raises(ValueError, match="choose one of w8"):
         LLM(stories_gguf(), float_format="w9")
+
+
+def test_packed_weights_from_a_cache_give_the_same(tmp_path: Path) -> None:
+    for _ in range(2):
+        got = LLM(stories_gguf(), packed_cache=tmp_path, max_context=64).generate("One day", GREEDY)
+        assert got[0].outputs[0].token_ids == llm().generate("One day", GREEDY)[0].outputs[0].token_ids
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_memory_is_divided_and_never_exceeded() -> None:

@@ -19,6 +19,7 @@ from surefoot.core import Request, SamplingParams, ServiceClass
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
+from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -27,12 +28,13 @@ BANDWIDTH_BUFFER_BYTES = 256 << 20
 
 
 class LLM:
-    """model: a GGUF file or a Hugging Face folder. Not for several threads at once.
+    """model: a GGUF file, a Hugging Face folder, or a Hugging Face id. Not for several threads at once.
 
     float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
     max_context: tokens of prompt and answer together; the model's own by default, as far as memory allows.
     max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: for keys and
     values; by default most of what the memory limit leaves. None of these shows in the output.
+    packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class LLM:
         variant: str | None = None,
         threads: int | None = None,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
+        packed_cache: str | Path | None = None,
     ) -> None:
-        loaded = load_model(model, float_format, variant, threads)
+        loaded = load_model(model, float_format, variant, threads, packed_cache)
         self.backend: Backend = loaded.backend
         self.model: Model = loaded.model
         self.config: ModelConfig = loaded.model.config
@@ -61,7 +64,8 @@ class LLM:
         self.room = plan_memory(self.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
         self.max_context: int = self.room.scheduling.max_context
         self.runner = make_runner(loaded, self.room, kv_form)
-        self.engine = make_engine(self.room, self.runner, prefix_caching)
+        self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
+        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching)
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from surefoot import machine
 from surefoot.engine import Engine
-from surefoot.formats import FLOAT_FORMATS
+from surefoot.formats import to_format
 from surefoot.kv import KvKind, KvLayout, KvManager, LayerKv, make_layout
 from surefoot.models import KvLayer, Model, ModelConfig, load
 from surefoot.ops import Backend, KvForm, PackedWeights
 from surefoot.runner import Executor, Runner
+from surefoot.sampling import Grammars
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.text import (
     ChatTemplate,
@@ -20,7 +21,7 @@ from surefoot.text import (
     tokenizer_from_folder,
     tokenizer_from_gguf,
 )
-from surefoot.weights import open_checkpoint
+from surefoot.weights import find_model, open_checkpoint, packed_cache
 
 SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
@@ -45,10 +46,16 @@ class Loaded:
     template: ChatTemplate
 
 
-def load_model(path: str | Path, float_format: str, variant: str | None, threads: int | None) -> Loaded:
-    if float_format not in FLOAT_FORMATS:
-        raise ValueError(f"there is no format {float_format!r}: choose one of {', '.join(FLOAT_FORMATS)}")
-    place = find_model(path)
+def load_model(
+    path: str | Path,
+    float_format: str,
+    variant: str | None,
+    threads: int | None,
+    cache: str | Path | None = None,
+) -> Loaded:
+    """cache: a folder for packed weights, or none."""
+    weight_format = to_format(float_format)
+    place = find_model(str(path))
     checkpoint = open_checkpoint(place)
     if place.is_dir():
         tokenizer, template = tokenizer_from_folder(place), chat_template_from_folder(place)
@@ -56,24 +63,10 @@ def load_model(path: str | Path, float_format: str, variant: str | None, threads
         tokenizer = tokenizer_from_gguf(checkpoint.metadata)
         template = chat_template_from_gguf(checkpoint.metadata, tokenizer)
     backend = Backend(variant, threads)
-    return Loaded(backend, load(backend, checkpoint, FLOAT_FORMATS[float_format]), tokenizer, template)
-
-
-def find_model(path: str | Path) -> Path:
-    """The GGUF file or Hugging Face folder that is meant, or what to do."""
-    place = Path(path).expanduser()
-    if not place.exists():
-        raise FileNotFoundError(
-            f"there is no file or folder {str(path)!r}: give the path of a .gguf file or of a Hugging Face folder "
-            "(config.json and *.safetensors)"
-        )
-    if place.is_dir() and not (place / "config.json").exists():
-        files = sorted(place.glob("*.gguf"))
-        if len(files) == 1:
-            return files[0]
-        choice = f": give one of {', '.join(file.name for file in files)}" if files else ""
-        raise FileNotFoundError(f"{place} is a folder without config.json{choice or ', so not a Hugging Face model'}")
-    return place
+    if cache is None or weight_format is None:
+        return Loaded(backend, load(backend, checkpoint, weight_format), tokenizer, template)
+    with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
+        return Loaded(backend, load(backend, cached, weight_format), tokenizer, template)
 
 
 def plan_memory(
@@ -133,8 +126,8 @@ def make_runner(loaded: Loaded, room: Room, kv_form: KvForm) -> Runner:
     return runner
 
 
-def make_engine(room: Room, runner: Runner, caching: bool = True) -> Engine:
-    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), Executor(runner))
+def make_engine(room: Room, runner: Runner, grammars: Grammars | None = None, caching: bool = True) -> Engine:
+    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), Executor(runner, grammars))
 
 
 def workspace_bytes(config: ModelConfig, max_running: int) -> int:

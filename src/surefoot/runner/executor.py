@@ -10,7 +10,8 @@ import numpy as np
 from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult, sample_seed
 from surefoot.ops.arrays import I64
 from surefoot.runner.runner import Flat, Runner
-from surefoot.sampling import Draw, Drawn, Sampler, SeenTokens, TokenLogprobs
+from surefoot.sampling import Draw, Drawn, Grammars, Sampler, SeenTokens, TokenLogprobs
+from surefoot.sampling.grammar import Constraint
 from surefoot.sampling.penalties import has_penalties
 
 BROKEN = -1  # a token that no vocabulary has
@@ -28,17 +29,25 @@ class Executed:
 class Row:
     """A sample in the runner, from its start to its end: its place among the tables, and what it has seen."""
 
-    def __init__(self, start: RowStart, place: int) -> None:
+    def __init__(self, start: RowStart, place: int, grammars: Grammars | None) -> None:
         self.request = start.request
         self.place = place
         self.tables: tuple[BlockTable, ...] = ()
         prompt, drawn = start.tokens[: len(self.request.prompt)], start.tokens[len(self.request.prompt) :]
         self.seen = SeenTokens(prompt, drawn) if has_penalties(self.request.params) else None
+        self.constraint: Constraint | None = None  # made with the first draw, where its failing is this request's alone
+        self._grammars = grammars
+        self._drawn = drawn
         self._seed = self.request.params.seed or 0
 
     def draws(self, chunk: Chunk, row: int) -> list[Draw]:
         params, position = self.request.params, chunk.start + len(chunk.tokens)
-        return [Draw(row, params, sample_seed(self._seed, number), position, self.seen) for number in chunk.samples]
+        if params.grammar is not None and self.constraint is None and self._grammars is not None and chunk.samples:
+            self.constraint = self._grammars.start(params.grammar, self._drawn)
+        return [
+            Draw(row, params, sample_seed(self._seed, number), position, self.seen, self.constraint)
+            for number in chunk.samples
+        ]
 
 
 class Tables:
@@ -83,8 +92,9 @@ def _num_alike(before: BlockTable, table: BlockTable) -> int:
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, grammars: Grammars | None = None) -> None:
         self.runner = runner
+        self._grammars = grammars
         self._windows = runner.model.config.windows  # of the plan's groups
         self._sampler = Sampler(runner.backend)
         self._rows: dict[SampleKey, Row] = {}
@@ -95,7 +105,7 @@ class Executor:
         for key in plan.ends:
             self._tables.give_back(self._rows.pop(key).place)
         for start in plan.starts:
-            self._rows[start.key] = Row(start, self._tables.take())
+            self._rows[start.key] = Row(start, self._tables.take(), self._grammars)
         self._copy(plan.copies)
         failures: dict[str, str] = {}
         drawn = self._run(plan.chunks, failures) if plan.chunks else []
@@ -154,8 +164,12 @@ class Executor:
         return [[next(drawn) for _ in chunk.samples] for chunk in chunks]
 
     def _note(self, chunk: Chunk, drawn: Sequence[Drawn]) -> None:
-        """What the chunk's own sample drew counts for its penalties; the others start with theirs."""
-        seen = self._rows[chunk.key].seen
+        """What the chunk's own sample drew counts for its penalties and its grammar; the others start with theirs."""
+        row = self._rows[chunk.key]
         for number, one in zip(chunk.samples, drawn, strict=True):
-            if seen is not None and number == chunk.key.sample and one.token != BROKEN:
-                seen.add(one.token)
+            if number != chunk.key.sample or one.token == BROKEN:
+                continue
+            if row.seen is not None:
+                row.seen.add(one.token)
+            if row.constraint is not None:
+                row.constraint.accept(one.token)

@@ -92,7 +92,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Raises Refused, before anything is allocated, if it could never run."""
         self._check(request)
-        user = self._users.enter(request.user)
+        user = self._users.enter(request.user, request.weight)
         holding = self.kv.open(request.namespace, request.num_public_tokens)
         sample = Sample(request, 0, user, holding, next(self._arrivals), self._length_limit(request))
         sample.covers = tuple(range(request.params.n))
