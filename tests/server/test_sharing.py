@@ -145,6 +145,9 @@ def test_full_queue(shared: Shared) -> None:
         shared.ask(shared.alice)
     assert int(caught.value.response.headers["Retry-After"]) >= 1
     assert shared.ask(shared.carol)
+    streams += [shared.ask(shared.frank, **long) for _ in range(2)]
+    with pytest.raises(RateLimitError, match="4 requests are in the queue"):
+        shared.ask(shared.carol)
     for stream in streams:
         stream.close()
     wait_for(lambda: shared.server.metric("surefoot:requests_in_server", shared.alice) == 0)
