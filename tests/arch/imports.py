@@ -29,8 +29,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "plan": ("api",),
     "bench": ("api",),
     "evaluate": ("api",),
+    "verify": ("api",),
     "fleet": ("api",),
-    "cli": ("server", "compress", "plan", "bench", "evaluate", "fleet"),
+    "cli": ("server", "compress", "plan", "bench", "evaluate", "verify", "fleet"),
 }
 STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
 # Packages from outside that only some layers may know.

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -196,6 +197,24 @@ def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, when: str) -> 
     assert errors == {SampleKey("r1", number): "RuntimeError: no luck" for number in range(3)}
     for key, (tokens, _, _) in expected().items():
         assert found[key] == ([] if key.request == "r1" else tokens)
+
+
+def test_what_failed_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt's chunk that was never computed must not serve the next request with the same prompt."""
+    engine = make_engine(replace(CONFIG, max_chunk=32))
+    forward, calls = engine._executor.runner.forward, count()
+
+    def fail_once(flat: object) -> object:
+        if next(calls) == 1:
+            raise RuntimeError("no luck")
+        return forward(flat)
+
+    monkeypatch.setattr(engine._executor.runner, "forward", fail_once)
+    first, second = requests()[1], replace(requests()[1], id="again")
+    failed = run(engine, [first])
+    assert {reason for _, _, reason in failed.values()} == {FinishReason.ERROR}
+    found = run(engine, [second])
+    assert [found["again", number] for number in range(3)] == [expected()["r1", number] for number in range(3)]
 
 
 def test_reset_forgets_everything() -> None:

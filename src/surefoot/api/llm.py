@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from surefoot.api.live import LiveRequest
 from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
 from surefoot.api.outputs import Piece, RequestOutput
-from surefoot.core import Request, SamplingParams
+from surefoot.core import Request, SamplingParams, ServiceClass
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
@@ -123,16 +123,33 @@ class LLM:
         is_chat = not _is_prompt(prompt)
         if is_chat:
             text: str | None = self.render(prompt, tools=tools, **variables)  # type: ignore[arg-type]
-            request = self._request(self._encode_rendered(text or ""), params)
+            request = self._request(self._encode_rendered(text or ""), params, ServiceClass.INTERACTIVE)
         else:
             text = prompt if isinstance(prompt, str) else None
-            request = self._request(prompt, params)  # type: ignore[arg-type]
+            request = self._request(prompt, params, ServiceClass.INTERACTIVE)  # type: ignore[arg-type]
         live = self._start(request, text, continues=not is_chat)
         return self._pieces(live)
 
     def render(self, messages: Messages, **variables: Any) -> str:
         """The conversation as the prompt that the model's template makes of it."""
         return self.chat_template.render(messages, **variables)
+
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None, *, rendered: bool = False) -> LiveRequest:
+        """Add a request that `step` moves on, with all others, until it is done. For those who feed many by themselves.
+
+        rendered: a conversation's prompt, made by `render`.
+        """
+        tokens = self._encode_rendered(prompt) if rendered and isinstance(prompt, str) else prompt
+        text = prompt if isinstance(prompt, str) else None
+        return self._start(self._request(tokens, params), text, continues=not rendered)
+
+    def step(self) -> None:
+        """One step of all requests."""
+        self._step()
+
+    def leave(self, live: LiveRequest) -> None:
+        """Done with it: ends it if it has not ended."""
+        self._leave(live)
 
     # ---- speed ----
 
@@ -148,7 +165,9 @@ class LLM:
 
     # ---- requests ----
 
-    def _request(self, prompt: Prompt, params: SamplingParams | None) -> Request:
+    def _request(
+        self, prompt: Prompt, params: SamplingParams | None, service: ServiceClass = ServiceClass.BATCH
+    ) -> Request:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not tokens:
             raise ValueError("the prompt is empty: give at least one character or token")
@@ -157,7 +176,8 @@ class LLM:
         params = params or SamplingParams()
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))
-        return Request(f"{next(self._ids)}", tuple(tokens), params, eos_token_ids=self.tokenizer.ids.ends)
+        number, ends = f"{next(self._ids)}", self.tokenizer.ids.ends
+        return Request(number, tuple(tokens), params, service=service, eos_token_ids=ends)
 
     def _encode_rendered(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special=False, parse_special=True)

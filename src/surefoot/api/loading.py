@@ -117,11 +117,13 @@ def _layout(
 
 def make_runner(loaded: Loaded, room: Room, kv_form: KvForm) -> Runner:
     layout, scheduling = room.layout, room.scheduling
-    return Runner(
+    runner = Runner(
         loaded.backend, loaded.model, scheduling.max_context, scheduling.max_running, scheduling.max_chunk, kv_form,
         record=not _has_float_experts(loaded.model), block_size=layout.block_size,
         num_blocks={group.window: group.num_blocks for group in layout.groups},
     )  # fmt: skip
+    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running)
+    return runner
 
 
 def make_engine(room: Room, runner: Runner, grammars: Grammars | None = None, caching: bool = True) -> Engine:

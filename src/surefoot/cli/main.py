@@ -10,7 +10,9 @@ from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
+from surefoot.cli.run_batch import run_batch
 from surefoot.cli.serve import keys, serve
+from surefoot.cli.verify import verify
 
 app = typer.Typer(
     name="surefoot",
@@ -40,8 +42,10 @@ def _options(
 
 app.command()(generate)
 app.command()(chat)
+app.command("run-batch")(run_batch)
 app.command()(doctor)
 app.command()(serve)
 app.add_typer(keys, name="keys")
+app.command()(verify)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluate, name="eval")

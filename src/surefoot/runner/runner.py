@@ -164,6 +164,11 @@ class Runner:
         """Spent in native code, in all."""
         return self.backend.native_seconds
 
+    def prepare(self, *shape: int) -> None:
+        """Record for steps of up to so many rows, chunks and wanted rows, which would else be done step by step."""
+        if self.record:
+            self._passes_for(shape)
+
     def open(self, max_tokens: int) -> Request:
         return Request(self.kv.reserve(max_tokens), max_tokens)
 
