@@ -13,6 +13,8 @@ import httpx
 import pytest
 from openai import AuthenticationError, OpenAI, RateLimitError
 
+from surefoot.server import KeyEntry, hash_of, make_key
+from surefoot.server import add_key as write_key
 from tests.cli.process import COMMAND, run
 from tests.model.test_smollm2 import find_file
 from tests.server.process import Server
@@ -21,7 +23,14 @@ from tests.server.test_chat import ASK
 PUBLIC = "You are the assistant of a small library. " + "Answer with care, and name the shelf. " * 30
 
 
+def quick_key(file: Path, user: str, **limits: Any) -> str:
+    key = make_key()
+    write_key(file, KeyEntry(hash=hash_of(key), user=user, **limits))
+    return key
+
+
 def add_key(file: Path, user: str, *words: str) -> str:
+    """By the command."""
     made = run("keys", "add", str(file), "--user", user, *words)
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
@@ -33,10 +42,10 @@ class Shared:
     def __init__(self, folder: Path) -> None:
         self.file, self.audit = folder / "keys.toml", folder / "audit.jsonl"
         self.alice = add_key(self.file, "alice")
-        self.bob = add_key(self.file, "bob", "--requests-per-minute", "2")
-        self.carol = add_key(self.file, "carol", "--max-context", "64")
-        self.frank = add_key(self.file, "frank")
-        self.dave = add_key(self.file, "dave", "--tokens-per-minute", "50")
+        self.bob = quick_key(self.file, "bob", requests_per_minute=2)
+        self.carol = quick_key(self.file, "carol", max_context=64)
+        self.frank = quick_key(self.file, "frank")
+        self.dave = quick_key(self.file, "dave", tokens_per_minute=50)
         public = folder / "public.txt"
         public.write_text(PUBLIC)
         words = [
@@ -145,6 +154,9 @@ def test_full_queue(shared: Shared) -> None:
         shared.ask(shared.alice)
     assert int(caught.value.response.headers["Retry-After"]) >= 1
     assert shared.ask(shared.carol)
+    streams += [shared.ask(shared.frank, **long) for _ in range(2)]
+    with pytest.raises(RateLimitError, match="4 requests are in the queue"):
+        shared.ask(shared.carol)
     for stream in streams:
         stream.close()
     wait_for(lambda: shared.server.metric("surefoot:requests_in_server", shared.alice) == 0)
@@ -159,7 +171,7 @@ def wait_for(condition: Any, seconds: float = 5.0) -> None:
 
 
 def test_keys_are_read_again(shared: Shared) -> None:
-    erin = add_key(shared.file, "erin")
+    erin = quick_key(shared.file, "erin")
     status = lambda: httpx.get(f"{shared.server.url}/models", headers={"Authorization": f"Bearer {erin}"}).status_code  # noqa: E731
     wait_for(lambda: status() == 200)
     before = shared.file.read_text()

@@ -1,7 +1,8 @@
 """Python's way in: a model with its tokenizer and template, and text from it."""
 
+from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
 from surefoot.core import SamplingParams
 
-__all__ = ["LLM", "CompletionOutput", "Logprob", "Piece", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "CompletionOutput", "Logprob", "Piece", "RequestOutput", "SamplingParams"]

@@ -45,6 +45,7 @@ def serve(
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with told():
         settings = Settings(
             host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
