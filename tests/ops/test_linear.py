@@ -56,7 +56,9 @@ def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) 
             table,
         )
     # A table that counts (the kernels need not look it up then), or any other.
-    table = (np.arange(16) + rng.integers(-20, 5) if rng.random() < 0.5 else rng.integers(-127, 128, 16)).astype(np.int8)
+    table = (np.arange(16) + rng.integers(-20, 5) if rng.random() < 0.5 else rng.integers(-127, 128, 16)).astype(
+        np.int8
+    )
     offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
     room = 16319 if offsets is None else 8319
     largest = room // np.abs(table.astype(int)).max()
