@@ -68,7 +68,6 @@ void few_rows(const Problem& p, const Maker& source, const Share& share) {
 
 // Bytes a panel takes once expanded, or 0 where it is multiplied as it is read.
 int64_t expanded_bytes(const Problem& p) {
-  if (by_codes(p)) return 0;
   const bool plain = p.w->bits == 8 && p.w->limbs == 1;
   return plain || p.rows <= kFewRows ? 0 : p.w->num_tiles() * 2048 * p.w->limbs;
 }
