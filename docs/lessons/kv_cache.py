@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--svg", type=Path)
     parser.add_argument("--variant")
     asked = parser.parse_args()
-    llm = LLM(asked.model, max_context=max(2 * asked.tokens, 64), variant=asked.variant)
+    llm = LLM(asked.model, prefix_caching=False, max_context=max(2 * asked.tokens, 64), variant=asked.variant)
     prompt = llm.tokenizer.encode(PROMPT)
     cached = with_cache(llm, prompt, sampling(asked.tokens))
     anew = without_cache(llm, prompt, sampling(1), asked.tokens)

@@ -4,6 +4,7 @@ import functools
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import surefoot
 from surefoot import LLM, SamplingParams
 from surefoot.api import RequestOutput
-from surefoot.api.loading import find_model, plan_memory
+from surefoot.api.loading import plan_memory
 from surefoot.text import ChatTemplateError
 from tests.stories import stories_gguf
 
@@ -25,8 +26,8 @@ def llm() -> LLM:
 
 
 def facts(output: RequestOutput) -> tuple:
-    """All that the contract covers."""
-    return output.prompt_token_ids, output.outputs, output.usage
+    """All that the contract covers; what was cached is not part of it."""
+    return output.prompt_token_ids, output.outputs, replace(output.usage, num_cached=0)
 
 
 def test_a_story() -> None:
@@ -158,14 +159,14 @@ def test_two_streams_in_turns_and_one_left_early() -> None:
 
 def test_an_interrupted_step_leaves_a_usable_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model, steps = LLM(stories_gguf(), threads=2), iter(range(5))
-    honest = model.runner.execute
+    honest = model.runner.forward
 
-    def interrupted(works: list) -> object:
+    def interrupted(flat: object) -> object:
         if next(steps, None) is None:
             raise KeyboardInterrupt
-        return honest(works)
+        return honest(flat)
 
-    monkeypatch.setattr(model.runner, "execute", interrupted)
+    monkeypatch.setattr(model.runner, "forward", interrupted)
     other = model.stream("One day", GREEDY)
     next(other)
     with pytest.raises(KeyboardInterrupt):
@@ -180,10 +181,10 @@ def test_an_interrupted_step_leaves_a_usable_model(monkeypatch: pytest.MonkeyPat
 def test_a_request_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     model = LLM(stories_gguf(), threads=2)
 
-    def fail(works: list) -> object:
+    def fail(flat: object) -> object:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(model.runner, "execute", fail)
+    monkeypatch.setattr(model.runner, "forward", fail)
     (output,) = model.generate("Once", GREEDY)
     assert output.outputs[0].finish_reason == "error"
     assert output.outputs[0].error == "RuntimeError: no luck"
@@ -214,11 +215,12 @@ def test_a_file_without_template_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("a " * 600, GREEDY, "shorten the prompt"),
         ("a", SamplingParams(max_tokens=600), "set max_tokens to"),
+        ("a", SamplingParams(n=50), "lower n"),
         ([600], GREEDY, "beyond the vocabulary"),
         ([-1], GREEDY, "not negative"),
         (["a", "b"], [GREEDY], "2 prompts, but 1"),
     ],
-    ids=["prompt", "max_tokens", "token", "negative", "counts"],
+    ids=["prompt", "max_tokens", "n", "token", "negative", "counts"],
 )
 def test_wrong_requests_say_what_to_do(prompt: object, params: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -239,7 +241,6 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="a folder without"):
         LLM(tmp_path)
     (tmp_path / "a.gguf").touch()
-    assert find_model(tmp_path) == tmp_path / "a.gguf"
     (tmp_path / "b.gguf").touch()
     with pytest.raises(FileNotFoundError, match=r"give one of a\.gguf, b\.gguf"):
         LLM(tmp_path)
@@ -247,19 +248,29 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
         LLM(stories_gguf(), float_format="w9")
 
 
+def test_packed_weights_from_a_cache_give_the_same(tmp_path: Path) -> None:
+    for _ in range(2):
+        got = LLM(stories_gguf(), packed_cache=tmp_path, max_context=64).generate("One day", GREEDY)
+        assert got[0].outputs[0].token_ids == llm().generate("One day", GREEDY)[0].outputs[0].token_ids
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_memory_is_divided_and_never_exceeded() -> None:
     config = llm().config
     sizes = {0: 1000}
-    roomy = plan_memory(config, sizes, 10**9, None, 8, 512)
-    assert (roomy.max_context, roomy.num_blocks) == (512, [64])
-    tight = plan_memory(config, sizes, 1_100_000, None, 8, 512)
-    assert (tight.max_context, tight.num_blocks) == (512, [16])
-    tiny = plan_memory(config, sizes, 300_000, None, 8, 512)
-    assert (tiny.max_context, tiny.num_blocks) == (256, [4])
+
+    def plan(nbytes: int, max_context: int | None = None) -> tuple[int, int]:
+        room = plan_memory(config, sizes, nbytes, max_context, 8, 512)
+        assert room.layout.total_bytes <= nbytes
+        return room.scheduling.max_context, room.layout.groups[0].num_blocks
+
+    assert plan(10**9) == (512, 8 * 32)  # no more than all requests could take
+    assert plan(1_100_000) == (512, 68)
+    assert plan(300_000) == (256, 18)
     with pytest.raises(MemoryError, match="lower max_context"):
-        plan_memory(config, sizes, 300_000, 512, 8, 512)
+        plan(300_000, 512)
     with pytest.raises(MemoryError):
-        plan_memory(config, sizes, 10_000, None, 8, 512)
+        plan(10_000)
 
 
 def test_bytes_of_a_token() -> None:

@@ -28,8 +28,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "compress": ("api",),
     "plan": ("api",),
     "bench": ("api",),
+    "evaluate": ("api",),
+    "verify": ("api",),
     "fleet": ("api",),
-    "cli": ("server", "compress", "plan", "bench", "fleet"),
+    "cli": ("server", "compress", "plan", "bench", "evaluate", "verify", "fleet"),
 }
 STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
 # Packages from outside that only some layers may know.
@@ -42,7 +44,10 @@ RESERVED: dict[str, set[str]] = {
     "fastapi": {"server"},
     "starlette": {"server"},
     "uvicorn": {"server", "cli"},
-    "ctypes": {"ops", "bench"},  # bench: inside a peer's process
+    "pydantic": {"server"},
+    "prometheus_client": {"server"},
+    "llguidance": {"sampling"},
+    "ctypes": {"ops", "bench", "evaluate"},  # the latter two inside a peer's process
     "typer": {"cli"},
 }
 

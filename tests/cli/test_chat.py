@@ -53,13 +53,15 @@ def test_history_and_system_message_reach_the_model() -> None:
 
 def test_set() -> None:
     lines = ["/set", "/set max_tokens 4", "/set stop there", "Once upon a time", "/set stop none", "Once upon a time",
-             "/set temperature hot", "/set temperature -3", "/set n 3", "/set seed none", "/set"]  # fmt: skip
+             "/set stop é\\n", "/set temperature hot", "/set temperature -3", "/set n 3", "/set seed none",
+             "/set"]  # fmt: skip
     done = run("chat", stories_gguf(), "-t", "0", text="\n".join(lines))
     said = done.stdout.splitlines()
     assert "temperature 0.0" in said
     assert "max_tokens is 4 now." in said
     assert ", " in said
     assert ", there was a" in said
+    assert "stop is ('é\\n',) now." in said
     assert "temperature takes a number, not 'hot'" in said
     assert "temperature must lie between 0.0 and 100.0, not at -3.0" in said
     assert any(line.startswith("There is no parameter 'n' to set") for line in said)

@@ -13,7 +13,12 @@ from tests.stories import stories_gguf
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 # Pages whose console and Python blocks are run; model.gguf in them is a small real model.
-PAGES = [ROOT / "README.md", ROOT / "docs/use.md", *sorted((ROOT / "docs/lessons").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs/use.md",
+    ROOT / "docs/serving.md",
+    *sorted((ROOT / "docs/lessons").glob("*.md")),
+]
 
 
 def blocks(language: str) -> list[str]:

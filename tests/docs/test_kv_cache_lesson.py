@@ -27,7 +27,7 @@ def lesson() -> ModuleType:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_tokens_and_logprobs_are_identical(lesson: ModuleType, temperature: float) -> None:
-    llm = LLM(stories_gguf())
+    llm = LLM(stories_gguf(), prefix_caching=False)
     prompt = llm.tokenizer.encode("Once upon a time")
     cached = lesson.with_cache(llm, prompt, lesson.sampling(64, temperature))
     assert len(cached) == 64
@@ -35,7 +35,7 @@ def test_tokens_and_logprobs_are_identical(lesson: ModuleType, temperature: floa
 
 
 def test_longer_pasts_cost_more_without_a_cache(lesson: ModuleType) -> None:
-    llm = LLM(stories_gguf())
+    llm = LLM(stories_gguf(), prefix_caching=False)
     timings = lesson.measure(llm, [1] * 256, [8, 256], rounds=3)
     assert timings[1].without > 2 * timings[0].without
     assert timings[1].speed_up > 2

@@ -3,19 +3,23 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
-from surefoot.core import Chunk, FinishReason, Request, SampleKey, SamplingParams
-from surefoot.engine import Engine, Event, FifoConfig, FifoPlanner, Refused
+from surefoot.core import FinishReason, Request, SampleKey, SamplingParams
+from surefoot.engine import Engine, Event
+from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.models import Model, load
 from surefoot.ops import Backend
 from surefoot.runner import Executor, Runner
-from surefoot.runner.executor import Row
+from surefoot.runner.executor import Row, Tables
+from surefoot.scheduler import Refused, Scheduler, SchedulerConfig
 from surefoot.weights import GgufFile
 from tests.stories import stories_gguf
 
-CONFIG = FifoConfig([0], [64], block_size=16, max_context=256, max_running=4, max_chunk=64, max_step_tokens=64)
+CONFIG = SchedulerConfig(max_context=256, max_running=4, max_chunk=64, max_step_tokens=64)
+LAYOUT = KvLayout(16, (KvGroup(64),))
 
 Found = dict[SampleKey, tuple[list[int], list, FinishReason | None]]
 
@@ -30,13 +34,13 @@ def model() -> Model:
     return load(backend(), GgufFile(stories_gguf()))
 
 
-def make_engine(config: FifoConfig = CONFIG, threads: int = 2) -> Engine:
-    blocks = dict(zip(config.windows, config.num_blocks, strict=True))
+def make_engine(config: SchedulerConfig = CONFIG, layout: KvLayout = LAYOUT, threads: int = 2) -> Engine:
+    blocks = {group.window: group.num_blocks for group in layout.groups}
     runner = Runner(
         backend(threads), model(), config.max_context, config.max_running, config.max_chunk,
-        block_size=config.block_size, num_blocks=blocks,
+        block_size=layout.block_size, num_blocks=blocks,
     )  # fmt: skip
-    return Engine(lambda: FifoPlanner(config), Executor(runner))
+    return Engine(lambda: Scheduler(config, KvManager(layout)), Executor(runner))
 
 
 def requests() -> list[Request]:
@@ -88,17 +92,6 @@ def test_samples_get_what_they_asked_for() -> None:
             assert reason is FinishReason.LENGTH
             assert len(logprobs) == (0 if request.params.logprobs is None else len(tokens))
     assert found["r1", 0] != found["r1", 1] != found["r1", 2]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"max_chunk": 1}, {"max_chunk": 7, "max_step_tokens": 9}, {"max_running": 2}, {"block_size": 32},
-     {"num_blocks": [16]}],
-    ids=str,
-)  # fmt: skip
-def test_company_and_chunks_do_not_show(changes: dict) -> None:
-    assert run(make_engine(replace(CONFIG, **changes)), requests()) == expected()
-    assert run(make_engine(replace(CONFIG, **changes)), requests()[::-1]) == expected()
 
 
 def test_threads_do_not_show() -> None:
@@ -158,7 +151,7 @@ def test_finished_from_outside() -> None:
 
 def test_deadlines() -> None:
     now = 0.0
-    engine = Engine(lambda: FifoPlanner(CONFIG), make_engine()._executor, clock=lambda: now)
+    engine = Engine(lambda: Scheduler(CONFIG, KvManager(LAYOUT)), make_engine()._executor, clock=lambda: now)
     engine.add(replace(requests()[0], deadline=1.0))
     engine.step()
     now = 1.5
@@ -180,16 +173,17 @@ def test_usage_and_times() -> None:
         assert times.arrived <= times.started <= times.first_token <= times.ended
 
 
-@pytest.mark.parametrize("name", ["place", "draws"], ids=["before the model", "while drawing"])
-def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    honest = getattr(Row, name)
+@pytest.mark.parametrize("when", ["before the model", "while drawing"])
+def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    place, name = (Tables, "update") if when == "before the model" else (Row, "draws")
+    honest = getattr(place, name)
 
-    def fail(row: Row, chunk: Chunk, *others: object) -> object:
-        if row.request.id == "r1":
+    def fail(*given: object) -> object:
+        if any(isinstance(one, Row) and one.request.id == "r1" for one in given):
             raise RuntimeError("no luck")
-        return honest(row, chunk, *others)
+        return honest(*given)
 
-    monkeypatch.setattr(Row, name, fail)
+    monkeypatch.setattr(place, name, fail)
     engine, errors = make_engine(), {}
     for request in requests():
         engine.add(request)
@@ -203,6 +197,24 @@ def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> 
     assert errors == {SampleKey("r1", number): "RuntimeError: no luck" for number in range(3)}
     for key, (tokens, _, _) in expected().items():
         assert found[key] == ([] if key.request == "r1" else tokens)
+
+
+def test_what_failed_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt's chunk that was never computed must not serve the next request with the same prompt."""
+    engine = make_engine(replace(CONFIG, max_chunk=32))
+    forward, calls = engine._executor.runner.forward, count()
+
+    def fail_once(flat: object) -> object:
+        if next(calls) == 1:
+            raise RuntimeError("no luck")
+        return forward(flat)
+
+    monkeypatch.setattr(engine._executor.runner, "forward", fail_once)
+    first, second = requests()[1], replace(requests()[1], id="again")
+    failed = run(engine, [first])
+    assert {reason for _, _, reason in failed.values()} == {FinishReason.ERROR}
+    found = run(engine, [second])
+    assert [found["again", number] for number in range(3)] == [expected()["r1", number] for number in range(3)]
 
 
 def test_reset_forgets_everything() -> None:
@@ -224,6 +236,6 @@ def test_refusals_say_what_to_do() -> None:
     engine.add(Request("same", (1,)))
     with pytest.raises(Refused, match="another id"):
         engine.add(Request("same", (1,)))
-    small = make_engine(replace(CONFIG, num_blocks=[4]))
+    small = make_engine(layout=KvLayout(16, (KvGroup(4),)))
     with pytest.raises(Refused, match="lower max_tokens"):
         small.add(Request("large", (1,), SamplingParams(max_tokens=100)))

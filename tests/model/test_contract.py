@@ -12,7 +12,8 @@ from surefoot.models.config import SharedKv
 from surefoot.models.load import Loader
 from surefoot.ops import Backend
 from surefoot.runner import Request, Runner, Work
-from surefoot.weights.huggingface import HuggingFaceCheckpoint, InMemory
+from surefoot.weights.derived import InMemory
+from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from tests.model import tiny
 from tests.model.conftest import make_backend
 

@@ -67,14 +67,15 @@ def served(loop: Loop, user: str) -> float:
     return sum(num_prompt + cost * len(tokens) for one, tokens in loop.tokens.items() if one.request.startswith(user))
 
 
-@pytest.mark.parametrize(("weight", "share"), [(1.0, 1 / 2), (3.0, 3 / 4)])
-def test_users_get_shares_by_weight_however_much_they_ask_for(weight: float, share: float) -> None:
+@pytest.mark.parametrize(("weight", "own", "share"), [(1.0, None, 1 / 2), (3.0, None, 3 / 4), (1.0, 3.0, 3 / 4)])
+def test_users_get_shares_by_weight_however_much_they_ask_for(weight: float, own: float | None, share: float) -> None:
+    """own: what the requests themselves say."""
     config = SchedulerConfig(max_running=8, user_weights={"modest": weight})
     loop = make_loop(config)
     for number in range(600):
         loop.scheduler.add(request(f"greedy{number}", 16, 92, user="greedy"))
     for number in range(300):
-        loop.scheduler.add(request(f"modest{number}", 160, 20, user="modest"))
+        loop.scheduler.add(request(f"modest{number}", 160, 20, user="modest", weight=own))
     for _ in range(1200):
         loop.step()
     modest, greedy = served(loop, "modest"), served(loop, "greedy")

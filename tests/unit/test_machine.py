@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from surefoot import machine
-from surefoot.machine.cgroups import cpu_quota, memory_limit_bytes
+from surefoot.machine.cgroups import cpu_quota, memory_limit_bytes, throttled_s
 from surefoot.machine.files import parse_cpu_list
 from surefoot.machine.limits import Cores, Memory
 
@@ -161,3 +161,19 @@ def test_huge_pages_and_model(tree: Tree) -> None:
 def test_cpu_lists() -> None:
     assert parse_cpu_list("") == ()
     assert parse_cpu_list("0-2,7,9-10") == (0, 1, 2, 7, 9, 10)
+
+
+def test_throttled_time(tree: Tree) -> None:
+    assert throttled_s(tree.root) == 0
+    tree.write("proc/self/mountinfo", V2_MOUNT)
+    tree.write("proc/self/cgroup", "0::/a/b")
+    tree.write("sys/fs/cgroup/a/cpu.stat", "usage_usec 9\nthrottled_usec 2500000")
+    tree.write("sys/fs/cgroup/a/b/cpu.stat", "usage_usec 9\nthrottled_usec 1000000")
+    assert throttled_s(tree.root) == 2.5
+
+
+def test_throttled_time_of_version_1(tree: Tree) -> None:
+    tree.write("proc/self/mountinfo", v1_mount("cpu,cpuacct"))
+    tree.write("proc/self/cgroup", "3:cpu,cpuacct:/a")
+    tree.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat", "nr_periods 5\nthrottled_time 1500000000")
+    assert throttled_s(tree.root) == 1.5

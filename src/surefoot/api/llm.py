@@ -3,7 +3,6 @@
 import itertools
 import secrets
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,14 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from surefoot.api.answer import Answer
-from surefoot.api.loading import free_bytes, load_model, make_runner, plan_memory
-from surefoot.api.outputs import Piece, RequestOutput, Timings
-from surefoot.core import Request, SampleKey, SamplingParams
-from surefoot.engine import Engine, Event, FifoPlanner, Usage
+from surefoot.api.live import LiveRequest
+from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
+from surefoot.api.outputs import Piece, RequestOutput
+from surefoot.core import Request, SamplingParams, ServiceClass
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
-from surefoot.runner import Executor, slot_bytes
+from surefoot.runner import slot_bytes
+from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -29,11 +28,13 @@ BANDWIDTH_BUFFER_BYTES = 256 << 20
 
 
 class LLM:
-    """model: a GGUF file or a Hugging Face folder. Not for several threads at once.
+    """model: a GGUF file, a Hugging Face folder, or a Hugging Face id. Not for several threads at once.
 
     float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
     max_context: tokens of prompt and answer together; the model's own by default, as far as memory allows.
-    max_running: requests that share a step. max_chunk: prompt tokens of a step. None of these shows in the output.
+    max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: for keys and
+    values; by default most of what the memory limit leaves. None of these shows in the output.
+    packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
     """
 
     def __init__(
@@ -42,25 +43,31 @@ class LLM:
         *,
         float_format: str = "w8",
         max_context: int | None = None,
-        max_running: int = 8,
+        max_running: int = 32,
         max_chunk: int = 512,
+        kv_bytes: int | None = None,
+        block_size: int = BLOCK_SIZE,
+        prefix_caching: bool = True,
         variant: str | None = None,
         threads: int | None = None,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
+        packed_cache: str | Path | None = None,
     ) -> None:
-        loaded = load_model(model, float_format, variant, threads)
+        loaded = load_model(model, float_format, variant, threads, packed_cache)
         self.backend: Backend = loaded.backend
         self.model: Model = loaded.model
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
-        sizes = slot_bytes(self.backend, self.config, kv_form)
-        plan = plan_memory(self.config, sizes, free_bytes(), max_context, max_running, max_chunk)
-        self.max_context: int = plan.max_context
-        self.runner = make_runner(loaded, plan, kv_form)
-        self.engine = Engine(lambda: FifoPlanner(plan), Executor(self.runner))
+        sizes = slot_bytes(self.backend, self.config, kv_form, block_size)
+        nbytes = free_bytes(self.config, max_running) if kv_bytes is None else kv_bytes
+        self.room = plan_memory(self.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+        self.max_context: int = self.room.scheduling.max_context
+        self.runner = make_runner(loaded, self.room, kv_form)
+        self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
+        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching)
         self._weight_bytes = decode_bytes(loaded.model)
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()
 
     # ---- text ----
@@ -116,16 +123,33 @@ class LLM:
         is_chat = not _is_prompt(prompt)
         if is_chat:
             text: str | None = self.render(prompt, tools=tools, **variables)  # type: ignore[arg-type]
-            request = self._request(self._encode_rendered(text or ""), params)
+            request = self._request(self._encode_rendered(text or ""), params, ServiceClass.INTERACTIVE)
         else:
             text = prompt if isinstance(prompt, str) else None
-            request = self._request(prompt, params)  # type: ignore[arg-type]
+            request = self._request(prompt, params, ServiceClass.INTERACTIVE)  # type: ignore[arg-type]
         live = self._start(request, text, continues=not is_chat)
         return self._pieces(live)
 
     def render(self, messages: Messages, **variables: Any) -> str:
         """The conversation as the prompt that the model's template makes of it."""
         return self.chat_template.render(messages, **variables)
+
+    def submit(self, prompt: Prompt, params: SamplingParams | None = None, *, rendered: bool = False) -> LiveRequest:
+        """Add a request that `step` moves on, with all others, until it is done. For those who feed many by themselves.
+
+        rendered: a conversation's prompt, made by `render`.
+        """
+        tokens = self._encode_rendered(prompt) if rendered and isinstance(prompt, str) else prompt
+        text = prompt if isinstance(prompt, str) else None
+        return self._start(self._request(tokens, params), text, continues=not rendered)
+
+    def step(self) -> None:
+        """One step of all requests."""
+        self._step()
+
+    def leave(self, live: LiveRequest) -> None:
+        """Done with it: ends it if it has not ended."""
+        self._leave(live)
 
     # ---- speed ----
 
@@ -141,7 +165,9 @@ class LLM:
 
     # ---- requests ----
 
-    def _request(self, prompt: Prompt, params: SamplingParams | None) -> Request:
+    def _request(
+        self, prompt: Prompt, params: SamplingParams | None, service: ServiceClass = ServiceClass.BATCH
+    ) -> Request:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not tokens:
             raise ValueError("the prompt is empty: give at least one character or token")
@@ -150,7 +176,8 @@ class LLM:
         params = params or SamplingParams()
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))
-        return Request(f"{next(self._ids)}", tuple(tokens), params, eos_token_ids=self.tokenizer.ids.ends)
+        number, ends = f"{next(self._ids)}", self.tokenizer.ids.ends
+        return Request(number, tuple(tokens), params, service=service, eos_token_ids=ends)
 
     def _encode_rendered(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special=False, parse_special=True)
@@ -158,7 +185,7 @@ class LLM:
     def _collect(
         self, requests: Sequence[Request], texts: Sequence[str | None], use_tqdm: bool | None, continues: bool
     ) -> list[RequestOutput]:
-        lives: list[_Live] = []
+        lives: list[LiveRequest] = []
         try:
             for request, text in zip(requests, texts, strict=True):
                 lives.append(self._start(request, text, continues))
@@ -171,7 +198,7 @@ class LLM:
             for live in lives:
                 self._leave(live)
 
-    def _pieces(self, live: "_Live") -> Generator[Piece, None, None]:
+    def _pieces(self, live: LiveRequest) -> Generator[Piece, None, None]:
         try:
             while not live.is_done or live.pieces:
                 while not live.pieces:
@@ -184,12 +211,12 @@ class LLM:
         finally:
             self._leave(live)
 
-    def _start(self, request: Request, text: str | None, continues: bool) -> "_Live":
+    def _start(self, request: Request, text: str | None, continues: bool) -> LiveRequest:
         self.engine.add(request)
-        live = self._live[request.id] = _Live(self.tokenizer, request, text, continues)
+        live = self._live[request.id] = LiveRequest(self.tokenizer, request, text, continues)
         return live
 
-    def _leave(self, live: "_Live") -> None:
+    def _leave(self, live: LiveRequest) -> None:
         if not live.is_done:
             self.engine.abort(live.request.id)
         self._live.pop(live.request.id, None)
@@ -209,55 +236,6 @@ class LLM:
                     live.account(last)
             if live is not None:
                 live.close_piece()
-
-
-class _Live:
-    """A request on its way: its answers, and pieces that nobody has read yet."""
-
-    def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
-        self.request = request
-        self._text = text
-        self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
-        self._last: dict[SampleKey, Event] = {}
-        self.pieces: deque[Piece] = deque()
-        self.num_tokens = 0
-
-    @property
-    def is_done(self) -> bool:
-        return len(self._last) == len(self._answers)
-
-    def feed(self, event: Event) -> bool:
-        """Whether a stop string was found, so that the engine must be told."""
-        answer = self._answers[event.key.sample]
-        self.pieces.append(answer.feed(event))
-        self.num_tokens += len(event.tokens)
-        if event.reason is not None:
-            self.account(event)
-        return answer.is_done and event.reason is None
-
-    def account(self, last: Event) -> None:
-        self._last[last.key] = last
-
-    def close_piece(self) -> None:
-        """The request's last piece carries the output."""
-        if self.is_done:
-            self.pieces[-1] = replace(self.pieces[-1], output=self.output())
-
-    def output(self) -> RequestOutput:
-        events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
-        usages = [event.usage for event in events if event.usage is not None]
-        usage = Usage(len(self.request.prompt), sum(one.num_generated for one in usages), usages[0].num_cached)
-        times = events[0].times
-        assert times is not None
-        return RequestOutput(
-            request_id=self.request.id,
-            prompt=self._text,
-            prompt_token_ids=self.request.prompt,
-            outputs=tuple(answer.output() for answer in self._answers),
-            usage=usage,
-            timings=Timings.of(times, usages[0].num_generated),
-            seed=self.request.params.seed or 0,
-        )
 
 
 def _is_prompt(prompt: object) -> bool:

@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import mul
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.engine import FifoConfig
-from surefoot.formats import FLOAT_FORMATS
-from surefoot.models import Model, ModelConfig, load
+from surefoot.engine import Engine
+from surefoot.formats import to_format
+from surefoot.kv import KvKind, KvLayout, KvManager, LayerKv, make_layout
+from surefoot.models import KvLayer, Model, ModelConfig, load
 from surefoot.ops import Backend, KvForm, PackedWeights
-from surefoot.runner import Runner
+from surefoot.runner import Executor, Runner
+from surefoot.sampling import Grammars
+from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.text import (
     ChatTemplate,
     Tokenizer,
@@ -19,11 +21,21 @@ from surefoot.text import (
     tokenizer_from_folder,
     tokenizer_from_gguf,
 )
-from surefoot.weights import open_checkpoint
+from surefoot.weights import find_model, open_checkpoint, packed_cache
 
-SHARE_OF_MEMORY = 0.8  # of what is left when the weights are loaded
+SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
-BLOCK_SIZE = 64
+BLOCK_SIZE = 16
+TYPICAL_TOKENS = 2048
+MAX_STEP_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class Room:
+    """What memory allows: blocks of keys and values, and how the scheduler may use them."""
+
+    layout: KvLayout
+    scheduling: SchedulerConfig
 
 
 @dataclass(frozen=True)
@@ -34,10 +46,16 @@ class Loaded:
     template: ChatTemplate
 
 
-def load_model(path: str | Path, float_format: str, variant: str | None, threads: int | None) -> Loaded:
-    if float_format not in FLOAT_FORMATS:
-        raise ValueError(f"there is no format {float_format!r}: choose one of {', '.join(FLOAT_FORMATS)}")
-    place = find_model(path)
+def load_model(
+    path: str | Path,
+    float_format: str,
+    variant: str | None,
+    threads: int | None,
+    cache: str | Path | None = None,
+) -> Loaded:
+    """cache: a folder for packed weights, or none."""
+    weight_format = to_format(float_format)
+    place = find_model(str(path))
     checkpoint = open_checkpoint(place)
     if place.is_dir():
         tokenizer, template = tokenizer_from_folder(place), chat_template_from_folder(place)
@@ -45,24 +63,10 @@ def load_model(path: str | Path, float_format: str, variant: str | None, threads
         tokenizer = tokenizer_from_gguf(checkpoint.metadata)
         template = chat_template_from_gguf(checkpoint.metadata, tokenizer)
     backend = Backend(variant, threads)
-    return Loaded(backend, load(backend, checkpoint, FLOAT_FORMATS[float_format]), tokenizer, template)
-
-
-def find_model(path: str | Path) -> Path:
-    """The GGUF file or Hugging Face folder that is meant, or what to do."""
-    place = Path(path).expanduser()
-    if not place.exists():
-        raise FileNotFoundError(
-            f"there is no file or folder {str(path)!r}: give the path of a .gguf file or of a Hugging Face folder "
-            "(config.json and *.safetensors)"
-        )
-    if place.is_dir() and not (place / "config.json").exists():
-        files = sorted(place.glob("*.gguf"))
-        if len(files) == 1:
-            return files[0]
-        choice = f": give one of {', '.join(file.name for file in files)}" if files else ""
-        raise FileNotFoundError(f"{place} is a folder without config.json{choice or ', so not a Hugging Face model'}")
-    return place
+    if cache is None or weight_format is None:
+        return Loaded(backend, load(backend, checkpoint, weight_format), tokenizer, template)
+    with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
+        return Loaded(backend, load(backend, cached, weight_format), tokenizer, template)
 
 
 def plan_memory(
@@ -72,20 +76,19 @@ def plan_memory(
     max_context: int | None,
     max_running: int,
     max_chunk: int,
-) -> FifoConfig:
+    block_size: int = BLOCK_SIZE,
+) -> Room:
     """Blocks of every group of layers within so many bytes: at most what all requests at full length would take.
 
     sizes: bytes of a token, by window. The context is the model's own unless one is given, or less if it must be.
     """
     context = min(config.context, max_context or config.context)
-    windows = config.windows
     while context >= min(LEAST_CONTEXT, config.context):
-        plan = FifoConfig(windows, [0] * len(windows), BLOCK_SIZE, context, max_running, max_chunk, max_chunk)
-        block_bytes = [sizes[window] * BLOCK_SIZE for window in windows]
-        price = plan.price(context)
-        num_requests = min(max_running, nbytes // sum(map(mul, price, block_bytes)))
-        if num_requests:
-            return replace(plan, num_blocks=[count * num_requests for count in price])
+        for typical in (min(context, TYPICAL_TOKENS), context):
+            layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
+            if layout is not None:
+                scheduling = SchedulerConfig(context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS)
+                return Room(layout, scheduling)
         if max_context is not None:
             break
         context //= 2
@@ -95,17 +98,54 @@ def plan_memory(
     )
 
 
-def make_runner(loaded: Loaded, plan: FifoConfig, kv_form: KvForm) -> Runner:
-    blocks = dict(zip(plan.windows, plan.num_blocks, strict=True))
-    return Runner(
-        loaded.backend, loaded.model, plan.max_context, plan.max_running, plan.max_chunk, kv_form,
-        record=not _has_float_experts(loaded.model), block_size=plan.block_size, num_blocks=blocks,
+def _layout(
+    sizes: Mapping[int, int], nbytes: int, typical: int, context: int, max_running: int, max_chunk: int, block_size: int
+) -> KvLayout | None:
+    """None if not even one request of full context would fit."""
+    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in sizes.items()]
+    try:
+        layout = make_layout(layers, block_size, nbytes, typical, max_chunk)
+    except ValueError:
+        return None
+    price = layout.price(context, 1, 1, max_chunk)
+    if any(blocks > group.num_blocks for blocks, group in zip(price, layout.groups, strict=True)):
+        return None
+    groups = zip(price, layout.groups, strict=True)
+    capped = [replace(group, num_blocks=min(group.num_blocks, blocks * max_running)) for blocks, group in groups]
+    return replace(layout, groups=tuple(capped))
+
+
+def make_runner(loaded: Loaded, room: Room, kv_form: KvForm) -> Runner:
+    layout, scheduling = room.layout, room.scheduling
+    runner = Runner(
+        loaded.backend, loaded.model, scheduling.max_context, scheduling.max_running, scheduling.max_chunk, kv_form,
+        record=not _has_float_experts(loaded.model), block_size=layout.block_size,
+        num_blocks={group.window: group.num_blocks for group in layout.groups},
     )  # fmt: skip
+    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running)
+    return runner
 
 
-def free_bytes() -> int:
-    """Memory that keys and values may take."""
-    return int((machine.memory().limit_bytes - machine.used_bytes()) * SHARE_OF_MEMORY)
+def make_engine(room: Room, runner: Runner, grammars: Grammars | None = None, caching: bool = True) -> Engine:
+    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), Executor(runner, grammars))
+
+
+def workspace_bytes(config: ModelConfig, max_running: int) -> int:
+    """What a step's arrays take at most: rows of the stream and of both halves of a layer, and logits."""
+    rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
+    copies = config.moe.router.top_k + 1 if config.moe is not None else 1
+    per_row = 8 * config.width + 4 * copies * (config.ffn + config.width) + 3 * config.heads * heads
+    return 4 * (2 * rows * per_row + 2 * max_running * config.vocab_size)
+
+
+def _kv_layers(config: ModelConfig) -> list[KvLayer]:
+    return [config.kv(layer) for layer in range(len(config.layers))]
+
+
+def free_bytes(config: ModelConfig, max_running: int) -> int:
+    """Memory that keys and values may take: of the limit, what the weights and a step's arrays leave."""
+    left = machine.memory().limit_bytes - machine.used_bytes() - workspace_bytes(config, max_running)
+    return max(0, int(left * SHARE_OF_MEMORY))
 
 
 def _has_float_experts(model: Model) -> bool:

@@ -150,7 +150,7 @@ def _parse(name: str, value: str) -> Any:
     if name not in SETTABLE:
         raise ValueError(f"There is no parameter {name!r} to set: choose one of {', '.join(SETTABLE)}")
     if name == "stop":
-        return () if value in ("", "none") else (value.encode().decode("unicode_escape"),)
+        return () if value in ("", "none") else (value.replace("\\n", "\n").replace("\\t", "\t"),)
     if value == "none" and name in ("seed", "max_tokens"):
         return None
     try:

@@ -8,7 +8,11 @@ from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
 from surefoot.cli.doctor import doctor
+from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
+from surefoot.cli.run_batch import run_batch
+from surefoot.cli.serve import keys, serve
+from surefoot.cli.verify import verify
 
 app = typer.Typer(
     name="surefoot",
@@ -38,5 +42,10 @@ def _options(
 
 app.command()(generate)
 app.command()(chat)
+app.command("run-batch")(run_batch)
 app.command()(doctor)
+app.command()(serve)
+app.add_typer(keys, name="keys")
+app.command()(verify)
 app.add_typer(bench, name="bench")
+app.add_typer(evaluate, name="eval")

@@ -9,7 +9,9 @@ from surefoot.formats import FLOAT_FORMATS
 
 MODEL, SAMPLING, MACHINE = "Model", "Sampling", "Machine"
 
-Model = Annotated[Path, typer.Argument(help="A GGUF file or a Hugging Face folder.", show_default=False)]
+Model = Annotated[
+    Path, typer.Argument(help="A GGUF file, a Hugging Face folder, or a Hugging Face id.", show_default=False)
+]
 Format = Annotated[
     str,
     typer.Option(

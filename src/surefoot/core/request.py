@@ -1,5 +1,6 @@
 """A request: a prompt with its parameters, who asked, and how urgent it is."""
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
@@ -38,6 +39,7 @@ class Request:
     num_public_tokens: so many of the prompt's first tokens hold nothing private: every namespace may share them.
     deadline: seconds on the scheduler's clock.
     priority: larger is served first, up to the share that is kept for those who have waited longest.
+    weight: the user's share from now on; None leaves it as it was.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Request:
     num_public_tokens: int = 0
     eos_token_ids: frozenset[int] = frozenset()
     deadline: float | None = None
+    weight: float | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -58,6 +61,8 @@ class Request:
             raise ValueError("token ids are not negative")
         if abs(self.priority) > LARGEST_PRIORITY:
             raise ValueError(f"priority must lie within ±{LARGEST_PRIORITY}, not at {self.priority}")
+        if self.weight is not None and not 0 < self.weight < math.inf:
+            raise ValueError(f"weight must be above 0, not {self.weight}")
         if not 0 <= self.num_public_tokens <= len(self.prompt):
             raise ValueError("num_public_tokens is at most the prompt's length")
 

@@ -8,6 +8,7 @@ MOST_SAMPLES = 128
 MOST_LOGPROBS = 20
 MOST_STOPS = 64
 MOST_BIASES = 4096
+MOST_GRAMMAR_CHARACTERS = 1 << 18
 LARGEST_TEMPERATURE = 100.0
 LARGEST_SEED = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -19,6 +20,7 @@ class SamplingParams:
 
     seed: None leaves the choice to whoever makes the request; a request in the engine always has one.
     max_tokens: None means as many as the context holds. logprobs: so many alternatives a token (0: the token's own).
+    grammar: what the answer must keep to, in the form that sampling/grammar.py makes.
     """
 
     temperature: float = 1.0
@@ -36,6 +38,7 @@ class SamplingParams:
     max_tokens: int | None = None
     logprobs: int | None = None
     ignore_eos: bool = False
+    grammar: str | None = None
 
     def __post_init__(self) -> None:
         _within("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
@@ -51,6 +54,7 @@ class SamplingParams:
         _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
         self._check_stops()
         self._check_biases()
+        self._check_grammar()
 
     def _check_stops(self) -> None:
         if len(self.stop) > MOST_STOPS or not all(isinstance(text, str) and text for text in self.stop):
@@ -67,15 +71,21 @@ class SamplingParams:
             _whole("logit_bias's tokens", token, 0, 2**31 - 1)
             _within("logit_bias", bias, -100.0, 100.0)
 
+    def _check_grammar(self) -> None:
+        if self.grammar is not None and len(self.grammar) > MOST_GRAMMAR_CHARACTERS:
+            raise ValueError(f"grammar must have at most {MOST_GRAMMAR_CHARACTERS} characters")
+        if self.grammar is not None and self.ignore_eos:
+            raise ValueError("grammar does not go with ignore_eos: it ends the answer")
+
     @property
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
     @property
     def changes_logits(self) -> bool:
-        """Whether penalties or biases come before sampling."""
+        """Whether penalties, biases or a grammar come before sampling."""
         penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
-        return bool(self.logit_bias) or penalties != (1.0, 0.0, 0.0)
+        return bool(self.logit_bias) or self.grammar is not None or penalties != (1.0, 0.0, 0.0)
 
 
 def sample_seed(seed: int, sample: int) -> int:

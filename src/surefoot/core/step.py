@@ -1,6 +1,6 @@
 """All that scheduler and runner tell each other: a step's plan and its result, in plain data."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,7 +83,20 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class StepResult:
-    """outputs: one for each of each chunk's samples, in the plan's order."""
+    """outputs: one for each of each chunk's samples, in the plan's order.
+
+    failed: chunks that were not computed, whatever their outputs say. Their requests end.
+    """
 
     outputs: Sequence[Output]
     elapsed_ms: float
+    failed: Collection[SampleKey] = ()
+
+
+class Load(NamedTuple):
+    """How busy a planner is. kv_use: the share of blocks, in the group that has fewest to spare, that requests hold."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    kv_use: float = 0.0
+    num_preemptions: int = 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from surefoot.core import Delta, FinishReason, Request, SampleKey, StepPlan, StepResult
+from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, StepPlan, StepResult
 from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
 
@@ -20,6 +20,7 @@ class Planner(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+    def load(self) -> Load: ...
     def add(self, request: Request) -> None:
         """Raises ValueError if it can never run here."""
 
@@ -70,6 +71,12 @@ class Event:
     usage: Usage | None = None
     times: Times | None = None
 
+    def split(self) -> "list[Event]":
+        """An event a token, the last with all that belongs to the end."""
+        tokens, logprobs = self.tokens[:-1], self.logprobs
+        firsts = [Event(self.key, (token,), logprobs[place : place + 1]) for place, token in enumerate(tokens)]
+        return [*firsts, replace(self, tokens=self.tokens[len(tokens) :], logprobs=logprobs[len(tokens) :])]
+
 
 @dataclass
 class _Account:
@@ -92,10 +99,14 @@ class Engine:
         self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
         self.last_step_ms = 0.0
+        self.last_step_tokens = 0
 
     @property
     def has_work(self) -> bool:
         return self._planner.has_work
+
+    def load(self) -> Load:
+        return self._planner.load()
 
     def add(self, request: Request) -> None:
         """Raises ValueError if it can never run here."""
@@ -122,7 +133,8 @@ class Engine:
         self._note_starts(plan)
         executed = self._executor.execute(plan)
         self.last_step_ms = executed.result.elapsed_ms
-        self._note_failures(executed)
+        self.last_step_tokens = plan.num_tokens
+        self._errors |= executed.failures
         deltas = self._planner.commit(executed.result) if plan.chunks else []
         events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
         return events + [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
@@ -136,17 +148,15 @@ class Engine:
         self._errors.clear()
 
     def _note_starts(self, plan: StepPlan) -> None:
-        now = self._clock()
+        """The first row of a request starts all its samples: until the prompt's end one stands for all."""
         for start in plan.starts:
             account = self._accounts.get(start.key)
-            if account is not None and account.times.started is None:
-                account.times = replace(account.times, started=now)
-
-    def _note_failures(self, executed: Executed) -> None:
-        """A failure inside a prompt has no token to show for it: the request ends at the next step."""
-        for request_id, message in executed.failures.items():
-            self._errors[request_id] = message
-            self._planner.cancel(request_id)
+            if account is None or account.times.started is not None:
+                continue
+            now = self._clock()
+            for number in range(start.request.params.n):
+                if (own := self._accounts.get(SampleKey(start.key.request, number))) is not None:
+                    own.times = replace(own.times, started=now)
 
     def _event(self, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> Event:
         account, now = self._accounts[delta.key], self._clock()

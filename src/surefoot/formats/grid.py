@@ -3,7 +3,8 @@
 docs/design/checkpoints.md states what this costs; native/kernels/pack_blocks.cpp does the same, bit for bit.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,6 +76,57 @@ def row_integers(groups: AffineGroups) -> IntegerWeights:
     bits, codes = (8, grid.stretched(groups.codes)) if groups.table is None else (4, groups.codes)
     fmt = WeightFormat(bits, limbs=2, group=groups.group)
     return IntegerWeights(fmt, codes, units, multipliers, offsets, grid.table(groups.table))
+
+
+def to_integers(groups: AffineGroups) -> IntegerWeights:
+    """The groups in the narrowest format that keeps their codes."""
+    one_scale = groups.table is None and groups.offsets is None and groups.scales.shape[1] == 1
+    if one_scale and groups.codes.min(initial=0) > -128:
+        scales = np.ascontiguousarray(groups.scales[:, 0])
+        if not np.isfinite(scales).all():
+            raise ValueError("scales are infinite or not a number")
+        return IntegerWeights(WeightFormat(bits=8, limbs=1), groups.codes, scales)
+    return row_integers(for_kernels(groups))
+
+
+def for_kernels(groups: AffineGroups) -> AffineGroups:
+    """The same weights in groups that the kernels know, and without the code -128, which they do not."""
+    group = groups.group
+    if group not in (16, 32) and group % 64:
+        group = next((size for size in (32, 16) if group % size == 0), 0)
+    if not group:
+        raise ValueError(f"groups of {groups.group} columns: only multiples of 16 are supported")
+    if groups.table is None and groups.codes.min(initial=0) == -128:
+        # A group that has -128 moves up by one. Where it has 127 too, which in small groups is rare, that becomes 126.
+        return _without_lowest(regrouped(groups, next(size for size in (64, 32, 16) if group % size == 0)))
+    return regrouped(groups, group)
+
+
+def alike(matrices: Sequence[AffineGroups]) -> list[AffineGroups]:
+    """Matrices in one format, as experts must be: the smallest groups of any, offsets for all if one has some."""
+    matrices = [for_kernels(one) for one in matrices]
+    group = min(one.group for one in matrices)
+    matrices = [regrouped(one, group) for one in matrices]
+    if all(one.offsets is None for one in matrices):
+        return matrices
+    return [replace(one, offsets=np.zeros_like(one.scales)) if one.offsets is None else one for one in matrices]
+
+
+def regrouped(groups: AffineGroups, group: int) -> AffineGroups:
+    """Smaller groups, each with its parent's scale and offset."""
+    times = groups.group // group
+    offsets = None if groups.offsets is None else np.repeat(groups.offsets, times, axis=1)
+    return replace(groups, group=group, scales=np.repeat(groups.scales, times, axis=1), offsets=offsets)
+
+
+def _without_lowest(groups: AffineGroups) -> AffineGroups:
+    n, k = groups.codes.shape
+    codes = groups.codes.reshape(n, -1, groups.group)
+    low = (codes == -128).any(axis=2)
+    moved = np.clip(codes.astype(np.int16) + low[..., None], -127, 127).astype(np.int8)
+    before = np.float32(0) if groups.offsets is None else groups.offsets
+    offsets = np.where(low, before - groups.scales, before).astype(np.float32)
+    return replace(groups, codes=moved.reshape(n, k), offsets=offsets)
 
 
 def _row_units(groups: AffineGroups) -> F32:

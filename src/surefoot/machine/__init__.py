@@ -1,5 +1,6 @@
 """What this process may really use of the machine: cores, memory, nodes. Standard library only."""
 
+from surefoot.machine.cgroups import throttled_s
 from surefoot.machine.limits import Cores, Memory, cores, memory, usable_cores, used_bytes
 from surefoot.machine.topology import Node, cpu_model, huge_pages, nodes
 
@@ -12,6 +13,7 @@ __all__ = [
     "huge_pages",
     "memory",
     "nodes",
+    "throttled_s",
     "usable_cores",
     "used_bytes",
 ]

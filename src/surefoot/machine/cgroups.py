@@ -80,3 +80,18 @@ def memory_limit_bytes(root: Path = ROOT) -> int | None:
     """The tightest memory limit; None: no limit. Version 1 writes "no limit" as a number beyond any memory."""
     limits = (limit for folder in _folders(root, "memory") for limit in _memory(folder))
     return min((limit for limit in limits if limit < 1 << 60), default=None)
+
+
+def throttled_s(root: Path = ROOT) -> float:
+    """Seconds for which a quota has held this process's groups back so far; of the group that it hurt most."""
+    return max((_throttled_s(folder) for folder in _folders(root, "cpu")), default=0.0)
+
+
+def _throttled_s(folder: Path) -> float:
+    for line in read_text(folder / "cpu.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "throttled_usec" and value.isdigit():
+            return int(value) / 1e6
+        if name == "throttled_time" and value.isdigit():  # version 1: nanoseconds
+            return int(value) / 1e9
+    return 0.0

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.ops import Activations, huge_empty
+from surefoot.ops import Activations
 from surefoot.ops.activations import TWO_LIMBS, padded
 from surefoot.ops.arrays import F32, I64, U8, Array, empty
 from surefoot.ops.weights import PackedWeights
 
 Matrix = PackedWeights | F32
-
-HUGE_BYTES = 1 << 20  # from here on, an array is worth huge pages
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,7 @@ class Workspace:
         nbytes = prod(shape) * np.dtype(dtype).itemsize
         buffer = self._buffers.get(name)
         if buffer is None or buffer.nbytes < nbytes:
-            buffer = huge_empty(nbytes) if nbytes >= HUGE_BYTES else empty((nbytes,), np.uint8)
-            self._buffers[name] = buffer
+            buffer = self._buffers[name] = empty((nbytes,), np.uint8)
         array: Array = buffer[:nbytes].view(dtype).reshape(shape)
         return array
 

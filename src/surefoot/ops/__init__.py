@@ -25,6 +25,7 @@ from surefoot.ops.rope import (
     rope_table,
 )
 from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
+from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError
 from surefoot.ops.weights import (
     BitField,
     BlockWeights,
@@ -67,6 +68,9 @@ __all__ = [
     "Sampled",
     "SamplingRows",
     "Scoring",
+    "Shape",
+    "ShapeError",
+    "ShapedProgram",
     "TopLogprobs",
     "VariantError",
     "WeightFormat",

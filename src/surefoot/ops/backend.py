@@ -4,6 +4,7 @@ Owns the library handle, the native context and the choice of variant. Knows not
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import CDLL, POINTER, Structure, addressof, byref, c_char_p, c_int32, c_int64, c_uint64, c_void_p, sizeof
@@ -111,6 +112,7 @@ class Backend:
         if not self._context:
             raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
         self._recording: Program | None = None
+        self.native_seconds = 0.0  # spent in native calls, in all
 
     @property
     def recording(self) -> bool:
@@ -133,11 +135,13 @@ class Backend:
         if self._recording is not None:
             self._recording.append(op, args, keep)
             return
-        self._execute((abi.Call * 1)(abi.Call(op, 0, addressof(args))))
+        self.replay((abi.Call * 1)(abi.Call(op, 0, addressof(args))))
 
-    def _execute(self, calls: Any) -> None:
-        failed, count = c_int64(0), len(calls)
+    def replay(self, calls: Any) -> None:
+        """Run an array of `abi.Call` in one native call."""
+        failed, count, start = c_int64(0), len(calls), time.perf_counter()
         code = self._lib.sf_run(self._context, calls, count, byref(failed))
+        self.native_seconds += time.perf_counter() - start
         if code:
             name = next(n for n, op in self._ops.items() if op == calls[failed.value].op)
             raise OpError(f"{name}: {self._lib.sf_error(code).decode()} (call {failed.value + 1} of {count})")
@@ -167,20 +171,20 @@ class Program:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._calls: list[tuple[int, Structure]] = []
+        self.calls: list[tuple[int, Structure]] = []
         self._keep: list[Any] = []
         self._packed: Any = None
 
     def append(self, op: int, args: Structure, keep: tuple[Any, ...]) -> None:
-        self._calls.append((op, args))
+        self.calls.append((op, args))
         self._keep.append(keep)
         self._packed = None
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self.calls)
 
     def run(self) -> None:
         if self._packed is None:
-            calls = [abi.Call(op, 0, addressof(args)) for op, args in self._calls]
+            calls = [abi.Call(op, 0, addressof(args)) for op, args in self.calls]
             self._packed = (abi.Call * len(calls))(*calls)
-        self._backend._execute(self._packed)
+        self._backend.replay(self._packed)

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from surefoot.ops import abi
-from surefoot.ops.arrays import F32, I64, U8, check, empty, head_stride, huge_empty, pointer
+from surefoot.ops.arrays import F32, I64, U8, Arena, check, empty, head_stride, huge_empty, pointer
 from surefoot.ops.backend import Backend
 
 HUGE_PAGE = 2 << 20
@@ -60,15 +60,20 @@ def empty_kv_cache(
     head_dim: int,
     value_dim: int | None = None,
     form: KvForm = KvForm.KEYS_TWO_LIMBS,
+    arena: Arena | None = None,
 ) -> KvCache:
-    """A cache with nothing in it yet. Dims are multiples of 16 up to 576, the block size a multiple of 16."""
+    """A cache with nothing in it yet. Dims are multiples of 16 up to 576, the block size a multiple of 16.
+
+    The caches of a model's layers should share an arena."""
     value_dim = value_dim or head_dim
     shape = abi.KvCache(None, num_blocks, block_size, kv_heads, head_dim, value_dim, form)
     record_bytes = backend.library.sf_kv_record_bytes(byref(shape))
     if record_bytes < 0:
         reason = backend.library.sf_error(-record_bytes).decode()
         raise ValueError(f"no KV cache of {kv_heads} heads of {head_dim}/{value_dim}, blocks of {block_size}: {reason}")
-    data = kv_bytes(num_blocks * kv_heads * record_bytes).reshape(num_blocks, kv_heads, record_bytes)
+    nbytes = num_blocks * kv_heads * record_bytes
+    data = kv_bytes(nbytes) if arena is None else arena.empty(nbytes)
+    data = data.reshape(num_blocks, kv_heads, record_bytes)
     return KvCache(data, block_size, head_dim, value_dim, form)
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from ctypes import c_void_p
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -58,15 +60,21 @@ def linear_experts(
     y = empty((x.rows, first.n), np.float32) if out is None else out
     check("out", y, np.float32, x.rows, first.n)
     count = len(experts)
-    weight_pointers = (c_void_p * count)(*(pointer(e.data) for e in experts))
+    weight_pointers = _pointers(*(pointer(e.data) for e in experts))
     bias_pointers = None
     if biases is not None:
         for bias in biases:
             check("bias", bias, np.float32, first.n)
-        bias_pointers = (c_void_p * count)(*(pointer(bias) for bias in biases))
+        bias_pointers = _pointers(*(pointer(bias) for bias in biases))
     args = abi.LinearExperts(
         x.struct(), abi.address(weight_pointers), abi.address(bias_pointers), pointer(starts), pointer(y),
         count, first.k, row_stride(y),
     )  # fmt: skip
     backend.run("linear_experts", args, x, experts, biases, weight_pointers, bias_pointers, starts, y)
     return y
+
+
+@lru_cache(maxsize=1 << 16)
+def _pointers(*addresses: int | None) -> Any:
+    """The addresses as the native side takes them, always in the same place: recordings of one call are alike."""
+    return (c_void_p * len(addresses))(*addresses)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from surefoot.models import ModelConfig, SharedKv
-from surefoot.ops import Backend, KvCache, KvForm, empty_kv_cache, kv_copy
+from surefoot.ops import Arena, Backend, KvCache, KvForm, empty_kv_cache, kv_copy
 from surefoot.ops.arrays import I64
 
 
@@ -85,22 +85,24 @@ def _make_caches(
 ) -> list[KvCache]:
     """One per layer; a layer that shares another's has that one's."""
     caches: list[KvCache] = []
+    arena = Arena()
     for layer in config.layers:
         if isinstance(layer.kv, SharedKv):
             caches.append(caches[layer.kv.layer])
             continue
         kv, count = layer.kv, counts[layer.kv.window]
-        caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form))
+        caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form, arena))
     return caches
 
 
-def slot_bytes(backend: Backend, config: ModelConfig, form: KvForm = KvForm.KEYS_TWO_LIMBS) -> dict[int, int]:
+def slot_bytes(
+    backend: Backend, config: ModelConfig, form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64
+) -> dict[int, int]:
     """What a token takes in all layers of a window, by window."""
-    block_size = 64
     sizes = dict.fromkeys(config.windows, 0)
     for layer in config.layers:
         if isinstance(kv := layer.kv, SharedKv):
             continue
         block = empty_kv_cache(backend, 1, block_size, kv.heads, kv.key_dim, kv.value_dim, form)
-        sizes[kv.window] += block.data.nbytes // block_size
+        sizes[kv.window] += -(-block.data.nbytes // block_size)
     return sizes

@@ -1,18 +1,31 @@
-"""Executes chunks of requests: fills a batch's arrays, replays the recorded pass of that shape, samples."""
+"""Executes chunks of requests: fills a batch's arrays, replays the recorded pass at the batch's shape, samples."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import gt
+from typing import NamedTuple
 
 import numpy as np
 
 from surefoot.models import Batch, Model, Workspace, empty_batch
-from surefoot.ops import Backend, KvForm, Program, Sampled, SamplingRows, sample
+from surefoot.ops import (
+    Backend,
+    Chunks,
+    KvForm,
+    Program,
+    Sampled,
+    SamplingRows,
+    Shape,
+    ShapedProgram,
+    ShapeError,
+    sample,
+)
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
 
 MAX_PROGRAMS = 32
+LEAST_CAPACITY = (16, 4, 4)  # rows, chunks, wanted rows
 
 
 @dataclass(eq=False)
@@ -33,13 +46,94 @@ class Work:
     num_logits: int = 1
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A pass over arrays of one shape: recorded once, replayed whenever that shape comes again."""
+class Flat(NamedTuple):
+    """A step's chunks side by side.
 
-    batch: Batch
-    logits: F32
-    program: Program
+    tokens: of all chunks. befores, counts: how many tokens each chunk's request has in the caches, and how many come.
+    num_logits: of each chunk's last tokens. tables: by window, [chunks, blocks].
+    """
+
+    tokens: Sequence[int]
+    befores: Sequence[int]
+    counts: Sequence[int]
+    num_logits: Sequence[int]
+    tables: Mapping[int, I64]
+
+    @property
+    def shape(self) -> Shape:
+        """Rows, chunks, wanted rows."""
+        return len(self.tokens), len(self.counts), sum(self.num_logits)
+
+
+class Passes:
+    """A model's pass for steps of any shape up to a capacity: recorded once, and again only for larger steps.
+
+    A family whose pass needs arrays that depend on the shape is recorded for each shape by itself.
+    """
+
+    def __init__(self, backend: Backend, model: Model, kv: KvStore, workspace: Workspace, capacity: Shape) -> None:
+        self._backend, self._model, self._kv, self._workspace = backend, model, kv, workspace
+        self.capacity = capacity
+        self._batch = make_batch(model, kv, capacity)
+        self._programs: dict[bool, ShapedProgram] = {}
+        self._single: OrderedDict[Shape, Program] = OrderedDict()
+        _, self._logits = self._forward(capacity)
+        try:
+            # Without logits there is no head: another program.
+            for largest in (capacity, (*capacity[:2], 0)):
+                self._programs[largest[2] > 0] = ShapedProgram(backend, self._record, largest)
+        except ShapeError:
+            self._programs.clear()
+
+    def batch(self, shape: Shape) -> Batch:
+        """The first rows of arrays that stay where they are."""
+        return part_of(self._batch, shape)
+
+    def run(self, shape: Shape) -> F32:
+        """Logits of the wanted rows; they stay until the next pass."""
+        if program := self._programs.get(shape[2] > 0):
+            program.run(shape)
+        else:
+            self._find(shape).run()
+        return self._logits[: shape[2]]
+
+    def _find(self, shape: Shape) -> Program:
+        if shape not in self._single:
+            self._single[shape] = self._record(shape)
+            if len(self._single) > MAX_PROGRAMS:
+                self._single.popitem(last=False)
+        self._single.move_to_end(shape)
+        return self._single[shape]
+
+    def _record(self, shape: Shape) -> Program:
+        return self._forward(shape)[0]
+
+    def _forward(self, shape: Shape) -> tuple[Program, F32]:
+        with self._backend.record() as program:
+            logits = self._model.forward(self._backend, self.batch(shape), self._kv.caches, self._workspace)
+        return program, logits
+
+
+def make_batch(model: Model, kv: KvStore, shape: Shape) -> Batch:
+    rows, num_chunks, num_wanted = shape
+    return empty_batch(rows, num_chunks, num_wanted, dict.fromkeys(model.config.windows, kv.table_width))
+
+
+def part_of(batch: Batch, shape: Shape) -> Batch:
+    rows, num_chunks, num_wanted = shape
+    kv = {
+        window: replace(
+            one,
+            slots=one.slots[:rows],
+            chunks=Chunks(
+                one.chunks.starts[: num_chunks + 1],
+                one.chunks.lengths[:num_chunks],
+                one.chunks.block_table[:num_chunks],
+            ),
+        )
+        for window, one in batch.kv.items()
+    }
+    return Batch(batch.tokens[:rows], batch.positions[:rows], batch.wanted[:num_wanted], kv)
 
 
 @dataclass
@@ -56,7 +150,6 @@ class Runner:
     block_size: int = 64
     num_blocks: Mapping[int, int] | None = None  # by window, where somebody else hands them out
     kv: KvStore = field(init=False)
-    native_seconds: float = field(default=0.0, init=False)  # in recorded passes, in all
 
     def __post_init__(self) -> None:
         self.kv = KvStore(
@@ -64,7 +157,17 @@ class Runner:
             self.block_size, self.num_blocks,
         )  # fmt: skip
         self._workspace = Workspace()
-        self._prepared: OrderedDict[tuple[int, int, int], Prepared] = OrderedDict()
+        self._passes: Passes | None = None
+
+    @property
+    def native_seconds(self) -> float:
+        """Spent in native code, in all."""
+        return self.backend.native_seconds
+
+    def prepare(self, *shape: int) -> None:
+        """Record for steps of up to so many rows, chunks and wanted rows, which would else be done step by step."""
+        if self.record:
+            self._passes_for(shape)
 
     def open(self, max_tokens: int) -> Request:
         return Request(self.kv.reserve(max_tokens), max_tokens)
@@ -77,24 +180,35 @@ class Runner:
     def execute(self, works: Sequence[Work]) -> F32:
         """Logits of the wanted rows, in the works' order; they stay until the next step."""
         self._check(works)
-        rows, wanted = sum(len(work.tokens) for work in works), sum(work.num_logits for work in works)
-        logits = self._run(works, rows, wanted) if self.record else self._call(works, rows, wanted)
+        tables = {w: np.stack([work.request.tables[w] for work in works]) for w in self.model.config.windows}
+        flat = Flat(
+            [token for work in works for token in work.tokens],
+            [work.request.num_tokens for work in works],
+            [len(work.tokens) for work in works],
+            [work.num_logits for work in works],
+            tables,
+        )
+        logits = self.forward(flat)
         for work in works:
             work.request.num_tokens += len(work.tokens)
         return logits
 
-    def _run(self, works: Sequence[Work], rows: int, num_wanted: int) -> F32:
-        prepared = self._prepare(rows, len(works), num_wanted)
-        self._fill(prepared.batch, works)
-        start = time.perf_counter()
-        prepared.program.run()
-        self.native_seconds += time.perf_counter() - start
-        return prepared.logits
+    def forward(self, flat: Flat) -> F32:
+        """As execute, for who keeps the books."""
+        if not self.record:
+            batch = make_batch(self.model, self.kv, flat.shape)
+            fill(batch, flat, self.kv.block_size)
+            return self.model.forward(self.backend, batch, self.kv.caches, self._workspace)
+        passes = self._passes_for(flat.shape)
+        fill(passes.batch(flat.shape), flat, self.kv.block_size)
+        return passes.run(flat.shape)
 
-    def _call(self, works: Sequence[Work], rows: int, num_wanted: int) -> F32:
-        batch = self._empty_batch(rows, len(works), num_wanted)
-        self._fill(batch, works)
-        return self.model.forward(self.backend, batch, self.kv.caches, self._workspace)
+    def _passes_for(self, shape: Shape) -> Passes:
+        before = self._passes.capacity if self._passes is not None else LEAST_CAPACITY
+        if self._passes is None or any(map(gt, shape, before)):
+            capacity = tuple(1 << (size - 1).bit_length() for size in map(max, shape, before))
+            self._passes = Passes(self.backend, self.model, self.kv, self._workspace, capacity)
+        return self._passes
 
     def _check(self, works: Sequence[Work]) -> None:
         if len({id(work.request) for work in works}) < len(works):
@@ -107,42 +221,6 @@ class Runner:
                 raise ValueError(f"the request was opened for {request.max_tokens} tokens, which is passed")
             if not 0 <= min(work.tokens) <= max(work.tokens) < self.model.config.vocab_size:
                 raise ValueError(f"token ids must lie in [0, {self.model.config.vocab_size})")
-
-    def _prepare(self, rows: int, num_chunks: int, num_wanted: int) -> Prepared:
-        shape = (rows, num_chunks, num_wanted)
-        if shape not in self._prepared:
-            self._prepared[shape] = self._record(*shape)
-            if len(self._prepared) > MAX_PROGRAMS:
-                self._prepared.popitem(last=False)
-        self._prepared.move_to_end(shape)
-        return self._prepared[shape]
-
-    def _record(self, rows: int, num_chunks: int, num_wanted: int) -> Prepared:
-        batch = self._empty_batch(rows, num_chunks, num_wanted)
-        with self.backend.record() as program:
-            logits = self.model.forward(self.backend, batch, self.kv.caches, self._workspace)
-        return Prepared(batch, logits, program)
-
-    def _empty_batch(self, rows: int, num_chunks: int, num_wanted: int) -> Batch:
-        widths = dict.fromkeys(self.model.config.windows, self.kv.table_width)
-        return empty_batch(rows, num_chunks, num_wanted, widths)
-
-    def _fill(self, batch: Batch, works: Sequence[Work]) -> None:
-        start, wanted = 0, 0
-        for number, work in enumerate(works):
-            count, before = len(work.tokens), work.request.num_tokens
-            rows = slice(start, start + count)
-            batch.tokens[rows] = work.tokens
-            batch.positions[rows] = positions = np.arange(before, before + count)
-            batch.wanted[wanted : wanted + work.num_logits] = np.arange(start + count - work.num_logits, start + count)
-            for window, kv in batch.kv.items():
-                table = work.request.tables[window]
-                block, place = np.divmod(positions, self.kv.block_size)
-                kv.slots[rows] = table[block] * self.kv.block_size + place
-                kv.chunks.block_table[number] = table
-                kv.chunks.starts[number + 1] = start + count
-                kv.chunks.lengths[number] = before + count
-            start, wanted = start + count, wanted + work.num_logits
 
     # ---- one or several requests to the end ----
 
@@ -178,3 +256,28 @@ class Runner:
             logits = self.decode([request], [token])
         self.close(request)
         return new
+
+
+def fill(batch: Batch, flat: Flat, block_size: int) -> None:
+    """Write a step into the batch's arrays."""
+    counts, befores = np.array(flat.counts, np.int64), np.array(flat.befores, np.int64)
+    ends = np.cumsum(counts)
+    chunk_of = np.repeat(np.arange(len(counts)), counts)
+    positions = np.arange(len(flat.tokens)) + (befores - ends + counts)[chunk_of]
+    batch.tokens[:] = flat.tokens
+    batch.positions[:] = positions
+    batch.wanted[:] = last_rows(ends, flat.num_logits)
+    block, place = np.divmod(positions, block_size)
+    for window, kv in batch.kv.items():
+        table = flat.tables[window]
+        kv.slots[:] = table[chunk_of, block] * block_size + place
+        kv.chunks.block_table[:, : table.shape[1]] = table
+        kv.chunks.starts[1:] = ends
+        kv.chunks.lengths[:] = befores + counts
+
+
+def last_rows(ends: I64, num_wanted: Sequence[int]) -> I64:
+    """The last so many rows of each chunk, where the chunks end at these rows."""
+    wanted = np.array(num_wanted, np.int64)
+    before = np.cumsum(wanted) - wanted
+    return np.repeat(ends - wanted - before, wanted) + np.arange(wanted.sum())

@@ -1,7 +1,8 @@
 """The choice of tokens: one feature per file, over whole rows of logits where it can be."""
 
+from surefoot.sampling.grammar import GrammarError, Grammars
 from surefoot.sampling.logprobs import TokenLogprobs
 from surefoot.sampling.sampler import Draw, Drawn, Sampler
 from surefoot.sampling.seen import SeenTokens
 
-__all__ = ["Draw", "Drawn", "Sampler", "SeenTokens", "TokenLogprobs"]
+__all__ = ["Draw", "Drawn", "GrammarError", "Grammars", "Sampler", "SeenTokens", "TokenLogprobs"]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from surefoot.core import SamplingParams
 from surefoot.ops import Backend, SamplingRows, sample
 from surefoot.ops.arrays import F32
+from surefoot.sampling.grammar import Constraint
 from surefoot.sampling.logit_bias import apply_bias
 from surefoot.sampling.logprobs import Logprobs, TokenLogprobs
 from surefoot.sampling.penalties import apply_penalties, has_penalties
@@ -18,6 +19,7 @@ class Draw(NamedTuple):
     """One token to be drawn from row `row` of the logits.
 
     seed: the sample's own. position: the absolute one of the token to be drawn. seen: only needed for penalties.
+    constraint: what its grammar allows next.
     Draws of one row are samples of one prompt, which differ in nothing but their seeds.
     """
 
@@ -26,6 +28,7 @@ class Draw(NamedTuple):
     seed: int
     position: int
     seen: SeenTokens | None = None
+    constraint: Constraint | None = None
 
 
 class Drawn(NamedTuple):
@@ -76,7 +79,7 @@ class Sampler:
 
 
 def _change(logits: F32, draws: Sequence[Draw]) -> None:
-    """Bias first, then penalties."""
+    """Bias first, then penalties, and what the grammar forbids last."""
     for draw in draws:
         if draw.params.logit_bias:
             apply_bias(logits[draw.row], draw.params.logit_bias)
@@ -84,3 +87,6 @@ def _change(logits: F32, draws: Sequence[Draw]) -> None:
     if penalised:
         rows, params = [draw.row for draw, _ in penalised], [draw.params for draw, _ in penalised]
         apply_penalties(logits, rows, params, [seen for _, seen in penalised])
+    for draw in draws:
+        if draw.constraint is not None:
+            draw.constraint.apply(logits[draw.row])

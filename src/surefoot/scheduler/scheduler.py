@@ -10,6 +10,7 @@ from surefoot.core import (
     Chunk,
     Delta,
     FinishReason,
+    Load,
     Output,
     Request,
     RowStart,
@@ -74,6 +75,10 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._requests or self._cancelled)
 
+    def load(self) -> Load:
+        use = max(1 - pool.num_available / pool.num_blocks for pool in self.kv.pools)
+        return Load(self.num_running, self.num_waiting, use, self.num_preemptions)
+
     def price(self, request: Request) -> tuple[int, ...]:
         """Blocks of each group that it takes at most."""
         num_prompt = len(request.prompt)
@@ -87,7 +92,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Raises Refused, before anything is allocated, if it could never run."""
         self._check(request)
-        user = self._users.enter(request.user)
+        user = self._users.enter(request.user, request.weight)
         holding = self.kv.open(request.namespace, request.num_public_tokens)
         sample = Sample(request, 0, user, holding, next(self._arrivals), self._length_limit(request))
         sample.covers = tuple(range(request.params.n))
@@ -99,18 +104,25 @@ class Scheduler:
 
     def _check(self, request: Request) -> None:
         if request.id in self._requests:
-            raise Refused(f"there is a request {request.id!r} already")
+            raise Refused(f"there is a request {request.id!r} already: give it another id")
         if self.num_waiting >= self.config.max_waiting:
-            raise Refused(f"{self.num_waiting} requests are waiting")
-        limit, context = self._length_limit(request), self.config.max_context
-        if len(request.prompt) >= context or limit > context:
-            raise Refused(f"{len(request.prompt)} tokens and up to {limit - len(request.prompt)} new ones: "
-                          f"the context holds {context}")  # fmt: skip
+            raise Refused(f"{self.num_waiting} requests are waiting: come back later")
+        num_prompt, limit, context = len(request.prompt), self._length_limit(request), self.config.max_context
+        if num_prompt >= context:
+            raise Refused(f"the prompt has {num_prompt} tokens, the context holds {context}: shorten the prompt")
+        if limit > context:
+            raise Refused(
+                f"the prompt has {num_prompt} tokens and max_tokens is {limit - num_prompt}, the context holds "
+                f"{context}: set max_tokens to {context - num_prompt} at most"
+            )
         if request.params.n > self.config.max_running:
-            raise Refused(f"n is at most {self.config.max_running}, not {request.params.n}")
+            raise Refused(f"n is {request.params.n}, but {self.config.max_running} samples run at once: lower n")
         for blocks, pool in zip(self.price(request), self.kv.pools, strict=True):
             if blocks > pool.num_blocks:
-                raise Refused(f"{blocks} blocks may be needed, there are {pool.num_blocks}")
+                raise Refused(
+                    f"{limit} tokens in {request.params.n} samples may need {blocks} blocks of memory, there are "
+                    f"{pool.num_blocks}: lower max_tokens or n"
+                )
 
     def cancel(self, request_id: str) -> None:
         """End it at the next step's beginning; nothing happens if it is not there (any more)."""
@@ -433,6 +445,11 @@ class Scheduler:
         outputs = iter(result.outputs)
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
             _, start, tokens, _, _, samples = chunk
+            if sample.key in result.failed:
+                deltas += self._end_request(sample.key.request, FinishReason.ERROR)
+                for _ in samples:
+                    next(outputs)
+                continue
             if not samples:
                 self._advance(sample, start + len(tokens))
                 continue

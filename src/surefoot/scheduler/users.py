@@ -35,8 +35,8 @@ class Users:
     def __len__(self) -> int:
         return len(self._here) + len(self._away)
 
-    def enter(self, name: str) -> User:
-        """The user, with one more sample."""
+    def enter(self, name: str, weight: float | None = None) -> User:
+        """The user, with one more sample, and from now on of that weight."""
         user = self._here.get(name)
         if user is None:
             user = self._away.pop(name, None) or User(name, self._weights.get(name, 1.0))
@@ -44,6 +44,8 @@ class Users:
             user.counter = max(user.counter, self.floor())
             self._here[name] = user
             self._least.push(user.counter, user)
+        if weight is not None:
+            user.share = 1.0 / weight
         user.num_samples += 1
         return user
 

@@ -2,8 +2,10 @@
 
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.gguf import GgufError, GgufFile, TensorInfo
+from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.opening import open_checkpoint
+from surefoot.weights.packed_cache import packed_cache
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
@@ -11,7 +13,10 @@ __all__ = [
     "GgufError",
     "GgufFile",
     "HuggingFaceCheckpoint",
+    "ModelNotFoundError",
     "SafetensorsError",
     "TensorInfo",
+    "find_model",
     "open_checkpoint",
+    "packed_cache",
 ]

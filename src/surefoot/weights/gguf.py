@@ -31,6 +31,7 @@ from surefoot.ops.weights import (
     pack_blocks,
     pack_rows,
 )
+from surefoot.weights.ahead import made_ahead
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 MAX_DIMENSIONS = 4
@@ -393,31 +394,43 @@ class GgufFile:
         n, k, packed, at = sum(section.count for section in sections), sections[0].info.shape[-1], None, 0
         for section in sections:
             with self._naming(section.info):
-                for weights in self._parts(section, float_format):
+                parts = list(self._parts(section))
+                for part, weights in zip(parts, self._made(backend, parts, float_format), strict=True):
                     packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
                     if isinstance(weights, BlockWeights):
                         pack_blocks(backend, weights, packed, at)
                     else:
                         pack_rows(backend, weights, packed, at)
-                    at += weights.shape[0]
+                    # They stay cached by the system, and no longer count as our memory.
+                    self._advise(mmap.MADV_DONTNEED, part)
+                    at += part.count
         assert packed is not None
         return packed
 
-    def _parts(self, section: "_Rows", float_format: WeightFormat) -> Iterator[BlockWeights | IntegerWeights]:
-        """Some rows at a time, in panels."""
-        info, start, count = section.info, section.start, section.count
-        self._advise(mmap.MADV_WILLNEED, info, start, count)
-        step = max(PANEL, PART_WEIGHTS // info.shape[-1] // PANEL * PANEL)
-        for first in range(start, start + count, step):
-            rows = min(step, start + count - first)
-            yield _block_weights(info.type, self._rows(info)[first : first + rows], float_format)
-            # They stay cached by the system, and no longer count as our memory.
-            self._advise(mmap.MADV_DONTNEED, info, first, rows)
+    def _made(
+        self, backend: Backend, parts: Sequence["_Rows"], float_format: WeightFormat
+    ) -> Iterator[BlockWeights | IntegerWeights]:
+        """Scales and offsets (or rounded floats) of the parts, made while others are packed where there are several."""
 
-    def _advise(self, advice: int, info: TensorInfo, start: int, num_rows: int) -> None:
+        def make(part: _Rows) -> BlockWeights | IntegerWeights:
+            rows = self._rows(part.info)[part.start : part.start + part.count]
+            return _block_weights(part.info.type, rows, float_format)
+
+        return map(make, parts) if len(parts) == 1 else made_ahead(make, parts, backend.threads)
+
+    def _parts(self, section: "_Rows") -> Iterator["_Rows"]:
+        """Some rows at a time, in panels."""
+        self._advise(mmap.MADV_WILLNEED, section)
+        step = max(PANEL, PART_WEIGHTS // section.info.shape[-1] // PANEL * PANEL)
+        end = section.start + section.count
+        for first in range(section.start, end, step):
+            yield _Rows(section.info, first, min(step, end - first))
+
+    def _advise(self, advice: int, rows: "_Rows") -> None:
         """Tell the system about the pages of some rows."""
-        first = (info.offset + start * info.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        last = info.offset + (start + num_rows) * info.row_bytes
+        info = rows.info
+        first = (info.offset + rows.start * info.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        last = info.offset + (rows.start + rows.count) * info.row_bytes
         self._shards[info.shard].data.madvise(advice, first, last - first)
 
     @contextmanager

@@ -1,19 +1,28 @@
 """Hugging Face checkpoints: a local folder's config.json and safetensors, under GGUF's tensor names."""
 
+import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from surefoot.formats import W8_GROUPED, round_to
+from surefoot.formats import W8_GROUPED, alike, round_to, row_integers, to_integers
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
-from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
-from surefoot.weights.safetensors import read_safetensors
+from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, empty_packed, pack, pack_rows
+from surefoot.weights.ahead import made_ahead
+from surefoot.weights.coded import Coded
+from surefoot.weights.derived import Derived, Stacked, Stored
+from surefoot.weights.quantised import collect_coded
+from surefoot.weights.safetensors import SafetensorsError, read_safetensors
+
+PANEL = 32  # rows that are packed together
+PART_WEIGHTS = 1 << 18  # rounded at a time: a megabyte of floats, which stays in the cache from step to step
 
 PREFIXES = ("model.language_model.", "language_model.model.", "model.")
 WHOLE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -60,38 +69,6 @@ IN_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 ONE_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 
 
-class Stored(Protocol):
-    """A tensor as the checkpoint has it."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def floats(self) -> F32: ...
-
-
-@dataclass(frozen=True)
-class InMemory:
-    array: F32
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    def floats(self) -> F32:
-        return self.array
-
-
-@dataclass(frozen=True)
-class Derived:
-    """A tensor made from stored ones when it is asked for."""
-
-    shape: tuple[int, ...]
-    make: Callable[[], Array]
-
-    def floats(self) -> F32:
-        return np.ascontiguousarray(self.make(), np.float32)
-
-
 class HuggingFaceCheckpoint:
     """`metadata` is config.json (its text part, if the model sees more than text)."""
 
@@ -102,33 +79,137 @@ class HuggingFaceCheckpoint:
 
     @classmethod
     def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
-        """The checkpoint in a local folder, in one file or in shards."""
+        """The checkpoint in a local folder, in one file or in shards; quantised ones keep their codes."""
         config = json.loads((folder / "config.json").read_text())
-        files = sorted(folder.glob("*.safetensors"))
-        if not files:
-            raise FileNotFoundError(f"{folder} holds no .safetensors file")
-        return cls(config, {name: one for file in files for name, one in read_safetensors(file).items()})
+        stored = {name: one for file in _files(folder) for name, one in read_safetensors(file).items()}
+        return cls(config, collect_coded(config, stored))
 
     def floats(self, name: str) -> F32:
         return self.tensors[name].floats()
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
-        return round_to(float_format, self.floats(name))
+        tensor = self.tensors[name]
+        with _naming(name):
+            return to_integers(tensor.groups()) if isinstance(tensor, Coded) else _round(float_format, tensor.floats())
 
     def fused(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
-        return [self._pack(backend, [self.floats(name) for name in names], float_format)]
+        tensors = [self.tensors[name] for name in names]
+        if any(isinstance(tensor, Coded) for tensor in tensors):
+            matrices = [self.integers(name, float_format) for name in names]
+            return [pack(backend, run, self._arena) for run in joined(matrices)]
+        with _naming(", ".join(names)):
+            return [self._pack_floats(backend, tensors, float_format)]
 
     def fused_experts(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[list[PackedWeights]]:
-        tensors = [self.floats(name) for name in names]
-        return [[self._pack(backend, matrices, float_format) for matrices in zip(*tensors, strict=True)]]
+        with _naming(", ".join(names)):
+            by_name = [self._experts(name, float_format) for name in names]
+        runs = [joined(list(expert)) for expert in zip(*by_name, strict=True)]
+        return [[pack(backend, one, self._arena) for one in run] for run in zip(*runs, strict=True)]
 
-    def _pack(self, backend: Backend, matrices: Sequence[F32], float_format: WeightFormat) -> PackedWeights:
-        floats = matrices[0] if len(matrices) == 1 else np.concatenate(matrices)
-        return pack(backend, round_to(float_format, floats), self._arena)
+    def _experts(self, name: str, float_format: WeightFormat) -> list[IntegerWeights]:
+        """One matrix per expert, all in one format."""
+        tensor = self.tensors[name]
+        coded = [part for part in tensor.parts if isinstance(part, Coded)] if isinstance(tensor, Stacked) else []
+        if len(coded) < tensor.shape[0]:
+            return [_round(float_format, tensor.floats(slice(e, e + 1))[0]) for e in range(tensor.shape[0])]
+        experts = [part.groups() for part in coded]
+        narrow = [to_integers(groups) for groups in experts]
+        if len({_kind(weights) for weights in narrow}) == 1:
+            return narrow
+        return [row_integers(groups) for groups in alike(experts)]
+
+    def _pack_floats(self, backend: Backend, tensors: Sequence[Stored], float_format: WeightFormat) -> PackedWeights:
+        """Some rows at a time, in panels: little memory beyond the packed bytes."""
+        n, k, packed, at = sum(tensor.shape[0] for tensor in tensors), tensors[0].shape[1], None, 0
+        pieces = _pieces(tensors, max(PANEL, PART_WEIGHTS // k // PANEL * PANEL))
+        for weights in made_ahead(lambda piece: _round(float_format, _joined(piece)), pieces, backend.threads):
+            packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
+            pack_rows(backend, weights, packed, at)
+            at += weights.shape[0]
+        assert packed is not None
+        return packed
+
+
+Piece = list[tuple[Stored, slice]]
+
+
+def _pieces(tensors: Sequence[Stored], num_rows: int) -> Iterator[Piece]:
+    """The tensors' rows one below the other, so many at a time (but at the end), wherever a tensor begins."""
+    piece, missing = Piece(), num_rows
+    for tensor in tensors:
+        start, rows = 0, tensor.shape[0]
+        while start < rows:
+            stop = min(start + missing, rows)
+            piece.append((tensor, slice(start, stop)))
+            start, missing = stop, missing - (stop - start)
+            if not missing:
+                yield piece
+                piece, missing = Piece(), num_rows
+    if piece:
+        yield piece
+
+
+def _joined(piece: Piece) -> F32:
+    floats = [tensor.floats(rows) for tensor, rows in piece]
+    return floats[0] if len(floats) == 1 else np.concatenate(floats)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Those that the index names, if there is one: other programs' copies may lie beside them."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        names = set(json.loads(index.read_text())["weight_map"].values())
+        if strange := [name for name in names if Path(name).name != name]:
+            raise SafetensorsError(f"{index} names files outside of the folder: {strange[0]}")
+        return sorted(folder / name for name in names)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no .safetensors file")
+    return files
+
+
+@contextmanager
+def _naming(names: str) -> Iterator[None]:
+    """Says which tensor it was that could not be converted."""
+    try:
+        yield
+    except (ValueError, KeyError) as wrong:
+        raise SafetensorsError(f"{names}: {wrong}; fetch the checkpoint again, or take another") from None
+
+
+def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
+    if not np.isfinite(weights).all():
+        raise ValueError("weights are infinite or not a number")
+    return round_to(fmt, weights)
+
+
+def _kind(weights: IntegerWeights) -> tuple[WeightFormat, bool, bytes]:
+    """What matrices that are packed as one must share."""
+    table = b"" if weights.table is None else weights.table.tobytes()
+    return weights.format, weights.offsets is not None, table
+
+
+def joined(matrices: Sequence[IntegerWeights]) -> list[IntegerWeights]:
+    """Neighbours of one kind one below the other."""
+    runs = [list(run) for _, run in itertools.groupby(matrices, _kind)]
+    return [run[0] if len(run) == 1 else _below(run) for run in runs]
+
+
+def _below(run: Sequence[IntegerWeights]) -> IntegerWeights:
+    def below(arrays: Sequence[Array | None]) -> Any:
+        return None if arrays[0] is None else np.concatenate([array for array in arrays if array is not None])
+
+    return replace(
+        run[0],
+        codes=below([one.codes for one in run]),
+        row_scales=below([one.row_scales for one in run]),
+        scales=below([one.scales for one in run]),
+        offsets=below([one.offsets for one in run]),
+    )
 
 
 def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator[tuple[str, Stored]]:
@@ -148,7 +229,7 @@ def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         else:
             yield from _rename_part(config, layer_names, block, part, kind, tensor)
     for name, experts in lone_experts.items():
-        yield name, _stacked([experts[i] for i in range(len(experts))])
+        yield name, Stacked([experts[i] for i in range(len(experts))])
 
 
 def _split_kind(name: str) -> tuple[str, str]:
@@ -172,10 +253,6 @@ def _rename_part(
         yield from _split_latent(config, block, tensor)
     elif part in names:
         yield f"{block}.{names[part]}.{kind}", tensor
-
-
-def _stacked(tensors: list[Stored]) -> Derived:
-    return Derived((len(tensors), *tensors[0].shape), lambda: np.stack([tensor.floats() for tensor in tensors]))
 
 
 def _split_gate_up(

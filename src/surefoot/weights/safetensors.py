@@ -7,7 +7,7 @@ package's numpy side knows no bfloat16.
 import json
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,14 @@ import numpy as np
 
 from surefoot.ops.arrays import F32, Array
 
-# numpy has no bfloat16: its bits are the upper half of a float32's.
-DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1"}
+# numpy has no bfloat16: its bits are the upper half of a float32's. Nor has it 8-bit floats.
+DTYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "BOOL": "u1",
+}  # fmt: skip
 MAX_HEADER_BYTES = 100_000_000
+MAX_DIMENSIONS, MAX_VALUES = 8, 1 << 48
 
 
 class SafetensorsError(ValueError):
@@ -35,16 +40,33 @@ class StoredTensor:
     data: mmap.mmap
     offset: int
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
+
     def array(self) -> Array:
         """The bytes as they lie in the file; bfloat16 as uint16."""
         count = math.prod(self.shape)
         return np.frombuffer(self.data, DTYPES[self.dtype], count, self.offset).reshape(self.shape)
 
-    def floats(self) -> F32:
-        stored = self.array()
-        if self.dtype == "BF16":
-            return (stored.astype(np.uint32) << 16).view(np.float32)
-        return stored.astype(np.float32)
+    def floats(self, rows: slice = slice(None)) -> F32:
+        if self.dtype.startswith("F8"):
+            raise SafetensorsError(f"{self.name}: {self.dtype} without a scale: the checkpoint's scheme is not known")
+        stored = self.array()[rows] if self.shape else self.array()
+        values = (
+            (stored.astype(np.uint32) << 16).view(np.float32) if self.dtype == "BF16" else stored.astype(np.float32)
+        )
+        if self.shape:
+            self._let_go(*rows.indices(self.shape[0])[:2])
+        return values
+
+    def _let_go(self, start: int, stop: int) -> None:
+        """The rows' pages stay cached by the system, and no longer count as our memory."""
+        row_bytes = self.nbytes // max(self.shape[0], 1)
+        first, last = self.offset + start * row_bytes, self.offset + stop * row_bytes
+        page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        if page < last:
+            self.data.madvise(mmap.MADV_DONTNEED, page, last - page)
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
@@ -52,32 +74,51 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return {name: _tensor(data, name, entry) for name, entry in _header(data).items() if name != "__metadata__"}
-    except (OSError, ValueError, KeyError, TypeError) as wrong:
+        start, header = _header(data)
+        tensors = {name: _tensor(data, start, name, entry) for name, entry in header.items() if name != "__metadata__"}
+        _check_apart(tensors.values())
+        return tensors
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as wrong:
         raise SafetensorsError(f"{path}: {wrong}; the file is damaged or not safetensors: fetch it again") from None
 
 
-def _header_bytes(data: mmap.mmap) -> int:
+def _header(data: mmap.mmap) -> tuple[int, dict[str, Any]]:
+    """Where the tensors' bytes begin, and their entries by name."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > min(len(data) - 8, MAX_HEADER_BYTES):
         raise SafetensorsError(f"a header of {size} bytes in a file of {len(data)}")
-    return size
-
-
-def _header(data: mmap.mmap) -> Mapping[str, Any]:
-    header = json.loads(data[8 : 8 + _header_bytes(data)])
+    header = json.loads(data[8 : 8 + size], object_pairs_hook=_without_doubles)
     if not isinstance(header, dict):
         raise SafetensorsError("the header is no JSON object")
-    return header
+    return 8 + size, header
 
 
-def _tensor(data: mmap.mmap, name: str, entry: Mapping[str, Any]) -> StoredTensor:
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise SafetensorsError("a name stands twice in the header")
+    return entries
+
+
+def _tensor(data: mmap.mmap, first: int, name: str, entry: Mapping[str, Any]) -> StoredTensor:
     start, end = entry["data_offsets"]
-    shape, dtype, first = tuple(entry["shape"]), entry["dtype"], 8 + _header_bytes(data)
-    if not all(isinstance(number, int) and number >= 0 for number in (start, end, *shape)):
-        raise SafetensorsError(f"{name}: shape {shape} at {start} to {end}")
+    shape, dtype = tuple(entry["shape"]), entry["dtype"]
+    if not all(type(number) is int and number >= 0 for number in (start, end, *shape)):
+        raise SafetensorsError(f"{name}: a shape or place that cannot be")
+    # Lengths count in an empty array too: numpy must be able to multiply them.
+    if len(shape) > MAX_DIMENSIONS or math.prod(max(length, 1) for length in shape) > MAX_VALUES:
+        raise SafetensorsError(f"{name}: a shape of {len(shape)} dimensions that is too large for any file")
     if dtype not in DTYPES:
         raise SafetensorsError(f"{name}: values of type {dtype!r} are unknown")
     if end > len(data) - first or end - start != math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
         raise SafetensorsError(f"{name}: {dtype} {shape} does not lie at {start} to {end} of {len(data) - first} bytes")
     return StoredTensor(name, dtype, shape, data, first + start)
+
+
+def _check_apart(tensors: Iterable[StoredTensor]) -> None:
+    """No byte in two tensors, so that all of them together are no larger than the file."""
+    end = 0
+    for tensor in sorted(tensors, key=lambda one: (one.offset, one.nbytes)):
+        if tensor.offset < end:
+            raise SafetensorsError(f"{tensor.name} lies over another tensor")
+        end = tensor.offset + tensor.nbytes

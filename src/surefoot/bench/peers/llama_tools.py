@@ -11,7 +11,7 @@ from typing import Any
 from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, Say, cache_folder, fetch_source, run
 from surefoot.bench.peers.process import PeerError
 
-TOOLS = ("llama-bench", "llama-server", "llama-quantize")
+TOOLS = ("llama-bench",)
 MARKER = "/vendor/llama.cpp/"
 
 

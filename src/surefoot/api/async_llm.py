@@ -1,0 +1,288 @@
+"""`AsyncLLM`: many requests at once from an event loop. One thread owns the engine: commands in, events out.
+
+The loop's side never waits for a step, the engine's side never waits for a reader.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from surefoot.api.live import LiveRequest, merged
+from surefoot.api.llm import LLM
+from surefoot.api.outputs import Piece, RequestOutput
+from surefoot.core import Load, Request, SampleKey
+from surefoot.engine import Event
+
+MOST_UNREAD_TOKENS = 8192
+LOG = logging.getLogger(__name__)
+
+
+class EngineFailed(RuntimeError):
+    """A step failed as a whole; the engine has forgotten every request and goes on with new ones."""
+
+
+class SlowReader(RuntimeError):
+    """More was generated than the reader took; the request was ended."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Of the engine's thread. last: when it last ended a step or had nothing to do, on time.monotonic's clock."""
+
+    num_steps: int = 0
+    num_failures: int = 0
+    last: float = 0.0
+    load: Load = field(default_factory=Load)
+
+
+class Watcher(Protocol):
+    """Sees every step, on the engine's thread."""
+
+    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None: ...
+
+
+class AnswerStream:
+    """Pieces of the answers to one or several requests, for one reader. Lives on the loop's thread.
+
+    The answers are numbered through: a request's sample has index `number of the request * n + sample`. Pieces that
+    nobody has read yet are merged, so that a slow reader gets fewer and longer ones; `single` gives a piece for every
+    token instead.
+    """
+
+    def __init__(self, llm: "AsyncLLM", lives: Sequence[LiveRequest], single: bool) -> None:
+        self._llm = llm
+        self._single = single
+        self._lives = {live.request.id: live for live in lives}
+        self._firsts = {live.request.id: number * live.request.params.n for number, live in enumerate(lives)}
+        self._ready: list[Piece] = []  # in the reader's hands, in reverse
+        self._wake = asyncio.Event()
+        self._error: Exception | None = None
+        self._num_unread = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._error is not None or all(live.is_done for live in self._lives.values())
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all answers so far."""
+        return sum(live.num_tokens for live in self._lives.values())
+
+    def __aiter__(self) -> "AnswerStream":
+        return self
+
+    async def __anext__(self) -> Piece:
+        while not self._ready:
+            self._ready = [*self._take()][::-1]
+            if self._ready:
+                break
+            if self._error is not None:
+                raise self._error
+            if self.is_done:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._ready.pop()
+
+    def _take(self) -> Iterator[Piece]:
+        for request_id, live in self._lives.items():
+            for piece in live.pieces if self._single else merged(live.pieces):
+                yield replace(piece, index=self._firsts[request_id] + piece.index)
+            live.pieces.clear()
+        self._num_unread = 0
+
+    async def outputs(self) -> list[RequestOutput]:
+        """Read to the end."""
+        async for _ in self:
+            pass
+        return [live.output() for live in self._lives.values()]
+
+    def close(self) -> None:
+        """End what has not ended: the reader has gone."""
+        self._llm._leave(self._lives)
+
+    # ---- from the engine ----
+
+    def feed(self, event: Event) -> bool:
+        """Whether a stop string was found, so that the engine must be told."""
+        live = self._lives[event.key.request]
+        found = False
+        for one in event.split() if self._single else (event,):
+            found = live.feed(one) or found
+        live.close_piece()
+        self._wake.set()
+        self._num_unread += len(event.tokens)
+        if self._num_unread > MOST_UNREAD_TOKENS:
+            self.fail(SlowReader(f"more than {MOST_UNREAD_TOKENS} tokens were generated but not read"))
+        return found
+
+    def fail(self, error: Exception) -> None:
+        if not self.is_done:
+            self._error = error
+            self.close()
+        self._wake.set()
+
+
+class AsyncLLM:
+    """Around an LLM that nobody else uses any more. To be started and used on one event loop."""
+
+    def __init__(self, llm: LLM, watcher: Watcher | None = None) -> None:
+        self.llm = llm
+        self.progress = Progress(last=time.monotonic())
+        self._watcher = watcher
+        self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._streams: dict[str, AnswerStream] = {}  # by request id; the loop's thread alone
+        self._busy_since = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="surefoot-engine", daemon=True)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread after the step in hand; whoever still waits is told."""
+        self._commands.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._fail_all(EngineFailed("the engine was stopped"))
+
+    # ---- the loop's side ----
+
+    @property
+    def num_requests(self) -> int:
+        """Those that have not ended."""
+        return len(self._streams)
+
+    def is_alive(self, patience_s: float) -> bool:
+        """Whether the engine has nothing to do, or did something lately."""
+        idle = not self._streams and self._commands.empty()
+        last = max(self.progress.last, self._busy_since)
+        return self._thread.is_alive() and (idle or time.monotonic() - last < patience_s)
+
+    async def submit(
+        self, requests: Sequence[Request], *, continues: bool = False, single: bool = False
+    ) -> AnswerStream:
+        """Hand them to the engine, all or none. Raises ValueError if one can never run here.
+
+        continues: the answers go on with the prompts' text, so that a first space counts. single: a piece a token.
+        """
+        lives = [LiveRequest(self.llm.tokenizer, request, None, continues) for request in requests]
+        stream = AnswerStream(self, lives, single)
+        if not self._streams:
+            self._busy_since = time.monotonic()
+        self._streams |= {request.id: stream for request in requests}
+        accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commands.put(lambda: self._add_all(requests, accepted))
+        try:
+            await accepted
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def abort(self, request_id: str) -> None:
+        """End it at the next step's beginning; its stream then ends. Nothing happens if it has ended."""
+        self._commands.put(lambda: self.llm.engine.abort(request_id))
+
+    def abort_all(self) -> None:
+        for request_id in list(self._streams):
+            self.abort(request_id)
+
+    def _leave(self, lives: dict[str, LiveRequest]) -> None:
+        for request_id, live in lives.items():
+            if self._streams.pop(request_id, None) is not None and not live.is_done:
+                self.abort(request_id)
+
+    def _deliver(self, events: Sequence[Event]) -> None:
+        for event in events:
+            stream = self._streams.get(event.key.request)
+            if stream is None:
+                continue
+            if stream.feed(event):
+                self._commands.put(lambda key=event.key: self._finish(key))  # type: ignore[misc]
+            if stream.is_done:
+                stream.close()
+
+    def _fail_all(self, error: Exception) -> None:
+        for stream in set(self._streams.values()):
+            stream.fail(error)
+
+    # ---- the engine's side ----
+
+    def _run(self) -> None:
+        engine = self.llm.engine
+        while True:
+            command = self._next_command(wait=not engine.has_work)
+            while command is not _NOTHING:
+                if command is None:
+                    return
+                command()
+                command = self._next_command(wait=False)
+            if engine.has_work:
+                self._step()
+            self.progress = replace(self.progress, last=time.monotonic(), load=engine.load())
+
+    def _next_command(self, wait: bool) -> Callable[[], None] | None:
+        try:
+            return self._commands.get(block=wait)
+        except Empty:
+            return _NOTHING
+
+    def _step(self) -> None:
+        engine, before = self.llm.engine, self.progress
+        try:
+            events = engine.step()
+        except Exception as error:
+            LOG.exception("a step failed")
+            engine.reset()
+            self.progress = replace(before, num_failures=before.num_failures + 1)
+            self._call(self._fail_all, EngineFailed(f"a step failed: {type(error).__name__}"))
+            return
+        self.progress = replace(before, num_steps=before.num_steps + 1)
+        if self._watcher is not None:
+            self._watcher.on_step(engine.last_step_tokens, engine.last_step_ms, events)
+        if events:
+            self._call(self._deliver, events)
+
+    def _add_all(self, requests: Sequence[Request], accepted: "asyncio.Future[None]") -> None:
+        added: list[Request] = []
+        try:
+            for request in requests:
+                self.llm.engine.add(request)
+                added.append(request)
+        except Exception as error:
+            for request in added:
+                self.llm.engine.abort(request.id)
+            self._call(_refuse, accepted, error)
+            return
+        self._call(_accept, accepted)
+
+    def _finish(self, key: SampleKey) -> None:
+        last = self.llm.engine.finish(key)
+        if last is not None:
+            self._call(self._deliver, [last])
+
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        """On the loop's thread; nothing happens once the loop is closed."""
+        assert self._loop is not None
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _NOTHING() -> None:
+    """No command is waiting."""
+
+
+def _accept(accepted: "asyncio.Future[None]") -> None:
+    if not accepted.done():
+        accepted.set_result(None)
+
+
+def _refuse(accepted: "asyncio.Future[None]", error: Exception) -> None:
+    if not accepted.done():
+        accepted.set_exception(error)

@@ -1,0 +1,80 @@
+"""A request on its way: its answers, and pieces that nobody has read yet."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from surefoot.api.answer import Answer
+from surefoot.api.outputs import Piece, RequestOutput, Timings
+from surefoot.core import Request, SampleKey
+from surefoot.engine import Event, Usage
+from surefoot.text import Tokenizer
+
+
+class LiveRequest:
+    def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
+        self.request = request
+        self._text = text
+        self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
+        self._last: dict[SampleKey, Event] = {}
+        self.pieces: deque[Piece] = deque()
+        self.num_tokens = 0
+
+    @property
+    def is_done(self) -> bool:
+        return len(self._last) == len(self._answers)
+
+    def feed(self, event: Event) -> bool:
+        """Whether a stop string was found, so that the engine must be told. What comes after one is nobody's."""
+        answer, was_done = self._answers[event.key.sample], self._answers[event.key.sample].is_done
+        if not was_done:
+            piece = answer.feed(event)
+            self.pieces.append(piece)
+            self.num_tokens += len(piece.token_ids)
+        if event.reason is not None:
+            self.account(event)
+        return answer.is_done and not was_done and event.reason is None
+
+    def account(self, last: Event) -> None:
+        self._last[last.key] = last
+
+    def close_piece(self) -> None:
+        """The request's last piece carries the output."""
+        if self.is_done:
+            last = self.pieces.pop() if self.pieces else Piece(0, "", ())
+            self.pieces.append(replace(last, output=self.output()))
+
+    def output(self) -> RequestOutput:
+        events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
+        outputs = tuple(answer.output() for answer in self._answers)
+        num_cached = next((event.usage.num_cached for event in events if event.usage is not None), 0)
+        times = events[0].times
+        assert times is not None
+        return RequestOutput(
+            request_id=self.request.id,
+            prompt=self._text,
+            prompt_token_ids=self.request.prompt,
+            outputs=outputs,
+            usage=Usage(len(self.request.prompt), sum(len(one.token_ids) for one in outputs), num_cached),
+            timings=Timings.of(times, len(outputs[0].token_ids)),
+            seed=self.request.params.seed or 0,
+        )
+
+
+def merged(pieces: Iterable[Piece]) -> list[Piece]:
+    """One piece for each answer, in the order of the first ones; the last carries what some piece carried."""
+    found: dict[int, Piece] = {}
+    output = None
+    for piece in pieces:
+        before = found.get(piece.index)
+        found[piece.index] = piece if before is None else _joined(before, piece)
+        output = piece.output or output
+    joined = [replace(piece, output=None) for piece in found.values()]
+    return [*joined[:-1], replace(joined[-1], output=output)] if joined else []
+
+
+def _joined(first: Piece, second: Piece) -> Piece:
+    logprobs = None if first.logprobs is None else first.logprobs + (second.logprobs or ())
+    return Piece(
+        first.index, first.text + second.text, first.token_ids + second.token_ids, logprobs, second.finish_reason
+    )

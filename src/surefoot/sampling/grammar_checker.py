@@ -1,0 +1,69 @@
+"""Tries grammars out. As a program of its own, which can be ended: small schemas exist that would take for ever.
+
+It imports only the standard library and llguidance. Each frame is a length of four bytes and UTF-8. The first one is
+the vocabulary, each token's bytes as hexadecimal digits, and is answered with an empty one. Then grammars come in, and
+what is wrong with them goes out: nothing if they can be used.
+"""
+
+import json
+import resource
+import struct
+import sys
+from typing import IO
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+LENGTH = struct.Struct(">I")
+LEXER_FUEL = 300_000  # llguidance's default is 1,000,000
+
+
+def limits() -> LLParserLimits:
+    return LLParserLimits(initial_lexer_fuel=LEXER_FUEL, verbose_errors=False)
+
+
+def send(stream: IO[bytes], text: str) -> None:
+    data = text.encode(errors="replace")
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> str | None:
+    """None: there is no more."""
+    header = stream.read(LENGTH.size)
+    return stream.read(*LENGTH.unpack(header)).decode() if header else None
+
+
+class Words:
+    """Enough of a tokenizer: how texts are cut into tokens does not matter here, so byte by byte will do."""
+
+    bos_token_id = None
+    special_token_ids: tuple[int, ...] = ()
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.tokens = pieces
+        self.eos_token_id = len(pieces) - 1
+        self._bytes = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1}
+
+    def __call__(self, text: bytes) -> list[int]:
+        return [self._bytes[byte] for byte in text if byte in self._bytes]
+
+
+def complaint(tokenizer: LLTokenizer, grammar: str) -> str:
+    matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    return (matcher.get_error() or "it cannot be used")[:1000] if matcher.is_error() else ""
+
+
+def main(memory_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    words = Words([bytes.fromhex(piece) for piece in json.loads(receive(source) or "[]")] + [b"<end>"])
+    tokenizer = LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens))
+    send(target, "")
+    while (grammar := receive(source)) is not None:
+        send(target, complaint(tokenizer, grammar))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

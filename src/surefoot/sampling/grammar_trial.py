@@ -1,0 +1,95 @@
+"""Grammars tried out where they can do no harm."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from surefoot.sampling import grammar_checker
+
+SECONDS = 2.0
+START_SECONDS = 30.0
+MEMORY_BYTES = 1 << 30
+MOST_REPLY_BYTES = 1 << 16
+
+
+class Trial:
+    """Owns the program, started when it is first needed and again after it had to be ended."""
+
+    def __init__(self, pieces: Sequence[bytes], seconds: float = SECONDS) -> None:
+        self._pieces = pieces
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def complaint(self, grammar: str) -> str:
+        """What is wrong with it; empty if nothing."""
+        with self._lock:
+            try:
+                process = self._start()
+                assert process.stdin is not None
+                grammar_checker.send(process.stdin, grammar)
+                return _receive(process, self._seconds)
+            except TimeoutError:
+                self._end()
+                return f"it takes more than {self._seconds:g} s to prepare: make it simpler"
+            except (OSError, EOFError):
+                self._end()
+                return "it takes too much memory to prepare: make it simpler"
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", grammar_checker.__file__, str(MEMORY_BYTES)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+            assert self._process.stdin is not None
+            grammar_checker.send(self._process.stdin, json.dumps([piece.hex() for piece in self._pieces]))
+            _receive(self._process, START_SECONDS)
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                with suppress(OSError):  # it could not be told all
+                    stream.close()
+            self._process = None
+
+    def __del__(self) -> None:
+        self._end()
+
+
+def _receive(process: subprocess.Popen[bytes], seconds: float) -> str:
+    deadline = time.monotonic() + seconds
+    (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, deadline))
+    if length > MOST_REPLY_BYTES:
+        raise EOFError
+    return _read(process, length, deadline).decode(errors="replace")
+
+
+def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: float) -> bytes:
+    assert process.stdout is not None
+    data = b""
+    while len(data) < num_bytes:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            raise TimeoutError
+        piece = os.read(process.stdout.fileno(), num_bytes - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data

@@ -1,0 +1,124 @@
+"""The application: routes, what wraps them, and what happens at its start and end."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Scope
+
+from surefoot import __version__
+from surefoot.server.chat import chat_router
+from surefoot.server.completions import completions_router
+from surefoot.server.errors import ApiError, of_status, of_validation
+from surefoot.server.gate import Gate
+from surefoot.server.keys import KeyStore
+from surefoot.server.messages import messages_router
+from surefoot.server.metrics import CONTENT_TYPE
+from surefoot.server.responses import responses_router
+from surefoot.server.service import Service
+from surefoot.server.streaming import ClientGone
+from surefoot.server.tokens import tokens_router
+
+RELOAD_S = 1.0
+LOG = logging.getLogger(__name__)
+
+
+def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
+    """The whole, with the gate in front."""
+    app = FastAPI(
+        title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=_lifespan(service, keys)
+    )
+    app.include_router(chat_router(service))
+    app.include_router(completions_router(service))
+    app.include_router(messages_router(service))
+    app.include_router(responses_router(service))
+    app.include_router(tokens_router(service))
+    _add_operations(app, service)
+    _add_errors(app, service)
+
+    def on_refusal(scope: Scope, error: ApiError) -> None:
+        service.metrics.refuse(error.status)
+        if error.status in (401, 403):
+            service.audit.write(route=scope["path"], client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
+
+    return Gate(app, service.settings, keys, on_refusal)
+
+
+def _lifespan(service: Service, keys: KeyStore | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    @asynccontextmanager
+    async def live(_: FastAPI) -> AsyncIterator[None]:
+        service.llm.start()
+        await service.learn_public_prefixes()
+        watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
+        yield
+        if watching is not None:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+        await service.llm.stop()
+        service.audit.close()
+
+    return live
+
+
+async def _reload_keys(keys: KeyStore) -> None:
+    while True:
+        await asyncio.sleep(RELOAD_S)
+        keys.reload_if_changed()
+
+
+def _add_operations(app: FastAPI, service: Service) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        """Requests are welcome: not draining, and the engine moves."""
+        if service.is_draining:
+            return JSONResponse({"status": "draining"}, 503)
+        if not service.llm.is_alive(service.settings.patience_s):
+            return JSONResponse({"status": "stuck"}, 503)
+        return JSONResponse({"status": "ready"})
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+
+def _add_errors(app: FastAPI, service: Service) -> None:
+    def answer(http: HttpRequest, error: ApiError) -> Response:
+        service.metrics.refuse(error.status)
+        return JSONResponse(error.body_for(http.url.path), error.status, error.headers)
+
+    @app.exception_handler(ApiError)
+    async def on_api_error(http: HttpRequest, error: ApiError) -> Response:
+        return answer(http, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(http: HttpRequest, error: RequestValidationError) -> Response:
+        return answer(http, of_validation(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(http: HttpRequest, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, ApiError):  # FastAPI wraps what reading the body raises
+            return answer(http, error.__cause__)
+        if error.status_code == 400:
+            return answer(http, ApiError(400, "the body is not JSON: send one JSON object", code="invalid_json"))
+        return answer(http, of_status(error.status_code))
+
+    @app.exception_handler(ClientGone)
+    async def on_gone(_: HttpRequest, __: ClientGone) -> Response:
+        return Response(status_code=499)
+
+    @app.exception_handler(Exception)
+    async def on_failure(http: HttpRequest, error: Exception) -> Response:
+        LOG.error("a request failed", exc_info=error)
+        return answer(http, ApiError(500, "the server failed on this request: see its log"))

@@ -1,0 +1,148 @@
+"""/v1/completions: texts or token ids go on."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from surefoot.api.outputs import Logprob
+from surefoot.server.chat import usage_of
+from surefoot.server.conversation import find_mark
+from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.service import Run, Service
+from surefoot.server.sse import Mark, Template, event
+from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.server.structured import compiled, make_grammar
+
+ROUTE = "/v1/completions"
+MOST_ANSWERS = 64
+
+
+def completions_router(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(ROUTE)
+    async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
+        completion = await start_completion(service, body, http)
+        if body.stream:
+            return EventStream(completion.run, completion.events(), service.settings.read_s)
+        return JSONResponse(await unless_gone(http, completion.run, completion.reply))
+
+    return router
+
+
+async def start_completion(service: Service, body: CompletionRequest, http: HttpRequest) -> "Completion":
+    service.check_model(body.model)
+    prompts, n = body.prompts(), body.n or 1
+    if len(prompts) * n > MOST_ANSWERS:
+        raise bad_request(f"prompts times n is {len(prompts) * n}: ask for {MOST_ANSWERS} answers at most", "n")
+    with service.admit(http.state.caller) as ticket:
+        mark = find_mark(service, http, body, len(prompts) * n)
+        tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        for one in tokens:
+            check_tokens(service, one)
+        limit = min(service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens)
+        wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
+        grammar = await compiled(service.llm.llm.grammars, wanted, "response_format")
+        params = body.sampling(limit, body.logprobs, mark.seed, grammar)
+        decode = service.llm.llm.tokenizer.decode
+        texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
+        run = await service.start(ticket, ROUTE, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
+    return Completion(run, body, texts if body.echo else [""] * len(prompts))
+
+
+def check_tokens(service: Service, tokens: Sequence[int]) -> None:
+    if not tokens:
+        raise bad_request("the prompt is empty: give at least one character or token", "prompt")
+    if max(tokens) >= service.llm.llm.config.vocab_size:
+        raise bad_request(f"token {max(tokens)} is beyond the vocabulary", "prompt")
+
+
+class Completion:
+    def __init__(self, run: Run, body: CompletionRequest, echoes: Sequence[str]) -> None:
+        self.run = run
+        self._body = body
+        self._n = body.n or 1
+        self._echoes = echoes
+        self._lengths = [len(echo) for echo in echoes for _ in range(self._n)]  # characters so far, for text_offset
+
+    def _head(self) -> dict[str, Any]:
+        service = self.run.service
+        return {
+            "id": f"cmpl-{self.run.mark.request}",
+            "object": "text_completion",
+            "created": self.run.mark.created,
+            "model": service.settings.model_name,
+            "system_fingerprint": service.fingerprint,
+        }
+
+    async def reply(self) -> dict[str, Any]:
+        outputs = await self.run.whole()
+        choices = []
+        for number, output in enumerate(outputs):
+            for answer in output.outputs:
+                index = number * self._n + answer.index
+                text = self._echoes[number] + answer.text
+                choices.append(self._choice(index, text, answer.logprobs, answer.token_ids, answer.finish_reason))
+        return {**self._head(), "choices": choices, "usage": usage_of(outputs)}
+
+    def _choice(
+        self,
+        index: int,
+        text: str,
+        logprobs: Sequence[Mapping[int, Logprob]] | None,
+        tokens: Sequence[int],
+        finish: str | None,
+    ) -> dict[str, Any]:
+        found = self._logprobs(index, logprobs) if logprobs is not None else None
+        choice = {"index": index, "text": text, "logprobs": found, "finish_reason": finish}
+        return choice | ({"token_ids": list(tokens)} if self._body.return_token_ids else {})
+
+    def _logprobs(self, index: int, tokens: Sequence[Mapping[int, Logprob]]) -> dict[str, Any]:
+        drawn = [next(iter(one.values())) for one in tokens]
+        offsets = []
+        for one in drawn:
+            offsets.append(self._lengths[index])
+            self._lengths[index] += len(one.decoded_token)
+        top = [{found.decoded_token: found.logprob for found in one.values()} for one in tokens]
+        return {
+            "tokens": [one.decoded_token for one in drawn],
+            "token_logprobs": [one.logprob for one in drawn],
+            "top_logprobs": top if self._body.logprobs else None,
+            "text_offset": offsets,
+        }
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async for one in self._chunks():
+                yield one
+        except ApiError as error:
+            self.run.service.metrics.refuse(error.status)
+            yield event(error.as_openai())
+            return
+        yield event("[DONE]")
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        start = self.run.mark
+        mark = Mark.start(start.digest, start.request, start.created, start.seed, len(start.counts))
+        wants_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
+        template = Template(self._head(), wants_usage)
+        for index, count in enumerate(start.counts):
+            if self._body.echo and not count:
+                choice = self._choice(index, self._echoes[index // self._n], None, (), None)
+                yield template.event(choice, mark)
+        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                index, count = piece.index, mark.counts[piece.index] + len(piece.token_ids)
+                ended = piece.finish_reason is not None
+                mark = mark.advanced(index, count, ended)
+                choice = self._choice(index, piece.text, piece.logprobs, piece.token_ids, piece.finish_reason)
+                is_new = count > start.counts[index] or (ended and not start.ended[index])
+                if is_new and (piece.text or piece.logprobs or ended or self._body.return_token_ids):
+                    yield template.event(choice, mark)
+        if wants_usage and not start.usage_sent:
+            yield template.last(usage_of(self.run.outputs), mark.with_usage())

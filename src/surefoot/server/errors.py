@@ -1,0 +1,78 @@
+"""What goes wrong with a request, and how each API's clients are told."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class ApiError(Exception):
+    """An answer that is not the wanted one. `message` says what to do."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    def as_openai(self) -> dict[str, Any]:
+        kind = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}.get(self.status)
+        kind = kind or ("invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def as_anthropic(self) -> dict[str, Any]:
+        kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        return {"type": "error", "error": {"type": kind, "message": self.message}}
+
+    def body_for(self, path: str) -> dict[str, Any]:
+        return self.as_anthropic() if path.startswith("/v1/messages") else self.as_openai()
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    return ApiError(400, message, param=param, code=code)
+
+
+def too_many(message: str, retry_after_s: float, code: str = "rate_limit_exceeded") -> ApiError:
+    seconds = max(1, round(retry_after_s))
+    return ApiError(429, f"{message}; try again in {seconds} s", code=code, headers={"Retry-After": str(seconds)})
+
+
+def of_status(status: int) -> ApiError:
+    """For what the web framework itself refuses."""
+    advice = {404: "there is no such route: see /openapi.json", 405: "this route wants another method"}
+    return ApiError(status, advice.get(status, HTTPStatus(status).phrase))
+
+
+def of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
+    """The first of pydantic's complaints, as a sentence. What the client sent is not repeated: it may be long."""
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    path = [str(part) for part in first["loc"] if part != "body"]
+    param = ".".join(path) or None
+    if first["type"] == "json_invalid":
+        return bad_request("the body is not JSON: send one JSON object", code="invalid_json")
+    if first["type"] == "extra_forbidden":
+        return bad_request(f"unknown parameter {param!r}: remove it", param, "unknown_parameter")
+    if first["type"] == "missing":
+        return bad_request(f"{param or 'the body'} is missing: give it", param, "missing_parameter")
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return bad_request(f"{param}: {message}" if param else message, param, "invalid_value")

@@ -1,0 +1,147 @@
+"""What every request passes before its route: the name it calls us by, its key, the size of its body."""
+
+import asyncio
+import ipaddress
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from surefoot.server.errors import ApiError, too_many
+from surefoot.server.keys import ANYONE, Caller, KeyStore
+from surefoot.server.settings import Settings
+
+OPEN_ROUTES = frozenset({"/health", "/ready"})
+MOST_KEY_CHARACTERS = 512
+
+
+class Gate:
+    """keys: None lets everyone in, which serve() allows on loopback alone."""
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, keys: KeyStore | None, on_refusal: Callable[[Scope, ApiError], None]
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._hosts = settings.hosts
+        self._keys = keys
+        self._on_refusal = on_refusal
+        self._held = _Held()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # no web sockets
+            return
+        try:
+            headers = Headers(scope=scope)
+            self._check_host(headers)
+            self._check_origin(headers)
+            scope.setdefault("state", {})["caller"] = self._find_caller(scope["path"], headers)
+            self._check_length(headers)
+        except ApiError as error:
+            self._on_refusal(scope, error)
+            await send_error(scope, send, error)
+            return
+        body = _Body(receive, self._settings, self._held)
+        try:
+            await self._app(scope, body, send)
+        finally:
+            self._held.num_bytes -= body.num_bytes
+
+    def _check_host(self, headers: Headers) -> None:
+        """Else a web page could have its own name point at this machine and read what its visitors may read. That
+        takes a name: an address is nobody's to point elsewhere."""
+        host = headers.get("host", "")
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name.lower() not in self._hosts and not _is_address(name):
+            raise ApiError(403, "this server does not go by that name: start it with --allowed-host NAME")
+
+    def _check_origin(self, headers: Headers) -> None:
+        """A browser says where a page is from; pages from elsewhere are not to spend this machine's time."""
+        origin = headers.get("origin")
+        if origin is None or origin in self._settings.allowed_origins:
+            return
+        if urlsplit(origin).netloc != headers.get("host"):
+            raise ApiError(403, "web pages from there may not call this server: start it with --allowed-origin ORIGIN")
+
+    def _find_caller(self, path: str, headers: Headers) -> Caller:
+        if self._keys is None or path in OPEN_ROUTES:
+            return ANYONE
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        key = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        caller = self._keys.find(key) if 0 < len(key) <= MOST_KEY_CHARACTERS else None
+        if caller is None:
+            raise ApiError(
+                401,
+                "no valid key: send one as `Authorization: Bearer KEY` (surefoot keys add makes one)",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return caller
+
+    def _check_length(self, headers: Headers) -> None:
+        length = headers.get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > self._settings.max_body_bytes:
+            raise _too_large(self._settings)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass
+class _Held:
+    """Bytes of all bodies that are here."""
+
+    num_bytes: int = 0
+
+
+class _Body:
+    """A body that comes without a length, or slowly, or beside too many others, ends here."""
+
+    def __init__(self, receive: Receive, settings: Settings, held: _Held) -> None:
+        self._receive = receive
+        self._settings = settings
+        self._held = held
+        self.num_bytes = 0
+        self._end = time.monotonic() + settings.read_s
+        self._whole = False
+
+    async def __call__(self) -> Message:
+        if self._whole:
+            return await self._receive()  # what comes now is that the client has gone
+        try:
+            message = await asyncio.wait_for(self._receive(), max(0.0, self._end - time.monotonic()))
+        except TimeoutError:
+            raise ApiError(408, f"the request took more than {self._settings.read_s:g} s to arrive") from None
+        length = len(message.get("body", b""))
+        self.num_bytes += length
+        self._held.num_bytes += length
+        if self.num_bytes > self._settings.max_body_bytes:
+            raise _too_large(self._settings)
+        if self._held.num_bytes > self._settings.max_held_bytes:
+            raise too_many("the server holds as many bytes of requests as it may", 5.0, "queue_full")
+        self._whole = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+
+def _too_large(settings: Settings) -> ApiError:
+    return ApiError(413, f"the body is larger than {settings.max_body_bytes} bytes: send less")
+
+
+async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
+    body = json.dumps(error.body_for(scope["path"])).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})

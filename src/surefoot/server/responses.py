@@ -1,0 +1,168 @@
+"""/v1/responses, without state. Its streams have no ids: they cannot be resumed."""
+
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from surefoot.api.outputs import RequestOutput
+from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
+from surefoot.server.conversation import Conversation, start_conversation
+from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.schemas.responses import ResponsesRequest
+from surefoot.server.service import Service
+from surefoot.server.sse import event
+from surefoot.server.streaming import EventStream, unless_gone
+
+ROUTE = "/v1/responses"
+Event = tuple[str, dict[str, Any]]
+
+
+def responses_router(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(ROUTE)
+    async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
+        try:
+            chat = body.as_chat()
+        except ValidationError as error:
+            raise of_validation(error.errors()) from error
+        answer = ResponseAnswer(await start_conversation(service, chat, http, ROUTE), body)
+        if body.stream:
+            return EventStream(answer.run, answer.events(), service.settings.read_s)
+        return JSONResponse(await unless_gone(http, answer.run, answer.reply))
+
+    return router
+
+
+class ResponseAnswer:
+    def __init__(self, conversation: Conversation, body: ResponsesRequest) -> None:
+        self.run = conversation.run
+        self._conversation = conversation
+        self._body = body
+
+    async def reply(self) -> dict[str, Any]:
+        (output,) = await self.run.whole()
+        blocks = blocks_of(self._conversation.parts_of(output.outputs[0]))
+        return self._response(blocks, output)
+
+    def _response(self, blocks: list[Block], output: RequestOutput | None) -> dict[str, Any]:
+        """output: None while it is in the making."""
+        status, reason = "in_progress", None
+        if output is not None:
+            is_cut = output.outputs[0].finish_reason == "length"
+            status, reason = ("incomplete", {"reason": "max_output_tokens"}) if is_cut else ("completed", None)
+        body = self._body
+        return {
+            "id": f"resp_{self.run.mark.request}",
+            "object": "response",
+            "created_at": self.run.mark.created,
+            "status": status,
+            "model": self.run.service.settings.model_name,
+            "output": [self._item(block, status) for block in blocks],
+            "usage": None if output is None else _usage(output),
+            "error": None,
+            "incomplete_details": reason,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "store": False,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "text": {"format": {"type": body.text.format.type if body.text and body.text.format else "text"}},
+            "tool_choice": body.model_dump()["tool_choice"] or "auto",
+            "tools": [tool.model_dump() for tool in body.tools or ()],
+            "truncation": "disabled",
+        }
+
+    def _item(self, block: Block, status: str) -> dict[str, Any]:
+        name = f"{self.run.mark.request[:24]}_{block.index}"
+        if block.kind is Kind.CALL:
+            call = {"call_id": block.id, "name": block.name, "arguments": block.text}
+            return {"type": "function_call", "id": f"fc_{name}", "status": status, **call}
+        if block.kind is Kind.THINKING:
+            content = [{"type": "reasoning_text", "text": block.text}]
+            return {"type": "reasoning", "id": f"rs_{name}", "summary": [], "content": content, "status": status}
+        content = [_part(block)]
+        return {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": status, "content": content}
+
+    # ---- as a stream ----
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        numbers = itertools.count()
+        try:
+            async for name, data in self._events():
+                yield event({"type": name, "sequence_number": next(numbers), **data}, name=name)
+        except ApiError as error:
+            self.run.service.metrics.refuse(error.status)
+            told = {"code": error.code or "server_error", "message": error.message, "param": error.param}
+            yield event({"type": "error", "sequence_number": next(numbers), **told}, name="error")
+
+    async def _events(self) -> AsyncIterator[Event]:
+        blocks = Blocks()
+        yield "response.created", {"response": self._response([], None)}
+        yield "response.in_progress", {"response": self._response([], None)}
+        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
+            async for _, delta in deltas:
+                for change in blocks.feed(delta):
+                    for one in self._changed(*change):
+                        yield one
+        for change in blocks.finish():
+            for one in self._changed(*change):
+                yield one
+        whole = self._response(blocks.blocks, self.run.outputs[-1])
+        yield f"response.{whole['status']}", {"response": whole}
+
+    def _changed(self, change: Change, block: Block, text: str) -> Iterator[Event]:
+        place = {"item_id": self._item(block, "")["id"], "output_index": block.index}
+        if block.kind is not Kind.CALL:
+            place["content_index"] = 0
+        if change is Change.START:
+            item = self._item(block, "in_progress")
+            empty = item if block.kind is Kind.CALL else {**item, "content": []}
+            yield "response.output_item.added", {"output_index": block.index, "item": empty}
+            if block.kind is Kind.TEXT:
+                yield "response.content_part.added", {**place, "part": _part(block)}
+            return
+        name = _NAMES[block.kind]
+        if change is Change.MORE:
+            yield f"{name}.delta", {**place, "delta": text, **_NO_LOGPROBS[block.kind]}
+            return
+        yield f"{name}.done", {**place, **_done(block), **_NO_LOGPROBS[block.kind]}
+        if block.kind is Kind.TEXT:
+            yield "response.content_part.done", {**place, "part": _part(block)}
+        yield "response.output_item.done", {"output_index": block.index, "item": self._item(block, "completed")}
+
+
+_NAMES = {
+    Kind.TEXT: "response.output_text",
+    Kind.THINKING: "response.reasoning_text",
+    Kind.CALL: "response.function_call_arguments",
+}
+_NO_LOGPROBS: dict[Kind, dict[str, Any]] = {Kind.TEXT: {"logprobs": []}, Kind.THINKING: {}, Kind.CALL: {}}
+
+
+def _done(block: Block) -> dict[str, Any]:
+    return {"arguments": block.text, "name": block.name} if block.kind is Kind.CALL else {"text": block.text}
+
+
+def _part(block: Block) -> dict[str, Any]:
+    return {"type": "output_text", "text": block.text, "annotations": [], "logprobs": []}
+
+
+def _usage(output: RequestOutput) -> dict[str, Any]:
+    usage = output.usage
+    return {
+        "input_tokens": usage.num_prompt,
+        "input_tokens_details": {"cached_tokens": usage.num_cached},
+        "output_tokens": usage.num_generated,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.num_prompt + usage.num_generated,
+    }

@@ -1,0 +1,1 @@
+"""What clients may send and what they get: pydantic models, each field bounded, nothing unknown let through."""

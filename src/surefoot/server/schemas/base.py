@@ -1,0 +1,145 @@
+"""Bounded types, and the parameters that every way of generating shares."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from surefoot.core import SamplingParams
+from surefoot.server.errors import bad_request
+
+MOST_SAMPLES = 16
+MOST_LOGPROBS = 20
+MOST_STOPS = 16
+MOST_STOP_CHARACTERS = 256
+MOST_STOP_IDS = 64
+MOST_BIASES = 1024
+MOST_MESSAGES = 4096
+MOST_TOOLS = 128
+MOST_PROMPTS = 32
+LARGEST_SEED = 2**63 - 1
+LARGEST_TOKEN = 2**31 - 1
+
+TokenId = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
+Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
+Positive = Annotated[int, Field(strict=True, ge=1, le=LARGEST_TOKEN)]
+StopString = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
+
+
+class Body(BaseModel):
+    """From a client: unknown fields, NaN and infinities are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Reply(BaseModel):
+    """To a client."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = False
+    include_obfuscation: bool | None = False
+
+
+class JsonSchema(Body):
+    name: Name = "answer"
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextFormat(Body):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Body):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(Body):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+class RegexFormat(Body):
+    """Not OpenAI's."""
+
+    type: Literal["regex"]
+    regex: Annotated[str, Field(min_length=1)]
+
+
+class GrammarFormat(Body):
+    """Not OpenAI's. The grammar is in Lark's notation, as llguidance reads it."""
+
+    type: Literal["grammar"]
+    grammar: Annotated[str, Field(min_length=1)]
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat, Field(discriminator="type")
+]
+
+
+class SamplingFields(Body):
+    """OpenAI's parameters and, from top_k on, those of other servers."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    n: Annotated[int | None, Field(ge=1, le=MOST_SAMPLES)] = None
+    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+    presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, Field(max_length=MOST_BIASES)] = (
+        None
+    )
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: Annotated[str | None, Field(max_length=256)] = None
+    top_k: Annotated[int | None, Field(ge=0, le=LARGEST_TOKEN)] = None
+    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    repetition_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
+    stop_token_ids: Annotated[list[TokenId] | None, Field(max_length=MOST_STOP_IDS)] = None
+    ignore_eos: bool | None = None
+    deadline_s: Annotated[float | None, Field(gt=0, le=86400)] = None
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _keys_are_ids(cls, biases: dict[str, float] | None) -> dict[str, float] | None:
+        for token in biases or {}:
+            if not (token.isascii() and token.isdigit() and int(token[:11]) <= LARGEST_TOKEN and len(token) <= 10):
+                raise ValueError("logit_bias maps token ids, written as decimal strings, to numbers")
+        return biases
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def sampling(self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None) -> SamplingParams:
+        given: dict[str, Any] = {
+            name: value
+            for name in (
+                "temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "top_k", "min_p",
+                "repetition_penalty", "ignore_eos",
+            )
+            if (value := getattr(self, name)) is not None
+        }  # fmt: skip
+        if grammar is not None:
+            given["grammar"] = grammar
+        try:
+            return SamplingParams(
+                logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
+                stop=self.stops,
+                stop_token_ids=tuple(self.stop_token_ids or ()),
+                seed=seed,
+                max_tokens=max_tokens,
+                logprobs=logprobs,
+                **given,
+            )
+        except ValueError as error:
+            raise bad_request(str(error)) from error

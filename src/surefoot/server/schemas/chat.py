@@ -1,0 +1,108 @@
+"""/v1/chat/completions."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from surefoot.server.schemas.base import (
+    MOST_LOGPROBS,
+    MOST_MESSAGES,
+    MOST_TOOLS,
+    Body,
+    Positive,
+    ResponseFormat,
+    SamplingFields,
+)
+from surefoot.server.schemas.tools import Tool, ToolCall, ToolChoice
+
+MOST_VARIABLES = 16
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class RefusalPart(Body):
+    type: Literal["refusal"]
+    refusal: str
+
+
+Part = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+Content = str | list[Part]
+
+
+class Message(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: Annotated[str | None, Field(max_length=256)] = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: Annotated[str | None, Field(max_length=128)] = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> "Message":
+        if self.content is None and not (self.role == "assistant" and (self.tool_calls or self.refusal)):
+            raise ValueError(f"a message of the {self.role} has content: give a text")
+        return self
+
+    def as_template(self) -> dict[str, Any]:
+        """As chat templates know it: the content one text, a developer a system."""
+        message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal"})
+        return {
+            "role": "system" if self.role == "developer" else self.role,
+            "content": text_of(self.content or self.refusal or ""),
+            **message,
+        }
+
+
+def text_of(content: Content) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+
+
+class ChatRequest(SamplingFields):
+    """deadline_s, top_k, min_p and the like, chat_template_kwargs and return_token_ids are not OpenAI's."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS)] = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: Annotated[dict[str, str | bool | int | float | None], Field(max_length=MOST_VARIABLES)] = {}  # noqa: RUF012
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    return_token_ids: bool | None = None
+    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
+    metadata: Annotated[dict[str, str] | None, Field(max_length=16)] = None
+    store: Literal[False] | None = None
+    prompt_cache_key: Annotated[str | None, Field(max_length=256)] = None
+    safety_identifier: Annotated[str | None, Field(max_length=256)] = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "ChatRequest":
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: set logprobs to true")
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options goes with stream: set stream to true")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("continue_final_message goes with add_generation_prompt=false")
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs tools: give some")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None

@@ -1,0 +1,39 @@
+"""/v1/completions."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from surefoot.server.schemas.base import MOST_PROMPTS, Positive, ResponseFormat, SamplingFields, TokenId
+
+Tokens = Annotated[list[TokenId], Field(min_length=1)]
+Prompts = (
+    str | Tokens
+    | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
+    | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
+)  # fmt: skip
+DEFAULT_MAX_TOKENS = 16
+
+
+class CompletionRequest(SamplingFields):
+    prompt: Prompts
+    max_tokens: Positive | None = DEFAULT_MAX_TOKENS
+    logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
+    echo: bool | None = None
+    response_format: ResponseFormat | None = None
+    return_token_ids: bool | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "CompletionRequest":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options goes with stream: set stream to true")
+        if self.echo and self.logprobs is not None:
+            raise ValueError("echo does not go with logprobs: logprobs of prompts are not computed")
+        return self
+
+    def prompts(self) -> list[str | list[int]]:
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return list(self.prompt)

@@ -1,0 +1,172 @@
+"""Anthropic's /v1/messages."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from surefoot.server.schemas.base import MOST_MESSAGES, MOST_STOPS, MOST_TOOLS, Body, Name, Positive, StopString
+from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.tools import Function, NamedChoice, NamedFunction, Tool, ToolCall, ToolChoice
+
+
+class CacheControl(Body):
+    """Taken and not needed: prefixes are always shared."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class Block(Body):
+    cache_control: CacheControl | None = None
+
+
+class TextBlock(Block):
+    type: Literal["text"]
+    text: str
+    citations: None = None
+
+
+class ToolUseBlock(Block):
+    type: Literal["tool_use"]
+    id: Annotated[str, Field(max_length=128)]
+    name: Name
+    input: dict[str, Any]
+
+
+class ToolResultBlock(Block):
+    type: Literal["tool_result"]
+    tool_use_id: Annotated[str, Field(max_length=128)]
+    content: str | list[TextBlock] = ""
+    is_error: bool | None = None
+
+
+class ThinkingBlock(Block):
+    type: Literal["thinking"]
+    thinking: str
+    signature: str | None = None
+
+
+AnyBlock = Annotated[TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock, Field(discriminator="type")]
+
+
+class MessageParam(Body):
+    role: Literal["user", "assistant"]
+    content: str | list[AnyBlock]
+
+
+class ToolParam(Block):
+    type: Literal["custom"] | None = None
+    name: Name
+    description: str | None = None
+    input_schema: dict[str, Any]
+
+
+class ToolChoiceParam(Body):
+    type: Literal["auto", "any", "tool", "none"]
+    name: Name | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Body):
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: Positive | None = None
+    display: str | None = None
+
+
+class Metadata(Body):
+    user_id: Annotated[str | None, Field(max_length=256)] = None
+
+
+class MessagesRequest(Body):
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    max_tokens: Positive
+    messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
+    system: str | list[TextBlock] | None = None
+    stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
+    stream: bool | None = None
+    temperature: Annotated[float | None, Field(ge=0, le=1)] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
+    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS)] = None
+    tool_choice: ToolChoiceParam | None = None
+    thinking: Thinking | None = None
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+
+    def as_chat(self) -> ChatRequest:
+        choice = self.tool_choice
+        return ChatRequest(
+            model=self.model,
+            messages=self._messages(),
+            max_tokens=self.max_tokens,
+            stop=self.stop_sequences or None,
+            stream=self.stream,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            tools=[_tool(tool) for tool in self.tools or ()] or None,
+            tool_choice=_choice(choice) if self.tools else None,
+            parallel_tool_calls=None if choice is None else not choice.disable_parallel_tool_use,
+            reasoning_effort="none" if self.thinking is not None and self.thinking.type == "disabled" else None,
+        )
+
+    def _messages(self) -> list[Message]:
+        messages = [Message(role="system", content=_text(self.system))] if self.system else []
+        for message in self.messages:
+            messages += _as_openai(message)
+        return messages
+
+
+class CountRequest(Body):
+    """/v1/messages/count_tokens."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
+    system: str | list[TextBlock] | None = None
+    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS)] = None
+    tool_choice: ToolChoiceParam | None = None
+    thinking: Thinking | None = None
+
+    def as_chat(self) -> ChatRequest:
+        return MessagesRequest(
+            **{name: getattr(self, name) for name in type(self).model_fields}, max_tokens=1
+        ).as_chat()
+
+
+def _text(content: str | list[TextBlock]) -> str:
+    return content if isinstance(content, str) else "".join(block.text for block in content)
+
+
+def _tool(tool: ToolParam) -> Tool:
+    function = Function(name=tool.name, description=tool.description, parameters=tool.input_schema)
+    return Tool(type="function", function=function)
+
+
+def _choice(choice: ToolChoiceParam | None) -> ToolChoice:
+    if choice is None or choice.type in ("auto", "none"):
+        return "auto" if choice is None or choice.type == "auto" else "none"
+    if choice.type == "any":
+        return "required"
+    return NamedChoice(type="function", function=NamedFunction(name=choice.name or "?"))
+
+
+def _as_openai(message: MessageParam) -> list[Message]:
+    """Results of tools are messages of their own, before what the user says."""
+    if isinstance(message.content, str):
+        return [Message(role=message.role, content=message.content)]
+    results, calls, text, thinking = [], [], "", ""
+    for block in message.content:
+        if isinstance(block, ToolResultBlock):
+            results.append(Message(role="tool", content=_text(block.content), tool_call_id=block.tool_use_id))
+        elif isinstance(block, ToolUseBlock):
+            function = {"name": block.name, "arguments": json.dumps(block.input)}
+            calls.append(ToolCall.model_validate({"id": block.id, "function": function}))
+        elif isinstance(block, TextBlock):
+            text += block.text
+        else:
+            thinking += block.thinking
+    if not text and not calls and results:
+        return results
+    own = Message(role=message.role, content=text, tool_calls=calls or None, reasoning_content=thinking or None)
+    return [*results, own]

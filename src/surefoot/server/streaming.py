@@ -1,0 +1,73 @@
+"""Answers to clients who may go away: their going ends the work."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from surefoot.server.service import Run
+
+T = TypeVar("T")
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # proxies are to pass events on at once
+]
+
+
+class ClientGone(Exception):
+    """Nobody is left to answer."""
+
+
+class EventStream(Response):
+    """Sends events as they come. Ends the run when they end, when the client goes, or when it stops reading."""
+
+    def __init__(self, run: Run, events: AsyncGenerator[bytes, None], read_s: float) -> None:
+        super().__init__()
+        self._run = run
+        self._events = events
+        self._read_s = read_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send(send))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            sending.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._events.aclose()
+            self._run.close()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        async for event in self._events:
+            async with asyncio.timeout(self._read_s):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def unless_gone(http: HttpRequest, run: Run, work: Callable[[], Awaitable[T]]) -> T:
+    """The work's result, unless the client goes before it is there."""
+    working: asyncio.Future[T] = asyncio.ensure_future(work())
+    leaving = asyncio.ensure_future(_gone(http.receive))
+    try:
+        both: set[asyncio.Future[Any]] = {working, leaving}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+        run.close()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,195 @@
+"""Calls of tools: how a model is told of them, how it writes them, and how they are read again.
+
+A call is written as Hermes and Qwen write it, a line of JSON between tags. A model whose template knows these tags is
+told by its template, another by a system message. A grammar holds every call to its tool's schema, so that reading one
+cannot fail; only an answer that was cut off for length ends inside one.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from surefoot.sampling.grammar import json_rule
+from surefoot.server.parts import Delta, TagFinder
+from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+_HEAD = re.compile(r'\s*\{"name": "([^"]+)", "arguments": ')
+NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+INSTRUCTIONS = """# Tools
+
+You may call one or more functions to help with the user's request. These are the functions:
+<tools>
+{tools}
+</tools>
+
+For each call, write the function's name and arguments as JSON between tags:
+<tool_call>
+{{"name": "FUNCTION", "arguments": {{"ARGUMENT": "VALUE"}}}}
+</tool_call>"""
+
+
+# ---- telling the model ----
+
+
+def knows_calls(templates: Mapping[str, str]) -> bool:
+    return any(BEGIN in source for source in templates.values())
+
+
+def with_instructions(messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation for a template that knows nothing of tools."""
+    plain = [_plain(message) for message in messages]
+    if not tools:
+        return plain
+    told = INSTRUCTIONS.format(tools="\n".join(json.dumps(tool) for tool in tools))
+    if plain[0]["role"] == "system":
+        return [{"role": "system", "content": f"{plain[0]['content']}\n\n{told}"}, *plain[1:]]
+    return [{"role": "system", "content": told}, *plain]
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        f'{BEGIN}\n{{"name": "{call["function"]["name"]}", "arguments": {call["function"]["arguments"]}}}\n{END}'
+        for call in message["tool_calls"]
+    ]
+    return {"role": message["role"], "content": "\n".join(filter(None, [message["content"], *calls]))}
+
+
+# ---- holding it to the schemas ----
+
+
+def call_rules(tools: Sequence[Tool], choice: ToolChoice, parallel: bool) -> str:
+    """Lark rules; `answer` is the first."""
+    if isinstance(choice, NamedChoice):
+        tools = [tool for tool in tools if tool.function.name == choice.function.name]
+    bodies = " | ".join(f"tool_{number}" for number in range(len(tools)))
+    rules = [f'body: "\\n" ({bodies}) "\\n{END}"']
+    for number, tool in enumerate(tools):
+        head = json.dumps(f'{{"name": "{tool.function.name}", "arguments": ')
+        rules.append(f'tool_{number}: {head} arguments_{number} "}}"')
+        rules.append(f"arguments_{number}: {json_rule(tool.function.parameters or NO_PARAMETERS)}")
+    return "\n".join([*_answer_rules(choice, parallel), *rules])
+
+
+def _answer_rules(choice: ToolChoice, parallel: bool) -> list[str]:
+    if choice == "auto":
+        # Lazy: the tag ends the text wherever it comes first, so that no call hides in what is said.
+        return [
+            "answer: call* tail" if parallel else "answer: call | tail",
+            "call: head body",
+            f'head[lazy]: TEXT "{BEGIN}"',
+            "tail: TEXT",
+            r"TEXT: /(.|\n)*/",
+        ]
+    several = parallel and choice == "required"
+    return ['answer: call ("\\n" call)*' if several else "answer: call", f'call: "{BEGIN}" body']
+
+
+# ---- reading its calls ----
+
+
+class JsonScanner:
+    """Finds where a JSON value inside an object ends: at the brace that closes the object."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = self._is_escaped = False
+
+    def feed(self, text: str) -> int | None:
+        """The place of that brace, if it is in this text."""
+        for place, character in enumerate(text):
+            if self._in_string:
+                if self._is_escaped:
+                    self._is_escaped = False
+                elif character == "\\":
+                    self._is_escaped = True
+                elif character == '"':
+                    self._in_string = False
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                if not self._depth:
+                    return place
+                self._depth -= 1
+        return None
+
+
+class CallParser:
+    """Content and calls of one answer. name: what its calls' ids begin with."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._read = self._content  # what the next text belongs to
+        self._begin, self._end = TagFinder(BEGIN), TagFinder(END)
+        self._head = ""
+        self._scanner = JsonScanner()
+        self._strip = False
+        self.num_calls = 0
+
+    def feed(self, text: str) -> Delta:
+        delta = Delta()
+        while text:
+            more, text = self._read(text)
+            delta += more
+        return delta
+
+    def finish(self) -> Delta:
+        """An answer that was cut off may end inside a call."""
+        return Delta(self._stripped(self._begin.finish())) if self._read == self._content else Delta()
+
+    def _content(self, text: str) -> tuple[Delta, str]:
+        before, after = self._begin.feed(text)
+        if after is not None:
+            self._read, self._head = self._call_head, ""
+        return Delta(self._stripped(before)), after or ""
+
+    def _call_head(self, text: str) -> tuple[Delta, str]:
+        self._head += text
+        found = _HEAD.match(self._head)
+        if found is None:
+            return Delta(), ""
+        self._read, self._scanner = self._arguments, JsonScanner()
+        index, self.num_calls = self.num_calls, self.num_calls + 1
+        function = {"name": found[1], "arguments": ""}
+        call = {"index": index, "id": f"{self._name}{index}", "type": "function", "function": function}
+        return Delta(tool_calls=(call,)), self._head[found.end() :]
+
+    def _arguments(self, text: str) -> tuple[Delta, str]:
+        end = self._scanner.feed(text)
+        if end is not None:
+            self._read = self._call_end
+        more = {"index": self.num_calls - 1, "function": {"arguments": text[:end]}}
+        return Delta(tool_calls=(more,) if text[:end] else ()), "" if end is None else text[end + 1 :]
+
+    def _call_end(self, text: str) -> tuple[Delta, str]:
+        _, after = self._end.feed(text)
+        if after is not None:
+            self._read, self._strip = self._content, True
+        return Delta(), after or ""
+
+    def _stripped(self, text: str) -> str:
+        """Line breaks after a call are not content."""
+        if self._strip:
+            text = text.lstrip("\n")
+            self._strip = not text
+        return text
+
+
+def whole_calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls put together from their pieces."""
+    calls: list[dict[str, Any]] = []
+    for delta in deltas:
+        if "id" in delta:
+            function = dict(delta["function"])
+            calls.append({"id": delta["id"], "type": "function", "function": function})
+        else:
+            calls[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
+    return calls

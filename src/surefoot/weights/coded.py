@@ -1,0 +1,74 @@
+"""Tensors of quantised checkpoints: what their codes stand for, and the codes themselves."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from surefoot.formats import AffineGroups
+from surefoot.ops.arrays import F32, I8, U8, Array
+from surefoot.weights.safetensors import StoredTensor
+
+
+@runtime_checkable
+class Coded(Protocol):
+    """A matrix whose codes can be kept."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def floats(self, rows: slice = ...) -> F32: ...
+
+    def groups(self) -> AffineGroups: ...
+
+
+@dataclass(frozen=True)
+class CodedTensor:
+    """Unpacked when asked for."""
+
+    shape: tuple[int, ...]
+    unpack: Callable[[], AffineGroups]
+
+    def groups(self) -> AffineGroups:
+        return self.unpack()
+
+    def floats(self, rows: slice = slice(None)) -> F32:
+        return self.unpack().floats()[rows]
+
+
+def matrices(stored: Mapping[str, StoredTensor], part: str) -> Iterator[str]:
+    """The names, up to the last dot, of those that have such a part."""
+    return (name.removesuffix(f".{part}") for name in stored if name.endswith(f".{part}"))
+
+
+def unpacked(words: Array, bits: int, axis: int) -> U8:
+    """32-bit words with 32 / bits codes each, lowest bits first, as codes that follow one another along the axis."""
+    if 32 % bits:
+        raise ValueError(f"codes of {bits} bits are not supported: 2, 4 and 8 are")
+    wide = np.moveaxis(np.ascontiguousarray(words).view(np.uint32), axis, -1)
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)
+    codes = (wide[..., None] >> shifts & np.uint32(2**bits - 1)).astype(np.uint8)
+    return np.moveaxis(codes.reshape(*wide.shape[:-1], -1), -1, axis)
+
+
+def with_zeros(codes: U8, bits: int, scales: F32, zeros: Array | None) -> AffineGroups:
+    """scale * (code - zero), scales and zeros [n, groups]; without zeros all are the middle of the codes."""
+    n, k = codes.shape
+    middle = 2 ** (bits - 1)
+    if scales.shape[0] != n or k % scales.shape[1] or (zeros is not None and zeros.shape != scales.shape):
+        raise ValueError(f"scales {scales.shape} do not divide weights {n} x {k} into groups, or zeros differ in shape")
+    group = k // scales.shape[1]
+    offsets = None
+    if zeros is not None and (zeros != middle).any():
+        offsets = (middle - zeros.astype(np.float32)) * scales
+    if bits == 8:
+        return AffineGroups((codes ^ np.uint8(128)).view(np.int8), group, scales, offsets, None, (-127, 127))
+    return AffineGroups(codes.view(np.int8), group, scales, offsets, _table(bits), (-middle, middle - 1))
+
+
+def _table(bits: int) -> I8:
+    """What the codes of up to 4 bits stand for, the middle one for nothing."""
+    table = np.zeros(16, np.int8)
+    table[: 2**bits] = np.arange(2**bits) - 2 ** (bits - 1)
+    return table

@@ -1,0 +1,120 @@
+"""The contract: every request gets the same ids and the same logprob bits alone and in any company."""
+
+import functools
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from surefoot.core import FinishReason
+from surefoot.ops import VariantError
+from surefoot.ops.backend import NEEDS, choose_variant
+from surefoot.sampling import Sampler
+from surefoot.verify import ALL, HOSTILE, TOGETHER, Condition, Finding, Verifier, differences, elsewhere
+from tests.model.test_smollm2 import find_file
+from tests.stories import stories_gguf
+
+
+@functools.cache
+def stories() -> Verifier:
+    return Verifier(stories_gguf(), num_requests=64, num_new=24)
+
+
+@functools.cache
+def smollm2() -> Verifier:
+    return Verifier(find_file(), num_requests=12, num_new=6)
+
+
+def check(verifier: Verifier, condition: Condition) -> Finding:
+    if condition.variant is not None:
+        try:
+            choose_variant(condition.variant)
+        except VariantError as lacking:
+            pytest.skip(str(lacking))
+    finding = verifier.run(condition)
+    assert finding.differences == ()
+    assert finding.num_samples == len(verifier.alone)
+    return finding
+
+
+def test_requests_of_every_kind_get_what_they_asked_for() -> None:
+    requests, alone = stories().requests, stories().alone
+    params = [request.params for request in requests]
+    assert len(requests) == 64
+    assert {one.n for one in params} == {1, 2, 3}
+    assert {one.is_greedy for one in params} == {one.changes_logits for one in params} == {True, False}
+    assert sum(bool(one.stop) for one in params) == 16
+    assert sum(one.logprobs is not None for one in params) == 56
+    for request in requests:
+        for number in range(request.params.n):
+            answer = alone[request.id, number]
+            assert answer.error is None
+            assert answer.finish_reason in (FinishReason.STOP.value, FinishReason.LENGTH.value)
+            assert 0 < len(answer.token_ids) <= request.params.max_tokens
+            assert (answer.logprobs is None) == (request.params.logprobs is None)
+    assert {answer.finish_reason for answer in alone.values()} == {"stop", "length"}
+    assert len({answer.text for answer in alone.values()}) > 40
+
+
+@pytest.mark.parametrize("condition", ALL, ids=lambda one: one.name)
+def test_company_does_not_show(condition: Condition) -> None:
+    finding = check(stories(), condition)
+    assert (finding.num_cached > 0) == condition.caching
+    assert finding.num_preemptions > 0 or (condition.preempt_every is None and condition.memory > 0)
+
+
+@pytest.mark.parametrize("condition", elsewhere([TOGETHER, HOSTILE], list(NEEDS), [1, 2]), ids=lambda one: one.name)
+def test_variants_and_threads_do_not_show(condition: Condition) -> None:
+    check(stories(), condition)
+
+
+@pytest.mark.parametrize(
+    "condition", [TOGETHER, replace(HOSTILE, max_chunk=33), *elsewhere([TOGETHER], ["avx2"], [1])], ids=lambda o: o.name
+)
+def test_a_real_model(condition: Condition) -> None:
+    check(smollm2(), condition)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe"])
+def test_windows_experts_and_latents(family: str, tmp_path: Path) -> None:
+    tiny, tokenizers = pytest.importorskip("tests.model.tiny"), pytest.importorskip("tokenizers")
+    tiny.reference(family).save_pretrained(tmp_path)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(tmp_path / "tokenizer.json"))
+    verifier = Verifier(tmp_path, num_requests=16, num_new=40)
+    for condition in (TOGETHER, HOSTILE, replace(TOGETHER, preempt_every=2, max_chunk=5, arrivals=1)):
+        check(verifier, condition)
+
+
+def test_one_bit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison itself: in company, one logprob of one token is off by its last bit."""
+    honest = Sampler.draw
+
+    def off(sampler: Sampler, logits: object, draws: list) -> list:
+        drawn = honest(sampler, logits, draws)
+        for place, draw in enumerate(draws):
+            found = drawn[place].logprobs
+            if len(draws) > 3 and draw.seed == stories().requests[0].params.seed and found is not None:
+                (bits,) = struct.unpack("<i", struct.pack("<f", found.logprob))
+                (value,) = struct.unpack("<f", struct.pack("<i", bits + 1))
+                drawn[place] = drawn[place]._replace(logprobs=found._replace(logprob=value, top=()))
+        return drawn
+
+    assert stories().alone
+    monkeypatch.setattr(Sampler, "draw", off)
+    (difference,) = stories().run(TOGETHER).differences
+    assert (difference.request, difference.sample, difference.what) == ("r0", 0, "logprobs")
+
+
+def test_differences_are_named() -> None:
+    expected = dict(stories().alone)
+    key = next(key for key, answer in expected.items() if len(answer.token_ids) > 2)
+    answer = expected[key]
+    changed = replace(answer, token_ids=(*answer.token_ids[:1], -5, *answer.token_ids[2:]))
+    (difference,) = differences(expected, expected | {key: changed})
+    assert (difference.request, difference.sample, difference.place, difference.what) == (*key, 1, "ids")
+    (difference,) = differences(expected, expected | {key: replace(answer, finish_reason="error")})
+    assert difference.what.startswith("text")

@@ -1,0 +1,22 @@
+"""Servers that the tests share: starting one takes seconds."""
+
+from collections.abc import Iterator
+
+import pytest
+from openai import OpenAI
+
+from tests.model.test_smollm2 import find_file
+from tests.server.process import Server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """On loopback, without keys."""
+    made = Server(find_file(), "--max-context", "2048", "--max-running", "16")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> OpenAI:
+    return OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=60)

@@ -1,0 +1,67 @@
+"""A real `surefoot serve` in a process of its own."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.cli.process import COMMAND
+
+START_S = 60.0
+
+
+class Server:
+    """Started by its constructor; `url` is there when it is ready."""
+
+    def __init__(self, model: Path, *words: str, host: str = "127.0.0.1") -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.log = ""
+        began = time.monotonic()
+        found = self.wait_for(r"ready\s+http://\S+?:(\d+)/v1", START_S)
+        self.ready_s = time.monotonic() - began
+        self.root = f"http://127.0.0.1:{found[1]}"
+        self.url = f"{self.root}/v1"
+
+    def wait_for(self, pattern: str, seconds: float) -> re.Match[str]:
+        """The log has it."""
+        end = time.monotonic() + seconds
+        while (found := re.search(pattern, self.log)) is None:
+            assert time.monotonic() < end, f"{pattern} did not come: {self.log}"
+            self.read()
+            assert self.process.poll() is None or re.search(pattern, self.log), f"the server ended: {self.log}"
+        return found
+
+    def read(self) -> str:
+        assert self.process.stdout is not None
+        if select.select([self.process.stdout], [], [], 0.1)[0]:
+            self.log += os.read(self.process.stdout.fileno(), 1 << 16).decode(errors="replace")
+        return self.log
+
+    def metric(self, name: str, key: str | None = None) -> float:
+        """The sum of a metric's values."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        lines = httpx.get(f"{self.root}/metrics", headers=headers).text.splitlines()
+        values = [line.rsplit(" ", 1)[1] for line in lines if re.match(rf"{name}(\{{|\s)", line)]
+        assert values, f"there is no metric {name}"
+        return sum(map(float, values))
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> str:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(timeout=30)
+        assert self.process.stdout is not None
+        if not self.process.stdout.closed:
+            self.log += self.process.stdout.read()
+            self.process.stdout.close()
+        return self.log
