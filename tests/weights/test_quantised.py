@@ -47,7 +47,7 @@ def test_weights_are_those_that_the_parts_stand_for(tmp_path: Path, name: str) -
 
 
 def largest_error(scheme: Scheme, given: F32) -> F32:
-    """Of each weight. Codes that are kept are off by the row's grid, in 1/16256 of the largest weight that it could hold:
+    """Of each weight. Codes that are kept are off by the row's grid, in 1/16256 of the largest weight it could hold:
     half for an offset; and half for the multiplier times the largest value of up to 4 bits, or else half for the
     multiplier and half for the product. The others also by 8 bits in their groups."""
     row = np.abs(given).max(axis=1, keepdims=True)
