@@ -1,10 +1,9 @@
 #include "kernels/linear.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "core/context.h"
+#include "kernels/codes.h"
 #ifdef __AMX_INT8__
 #include "linear_tiles.h"
 #endif
@@ -15,22 +14,14 @@ namespace {
 // So many rows are multiplied while the weights pass by once; more of them are worth expanding the weights first.
 inline constexpr int64_t kFewRows = kRowBlock > 2 ? kRowBlock : 2;
 
-// {make(first), make(first + 1), ...}
-template <int Count, class Maker>
-auto make_each(const Maker& make, int64_t first) {
-  return [&]<size_t... I>(std::index_sequence<I...>) {
-    return std::array<decltype(make(0)), Count>{make(first + static_cast<int64_t>(I))...};
-  }(std::make_index_sequence<Count>{});
-}
-
 template <int Rows, int Panels, int XLimbs, class Source>
 void rows_times_panels(const Problem& p, const Source* sources, int64_t row, int64_t panel) {
   const int64_t row_stride = XLimbs * p.x.stride, groups = p.groups();
-  Sums sums[Panels * Rows];
+  SumsOf<XLimbs, Source::kLimbs> sums[Panels * Rows];
   if constexpr (XLimbs == 2) {
     dot_rows<Rows, Panels, 2>(sources, 0, p.lines(), p.row(row), row_stride, p.x.stride, sums);
     for (int i = 0; i < Panels; ++i) {
-      const PanelEnd end(p, panel + i, kGrid<Source::kLimbs>);
+      const PanelEnd end(p, panel + i);
       for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(end, row + r, sums[i * Rows + r]);
     }
   } else {
@@ -41,7 +32,7 @@ void rows_times_panels(const Problem& p, const Source* sources, int64_t row, int
         add_group<Source::kLimbs>(sums[i], p.x.scales[(row + i % Rows) * groups + g], partial[i]);
     }
     for (int i = 0; i < Panels; ++i) {
-      const PanelEnd end(p, panel + i, 1.0f);
+      const PanelEnd end(p, panel + i);
       for (int r = 0; r < Rows; ++r) finish_one_limb(end, row + r, partial[i * Rows + r]);
     }
   }
@@ -139,7 +130,7 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
 #else
   (void)c;
 #endif
-  return expanded_bytes(p);
+  return by_codes(p) ? extras_bytes(p) : expanded_bytes(p);
 }
 
 void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
@@ -151,7 +142,7 @@ void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
     return settle();
   }
 #endif
-  run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
+  by_codes(p) ? run_by_codes(p, share, scratch) : run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
   settle();
 }
 

@@ -1,6 +1,9 @@
 // The integer matmul's parts that every variant shares: a problem, the dot products of a few rows with a panel, and the
 // one float epilogue. docs/design/integer-matmul.md has the formulas.
 #pragma once
+#include <array>
+#include <utility>
+
 #include "kernels/quantise.h"
 #include "kernels/sources.h"
 
@@ -32,23 +35,30 @@ struct Share {
   int64_t first_panel, last_panel, first_row, last_row;
 };
 
-// The int32 sums k0 and k1 of one row with the 32 outputs of a panel.
+// The int32 sums k0, k1 (and k2, where both sides have two limbs) of one row with the 32 outputs of a panel.
+template <int Count>
 struct Sums {
-  alignas(64) int32_t k[2][kPanel];
+  alignas(64) int32_t k[Count][kPanel];
 };
+template <int XLimbs, int WLimbs>
+using SumsOf = Sums<XLimbs == 2 && WLimbs == 2 ? 3 : 2>;
 // Float sums over groups of one-limb activations.
 struct Partial {
   alignas(64) float v[kPanel];
 };
 
+// Where a side has one limb: float(k0) * 128 + float(k1), or float(k0) where both have one.
 template <int XLimbs, int WLimbs>
-inline constexpr bool kHasK1 = XLimbs == 2 || WLimbs == 2;
-
-template <int XLimbs, int WLimbs>
-inline Lanes combine(const Sums& s, int half) {
+inline Lanes combine(const Sums<2>& s, int half) {
   const Lanes k0 = to_float(loadi(s.k[0] + half * kHalf));
-  if constexpr (!kHasK1<XLimbs, WLimbs>) return k0;
+  if constexpr (XLimbs == 1 && WLimbs == 1) return k0;
   return fma(k0, set1(128.0f), to_float(loadi(s.k[1] + half * kHalf)));
+}
+// Where both have two: 2^14 k0 + 2^7 k1 + k2 is the exact sum, of less than 53 bits, and is rounded once.
+template <int XLimbs, int WLimbs>
+inline Lanes combine(const Sums<3>& s, int half) {
+  const int at = half * kHalf;
+  return to_float(add_scaled(add_scaled(to_double(loadi(s.k[2] + at)), loadi(s.k[1] + at), 128.0), loadi(s.k[0] + at), 16384.0));
 }
 
 // What the rows of one panel have in common at their end: row scales, bias, how many outputs there are.
@@ -59,12 +69,11 @@ struct PanelEnd {
   int left[2];
   Lanes scale[2], bias[2];
 
-  // grid: what multiplies the row scales (a power of two).
-  PanelEnd(const Problem& problem, int64_t panel, float grid) : p(problem), output(panel * kPanel), past_cache(problem.past_cache()) {
+  PanelEnd(const Problem& problem, int64_t panel) : p(problem), output(panel * kPanel), past_cache(problem.past_cache()) {
     for (int half = 0; half < 2; ++half) {
       const int64_t at = output + half * kHalf;
       left[half] = at < p.w->n ? lanes_left(p.w->n, at) : 0;
-      scale[half] = mul(load(p.w->scales() + at), set1(grid));  // padded to whole panels
+      scale[half] = load(p.w->scales() + at);  // padded to whole panels
       bias[half] = p.bias ? load_n(p.bias + (left[half] ? at : 0), left[half]) : zero();
     }
   }
@@ -80,18 +89,24 @@ struct PanelEnd {
   }
 };
 
-template <int WLimbs>
-inline constexpr float kGrid = WLimbs == 2 ? 128.0f : 1.0f;
+// y = sum * (x_scale * row_scale)
+inline void finish_sum(const PanelEnd& end, int64_t row, int half, Lanes sum) {
+  end.write(row, half, mul(sum, mul(set1(end.p.x.scales[row]), end.scale[half])));
+}
 
 template <int WLimbs>
-inline void finish_two_limbs(const PanelEnd& end, int64_t row, const Sums& s) {
-  const Lanes x_scale = set1(end.p.x.scales[row]);
-  for (int half = 0; half < 2; ++half) end.write(row, half, mul(combine<2, WLimbs>(s, half), mul(x_scale, end.scale[half])));
+inline void finish_two_limbs(const PanelEnd& end, int64_t row, const SumsOf<2, WLimbs>& s) {
+  for (int half = 0; half < 2; ++half) finish_sum(end, row, half, combine<2, WLimbs>(s, half));
+}
+
+// The exact sums of both halves: as two limbs by two, however they were added up.
+inline void finish_exact(const PanelEnd& end, int64_t row, const Doubles (&sums)[2]) {
+  for (int half = 0; half < 2; ++half) finish_sum(end, row, half, to_float(sums[half]));
 }
 
 // One group of one-limb activations added to the row's partial sums.
 template <int WLimbs>
-inline void add_group(const Sums& s, float x_scale, Partial& partial) {
+inline void add_group(const Sums<2>& s, float x_scale, Partial& partial) {
   for (int half = 0; half < 2; ++half) {
     float* v = partial.v + half * kHalf;
     store(v, fma(combine<1, WLimbs>(s, half), set1(x_scale), load(v)));
@@ -102,6 +117,14 @@ inline void finish_one_limb(const PanelEnd& end, int64_t row, const Partial& par
   for (int half = 0; half < 2; ++half) end.write(row, half, mul(load(partial.v + half * kHalf), end.scale[half]));
 }
 
+// {make(first), make(first + 1), ...}
+template <int Count, class Maker>
+auto make_each(const Maker& make, int64_t first) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    return std::array<decltype(make(0)), Count>{make(first + static_cast<int64_t>(I))...};
+  }(std::make_index_sequence<Count>{});
+}
+
 inline int32_t four_bytes(const int8_t* p) {
   int32_t four;
   std::memcpy(&four, p, 4);
@@ -110,12 +133,12 @@ inline int32_t four_bytes(const int8_t* p) {
 
 // The sums of Rows rows with Panels panels over the lines first to last: out[panel * Rows + row].
 template <int Rows, int Panels, int XLimbs, class Source>
-void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums* out) {
+void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, SumsOf<XLimbs, Source::kLimbs>* out) {
   constexpr int kWLimbs = Source::kLimbs;
-  Ints k0[Panels][Rows][2], k1[Panels][Rows][2];
+  Ints k0[Panels][Rows][2], k1[Panels][Rows][2], k2[Panels][Rows][2];
   for (int panel = 0; panel < Panels; ++panel)
     for (int r = 0; r < Rows; ++r)
-      for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = set1i(0);
+      for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = k2[panel][r][half] = set1i(0);
   Source::template each<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
     Ready ready_w[2][kWLimbs];
     for (int half = 0; half < 2; ++half)
@@ -131,7 +154,10 @@ void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* 
       }
       if constexpr (XLimbs == 2) {
         const int32_t low = four_bytes(at + limb_stride);
-        for (int half = 0; half < 2; ++half) b[half] = dot4(b[half], ready_w[half][0], low);
+        for (int half = 0; half < 2; ++half) {
+          b[half] = dot4(b[half], ready_w[half][0], low);
+          if constexpr (kWLimbs == 2) k2[panel][r][half] = dot4(k2[panel][r][half], ready_w[half][1], low);
+        }
       }
     }
   });
@@ -142,9 +168,10 @@ void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* 
     const Ints extra0 = set1i(high), extra1 = set1i(kWLimbs == 2 ? high + low : low);
     for (int panel = 0; panel < Panels; ++panel)
       for (int half = 0; half < 2; ++half) {
-        Sums& sums = out[panel * Rows + r];
+        auto& sums = out[panel * Rows + r];
         storei(sums.k[0] + half * kHalf, subi(k0[panel][r][half], extra0));
         storei(sums.k[1] + half * kHalf, subi(k1[panel][r][half], extra1));
+        if constexpr (XLimbs == 2 && kWLimbs == 2) storei(sums.k[2] + half * kHalf, subi(k2[panel][r][half], set1i(low)));
       }
   }
 }

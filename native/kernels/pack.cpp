@@ -33,8 +33,12 @@ void write_codes(const Panel& p) {
   }
 }
 
+bool fits_two_limbs(int weight) { return weight >= -kLargestWeight && weight <= kLargestWeight; }
+
 // Does every weight of the group land in its limbs, and (one limb) no product exceed a byte?
 bool fits(const Panel& p, int64_t output, int64_t group, int scale, int offset, int least) {
+  if (p.args.bits == 4 && p.args.limbs == 2)
+    return std::all_of(p.args.table, p.args.table + 16, [&](int value) { return fits_two_limbs(value * scale + offset); });
   const int64_t end = std::min(p.args.k, (group + 1) * p.args.group);
   for (int64_t column = group * p.args.group; column < end; ++column) {
     const int8_t code = static_cast<int8_t>(p.code(output, column));
@@ -42,9 +46,8 @@ bool fits(const Panel& p, int64_t output, int64_t group, int scale, int offset, 
     if (p.args.limbs == 1) {
       const int weight = value * scale + offset, product = (value - least) * scale;
       if (weight < -127 || weight > 127 || product < 0 || product > 255) return false;
-    } else {
-      const int weight = ((value * scale + 64) >> 7) + offset;
-      if (weight < -16319 || weight > 16319) return false;
+    } else if (!fits_two_limbs(((value * scale + 64) >> 7) + offset)) {
+      return false;
     }
   }
   return true;

@@ -12,7 +12,9 @@
 // Group parameters, for each group half 0's then half 1's:
 //   one limb:  16 multipliers then 16 offsets (uint8): weight = uint8(table[code] * multiplier + offset) as int8, where the
 //              table and the offset were shifted so that the table has no negative entry and no product exceeds 255
-//   two limbs: 16 multipliers (int16), then, if the matrix has offsets, 16 offsets (int16)
+//   two limbs: 16 multipliers M (int16), then, if the matrix has offsets, 16 offsets Z (int16):
+//              4 bit: weight = table[code] * M + Z, within two limbs for every entry of the table
+//              8 bit: weight = ((code * M + 64) >> 7) + Z
 #pragma once
 #include <cstring>
 
@@ -28,7 +30,7 @@ inline constexpr int kLine = 64;      // bytes
 inline constexpr int64_t kMaxColumns = 1 << 17;  // more could overflow the int32 sums
 
 struct PackedHeader {
-  char magic[8];  // "SFPACK1"
+  char magic[8];  // "SFPACK2"
   int64_t n, k, bytes;
   int64_t row_scales, panels;  // byte offsets from the header
   int64_t panel_bytes, codes;  // size of a panel, and where in it the codes start
@@ -48,6 +50,8 @@ struct PackedHeader {
 };
 static_assert(sizeof(PackedHeader) == 256);
 
+inline constexpr int kLargestWeight = 127 * 128 + 63;  // of two limbs
+
 inline int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // A header with every size filled in, or an error for a combination that has no kernel.
@@ -58,7 +62,7 @@ inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t
   SF_REQUIRE(plain ? group == 0 : group == 16 || group == 32 || (group > 0 && group % kTile == 0), kBadOption);
   SF_REQUIRE(!(plain && with_offsets), kBadOption);
   h = PackedHeader{};
-  std::memcpy(h.magic, "SFPACK1", 8);
+  std::memcpy(h.magic, "SFPACK2", 8);
   h.n = n, h.k = k, h.bits = bits, h.limbs = limbs, h.group = group, h.with_offsets = with_offsets;
   h.codes = align64(h.num_groups() * h.group_bytes());
   h.panel_bytes = h.codes + h.num_tiles() * h.tile_bytes();
@@ -91,14 +95,14 @@ inline int weight_at(const PackedHeader& h, int64_t output, int64_t column) {
   int16_t scale, offset = 0;
   std::memcpy(&scale, parameters + 2 * lane, 2);
   if (h.with_offsets) std::memcpy(&offset, parameters + 32 + 2 * lane, 2);
-  return ((value * scale + 64) >> 7) + offset;
+  return (h.bits == 4 ? value * scale : (value * scale + 64) >> 7) + offset;
 }
 
 // The header of packed weights that a caller hands in, or null if they are not what this library writes.
 inline const PackedHeader* open_packed(const void* packed) {
   const auto* h = static_cast<const PackedHeader*>(packed);
   PackedHeader want;
-  if (!h || !aligned64(h) || std::memcmp(h->magic, "SFPACK1", 8)) return nullptr;
+  if (!h || !aligned64(h) || std::memcmp(h->magic, "SFPACK2", 8)) return nullptr;
   if (describe(h->n, h->k, h->bits, h->limbs, h->group, h->with_offsets, want) != kOk) return nullptr;
   return h->bytes == want.bytes && h->panel_bytes == want.panel_bytes && h->panels == want.panels ? h : nullptr;
 }

@@ -3,7 +3,8 @@
 //   u = low field | high field << low.width             the code as it lies in its block
 //   t = table[u], or (8-bit codes) stretch * int8(u + add), no less than -127
 //   unit = max over groups and both ends of the span |scale * end + offset| / 16256, at least the smallest normal float
-//   M = round(scale / unit * (128 / stretch))     Z = round(offset / unit + centre * (scale / unit))
+//   M = round(scale / unit * (fraction / stretch))     Z = round(offset / unit + centre * (scale / unit))
+//       where fraction is 128 for 8-bit codes, 1 where there is a table
 //
 // all in float32, round to nearest even; formats/ggml.py does the same in numpy. The span bounds every weight, so that
 // all fit two limbs and every M fits int16 (the caller's stretch sees to that).
@@ -109,7 +110,7 @@ struct Panel {
     const sf_pack_blocks_args& args = source.args;
     const PackedHeader& h = source.header;
     const int64_t row = (first + output) * h.num_groups();
-    const float factor = 128.0f / static_cast<float>(args.stretch), centre = static_cast<float>(args.centre);
+    const float factor = (h.bits == 8 ? 128.0f : 1.0f) / static_cast<float>(args.stretch), centre = static_cast<float>(args.centre);
     uint8_t* at = bytes + output / kHalf * h.half_parameter_bytes() + 2 * (output % kHalf);
     for (int64_t g = 0; g < h.num_groups(); ++g, at += h.group_bytes()) {
       const float step = args.scales[row + g] / unit;

@@ -47,11 +47,13 @@ struct Grouped {
   const uint8_t* parameters;
   Table table;
   int64_t half_bytes, group_lines;
+  int first_entry;  // of the table
   bool with_offsets;
 
   Grouped(const PackedHeader& h, int64_t panel)
       : codes(h.panel(panel) + h.codes), parameters(h.panel(panel)), table(load_table(h.table)),
-        half_bytes(h.half_parameter_bytes()), group_lines(h.group / 4), with_offsets(h.with_offsets) {}
+        half_bytes(h.half_parameter_bytes()), group_lines(h.group / 4), first_entry(static_cast<int8_t>(h.table[0])),
+        with_offsets(h.with_offsets) {}
 
   // span(first line, how many, where their group's parameters start) over runs of lines that share a group and a tile.
   template <class Span>
@@ -102,7 +104,7 @@ struct WideSource : Grouped {
         for (int panel = 0; panel < Panels; ++panel) {
           Line values[2], w[2][2];
           sources[panel].load_values(line, values);
-          for (int half = 0; half < 2; ++half) expand(values[half], group[panel][half], w[half][0], w[half][1]);
+          for (int half = 0; half < 2; ++half) expand<Bits>(values[half], group[panel][half], w[half][0], w[half][1]);
           body(line, panel, w);
         }
     });

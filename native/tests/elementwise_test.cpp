@@ -23,7 +23,7 @@ TEST(norm_all_outputs) {
           Rows quantised(kManyRows, cols, 2, 0);
           sf_norm_args args{};
           args.x = x.data(), args.y = y.data(), args.weight = weight.data();
-          args.rows = kManyRows, args.cols = cols, args.eps = 1e-5f, args.kind = kind;
+          args.rows = kManyRows, args.cols = cols, args.eps = 1e-5f, args.kind = kind, args.heads = 1;
           args.x_stride = args.residual_stride = args.h_stride = args.y_stride = cols;
           if (extras) args.residual = residual.data(), args.h = h.data(), args.bias = bias.data(), args.quantised = quantised.struct_;
           CHECK(session.run("norm", args) == sf::kOk);
@@ -38,7 +38,7 @@ TEST(norm_quantised_alone) {
     Rows out(3, 70, 2, 0);
     sf_norm_args args{};
     args.x = x.data(), args.residual = residual.data(), args.quantised = out.struct_;
-    args.rows = 3, args.cols = args.x_stride = args.residual_stride = 70, args.eps = 1e-6f;
+    args.rows = 3, args.cols = args.x_stride = args.residual_stride = 70, args.eps = 1e-6f, args.heads = 1;
     CHECK(session.run("norm", args) == sf::kOk);
     std::memcpy(values.data(), out.values.data(), values.size());
   });
@@ -48,6 +48,7 @@ TEST(norm_refuses_bad_arguments) {
   Session session(1);
   Buffer<float> x(10), y(10);
   sf_norm_args args{};
+  args.heads = 1;
   args.rows = 1, args.cols = args.x_stride = args.y_stride = 10;
   CHECK(session.run("norm", args) == sf::kNullPointer);
   args.x = x.data();

@@ -10,7 +10,8 @@ struct Format {
   bool offsets;
 };
 constexpr Format kFormats[] = {{8, 1, 0, false}, {8, 2, 32, false}, {8, 2, 64, true},  {4, 1, 16, false},
-                               {4, 1, 32, true}, {4, 2, 32, false}, {4, 2, 128, true}};
+                               {4, 1, 32, true}, {4, 2, 32, false}, {4, 2, 64, true},  {4, 2, 16, false},
+                               {4, 2, 128, true}};
 
 // A packed matrix of numbers that any format can hold.
 class Matrix {
@@ -23,7 +24,8 @@ class Matrix {
     Buffer<float> row_scales(n);
     Numbers numbers(static_cast<uint32_t>(n * k));
     for (int64_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(f.bits == 4 ? numbers.below(16) : numbers.below(255) - 127);
-    for (int i = 0; i < 16; ++i) table[i] = static_cast<int8_t>(i - 8);
+    // A table that counts, or (in groups of 16 and 128) one that must be looked up.
+    for (int i = 0; i < 16; ++i) table[i] = static_cast<int8_t>((f.group == 16 || f.group == 128 ? 7 * i % 16 : i) - 8);
     for (int64_t i = 0; i < scales.size(); ++i) {
       scales[i] = static_cast<int16_t>(1 + numbers.below(f.limbs == 1 ? 12 : 1000));
       offsets[i] = static_cast<int16_t>(numbers.below(f.limbs == 1 ? 15 : 300));

@@ -64,7 +64,7 @@ def test_weights_and_contexts_exceed_the_cache(settings: Settings) -> None:
 
 
 def test_products_of_limbs() -> None:
-    assert [products(FORMATS[name], 2) for name in ("w8", "w4", "w8 grouped", "w4 wide")] == [2, 2, 3, 3]
+    assert [products(FORMATS[name], 2) for name in ("w8", "w4", "w8 grouped", "w4 wide")] == [2, 2, 4, 4]
     assert [products(FORMATS[name], 1) for name in ("w8", "w4", "w8 grouped", "w4 wide")] == [1, 1, 2, 2]
 
 

@@ -55,13 +55,23 @@ def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) 
             rng.integers(-7, 8, shape).astype(np.int16),
             table,
         )
-    table = rng.integers(-127, 128, 16).astype(np.int8)
+    # A table that counts (the kernels need not look it up then), or any other.
+    table = (np.arange(16) + rng.integers(-20, 5) if rng.random() < 0.5 else rng.integers(-127, 128, 16)).astype(
+        np.int8
+    )
     offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
-    return IntegerWeights(fmt, codes, rows, rng.integers(0, 8192, shape).astype(np.int16), offsets, table)
+    room = 16319 if offsets is None else 8319
+    largest = room // np.abs(table.astype(int)).max()
+    return IntegerWeights(fmt, codes, rows, rng.integers(-largest, largest + 1, shape).astype(np.int16), offsets, table)
 
 
 def random_rows(rng: np.random.Generator, rows: int, k: int, form: ActivationForm) -> Activations:
     return oracle_activations.quantise(rng.standard_normal((rows, k)).astype(np.float32), form)
+
+
+def largest_rows(rng: np.random.Generator, rows: int, k: int) -> Activations:
+    """Two-limb rows at the ends of their range."""
+    return oracle_activations.quantise(rng.choice([-1.0, 1.0], (rows, k)).astype(np.float32), ActivationForm(2))
 
 
 def aligned(x: Activations) -> Activations:
@@ -105,6 +115,44 @@ def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: Ac
     want = oracle.linear(x, weights)
     for backend in backends:
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+@pytest.mark.parametrize("table", [np.arange(-8, 8), np.arange(16), np.array([127] * 8 + [-127] * 8)], ids=str)
+@pytest.mark.parametrize("group", [16, 32, 64])
+@pytest.mark.parametrize("rows", [1, 4, 9, 20])
+def test_largest_sums(backends: list[Backend], table: np.ndarray, group: int, rows: int) -> None:
+    """Every weight and every activation as large as it may be, signs agreeing: nothing may overflow on the way."""
+    rng = np.random.default_rng(3)
+    n, k = 40, 5000
+    x = aligned(largest_rows(rng, rows, k))
+    signs = np.sign(x.values[0, 0, :k])
+    largest, smallest = int(np.argmax(table)), int(np.argmin(table))
+    codes = np.where(signs > 0, largest, smallest).astype(np.int8)[None].repeat(n, axis=0)
+    fmt = WeightFormat(4, 2, group)
+    # As large as both ends of the table allow, about the middle of the two.
+    middle, width = (int(table.max()) + int(table.min())) / 2, (int(table.max()) - int(table.min())) / 2
+    scale = int(16319 / width)
+    offset = round(-middle * scale)
+    shape = (n, fmt.num_groups(k))
+    weights = IntegerWeights(
+        fmt, codes, np.ones(n, np.float32), np.full(shape, scale, np.int16), np.full(shape, offset, np.int16),
+        table.astype(np.int8),
+    )  # fmt: skip
+    want = oracle.linear(x, weights)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+def test_two_limbs_by_two_are_rounded_once() -> None:
+    """The oracle's own exactness: Python's integers and one rounding."""
+    rng = np.random.default_rng(2)
+    weights, x = random_weights(rng, WeightFormat(8, 2, 32), 3, 700), random_rows(rng, 2, 700, ActivationForm(2))
+    got = oracle.linear(x, weights)
+    w = oracle.expand(weights)
+    for row, output in np.ndindex(2, 3):
+        integers = 128 * x.values[row, 0, :700].astype(int) + x.values[row, 1, :700]
+        total = sum(int(a) * int(b) for a, b in zip(integers, w[output], strict=True))
+        assert got[row, output] == np.float32(total) * (x.scales[row, 0] * weights.row_scales[output])
 
 
 @quick
@@ -173,6 +221,16 @@ def test_weights_that_do_not_fit_are_refused(backends: list[Backend]) -> None:
     )  # fmt: skip
     with pytest.raises(OpError, match="outside"):
         pack(backends[0], wide)
+
+
+def test_every_entry_of_a_wide_table_must_fit(backends: list[Backend]) -> None:
+    """Also those that no code asks for."""
+    shape = np.ones((3, 1), np.int16)
+    fmt, codes, rows = WeightFormat(4, 2, 32), np.full((3, 32), 8, np.int8), np.ones(3, np.float32)
+    table = np.arange(-8, 8).astype(np.int8)
+    pack(backends[0], IntegerWeights(fmt, codes, rows, 2039 * shape, 0 * shape, table))
+    with pytest.raises(OpError, match="outside"):
+        pack(backends[0], IntegerWeights(fmt, codes, rows, 2040 * shape, 0 * shape, table))
 
 
 def test_foreign_bytes_are_not_weights(backends: list[Backend]) -> None:

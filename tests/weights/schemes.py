@@ -24,6 +24,7 @@ class Scheme:
     write: Callable[[F32], Written]
     exact: bool = True  # are its codes kept, every one of them?
     row_scale: bool = False  # does a scale serve the whole row?
+    bits: int = 8  # of a code
 
 
 def pack_words(codes: Array, bits: int, axis: int, order: tuple[int, ...] | None = None) -> Array:
@@ -79,7 +80,9 @@ def awq(group: int) -> Scheme:
         }
         return Written(parts, q.weights)
 
-    return Scheme({"quant_method": "awq", "bits": 4, "group_size": group, "version": "gemm", "zero_point": True}, write)
+    return Scheme(
+        {"quant_method": "awq", "bits": 4, "group_size": group, "version": "gemm", "zero_point": True}, write, bits=4
+    )
 
 
 def gptq(group: int, bits: int = 4, symmetric: bool = True, version: str = "gptq", act_order: bool = False) -> Scheme:
@@ -100,7 +103,7 @@ def gptq(group: int, bits: int = 4, symmetric: bool = True, version: str = "gptq
 
     # 256 codes are one more than int8 has here: a group that has both ends loses its highest.
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order, "sym": symmetric}
-    return Scheme({**config, "checkpoint_format": version}, write, exact=not act_order and bits < 8)
+    return Scheme({**config, "checkpoint_format": version}, write, exact=not act_order and bits < 8, bits=bits)
 
 
 def compressed_packed(group: int, bits: int = 4, symmetric: bool = True, act_order: bool = False) -> Scheme:
@@ -122,7 +125,10 @@ def compressed_packed(group: int, bits: int = 4, symmetric: bool = True, act_ord
         return Written(parts, q.weights)
 
     return Scheme(
-        {"quant_method": "compressed-tensors", "format": "pack-quantized"}, write, exact=not act_order and bits < 8
+        {"quant_method": "compressed-tensors", "format": "pack-quantized"},
+        write,
+        exact=not act_order and bits < 8,
+        bits=bits,
     )
 
 

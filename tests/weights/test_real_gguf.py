@@ -49,8 +49,9 @@ def test_weights_are_the_files(path: Path, name: str) -> None:
     want = quants.dequantize(raw, gguf.GGMLQuantizationType[info.type.name])
     assert np.array_equal(file.floats(name), want)
     error = np.abs(dequantise(file.integers(name)) - want) / np.abs(want).max(axis=1, keepdims=True)
-    assert error.max() <= 1.4 / 16256
-    assert np.sqrt((error**2).mean()) <= 0.5 / 16256
+    # Half a unit for a step times 8 of them, half a unit for the offset; evenly spread over all codes, 1.37 on average.
+    assert error.max() <= 4.51 / 16256
+    assert np.sqrt((error**2).mean()) <= 1.37 / 16256
 
 
 def test_loading_takes_little_more_than_the_packed_bytes(path: Path) -> None:

@@ -1,8 +1,8 @@
 // The integer matmul on AMX tiles.
 //
-// A band of rows (its limbs in tiles 4 and 5) meets a panel of 32 outputs (tiles 6 and 7) in four sums of 16x16:
+// A band of rows (its limbs in tiles 4 and 5) meets a panel of 32 outputs (tiles 6 and 7) in four sums of 16x16, or six:
 //   two-limb rows, one limb of weight:   0, 1 = high times halves 0, 1;  2, 3 = low times halves 0, 1
-//   two-limb rows, two limbs of weight:  0, 1 = high high;               2, 3 = high low + low high
+//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low (rows in 6, weights in 7)
 //   one-limb rows, one limb of weight:   0, 1 = rows 0-15;               2, 3 = rows 16-31
 //   one-limb rows, two limbs of weight:  0, 1 = times high;              2, 3 = times low
 // Up to 8 rows of two limbs ride in one tile, the limbs as rows of their own: one product per weight tile.
@@ -15,7 +15,7 @@
 #pragma once
 #include <optional>
 
-#include "kernels/linear.h"
+#include "kernels/codes.h"
 #include "tiles.h"
 
 namespace sf::tiles {
@@ -26,8 +26,9 @@ inline constexpr int64_t kBlockRows = 192;        // rows that share one pass ov
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
 
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
-// Few rows are quicker on vectors, and more so where the weights must be expanded into memory for the tiles.
-inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : 4); }
+// Few rows are quicker on vectors, more so where the weights must be expanded into memory for the tiles, and most where
+// vectors need not expand them.
+inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : by_codes(p) ? 8 : 4); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
@@ -57,40 +58,68 @@ inline int64_t stretch_tiles(const Problem& p) {
 inline int64_t planes_bytes(const Problem& p) { return plain(p) ? 0 : chunk_tiles(p) * 2 * kTileBytes * p.w->limbs; }
 inline int64_t scratch_bytes(const Problem& p, int64_t task_panels) {
   const bool waits = p.x.limbs == 1 || p.w->num_tiles() > chunk_tiles(p);
-  const int64_t each = p.x.limbs == 1 ? sizeof(Partial) : sizeof(Sums);
+  const int64_t each = p.x.limbs == 1 ? sizeof(Partial) : p.w->limbs == 1 ? sizeof(SumsOf<2, 1>) : sizeof(SumsOf<2, 2>);
   return planes_bytes(p) + (waits ? task_panels * block_rows(p) * each : 0) + 64;
 }
 
-// ---- sums between tiles and memory: a band's Sums lie one after the other, [row][k0, k1][32] ----
+// ---- sums between tiles and memory: a band's Sums lie one after the other, [row][k0, k1, k2][32] ----
 
-inline constexpr int64_t kSumsBytes = sizeof(Sums);
-
-template <bool RowPairs>
-inline const int32_t* second_sums(const Sums* s) {
-  return RowPairs ? (s + 16)->k[0] : s->k[1];
+template <int Count>
+inline void load_sums(const Sums<Count>* s) {
+  _tile_loadd(0, s->k[0], sizeof(*s));
+  _tile_loadd(1, s->k[0] + kHalf, sizeof(*s));
+  _tile_loadd(2, s->k[1], sizeof(*s));
+  _tile_loadd(3, s->k[1] + kHalf, sizeof(*s));
+  if constexpr (Count == 3) {
+    _tile_loadd(4, s->k[2], sizeof(*s));
+    _tile_loadd(5, s->k[2] + kHalf, sizeof(*s));
+  }
 }
 
-inline void load_sums(const Sums* s) {
-  _tile_loadd(0, s->k[0], kSumsBytes);
-  _tile_loadd(1, s->k[0] + kHalf, kSumsBytes);
-  _tile_loadd(2, s->k[1], kSumsBytes);
-  _tile_loadd(3, s->k[1] + kHalf, kSumsBytes);
+template <bool RowPairs, int Count>
+inline void store_sums(Sums<Count>* s) {
+  _tile_stored(0, s->k[0], sizeof(*s));
+  _tile_stored(1, s->k[0] + kHalf, sizeof(*s));
+  int32_t* second = RowPairs ? (s + 16)->k[0] : s->k[1];
+  _tile_stored(2, second, sizeof(*s));
+  _tile_stored(3, second + kHalf, sizeof(*s));
+  if constexpr (Count == 3) {
+    _tile_stored(4, s->k[2], sizeof(*s));
+    _tile_stored(5, s->k[2] + kHalf, sizeof(*s));
+  }
 }
 
-template <bool RowPairs>
-inline void store_sums(Sums* s) {
-  _tile_stored(0, s->k[0], kSumsBytes);
-  _tile_stored(1, s->k[0] + kHalf, kSumsBytes);
-  auto* second = const_cast<int32_t*>(second_sums<RowPairs>(s));
-  _tile_stored(2, second, kSumsBytes);
-  _tile_stored(3, second + kHalf, kSumsBytes);
-}
-
+template <int Count>
 inline void clear_sums() {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
+  if constexpr (Count == 3) {
+    _tile_zero(4);
+    _tile_zero(5);
+  }
+}
+
+// Sums 2 and 3 get two products each, kept four apart, since a product's result is ready after about 52 cycles.
+inline void multiply_two_by_two(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* w) {
+  _tile_stream_loadd(6, high, stride);
+  _tile_loadd(7, w + 2 * kTileBytes, kLine);
+  _tile_dpbssd(2, 6, 7);
+  _tile_loadd(7, w + 3 * kTileBytes, kLine);
+  _tile_dpbssd(3, 6, 7);
+  _tile_loadd(7, w + kTileBytes, kLine);
+  _tile_dpbssd(1, 6, 7);
+  _tile_loadd(7, w, kLine);
+  _tile_dpbssd(0, 6, 7);
+  _tile_stream_loadd(6, low, stride);
+  _tile_dpbssd(2, 6, 7);
+  _tile_loadd(7, w + kTileBytes, kLine);
+  _tile_dpbssd(3, 6, 7);
+  _tile_loadd(7, w + 3 * kTileBytes, kLine);
+  _tile_dpbssd(5, 6, 7);
+  _tile_loadd(7, w + 2 * kTileBytes, kLine);
+  _tile_dpbssd(4, 6, 7);
 }
 
 // a and b: the first and the second tile of rows; w: planes [tile][limb][half]. between(t) is vector work for the shadow of
@@ -98,6 +127,11 @@ inline void clear_sums() {
 template <int XLimbs, int WLimbs, class Between>
 inline void multiply(const int8_t* a, const int8_t* b, int64_t stride, const uint8_t* w, int64_t tiles, const Between& between) {
   for (int64_t t = 0; t < tiles; ++t, a += kTile, b += kTile, w += 2 * WLimbs * kTileBytes) {
+    if constexpr (XLimbs == 2 && WLimbs == 2) {
+      multiply_two_by_two(a, b, stride, w);
+      between(t);
+      continue;
+    }
     _tile_stream_loadd(4, a, stride);
     _tile_loadd(6, w, kLine);
     _tile_dpbssd(0, 4, 6);
@@ -107,17 +141,6 @@ inline void multiply(const int8_t* a, const int8_t* b, int64_t stride, const uin
       _tile_stream_loadd(5, b, stride);
       _tile_dpbssd(2, 5, 6);
       _tile_dpbssd(3, 5, 7);
-    } else if constexpr (XLimbs == 2) {
-      // Sums 2 and 3 get two products each: kept three apart, since a product's result is ready after about 52 cycles.
-      _tile_stream_loadd(5, b, stride);
-      _tile_dpbssd(2, 5, 6);
-      _tile_loadd(7, w + kTileBytes, kLine);
-      _tile_dpbssd(3, 5, 7);
-      _tile_dpbssd(1, 4, 7);
-      _tile_loadd(6, w + 2 * kTileBytes, kLine);
-      _tile_dpbssd(2, 4, 6);
-      _tile_loadd(7, w + 3 * kTileBytes, kLine);
-      _tile_dpbssd(3, 4, 7);
     } else {
       _tile_loadd(7, w + kTileBytes, kLine);
       _tile_dpbssd(1, 4, 7);
@@ -164,14 +187,14 @@ struct Chunk {
 // A band whose sums are complete, to be finished in the shadow of the next one's products.
 template <int WLimbs>
 struct Finisher {
-  Sums sums[2][16];
+  SumsOf<2, WLimbs> sums[2][16];
   int current = 0;
   std::optional<PanelEnd> end;
   int64_t row = 0, rows = 0, done = 0;
 
-  Sums* fresh() { return sums[current ^= 1]; }
+  SumsOf<2, WLimbs>* fresh() { return sums[current ^= 1]; }
   void start(const Problem& p, int64_t panel, int64_t new_row, int64_t new_rows) {
-    end.emplace(p, panel, kGrid<WLimbs>);
+    end.emplace(p, panel);
     row = new_row, rows = new_rows, done = 0;
   }
   void finish_until(int64_t count) {
@@ -181,9 +204,10 @@ struct Finisher {
 };
 
 template <int WLimbs>
-void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, Sums* waiting, Finisher<WLimbs>& finisher, Prefetcher& ahead) {
+void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, SumsOf<2, WLimbs>* waiting, Finisher<WLimbs>& finisher,
+                   Prefetcher& ahead) {
   const int8_t* a = p.row(row) + c.first * kTile;
-  c.opens ? clear_sums() : load_sums(waiting);
+  c.opens ? clear_sums<WLimbs + 1>() : load_sums(waiting);
   const int64_t per_step = (finisher.rows + c.tiles - 1) / c.tiles;
   multiply<2, WLimbs>(a, a + p.x.stride, 2 * p.x.stride, c.planes, c.tiles, [&](int64_t t) {
     finisher.finish_until((t + 1) * per_step);
@@ -200,13 +224,13 @@ void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
 // A group's sums on their way into the partial sums, in the shadow of the next group's products.
 template <int WLimbs>
 struct Gatherer {
-  Sums sums[2][32];
+  Sums<2> sums[2][32];
   int current = 0;
   const float* scales = nullptr;  // of the group, one every `groups`
   int64_t groups = 0, rows = 0, done = 0;
   Partial* partial = nullptr;
 
-  Sums* fresh() { return sums[current ^= 1]; }
+  Sums<2>* fresh() { return sums[current ^= 1]; }
   void gather_until(int64_t count) {
     for (; done < std::min(count, rows); ++done) add_group<WLimbs>(sums[current][done], scales[done * groups], partial[done]);
   }
@@ -225,7 +249,7 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
   gatherer.partial = partial;
   for (int64_t tile = c.first; tile < last; tile += per_group) {
     const int64_t count = std::min(per_group, last - tile), per_step = (gatherer.rows + count - 1) / count;
-    clear_sums();
+    clear_sums<2>();
     const uint8_t* w = c.planes + (tile - c.first) * 2 * WLimbs * kTileBytes;
     multiply<1, WLimbs>(a + tile * kTile, b + tile * kTile, p.x.stride, w, count, [&](int64_t t) {
       gatherer.gather_until((t + 1) * per_step);
@@ -238,7 +262,7 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
   }
   gatherer.gather();
   if (!c.closes) return;
-  const PanelEnd end(p, c.panel, 1.0f);
+  const PanelEnd end(p, c.panel);
   for (int64_t r = 0; r < rows; ++r) finish_one_limb(end, row + r, partial[r]);
 }
 
@@ -246,7 +270,8 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
 
 template <int XLimbs, int WLimbs>
 struct Task {
-  using Waiting = std::conditional_t<XLimbs == 2, Sums, Partial>;
+  using Waiting = std::conditional_t<XLimbs == 2, SumsOf<2, WLimbs>, Partial>;
+  static constexpr int kFirstWeight = XLimbs == 2 && WLimbs == 2 ? 7 : 6;
   const Problem& p;
   int64_t first_panel, last_panel;
   uint8_t* planes;
@@ -280,7 +305,7 @@ struct Task {
     for (int64_t row = start, rows; row < end; row += rows) {
       rows = band_rows(p, end - row);
       const int tile_rows = static_cast<int>(std::min<int64_t>(rows, 16));
-      if (tile_rows != configured) configure(configured = tile_rows);
+      if (tile_rows != configured) configure(configured = tile_rows, kFirstWeight);
       if constexpr (XLimbs == 2) two_limb_band<WLimbs>(p, row, rows, c, block + (row - start), finisher, ahead);
       else one_limb_band<WLimbs>(p, row, rows, c, block + (row - start), ahead);
     }
@@ -301,6 +326,17 @@ struct Task {
 
 // ---- two-limb rows, up to 8: limbs are rows of one tile ----
 
+// k0, k1, k2 from (high, low) times the first and times the second limb of the weights.
+inline Sums<3> join(const Sums<2>& first, const Sums<2>& second) {
+  Sums<3> s;
+  for (int i = 0; i < kPanel; ++i) {
+    s.k[0][i] = first.k[0][i];
+    s.k[1][i] = first.k[1][i] + second.k[0][i];
+    s.k[2][i] = second.k[1][i];
+  }
+  return s;
+}
+
 template <int WLimbs>
 inline void multiply_mixed(const int8_t* a, int64_t stride, const uint8_t* w, int64_t tiles, bool from_memory) {
   for (int64_t t = 0; t < tiles; ++t, a += kTile, w += 2 * WLimbs * kTileBytes) {
@@ -320,29 +356,28 @@ inline void multiply_mixed(const int8_t* a, int64_t stride, const uint8_t* w, in
   }
 }
 
-// Sums 0 and 1 hold (high, low) times the first limb in successive rows, which is just k0 and k1 of a row; 2 and 3 hold
-// the same times the second limb, of which only high counts.
+// Sums 0 and 1 hold (high, low) times the first limb in successive rows, which is just k0 and k1 of a row with one limb
+// of weight; 2 and 3 hold the same times the second limb.
 template <int WLimbs>
 void mixed_panel(const Problem& p, int64_t panel, uint8_t* planes) {
-  Sums first[8], second[8];
-  clear_sums();
+  Sums<2> first[8], second[8];
+  clear_sums<2>();
   const int64_t tiles = p.w->num_tiles(), step = chunk_tiles(p);
   for (int64_t at = 0; at < tiles; at += step) {
     const int64_t count = std::min(step, tiles - at);
     multiply_mixed<WLimbs>(p.row(0) + at * kTile, p.x.stride, expand_chunk(p, panel, at, count, planes), count, plain(p));
   }
-  constexpr int64_t kRowBytes = kSumsBytes / 2;
+  constexpr int64_t kRowBytes = sizeof(Sums<2>) / 2;
   _tile_stored(0, first->k[0], kRowBytes);
   _tile_stored(1, first->k[0] + kHalf, kRowBytes);
   if constexpr (WLimbs == 2) {
     _tile_stored(2, second->k[0], kRowBytes);
     _tile_stored(3, second->k[0] + kHalf, kRowBytes);
   }
-  const PanelEnd end(p, panel, kGrid<WLimbs>);
+  const PanelEnd end(p, panel);
   for (int64_t r = 0; r < p.rows; ++r) {
-    if constexpr (WLimbs == 2)
-      for (int i = 0; i < kPanel; ++i) first[r].k[1][i] += second[r].k[0][i];
-    finish_two_limbs<WLimbs>(end, r, first[r]);
+    if constexpr (WLimbs == 2) finish_two_limbs<2>(end, r, join(first[r], second[r]));
+    else finish_two_limbs<1>(end, r, first[r]);
   }
 }
 

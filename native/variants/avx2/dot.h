@@ -44,7 +44,7 @@ inline Ints dot4(Ints sum, const Ready& w, int32_t four) {
   return {dot4_half(sum.lo, w.size.lo, w.sign.lo, a), dot4_half(sum.hi, w.size.hi, w.sign.hi, a)};
 }
 
-// What the sums of dot4 come out too large by when these activations (a multiple of 64) met ready weights.
+inline constexpr int kReadyBias = 0;
 inline int32_t ready_excess(const int8_t*, int64_t) { return 0; }
 
 inline Table load_table(const uint8_t* p) {
@@ -86,17 +86,67 @@ inline Wide load_wide(const uint8_t* half, bool with_offsets) {
     p.offset = {_mm256_add_epi16(twice(half + 32), sixty_four), _mm256_add_epi16(twice(half + 48), sixty_four)};
   return p;
 }
+// value * 256 in each 16 bits: the rounding multiplication (a * b + 2^14) >> 15 is then (value * scale + 64) >> 7.
+template <int Bits>
+inline __m256i product(__m256i value, __m256i scale) {
+  return Bits == 4 ? _mm256_mullo_epi16(_mm256_srai_epi16(value, 8), scale) : _mm256_mulhrs_epi16(value, scale);
+}
+template <int Bits>
 inline void expand_half(__m256i values, __m256i scale, __m256i offset, __m256i& high, __m256i& low) {
   const __m256i odd_bytes = _mm256_set1_epi16(static_cast<int16_t>(0xFF00));
-  const __m256i even = _mm256_add_epi16(_mm256_mulhrs_epi16(_mm256_slli_epi16(values, 8), scale), offset);
-  const __m256i odd = _mm256_add_epi16(_mm256_mulhrs_epi16(_mm256_and_si256(values, odd_bytes), scale), offset);
+  const __m256i even = _mm256_add_epi16(product<Bits>(_mm256_slli_epi16(values, 8), scale), offset);
+  const __m256i odd = _mm256_add_epi16(product<Bits>(_mm256_and_si256(values, odd_bytes), scale), offset);
   high = _mm256_blendv_epi8(_mm256_srli_epi16(even, 7), _mm256_slli_epi16(odd, 1), odd_bytes);
   const __m256i both = _mm256_blendv_epi8(even, _mm256_slli_epi16(odd, 8), odd_bytes);
   low = _mm256_sub_epi8(_mm256_and_si256(both, _mm256_set1_epi8(127)), _mm256_set1_epi8(64));
 }
+template <int Bits>
 inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
-  expand_half(values.lo, p.scale.lo, p.offset.lo, high.lo, low.lo);
-  expand_half(values.hi, p.scale.hi, p.offset.hi, high.hi, low.hi);
+  expand_half<Bits>(values.lo, p.scale.lo, p.offset.lo, high.lo, low.lo);
+  expand_half<Bits>(values.hi, p.scale.hi, p.offset.hi, high.hi, low.hi);
+}
+
+// Kept in 16 bits, two per output: 8 lines of 2 products of 15 * 127 at most.
+using CodeSums = Line;
+inline CodeSums no_codes() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+inline CodeSums dot_codes(const CodeSums& sum, const Line& codes, int32_t four) {
+  const __m256i a = _mm256_set1_epi32(four);
+  return {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(codes.lo, a)), _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(codes.hi, a))};
+}
+inline Line upper_codes(const Line& both) { return high_nibbles(both); }
+inline Ints add_words(const Line& l) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(l.lo, ones), _mm256_madd_epi16(l.hi, ones)};
+}
+inline void code_sums(const CodeSums& lower, const CodeSums& upper, Ints (&sums)[2]) {
+  sums[0] = add_words(lower);
+  sums[1] = add_words(upper);
+}
+
+inline Ints pair_up(Ints sum, int32_t extra) {
+  const __m256i e = _mm256_set1_epi32(extra);
+  return {_mm256_blend_epi16(_mm256_add_epi16(sum.lo, e), e, 0xAA), _mm256_blend_epi16(_mm256_add_epi16(sum.hi, e), e, 0xAA)};
+}
+inline Ints dot_pairs(Ints sum, const Ints& a, const Ints& b) {
+  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi))};
+}
+inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
+  const __m256i factor = _mm256_set1_epi32(1 | middle * 65536), zeros = _mm256_setzero_si256();
+  Ints p{_mm256_mullo_epi16(twice(half), factor), _mm256_mullo_epi16(twice(half + 16), factor)};
+  if (with_offsets) {
+    p.lo = _mm256_add_epi16(p.lo, _mm256_blend_epi16(zeros, twice(half + 32), 0xAA));
+    p.hi = _mm256_add_epi16(p.hi, _mm256_blend_epi16(zeros, twice(half + 48), 0xAA));
+  }
+  return p;
+}
+inline Ints add_fours(const int8_t* p) {
+  const __m256i ones = _mm256_set1_epi8(1);
+  const Line l = load_line(p);
+  return add_words({_mm256_maddubs_epi16(ones, l.lo), _mm256_maddubs_epi16(ones, l.hi)});
+}
+inline Ints load_words(const uint8_t* sixteen) {
+  const auto* p = reinterpret_cast<const __m128i*>(sixteen);
+  return {_mm256_cvtepi16_epi32(_mm_loadu_si128(p)), _mm256_cvtepi16_epi32(_mm_loadu_si128(p + 1))};
 }
 
 }  // namespace sf

@@ -19,6 +19,9 @@ struct Ints {
 struct Mask {
   __m256 lo, hi;  // all ones or all zeros in each lane
 };
+struct Doubles {
+  __m256d v[4];  // four lanes each
+};
 
 inline __m256i first_bits(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -79,8 +82,23 @@ inline Lanes round_even(Lanes a) {
 inline Ints to_int(Lanes a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 inline Lanes to_float(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 
+inline Doubles to_double(Ints a) {
+  return {{_mm256_cvtepi32_pd(_mm256_castsi256_si128(a.lo)), _mm256_cvtepi32_pd(_mm256_extracti128_si256(a.lo, 1)),
+           _mm256_cvtepi32_pd(_mm256_castsi256_si128(a.hi)), _mm256_cvtepi32_pd(_mm256_extracti128_si256(a.hi, 1))}};
+}
+inline Doubles add_scaled(Doubles sum, Ints a, double factor) {
+  const Doubles wide = to_double(a);
+  for (int i = 0; i < 4; ++i) sum.v[i] = _mm256_fmadd_pd(wide.v[i], _mm256_set1_pd(factor), sum.v[i]);
+  return sum;
+}
+inline Lanes to_float(Doubles a) {
+  return {_mm256_set_m128(_mm256_cvtpd_ps(a.v[1]), _mm256_cvtpd_ps(a.v[0])),
+          _mm256_set_m128(_mm256_cvtpd_ps(a.v[3]), _mm256_cvtpd_ps(a.v[2]))};
+}
+
 inline Ints addi(Ints a, Ints b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 inline Ints subi(Ints a, Ints b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
+inline Ints muli(Ints a, Ints b) { return {_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)}; }
 inline Ints andi(Ints a, Ints b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
 inline Ints xori(Ints a, Ints b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
 inline void mul_wide8(__m256i a, __m256i b, __m256i& high, __m256i& low) {

@@ -31,6 +31,7 @@ inline Ready ready(Line l) { return {_mm512_xor_si512(l.v, _mm512_set1_epi8(-128
 inline Ints dot4(Ints sum, Ready w, int32_t four) { return {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))}; }
 
 // 128 times the sum of the activations: what the 128 added to every weight brings in.
+inline constexpr int kReadyBias = 128;
 inline int32_t ready_excess(const int8_t* x, int64_t count) {
   __m512i sum = _mm512_setzero_si512();
   for (int64_t k = 0; k < count; k += 64)
@@ -73,15 +74,46 @@ inline Wide load_wide(const uint8_t* half, bool with_offsets) {
   const __m512i sixty_four = _mm512_set1_epi16(64);
   return {twice(half), with_offsets ? _mm512_add_epi16(twice(half + 32), sixty_four) : sixty_four};
 }
+// value * 256 in each 16 bits: the rounding multiplication (a * b + 2^14) >> 15 is then (value * scale + 64) >> 7.
+template <int Bits>
+inline __m512i product(__m512i value, __m512i scale) {
+  return Bits == 4 ? _mm512_mullo_epi16(_mm512_srai_epi16(value, 8), scale) : _mm512_mulhrs_epi16(value, scale);
+}
+template <int Bits>
 inline void expand(Line values, Wide p, Line& high, Line& low) {
-  // value * 256 in each 16 bits, so that the rounding multiplication (a * b + 2^14) >> 15 is (value * scale + 64) >> 7.
   const __m512i odd_bytes = _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
-  const __m512i even = _mm512_add_epi16(_mm512_mulhrs_epi16(_mm512_slli_epi16(values.v, 8), p.scale), p.offset);
-  const __m512i odd = _mm512_add_epi16(_mm512_mulhrs_epi16(_mm512_and_si512(values.v, odd_bytes), p.scale), p.offset);
+  const __m512i even = _mm512_add_epi16(product<Bits>(_mm512_slli_epi16(values.v, 8), p.scale), p.offset);
+  const __m512i odd = _mm512_add_epi16(product<Bits>(_mm512_and_si512(values.v, odd_bytes), p.scale), p.offset);
   constexpr int kPick = 0xCA;  // first ? second : third
   high.v = _mm512_ternarylogic_epi32(odd_bytes, _mm512_slli_epi16(odd, 1), _mm512_srli_epi16(even, 7), kPick);
   const __m512i both = _mm512_ternarylogic_epi32(odd_bytes, _mm512_slli_epi16(odd, 8), even, kPick);
   low.v = _mm512_sub_epi8(_mm512_and_si512(both, _mm512_set1_epi8(127)), _mm512_set1_epi8(64));
+}
+
+using CodeSums = Ints;
+inline CodeSums no_codes() { return set1i(0); }
+inline CodeSums dot_codes(CodeSums sum, Line codes, int32_t four) { return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(four))}; }
+// Whole bytes, lower + 16 * upper: what is too much is subtracted once, from the sums.
+inline Line upper_codes(Line both) { return both; }
+inline void code_sums(CodeSums lower, CodeSums both, Ints (&sums)[2]) {
+  sums[0] = lower;
+  sums[1] = sar<4>(subi(both, lower));
+}
+
+inline Ints pair_up(Ints sum, int32_t extra) {
+  const __m512i e = _mm512_set1_epi32(extra);
+  return {_mm512_mask_add_epi16(e, 0x55555555, sum.v, e)};
+}
+inline Ints dot_pairs(Ints sum, Ints a, Ints b) { return {_mm512_dpwssd_epi32(sum.v, a.v, b.v)}; }
+inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
+  const __m512i pairs = _mm512_mullo_epi16(twice(half), _mm512_set1_epi32(1 | middle * 65536));
+  return {with_offsets ? _mm512_mask_add_epi16(pairs, 0xAAAAAAAA, pairs, twice(half + 32)) : pairs};
+}
+inline Ints add_fours(const int8_t* p) {
+  return {_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(p))};
+}
+inline Ints load_words(const uint8_t* sixteen) {
+  return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sixteen)))};
 }
 
 }  // namespace sf

@@ -19,6 +19,9 @@ struct Ints {
 struct Mask {
   __mmask16 v;
 };
+struct Doubles {
+  __m512d lo, hi;  // lanes 0 to 7, 8 to 15
+};
 
 inline __mmask16 first_bits(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
@@ -52,8 +55,21 @@ inline Lanes round_even(Lanes a) {
 inline Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 inline Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
+inline __m256i first_eight(Ints a) { return _mm512_castsi512_si256(a.v); }
+inline __m256i last_eight(Ints a) { return _mm512_extracti64x4_epi64(a.v, 1); }
+inline Doubles to_double(Ints a) { return {_mm512_cvtepi32_pd(first_eight(a)), _mm512_cvtepi32_pd(last_eight(a))}; }
+inline Doubles add_scaled(Doubles sum, Ints a, double factor) {
+  const Doubles wide = to_double(a);
+  const __m512d f = _mm512_set1_pd(factor);
+  return {_mm512_fmadd_pd(wide.lo, f, sum.lo), _mm512_fmadd_pd(wide.hi, f, sum.hi)};
+}
+inline Lanes to_float(Doubles a) {
+  return {_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a.lo)), _mm512_cvtpd_ps(a.hi), 1)};
+}
+
 inline Ints addi(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints subi(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline Ints muli(Ints a, Ints b) { return {_mm512_mullo_epi32(a.v, b.v)}; }
 inline Ints andi(Ints a, Ints b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline Ints xori(Ints a, Ints b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline void mul_wide(Ints a, uint32_t b, Ints& high, Ints& low) {

@@ -37,7 +37,8 @@ inline Ints dot4(Ints sum, const Ready& w, int32_t four) {
   return sum;
 }
 
-// What the sums of dot4 come out too large by when these activations (a multiple of 64) met ready weights.
+// What ready weights are too large by, and what the sums of dot4 are when these activations (a multiple of 64) met them.
+inline constexpr int kReadyBias = 0;
 inline int32_t ready_excess(const int8_t*, int64_t) { return 0; }
 
 inline Table load_table(const uint8_t* p) { Table t; std::memcpy(t.v, p, 16); return t; }
@@ -62,13 +63,58 @@ inline Wide load_wide(const uint8_t* half, bool with_offsets) {
   if (with_offsets) std::memcpy(p.offset, half + 32, 32);
   return p;
 }
+// Bits of the code decide how a product becomes a weight: see kernels/pack.h.
+template <int Bits>
 inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
   for (int i = 0; i < 64; ++i) {
-    const int w = ((values.v[i] * p.scale[i / 4] + 64) >> 7) + p.offset[i / 4];
+    const int product = values.v[i] * p.scale[i / 4], w = (Bits == 4 ? product : (product + 64) >> 7) + p.offset[i / 4];
     const int h = (w + 64) >> 7;
     high.v[i] = static_cast<int8_t>(h);
     low.v[i] = static_cast<int8_t>(w - 128 * h);
   }
+}
+
+// ---- 4-bit codes multiplied as they are: see kernels/codes.h ----
+
+// Sums of codes times activations, over eight lines at most.
+using CodeSums = Ints;
+inline CodeSums no_codes() { return set1i(0); }
+inline CodeSums dot_codes(CodeSums sum, const Line& codes, int32_t four) { return dot4(sum, codes, four); }
+// What stands for half 1 in a line of both halves' codes; and both halves' sums from what lower and upper codes gave.
+inline Line upper_codes(const Line& both) { return high_nibbles(both); }
+inline void code_sums(const CodeSums& lower, const CodeSums& upper, Ints (&sums)[2]) { sums[0] = lower, sums[1] = upper; }
+
+// Pairs of int16 in 32 bits. extra's low half is added to the sum, which then fits 16 bits; its high half goes above.
+inline Ints pair_up(Ints sum, int32_t extra) {
+  for (int i = 0; i < 16; ++i)
+    sum.v[i] = int32_t(uint32_t(uint16_t(sum.v[i] + extra)) | (uint32_t(extra) & 0xFFFF0000u));
+  return sum;
+}
+// sum + a.low * b.low + a.high * b.high
+inline Ints dot_pairs(Ints sum, const Ints& a, const Ints& b) {
+  for (int i = 0; i < 16; ++i) sum.v[i] += int16_t(a.v[i]) * int16_t(b.v[i]) + (a.v[i] >> 16) * (b.v[i] >> 16);
+  return sum;
+}
+// Pairs (multiplier, offset + middle * multiplier) of 16 outputs.
+inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
+  const Wide p = load_wide(half, with_offsets);
+  Ints r;
+  for (int i = 0; i < 16; ++i)
+    r.v[i] = int32_t(uint32_t(uint16_t(p.scale[i])) | uint32_t(p.offset[i] + middle * p.scale[i]) << 16);
+  return r;
+}
+// Sixteen sums of four bytes each.
+inline Ints add_fours(const int8_t* p) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.v[i] = p[4 * i] + p[4 * i + 1] + p[4 * i + 2] + p[4 * i + 3];
+  return r;
+}
+inline Ints load_words(const uint8_t* sixteen) {
+  int16_t words[16];
+  std::memcpy(words, sixteen, 32);
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.v[i] = words[i];
+  return r;
 }
 
 }  // namespace sf

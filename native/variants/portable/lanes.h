@@ -20,6 +20,10 @@ struct Ints {
 struct Mask {
   bool v[16];
 };
+// Sixteen doubles: they hold integers of up to 53 bits, sums that no int32 could.
+struct Doubles {
+  double v[16];
+};
 
 #define SF_EACH for (int i = 0; i < 16; ++i)
 
@@ -59,8 +63,14 @@ inline int32_t to_int(float x) {
 inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = to_int(a.v[i]); return r; }
 inline Lanes to_float(Ints a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
 
+inline Doubles to_double(Ints a) { Doubles r; SF_EACH r.v[i] = a.v[i]; return r; }
+// sum + factor * a, for integers that stay exact.
+inline Doubles add_scaled(Doubles sum, Ints a, double factor) { SF_EACH sum.v[i] += factor * a.v[i]; return sum; }
+inline Lanes to_float(Doubles a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
+
 inline Ints addi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); return a; }
 inline Ints subi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) - uint32_t(b.v[i])); return a; }
+inline Ints muli(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) * uint32_t(b.v[i])); return a; }
 inline Ints andi(Ints a, Ints b) { SF_EACH a.v[i] &= b.v[i]; return a; }
 inline Ints xori(Ints a, Ints b) { SF_EACH a.v[i] ^= b.v[i]; return a; }
 // Unsigned products: each lane's 64 bits in two halves.

@@ -88,7 +88,7 @@ def block_weights(kind: BlockType, rows: U8) -> BlockWeights:
     """Rows of raw bytes as `pack_blocks` takes them: codes stay where they are, unless they come from a codebook."""
     blocks = np.ascontiguousarray(rows).view(kind.record)
     scales, offsets = _parameters(kind, blocks)
-    grid = Grid.over(kind.span, offsets is not None)
+    grid = Grid.over(kind.span, offsets is not None, kind.table is not None)
     raw, block, nbytes, fields = rows, kind.block, kind.nbytes, tuple(_bit_field(kind, part) for part in kind.parts)
     if kind.codes is not None:
         raw, nbytes, fields = kind.codes(blocks).reshape(len(rows), -1), block, (BitField(0, 8, block),)

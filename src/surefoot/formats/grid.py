@@ -37,20 +37,22 @@ class AffineGroups:
 
 @dataclass(frozen=True)
 class Grid:
-    """How values become the kernels' t = stretch * (value - centre), so that int16 multipliers carry them anywhere."""
+    """How values become the kernels' t = stretch * (value - centre), whose multipliers count 1/fraction of a unit."""
 
     centre: int
     stretch: int
+    fraction: int
 
     @staticmethod
-    def over(span: tuple[int, int], with_offsets: bool) -> "Grid":
-        """The least stretch whose multipliers fit int16 even for a group that reaches from -16256 to 16256.
+    def over(span: tuple[int, int], with_offsets: bool, table: bool) -> "Grid":
+        """What an entry of a table stands for is whole: t * M. A code of 8 bits stands for t * M / 128, and has the
+        least stretch whose multipliers fit int16 even for a group that reaches from -16256 to 16256.
 
         The centre is 0 where there are no offsets to take it up."""
         low, high = span
         centre = (low + high + 1) // 2 if with_offsets else 0
         width = high - low if with_offsets else 2 * max(-low, high)
-        return Grid(centre, -(-2 * GRID_15 * 128 // (32767 * width)))
+        return Grid(centre, 1, 1) if table else Grid(centre, -(-2 * GRID_15 * 128 // (32767 * width)), 128)
 
     def table(self, table: I8 | None) -> I8 | None:
         return None if table is None else self.stretched(table)
@@ -60,13 +62,14 @@ class Grid:
 
 
 def row_integers(groups: AffineGroups) -> IntegerWeights:
-    """The groups as ((t * M + 64) >> 7) + Z times a row's unit, which is its largest possible weight / 16256.
+    """The groups as integers times a row's unit, which is its largest possible weight / 16256.
 
-    Off by at most half a unit for the product, |t| / 256 for M, and half for Z where there are offsets."""
-    grid = Grid.over(groups.span, groups.offsets is not None)
+    4-bit codes as t * M + Z: off by at most |t| / 2 units for M, and half a unit for Z where there are offsets.
+    8-bit codes as ((t * M + 64) >> 7) + Z: |t| / 256 for M, half a unit for the product, and half for Z."""
+    grid = Grid.over(groups.span, groups.offsets is not None, groups.table is not None)
     units = _row_units(groups)
     steps = groups.scales / units[:, None]
-    multipliers = _int16(steps * np.float32(128 / grid.stretch))
+    multipliers = _int16(steps * np.float32(grid.fraction / grid.stretch))
     offsets = None
     if groups.offsets is not None:
         offsets = _int16(groups.offsets / units[:, None] + np.float32(grid.centre) * steps)

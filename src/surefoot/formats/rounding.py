@@ -22,9 +22,7 @@ FLOAT_FORMATS: dict[str, WeightFormat | None] = {
 }
 
 GRID_15 = 16256  # the largest integer of a two-limb weight: 127 * 128
-# int4 as the table that the kernels look up: -8 to 7, times 8 so that a group's multiplier keeps its precision.
-INT4 = np.arange(-8, 8).astype(np.int8)
-INT4_WIDE = (8 * np.arange(-8, 8)).astype(np.int8)
+INT4 = np.arange(-8, 8).astype(np.int8)  # as the table that the kernels look up
 
 
 def to_format(name: str) -> WeightFormat | None:
@@ -103,14 +101,11 @@ def _w4(fmt: WeightFormat, weights: F32) -> IntegerWeights:
 
 
 def _w4_wide(fmt: WeightFormat, weights: F32) -> IntegerWeights:
-    """As W4 on the 15-bit grid: the table holds 8 * code, so a step is M / 16 and M has four bits below the step."""
-    rows = _row_scales(weights, GRID_15 - 1200)
+    """As W4 on the 15-bit grid, where a step of a group has up to 11 bits."""
+    rows = _row_scales(weights, GRID_15)
     grid = _by_group(weights / rows[:, None], fmt.group)
     low, high = _of_groups(np.minimum, grid), _of_groups(np.maximum, grid)
-    multipliers = np.clip(np.rint((high - low) * (16 / 15)), 16, 32767)
-    step = multipliers / 16
+    step: I16 = np.maximum(np.rint((high - low) / 15), 1).astype(np.int16)
     middle = np.rint(low + 8 * step)
     codes = _nearest_int4(grid, middle, step)
-    return IntegerWeights(
-        fmt, _flat(codes + 8, weights.shape[1]), rows, multipliers.astype(np.int16), middle.astype(np.int16), INT4_WIDE
-    )
+    return IntegerWeights(fmt, _flat(codes + 8, weights.shape[1]), rows, step, middle.astype(np.int16), INT4)

@@ -23,7 +23,7 @@ from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
 from surefoot.weights.checkpoint import Checkpoint, Tensor
 
-LAYOUT = "SFPACK1"  # as native/kernels/pack.h names it
+LAYOUT = "SFPACK2"  # as native/kernels/pack.h names it
 STEP = 1 << 23  # read at a time by one thread
 Runs = list[list[PackedWeights]]
 

@@ -21,7 +21,7 @@ def expand(weights: IntegerWeights) -> Integers:
     columns = np.arange(k) // fmt.group
     scale = weights.scales.astype(np.int64)[:, columns]
     offset = np.zeros((n, k), np.int64) if weights.offsets is None else weights.offsets.astype(np.int64)[:, columns]
-    if fmt.limbs == 1:
+    if fmt.bits == 4:
         return t * scale + offset
     return ((t * scale + 64) >> 7) + offset
 
@@ -50,24 +50,27 @@ def _product(a: Integers, b: Integers) -> Integers:
 
 
 def _sums(x: Integers, w: list[Integers]) -> list[Integers]:
-    """The int32 sums k0 and k1 of [rows, limbs, k] times the limbs of [n, k]."""
-    x_limbs = [x[:, limb] for limb in range(x.shape[1])]
-    if len(x_limbs) == 1:
-        return [_product(x_limbs[0], limb) for limb in w]
-    high, low = x_limbs
-    if len(w) == 1:
-        return [_product(high, w[0]), _product(low, w[0])]
-    return [_product(high, w[0]), _product(high, w[1]) + _product(low, w[0])]
+    """The int32 sums k0 and k1 of [rows, limbs, k] times the limbs of [n, k], one side having one limb."""
+    if x.shape[1] == 1:
+        return [_product(x[:, 0], limb) for limb in w]
+    return [_product(x[:, limb], w[0]) for limb in range(2)]
+
+
+def _two_limb_rows(x: Integers, w: Integers, limbs: int) -> F32:
+    """[rows, 2, k] times weights of so many limbs: two by two, the exact sum is rounded once."""
+    if limbs == 1:
+        return _combine(_sums(x, [w]))
+    return _product(128 * x[:, 0] + x[:, 1], w).astype(np.float32)
 
 
 def linear(x: Activations, weights: IntegerWeights, bias: F32 | None = None, residual: F32 | None = None) -> F32:
     k = x.cols
     values = x.values[:, :, :k].astype(np.int64)
-    w = _split(expand(weights), weights.format.limbs)
+    expanded, limbs = expand(weights), weights.format.limbs
     if x.form.limbs == 2:
-        row_scale = weights.row_scales * np.float32(128 if len(w) == 2 else 1)
-        y = _combine(_sums(values, w)) * (x.scales * row_scale)
+        y = _two_limb_rows(values, expanded, limbs) * (x.scales * weights.row_scales)
     else:
+        w = _split(expanded, limbs)
         group = x.form.group or k
         y = np.zeros((x.rows, len(weights.row_scales)), np.float32)
         for g in range(x.scales.shape[1]):

@@ -1,0 +1,193 @@
+// Rows of two limbs times 4-bit weights of two limbs, straight from the codes.
+//
+// A weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a limb's sum: the codes
+// themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed once for all panels.
+// Where the table only counts (table[code] = code + t, "direct"), the code needs no table either: the weight is
+// (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
+#pragma once
+#include <algorithm>
+
+#include "kernels/linear.h"
+
+namespace sf {
+
+inline constexpr int64_t kCodeRows = 64;      // rows that share one pass over a task's weights
+inline constexpr int64_t kInt32Lines = 256;   // 1024 columns of 127 * kLargestWeight stay within int32
+
+// Does multiplying codes serve this problem?
+inline bool by_codes(const Problem& p) { return p.w->bits == 4 && p.w->limbs == 2 && p.x.limbs == 2; }
+
+inline bool counts(const PackedHeader& h) {
+  const int first = static_cast<int8_t>(h.table[0]);
+  for (int i = 1; i < 16; ++i)
+    if (static_cast<int8_t>(h.table[i]) != first + i) return false;
+  return true;
+}
+
+// Some rows and the sums of their spans: extras[row][span][limb] has the sum in its high 16 bits, -8 times it in the low.
+struct CodeRows {
+  const int8_t* x;
+  const int32_t* extras;
+  int64_t row_stride, limb_stride, num_spans;
+
+  int32_t extra(int64_t row, int64_t span, int limb) const { return extras[(row * num_spans + span) * 2 + limb]; }
+};
+
+inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
+inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
+inline int64_t extras_bytes(const Problem& p) { return std::min(p.rows, kCodeRows) * num_spans(p) * 2 * sizeof(int32_t); }
+
+inline void sum_spans(const Problem& p, int64_t row, int32_t* extras) {
+  const int64_t span = span_lines(p);
+  for (int limb = 0; limb < 2; ++limb)
+    for (int64_t line = 0; line < p.lines(); line += kTileLines) {
+      int32_t fours[kTileLines];
+      storei(fours, add_fours(p.row(row) + limb * p.x.stride + 4 * line));
+      for (int64_t at = 0; at < kTileLines; at += span) {
+        int32_t sum = 0;
+        for (int64_t i = at; i < at + span; ++i) sum += fours[i];
+        extras[(line + at) / span * 2 + limb] = static_cast<int32_t>(static_cast<uint32_t>(sum) << 16 | static_cast<uint16_t>(-8 * sum));
+      }
+    }
+}
+
+// Keeps gcc from giving each line of an unrolled span a pointer of its own, which are then spilled.
+template <class T>
+inline T* in_register(T* p) {
+  __asm__("" : "+r"(p));
+  return p;
+}
+
+template <int Rows>
+using LimbSums = Ints[Rows][2][2];  // [row][limb][half]
+
+// Where the codes are the weights' own steps.
+struct Direct {
+  template <int Rows, int Span>
+  static void add(const WideSource<4>& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+    CodeSums lower[Rows][2], upper[Rows][2];
+    for (int r = 0; r < Rows; ++r)
+      for (int limb = 0; limb < 2; ++limb) lower[r][limb] = upper[r][limb] = no_codes();
+    const uint8_t* codes = in_register(w.codes + span * Span * kLine);
+    const int8_t* fours = in_register(x.x + span * Span * 4);
+#pragma GCC unroll 8
+    for (int i = 0; i < Span; ++i) {
+      prefetch(codes + i * kLine + kAhead);
+      const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
+      for (int r = 0; r < Rows; ++r)
+        for (int limb = 0; limb < 2; ++limb) {
+          const int32_t four = four_bytes(fours + r * x.row_stride + limb * x.limb_stride + 4 * i);
+          lower[r][limb] = dot_codes(lower[r][limb], low, four);
+          upper[r][limb] = dot_codes(upper[r][limb], high, four);
+        }
+    }
+    const int middle = w.first_entry + 8;
+    const Ints pairs[2] = {load_pairs(parameters, w.with_offsets, middle), load_pairs(parameters + w.half_bytes, w.with_offsets, middle)};
+    for (int r = 0; r < Rows; ++r)
+      for (int limb = 0; limb < 2; ++limb) {
+        const int32_t extra = x.extra(r, span, limb);
+        Ints both[2];
+        code_sums(lower[r][limb], upper[r][limb], both);
+        for (int half = 0; half < 2; ++half)
+          sums[r][limb][half] = dot_pairs(sums[r][limb][half], pair_up(both[half], extra), pairs[half]);
+      }
+  }
+};
+
+// Where a table says what they stand for.
+struct LookedUp {
+  template <int Rows, int Span>
+  static void add(const WideSource<4>& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+    Ints s[Rows][2][2];
+    for (int r = 0; r < Rows; ++r)
+      for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = set1i(0);
+    const uint8_t* codes = in_register(w.codes + span * Span * kLine);
+    const int8_t* fours = in_register(x.x + span * Span * 4);
+#pragma GCC unroll 8
+    for (int i = 0; i < Span; ++i) {
+      prefetch(codes + i * kLine + kAhead);
+      const Line both = load_line(codes + i * kLine);
+      const Line values[2] = {look_up(w.table, low_nibbles(both)), look_up(w.table, high_nibbles(both))};
+      const Ready weights[2] = {ready(values[0]), ready(values[1])};
+      for (int r = 0; r < Rows; ++r)
+        for (int limb = 0; limb < 2; ++limb) {
+          const int32_t four = four_bytes(fours + r * x.row_stride + limb * x.limb_stride + 4 * i);
+          for (int half = 0; half < 2; ++half) s[r][limb][half] = dot4(s[r][limb][half], weights[half], four);
+        }
+    }
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* at = parameters + half * w.half_bytes;
+      const Ints multiplier = load_words(at), offset = w.with_offsets ? load_words(at + 32) : set1i(0);
+      for (int r = 0; r < Rows; ++r)
+        for (int limb = 0; limb < 2; ++limb) {
+          const int32_t sum = x.extra(r, span, limb) >> 16;
+          const Ints exact = subi(s[r][limb][half], set1i(kReadyBias * sum));
+          const Ints added = addi(muli(multiplier, exact), muli(offset, set1i(sum)));
+          sums[r][limb][half] = addi(sums[r][limb][half], added);
+        }
+    }
+  }
+};
+
+// Some rows times one panel or several, whose spans are read in turn.
+template <class Way, int Rows, int Span>
+void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+  const auto sources = make_each<kPanelBlock>([&](int64_t i) { return WideSource<4>(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
+  const int64_t group_spans = std::max<int64_t>(sources[0].group_lines / Span, 1), spans = x.num_spans;
+  Doubles totals[kPanelBlock][Rows][2];
+  for (int i = 0; i < panels; ++i)
+    for (int r = 0; r < Rows; ++r) totals[i][r][0] = totals[i][r][1] = to_double(set1i(0));
+  for (int64_t first = 0; first < spans; first += kInt32Lines / Span) {
+    const int64_t last = std::min(first + kInt32Lines / Span, spans);
+    LimbSums<Rows> sums[kPanelBlock];
+    for (int i = 0; i < panels; ++i)
+      for (int r = 0; r < Rows; ++r)
+        for (int limb = 0; limb < 2; ++limb) sums[i][r][limb][0] = sums[i][r][limb][1] = set1i(0);
+    for (int64_t span = first; span < last; ++span) {
+      const int64_t at = static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * 2 * sources[0].half_bytes;
+      for (int i = 0; i < panels; ++i) Way::template add<Rows, Span>(sources[i], x, span, sources[i].parameters + at, sums[i]);
+    }
+    for (int i = 0; i < panels; ++i)
+      for (int r = 0; r < Rows; ++r)
+        for (int half = 0; half < 2; ++half)
+          totals[i][r][half] = add_scaled(add_scaled(totals[i][r][half], sums[i][r][0][half], 128.0), sums[i][r][1][half], 1.0);
+  }
+  for (int i = 0; i < panels; ++i) {
+    const PanelEnd end(p, panel + i);
+    for (int r = 0; r < Rows; ++r) finish_exact(end, row + r, totals[i][r]);
+  }
+}
+
+template <class Way, int Span>
+void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels) {
+  if constexpr (kRowBlock >= 4) {
+    if (rows >= 4) return codes_times_panels<Way, 4, Span>(p, x, row, panel, panels);
+    if (rows == 3) return codes_times_panels<Way, 3, Span>(p, x, row, panel, panels);
+    if (rows == 2) return codes_times_panels<Way, 2, Span>(p, x, row, panel, panels);
+  }
+  codes_times_panels<Way, 1, Span>(p, x, row, panel, panels);
+}
+
+template <class Way, int Span>
+void run_by_codes(const Problem& p, const Share& share, int32_t* extras) {
+  const int64_t spans = num_spans(p);
+  for (int64_t start = 0; start < p.rows; start += kCodeRows) {
+    const int64_t end = std::min(start + kCodeRows, p.rows);
+    for (int64_t row = start; row < end; ++row) sum_spans(p, row, extras + (row - start) * spans * 2);
+    for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
+      const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
+      for (int64_t row = start; row < end; row += kRowBlock) {
+        const CodeRows x{p.row(row), extras + (row - start) * spans * 2, 2 * p.x.stride, p.x.stride, spans};
+        some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels);
+      }
+    }
+  }
+}
+
+inline void run_by_codes(const Problem& p, const Share& share, uint8_t* scratch) {
+  auto* extras = reinterpret_cast<int32_t*>(scratch);
+  if (span_lines(p) == 8) return counts(*p.w) ? run_by_codes<Direct, 8>(p, share, extras) : run_by_codes<LookedUp, 8>(p, share, extras);
+  counts(*p.w) ? run_by_codes<Direct, 4>(p, share, extras) : run_by_codes<LookedUp, 4>(p, share, extras);
+}
+
+}  // namespace sf
