@@ -26,6 +26,14 @@ def test_same_bits() -> None:
     assert all(one["same"] and one["num_tokens"] > 0 for one in report["conditions"])
 
 
+def test_one_variant() -> None:
+    result = CliRunner().invoke(app, [*words(), "--variant", "portable", "--json"])
+    found = json.loads(result.output)["conditions"]
+    assert [one["threads"] for one in found if one["condition"]["variant"] == "portable"] == [1, 2]
+    assert {one["variant"] for one in found} == {"portable", supported_variants()[0]}
+    assert "no variant is named" in CliRunner().invoke(app, [*words(), "--variant", "gpu"]).output
+
+
 def test_a_difference_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Sampler.draw
 

@@ -135,7 +135,7 @@ def workspace_bytes(config: ModelConfig, max_running: int) -> int:
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
     per_row = 8 * config.width + 4 * copies * (config.ffn + config.width) + 3 * config.heads * heads
-    return 4 * (2 * rows * per_row + 2 * max_running * config.vocab_size)
+    return 4 * (rows * per_row + 2 * max_running * config.vocab_size)
 
 
 def _kv_layers(config: ModelConfig) -> list[KvLayer]:

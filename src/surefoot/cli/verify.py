@@ -12,6 +12,7 @@ from rich.table import Table
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.ops import supported_variants
+from surefoot.ops.backend import choose_variant
 from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, elsewhere
 
 NUM_REQUESTS, NUM_TOKENS = 64, 24
@@ -24,6 +25,10 @@ def verify(
     every: Annotated[bool, typer.Option("--all", help="Every pair of chunk and block size, cached or not.")] = False,
     num_requests: Annotated[int | None, typer.Option("--requests", min=1, help="How many; 64 by default.")] = None,
     num_tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Of an answer, at most.")] = None,
+    variants: Annotated[
+        list[str] | None,
+        typer.Option("--variant", help="Only this one; may be repeated. By default all that run here."),
+    ] = None,
     float_format: options.Format = "w8",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
@@ -39,7 +44,7 @@ def verify(
             num_tokens or (QUICK_TOKENS if quick else NUM_TOKENS),
             float_format,
         )
-        chosen = _conditions(quick, every)
+        chosen = _conditions(quick, every, [choose_variant(one) for one in variants or supported_variants()])
         console = Console(stderr=True)
         findings = []
         for number, finding in enumerate(verifier.check(chosen), 1):
@@ -54,8 +59,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _conditions(quick: bool, every: bool) -> list[Condition]:
-    variants = supported_variants()
+def _conditions(quick: bool, every: bool, variants: list[str]) -> list[Condition]:
     company = (TOGETHER, HOSTILE) if quick else ALL if every else QUICK
     return [*company, *elsewhere([HOSTILE] if quick else [TOGETHER, HOSTILE], variants, (1, 2))]
 

@@ -31,6 +31,10 @@ class Workspace:
     def __init__(self) -> None:
         self._buffers: dict[str, U8] = {}
 
+    @property
+    def total_bytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self._buffers.values())
+
     def array(self, name: str, dtype: Any, *shape: int) -> Array:
         nbytes = prod(shape) * np.dtype(dtype).itemsize
         buffer = self._buffers.get(name)
