@@ -37,7 +37,7 @@ def log_uniform(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[T
     """Short prompts, outputs from 10 to 400 tokens whose logarithms are evenly spread."""
     lengths, rng = random.Random(778), random.Random(seed)
     news = [math.exp(lengths.uniform(math.log(10), math.log(400))) for _ in range(count)]
-    return [Task(ids(rng, 16, vocab), scaled(round(new), scale)) for new in news]
+    return [Task(ids(rng, scaled(16, scale), vocab), scaled(round(new), scale)) for new in news]
 
 
 def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:
