@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LEAST_NEW = 4  # so that there are steps in which all decode
 SPARED = 1000  # ids at both ends of a vocabulary, where control tokens lie
 
 
@@ -30,7 +31,7 @@ def mixed(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
     """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones."""
     lengths, rng = random.Random(777), random.Random(seed)
     sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
-    return [Task(ids(rng, scaled(prompt, scale), vocab), scaled(new, scale)) for prompt, new in sizes]
+    return [Task(ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale))) for prompt, new in sizes]
 
 
 def log_uniform(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
