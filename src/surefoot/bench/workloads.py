@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LEAST_NEW = 4  # so that there are steps in which all decode
 SPARED = 1000  # ids at both ends of a vocabulary, where control tokens lie
 
 
@@ -30,14 +31,14 @@ def mixed(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
     """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones."""
     lengths, rng = random.Random(777), random.Random(seed)
     sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
-    return [Task(ids(rng, scaled(prompt, scale), vocab), scaled(new, scale)) for prompt, new in sizes]
+    return [Task(ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale))) for prompt, new in sizes]
 
 
 def log_uniform(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
     """Short prompts, outputs from 10 to 400 tokens whose logarithms are evenly spread."""
     lengths, rng = random.Random(778), random.Random(seed)
     news = [math.exp(lengths.uniform(math.log(10), math.log(400))) for _ in range(count)]
-    return [Task(ids(rng, 16, vocab), scaled(round(new), scale)) for new in news]
+    return [Task(ids(rng, scaled(16, scale), vocab), scaled(round(new), scale)) for new in news]
 
 
 def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:
