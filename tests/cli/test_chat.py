@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from tests.cli.process import Terminal, run
@@ -88,6 +90,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
         terminal.interrupt()
         terminal.wait_for("(stopped)")
         terminal.wait_for("> ")
+        time.sleep(1)  # readline overlooks a Ctrl-C between its writing of the prompt and its waiting for keys
         terminal.interrupt()  # at the prompt: nothing but a new one
         terminal.wait_for("> ")
         terminal.type("/clear")

@@ -58,7 +58,7 @@ def test_chat_and_system() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["no/such/model.gguf", "a"], "give the path of"),
+        (["no-such-model.gguf", "a"], "give the path of"),
         ([None, "a", "--temperature", "-1"], "temperature must lie between"),
         ([None, "a", "--format", "w9"], "choose one of w8"),
         ([None, "a " * 1000], "shorten the prompt"),

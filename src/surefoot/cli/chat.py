@@ -12,6 +12,7 @@ from rich.markup import escape
 from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import TOLD, told
+from surefoot.cli.interrupts import interrupts
 from surefoot.cli.status import Speedometer
 
 HELP = """[bold]/help[/]               these lines
@@ -121,17 +122,17 @@ class Conversation:
         """The answer as far as it came, and its output unless Ctrl-C cut it short."""
         texts: list[str] = []
         piece: Piece | None = None
-        try:
-            with contextlib.closing(self._llm.stream(messages, self._fitting(messages))) as pieces:
-                for piece in pieces:
-                    texts.append(piece.text)
-                    self._console.file.write(piece.text)
-                    self._console.file.flush()
-        except KeyboardInterrupt:
-            self._console.print()
+        with interrupts() as stopped, contextlib.closing(self._llm.stream(messages, self._fitting(messages))) as pieces:
+            for piece in pieces:
+                texts.append(piece.text)
+                self._console.file.write(piece.text)
+                self._console.file.flush()
+                if stopped():
+                    break
+        self._console.print()
+        if stopped():
             self._say("(stopped)")
             return "".join(texts), None
-        self._console.print()
         output = piece.output if piece is not None else None
         if output is not None and (error := output.outputs[0].error) is not None:
             raise ValueError(error)

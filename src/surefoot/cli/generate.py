@@ -11,6 +11,7 @@ from rich.console import Console
 from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.interrupts import interrupts
 from surefoot.cli.status import Speedometer
 
 INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
@@ -70,18 +71,18 @@ def generate(
 def _read(pieces: Any, show: bool) -> RequestOutput:
     """The whole output, its text shown as it comes."""
     last: Piece | None = None
-    try:
+    with interrupts() as stopped:
         for last in pieces:
             if show:
                 sys.stdout.write(last.text)
                 sys.stdout.flush()
-    except KeyboardInterrupt:
-        if show:
-            sys.stdout.write("\n")
-        raise typer.Exit(INTERRUPTED) from None
+            if stopped():
+                break
     if show:
         sys.stdout.write("\n")
         sys.stdout.flush()
+    if stopped():
+        raise typer.Exit(INTERRUPTED)
     assert last is not None
     assert last.output is not None
     if (error := last.output.outputs[0].error) is not None:

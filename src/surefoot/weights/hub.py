@@ -92,7 +92,7 @@ def _fetch(name: str, model: HubId) -> Path:
         )
     except errors.GatedRepoError:
         raise ModelNotFoundError(
-            f"{name}: accept its terms at https://huggingface.co/{model.repository}, then set HF_TOKEN"
+            f"{name}: accept the terms on the hub's page of {model.repository}, then set HF_TOKEN"
         ) from None
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
         raise ModelNotFoundError(
