@@ -244,7 +244,7 @@ class Scheduler:
 
     def _pass_over(self, step: Step, sample: Sample) -> None:
         """Once in a step is enough, whether it gets a chunk or not."""
-        step.passed_over.add(sample)
+        step.passed_over[sample] = None
         self._pending.hide(sample)
 
     def _budget(self, step: Step) -> int:
@@ -345,7 +345,7 @@ class Scheduler:
         keys = sample.known_keys(self.kv.layout.block_size)
         if known >= len(keys):
             return False
-        node = id(nodes[-1] if nodes else sample.holding.cursor)
+        node = nodes[-1] if nodes else sample.holding.cursor
         return any((node, namespace, keys[known]) in step.filling for namespace in (sample.holding.namespace, None))
 
     def _note_filling(self, step: Step, sample: Sample, num_tokens: int) -> None:
@@ -354,7 +354,7 @@ class Scheduler:
         if self.kv.caching and num_tokens >= (first + 1) * size:
             public = (first + 1) * size <= holding.num_public_tokens and holding.cursor.namespace is None
             namespace = None if public else holding.namespace
-            step.filling.add((id(holding.cursor), namespace, sample.full_keys(size)[first]))
+            step.filling.add((holding.cursor, namespace, sample.full_keys(size)[first]))
 
     # ---- coming and going ----
 

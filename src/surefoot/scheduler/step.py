@@ -1,7 +1,7 @@
 """A step's plan in the making."""
 
 from surefoot.core import BlockCopy, Chunk
-from surefoot.kv import BlockKey
+from surefoot.kv import BlockKey, Node
 from surefoot.scheduler.sample import Sample
 
 
@@ -13,8 +13,8 @@ class Step:
         self.samples: list[Sample] = []  # of the chunks
         self.copies: list[BlockCopy] = []
         self.preempted: set[Sample] = set()
-        self.passed_over: set[Sample] = set()
-        self.filling: set[tuple[int, str | None, BlockKey]] = set()  # blocks that some chunk of this step fills
+        self.passed_over: dict[Sample, None] = {}  # in order: they go back into their queues in the order they came
+        self.filling: set[tuple[Node, str | None, BlockKey]] = set()  # blocks that some chunk of this step fills
         self.victims: list[Sample] | None = None  # who gives way first comes last
         self.eldest: Sample | None = None  # of those who run; gives way to nobody
         self.num_tokens = 0
