@@ -109,7 +109,7 @@ class KvMachine(RuleBasedStateMachine):
             assert all(pool.num_available == pool.num_blocks for pool in self.kv.pools)
 
 
-# The same examples every time: with --hypothesis-seed=55 and derandomize off, `compute` refuses although the reckoning above
-# finds room (docs/log.md). Until it is known which of the two is wrong, a change must not fail by chance.
+# The same examples every time: with derandomize off and --hypothesis-seed=55, `compute` is refused although the
+# reckoning above finds room (docs/log.md). Until it is known which is wrong, a change must not fail by chance.
 KvMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, derandomize=True)
 TestKv = KvMachine.TestCase
