@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, pairwise
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from surefoot.api import LLM, SamplingParams
 from surefoot.api.loading import Room
 from surefoot.bench.disturbance import usage
 from surefoot.bench.facts import facts_of_run, machine_facts, progress
-from surefoot.bench.figures import Figure, Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.limits import gauges
+from surefoot.bench.model_results import ModelResults, describe_model
 from surefoot.bench.timing import BANDWIDTH, Budget, Case, Interleaver, Label, Sample, ratios
 from surefoot.bench.workloads import Task, ids, log_uniform, mixed, num_tokens, scaled, shared_prefix
 from surefoot.core import Output, Request, ServiceClass, StepResult
@@ -47,16 +47,6 @@ class EngineSettings:
 
 
 QUICK = EngineSettings(seconds=34, rounds=1, footprint_bytes=512 * MIB)
-
-
-@dataclass(frozen=True)
-class EngineResults:
-    measurements: Measurements
-    figures: list[Figure]
-    model: dict[str, Any]
-    peers: dict[str, dict[str, Any]]
-    absent: dict[str, str]
-    machine: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -212,7 +202,7 @@ def kv_waste(room: Room, vocab: int) -> float:
 
 def run_engine(
     model: str, settings: EngineSettings, variant: str | None, threads: int | None, say: Say
-) -> EngineResults:
+) -> ModelResults:
     say("loading")
     start = time.perf_counter()
     llm = LLM(
@@ -232,19 +222,14 @@ def run_engine(
     limits = gauges(llm.backend, settings.footprint_bytes)
     interleaver = Interleaver(limits, budget, report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
-    described = {
-        "path": Path(model).name,
-        "family": llm.config.family,
-        "layers": len(llm.config.layers),
-        "width": llm.config.width,
-        "load_seconds": load_seconds,
+    described = describe_model(model, llm, load_seconds) | {
         "scales": {case.name: case.labels["percent"] / 100 for case in cases},  # type: ignore[operator]
         "block_size": llm.room.layout.block_size,
         "kv_bytes": llm.room.layout.total_bytes,
     }
     absent = dict.fromkeys(PEERS, NO_PEER)
     figures = [question.figure() for question in _questions(measurements, crowd, absent)]
-    return EngineResults(measurements, figures, described, {}, absent, facts | facts_of_run(before, begin))
+    return ModelResults(measurements, figures, described, {}, absent, facts | facts_of_run(before, begin))
 
 
 def _cases(crowd: Crowd, speed: Speed, seconds: float) -> Iterator[Case]:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
 from surefoot.bench.disturbance import usage
 from surefoot.bench.facts import facts_of_run, machine_facts, progress
-from surefoot.bench.figures import Figure, Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.limits import gauges
+from surefoot.bench.model_results import ModelResults, describe_model
 from surefoot.bench.peers.llama_tools import LlamaBench
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Budget, Case, Interleaver, Label, ratios, shares_of_limit
 from surefoot.core import Request
@@ -38,16 +38,6 @@ class ModelSettings:
 QUICK = ModelSettings(decode_tokens=16, seconds=40, footprint_bytes=512 * MIB)
 
 
-@dataclass(frozen=True)
-class ModelResults:
-    measurements: Measurements
-    figures: list[Figure]
-    model: dict[str, Any]
-    peers: dict[str, dict[str, Any]]
-    absent: dict[str, str]
-    machine: dict[str, Any]
-
-
 class OneUser:
     """Drives the engine as a single request at a time, greedily, with prompts that were never seen before."""
 
@@ -66,13 +56,13 @@ class OneUser:
     def decode(self, context: int, num_tokens: int) -> float:
         """Seconds for the tokens after the first."""
         self._start(context, num_tokens + 1)
-        engine, runner = self._llm.engine, self._llm.runner
+        engine, backend = self._llm.engine, self._llm.backend
         while not any(event.tokens for event in engine.step()):
             pass
-        start, native = time.perf_counter(), runner.native_seconds
+        start, native = time.perf_counter(), backend.native_seconds
         self._finish()
         seconds = time.perf_counter() - start
-        self.native_share.append((runner.native_seconds - native) / seconds)
+        self.native_share.append((backend.native_seconds - native) / seconds)
         return seconds
 
     def _start(self, num_tokens: int, num_new: int) -> None:
@@ -101,14 +91,7 @@ def run_model(
     interleaver = Interleaver(limits, Budget(settings.seconds), report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
     absent |= interleaver.failures
-    described = {
-        "path": Path(model).name,
-        "family": llm.config.family,
-        "layers": len(llm.config.layers),
-        "width": llm.config.width,
-        "decode_bytes": llm.read_bytes(settings.decode_context),
-        "load_seconds": load_seconds,
-    }
+    described = describe_model(model, llm, load_seconds) | {"decode_bytes": llm.read_bytes(settings.decode_context)}
     figures = [question.figure() for question in _questions(measurements, user, absent)]
     named = {"llama.cpp": bench.describe()} if bench else {}
     return ModelResults(measurements, figures, described, named, absent, facts | facts_of_run(before, start))

@@ -1,6 +1,7 @@
 """The results as tables for a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -8,9 +9,8 @@ from rich.text import Text
 
 from surefoot.bench.as_json import Results as AnyResults
 from surefoot.bench.disturbance import MOST
-from surefoot.bench.engine import EngineResults
 from surefoot.bench.figures import Figure
-from surefoot.bench.model import ModelResults
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import Results
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Measurement, share
 
@@ -20,31 +20,26 @@ def show(results: Results, console: Console) -> None:
 
 
 def show_model(results: ModelResults, console: Console) -> None:
-    console.print(Group(*_model_parts(results)))
+    console.print(Group(*_model_parts(results, _model_speeds(results))))
 
 
-def _model_parts(results: ModelResults) -> Iterable[RenderableType]:
+def show_engine(results: ModelResults, console: Console) -> None:
+    console.print(Group(*_model_parts(results, _engine_times(results))))
+
+
+def _model_parts(results: ModelResults, times: Table) -> Iterable[RenderableType]:
     yield _limits(results)
-    yield _model_speeds(results)
+    yield times
     yield _figures(results.figures, _disturbed(results))
     yield from _notes(results)
 
 
-def show_engine(results: EngineResults, console: Console) -> None:
-    console.print(Group(*_engine_parts(results)))
+def _model_title(model: Mapping[str, Any]) -> str:
+    return f"{model['path']}: {model['family']}, {model['layers']} layers; loaded in {model['load_seconds']:.1f} s"
 
 
-def _engine_parts(results: EngineResults) -> Iterable[RenderableType]:
-    yield _limits(results)
-    yield _engine_times(results)
-    yield _figures(results.figures, _disturbed(results))
-    yield from _notes(results)
-
-
-def _engine_times(results: EngineResults) -> Table:
-    model = results.model
-    title = f"{model['path']}: {model['family']}, {model['layers']} layers; loaded in {model['load_seconds']:.1f} s"
-    table = _table(title, "case", "lengths", "best s", "median", "output tokens/s")
+def _engine_times(results: ModelResults) -> Table:
+    table = _table(_model_title(results.model), "case", "lengths", "best s", "median", "output tokens/s")
     for m in results.measurements.values():
         if m.case.kind != "limit" and m.best and m.median:
             tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind == "mix" else 0.0
@@ -54,9 +49,7 @@ def _engine_times(results: EngineResults) -> Table:
 
 
 def _model_speeds(results: ModelResults) -> Table:
-    model = results.model
-    title = f"{model['path']}: {model['family']}, {model['layers']} layers; loaded in {model['load_seconds']:.1f} s"
-    table = _table(title, "case", "best tokens/s", "median", "of limit")
+    table = _table(_model_title(results.model), "case", "best tokens/s", "median", "of limit")
     for m in results.measurements.values():
         if m.case.kind in ("prefill", "decode") and m.best and m.median:
             tokens = float(m.case.labels.get("tokens", 1))

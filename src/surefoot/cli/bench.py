@@ -15,26 +15,25 @@ from surefoot.bench.engine import QUICK as QUICK_ENGINE
 from surefoot.bench.engine import EngineSettings, run_engine
 from surefoot.bench.model import QUICK as QUICK_MODEL
 from surefoot.bench.model import ModelSettings, run_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
 from surefoot.bench.report import show, show_engine, show_model
 from surefoot.bench.settings import FULL, QUICK, SMOKE
-from surefoot.ops import VariantError
+from surefoot.cli import options
+from surefoot.cli.errors import told
 
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 PEERS_HELP = "Install what is missing of PyTorch and llama.cpp and measure both. By default: what is installed."
 
 bench = typer.Typer(help="Measure speed beside the machine's limits and beside peers.", no_args_is_help=True)
 
 
-@bench.callback()
-def _group() -> None:
-    """Keeps `ops` a subcommand while it is the only one."""
-
-
 @bench.command()
 def ops(
-    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    as_json_: AsJson = False,
     quick: Annotated[bool, typer.Option("--quick", help="One model's shapes, within 50 seconds.")] = False,
-    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
+    variant: options.Variant = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Ours and the peers'; all usable cores by default.")
     ] = None,
@@ -47,12 +46,8 @@ def ops(
     Times are comparable only within one run: other programs disturb all cases alike.
     """
     settings = with_seconds(SMOKE if smoke else QUICK if quick else FULL, seconds)
-    with _status() as say:
-        try:
-            results = run_ops(settings, variant, threads, PeerChoice(peers, quick), say)
-        except (VariantError, MemoryError) as error:
-            typer.echo(f"surefoot: {error}", err=True)
-            raise typer.Exit(1) from None
+    with told(), _status() as say:
+        results = run_ops(settings, variant, threads, PeerChoice(peers, quick), say)
     if as_json_:
         typer.echo(json.dumps(as_json(results), indent=2))
     else:
@@ -61,54 +56,46 @@ def ops(
 
 @bench.command()
 def model(
-    path: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")],
-    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    path: Model,
+    as_json_: AsJson = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer rounds: within 50 seconds, loading not counted.")
     ] = False,
-    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="All usable cores by default.")] = None,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Build llama.cpp for this machine (once) and measure it too.")
     ] = False,
 ) -> None:
     """One user's prompts and tokens through the whole engine, in one interleaved run with the machine's limits."""
-    with _status() as say:
-        try:
-            results = run_model(path, QUICK_MODEL if quick else ModelSettings(), variant, threads, peers, say)
-        except (VariantError, MemoryError, OSError, ValueError) as error:
-            typer.echo(f"surefoot: {error}", err=True)
-            raise typer.Exit(1) from None
-    if as_json_:
-        typer.echo(json.dumps(as_json(results) | {"model": results.model}, indent=2))
-    else:
-        show_model(results, Console())
+    with told(), _status() as say:
+        results = run_model(path, QUICK_MODEL if quick else ModelSettings(), variant, threads, peers, say)
+    _print(results, as_json_, show_model)
 
 
 @bench.command()
 def engine(
-    path: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")],
-    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    path: Model,
+    as_json_: AsJson = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Shorter requests: within 50 seconds, loading not counted.")
     ] = False,
-    variant: Annotated[str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="All usable cores by default.")] = None,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
     seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
 ) -> None:
     """Many requests at once through the whole engine: mixed, queued, with a shared prompt, disturbed by a long one."""
     settings = QUICK_ENGINE if quick else EngineSettings()
-    with _status() as say:
-        try:
-            settings = replace(settings, seconds=seconds or settings.seconds)
-            results = run_engine(path, settings, variant, threads, say)
-        except (VariantError, MemoryError, OSError, ValueError) as error:
-            typer.echo(f"surefoot: {error}", err=True)
-            raise typer.Exit(1) from None
+    with told(), _status() as say:
+        results = run_engine(path, replace(settings, seconds=seconds or settings.seconds), variant, threads, say)
+    _print(results, as_json_, show_engine)
+
+
+def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:
     if as_json_:
         typer.echo(json.dumps(as_json(results) | {"model": results.model}, indent=2))
     else:
-        show_engine(results, Console())
+        show(results, Console())
 
 
 @contextmanager

@@ -159,11 +159,6 @@ class Runner:
         self._workspace = Workspace()
         self._passes: Passes | None = None
 
-    @property
-    def native_seconds(self) -> float:
-        """Spent in native code, in all."""
-        return self.backend.native_seconds
-
     def prepare(self, *shape: int) -> None:
         """Record for steps of up to so many rows, chunks and wanted rows, which would else be done step by step."""
         if self.record:

@@ -10,11 +10,10 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
 from surefoot.server.conversation import Conversation, start_conversation
-from surefoot.server.errors import ApiError
 from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import Service
-from surefoot.server.sse import Mark, Template, event
+from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
 from surefoot.server.tool_calls import whole_calls
 from surefoot.text import Tokenizer
@@ -84,16 +83,9 @@ class Chat:
 
     # ---- as a stream ----
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
+    def events(self) -> AsyncGenerator[bytes, None]:
         """What the client has already is computed again, and not sent."""
-        try:
-            async for one in self._chunks():
-                yield one
-        except ApiError as error:
-            self.run.service.metrics.refuse(error.status)
-            yield event(error.as_openai())
-            return
-        yield event("[DONE]")
+        return openai_stream(self._chunks(), self.run.service.metrics.refuse)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         start = self.run.mark

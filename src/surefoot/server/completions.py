@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 from surefoot.api.outputs import Logprob
 from surefoot.server.chat import usage_of
 from surefoot.server.conversation import find_mark
-from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import Run, Service
-from surefoot.server.sse import Mark, Template, event
+from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
 from surefoot.server.structured import compiled, make_grammar
 
@@ -116,15 +116,8 @@ class Completion:
             "text_offset": offsets,
         }
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        try:
-            async for one in self._chunks():
-                yield one
-        except ApiError as error:
-            self.run.service.metrics.refuse(error.status)
-            yield event(error.as_openai())
-            return
-        yield event("[DONE]")
+    def events(self) -> AsyncGenerator[bytes, None]:
+        return openai_stream(self._chunks(), self.run.service.metrics.refuse)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         start = self.run.mark

@@ -8,10 +8,11 @@ event. A client that comes back with the id and the same request gets what follo
 import hashlib
 import json
 import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from surefoot.server.errors import bad_request
+from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import LARGEST_SEED
 
 _ID = re.compile(
@@ -94,3 +95,15 @@ def event(data: Any, name: str | None = None) -> bytes:
     lines = [] if name is None else [f"event: {name}"]
     text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
     return ("\n".join([*lines, f"data: {text}"]) + "\n\n").encode()
+
+
+async def openai_stream(chunks: AsyncIterator[bytes], refuse: Callable[[int], None]) -> AsyncGenerator[bytes, None]:
+    """The chunks and the end that OpenAI's clients wait for; an error on the way ends them, and is counted."""
+    try:
+        async for one in chunks:
+            yield one
+    except ApiError as error:
+        refuse(error.status)
+        yield event(error.as_openai())
+        return
+    yield event("[DONE]")
