@@ -11,13 +11,14 @@ from typing import Any
 from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, Say, cache_folder, fetch_source, run
 from surefoot.bench.peers.process import PeerError
 
-TOOLS = ("llama-bench",)
+BENCH, QUANTISE = "tools", "quantise"  # sets of programs, each in a folder of its own
+TOOLS = {BENCH: ("llama-bench",), QUANTISE: ("llama-quantize", "llama-imatrix")}
 MARKER = "/vendor/llama.cpp/"
 
 
-def install_tools(say: Say) -> Path:
+def install_tools(say: Say, tools: str = BENCH) -> Path:
     """The folder of the programs."""
-    folder = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-tools"
+    folder = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-{tools}"
     programs = folder / "build" / "bin"
     if (folder / "ready").exists():
         return programs
@@ -33,14 +34,14 @@ def install_tools(say: Say) -> Path:
         "-DGGML_NATIVE=ON", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF",
         "-DLLAMA_OPENSSL=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
     )  # fmt: skip
-    run("cmake", "--build", folder / "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *TOOLS)
+    run("cmake", "--build", folder / "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *TOOLS[tools])
     (folder / "ready").touch()
     return programs
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as tar:
-        members = [member for member in tar if MARKER in member.name]
+        members = [member for member in tar if MARKER in member.name and "/.git/" not in member.name]
         tar.extractall(folder, members=members, filter="data")
     archive.unlink()
     return folder / members[0].name.partition(MARKER)[0] / MARKER.strip("/")

@@ -1,0 +1,73 @@
+"""Which level each weight takes: the nearest, or GPTQ's choice. Pure functions over one matrix."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.compress.grids import Grid
+from surefoot.ops.arrays import F32, U8
+
+BLOCK = 64  # columns whose errors are carried on together
+DAMPING = 0.01  # of the mean second moment, added to the diagonal
+ROWS = 16384  # at a time: rows are independent, and wide vocabularies have many
+
+
+def nearest(grid: Grid, weights: F32) -> U8:
+    return grid.index(weights)
+
+
+def gptq(grid: Grid, weights: F32, moments: F32, damping: float = DAMPING, ordered: bool = True) -> U8:
+    """Codes column by column, each column's error made up for by the columns after it (Frantar et al. 2022).
+
+    moments: X'X of the inputs, [k, k], of any scale. ordered: columns with the largest inputs first."""
+    order = np.argsort(-np.diag(moments), kind="stable") if ordered else np.arange(len(moments))
+    factor = inverse_factor(moments[np.ix_(order, order)], damping)
+    parts = range(0, len(weights), ROWS)
+    return np.concatenate([_rows(grid.rows(slice(r, r + ROWS)), weights[r : r + ROWS], order, factor) for r in parts])
+
+
+def inverse_factor(moments: F32, damping: float) -> F32:
+    """Upper U with U'U = the inverse of the damped moments. In float64: calibration text leaves them near-singular."""
+    h = moments.astype(np.float64)
+    diagonal = np.einsum("ii->i", h)
+    diagonal[diagonal <= 0] = 1.0  # a column that no input has reached
+    diagonal += damping * diagonal.mean()
+    lower = np.linalg.cholesky(h)
+    inverse_lower = _inverse_lower(lower)
+    upper: F32 = np.linalg.cholesky(inverse_lower.T @ inverse_lower).T.astype(np.float32)
+    return np.ascontiguousarray(upper)
+
+
+def _inverse_lower(lower: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By halves, so that nearly all of it is matrix products."""
+    n = len(lower)
+    if n <= 64:
+        return np.linalg.inv(lower)
+    half, inverse = n // 2, np.zeros_like(lower)
+    first, last = _inverse_lower(lower[:half, :half]), _inverse_lower(lower[half:, half:])
+    inverse[:half, :half], inverse[half:, half:] = first, last
+    inverse[half:, :half] = -last @ (lower[half:, :half] @ first)
+    return inverse
+
+
+def _rows(grid: Grid, weights: F32, order: NDArray[np.int64], factor: F32) -> U8:
+    # Transposed: a column of weights lies together.
+    left = np.ascontiguousarray(weights.T[order])
+    k, n = left.shape
+    codes = np.empty((k, n), np.uint8)
+    for start in range(0, k, BLOCK):
+        end = min(start + BLOCK, k)
+        errors = np.empty((end - start, n), np.float32)
+        for j in range(start, end):
+            column = int(order[j])
+            codes[column] = grid.index(left[j], column)
+            error = (left[j] - grid.column(codes[column], column)) / factor[j, j]
+            left[j + 1 : end] -= factor[j, j + 1 : end, None] * error
+            errors[j - start] = error
+        left[end:] -= factor[start:end, end:].T @ errors
+    return np.ascontiguousarray(codes.T)
+
+
+def output_error(weights: F32, replaced: F32, moments: F32) -> float:
+    """tr(dW H dW'): the squared error of the outputs, in the moments' scale."""
+    delta = replaced - weights
+    return float(np.einsum("ij,ij->", delta @ moments, delta, dtype=np.float64))

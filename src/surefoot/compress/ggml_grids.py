@@ -1,0 +1,88 @@
+"""ggml's block types as levels: scales searched for, rounded as the type keeps them, and read back from its record."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from surefoot.compress.grids import Grid, Levels, by_group, safe, search_affine, search_scale
+from surefoot.formats import ggml
+from surefoot.formats.ggml import Blocks, BlockType
+from surefoot.formats.ggml_encode import PUT, put_codes, put_parameters
+from surefoot.ops.arrays import F32, U8
+
+
+@dataclass(frozen=True)
+class GgmlFormat:
+    """One of ggml's types. Its grid holds what the rounded parameters stand for, so codes are chosen knowing them."""
+
+    kind: BlockType
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @cached_property
+    def values(self) -> tuple[int, ...]:
+        low, high = self.kind.span
+        return self.kind.values or tuple(range(low, high + 1))
+
+    @property
+    def with_offsets(self) -> bool:
+        return self.name in ("Q4_1", "Q5_1", "Q2_K", "Q4_K", "Q5_K")
+
+    def suits(self, columns: int) -> bool:
+        return columns % self.kind.block == 0
+
+    def nbytes(self, n: int, k: int) -> int:
+        return n * (k // self.kind.block) * self.kind.nbytes
+
+    def fit(self, weights: F32, importance: F32 | None) -> Grid:
+        x = by_group(weights, self.kind.group)
+        # Without inputs to go by, larger weights count more, as where their products do.
+        weigh = np.abs(x) + 1e-6 if importance is None else importance.reshape(1, -1, self.kind.group)
+        scales, offsets = self._search(x, weigh)
+        return self.grid(self.parameters(scales, offsets))
+
+    def _search(self, x: F32, weigh: F32) -> tuple[F32, F32 | None]:
+        low, high = self.kind.span
+        if self.with_offsets:
+            scales, offsets = search_affine(high - low, x, weigh, np.minimum(x.min(axis=2), 0), x.max(axis=2))
+            # K-quants have no positive offsets.
+            return scales, np.minimum(offsets, 0) if self.name.endswith("K") else offsets
+        top = safe(np.abs(x).max(axis=2) / np.float32(max(-low, high)))
+        signs = (1,) if self.name in ("Q8_0", "MXFP4") else (1, -1)
+        return search_scale(Levels.of(self.values), x, weigh, top, signs), None
+
+    def parameters(self, scales: F32, offsets: F32 | None) -> Blocks:
+        """Records with everything but codes."""
+        n = len(scales)
+        shape = n, -1, self.kind.block // self.kind.group
+        blocks = np.zeros((n, scales.shape[1] // shape[2]), self.kind.record)
+        put_parameters(self.kind, blocks, scales.reshape(shape), None if offsets is None else offsets.reshape(shape))
+        return blocks
+
+    def grid(self, blocks: Blocks) -> Grid:
+        assert self.kind.parameters is not None
+        scales, offsets = self.kind.parameters(blocks)
+        n = len(blocks)
+        # A group whose scale is rounded to nothing has its offset alone, whatever the codes say.
+        shown = np.where(scales == 0, np.float32(1e-12), scales).reshape(n, -1)
+        return Grid(
+            Levels.of(self.values), self.kind.group, shown.astype(np.float32),
+            None if offsets is None else np.ascontiguousarray(offsets.reshape(n, -1)),
+        )  # fmt: skip
+
+    def encode(self, grid: Grid, codes: U8) -> U8:
+        """Rows of the file's bytes. The grid is one of this format's, so its parameters come back as they were."""
+        values = np.asarray(self.values)
+        blocks = self.parameters(np.where(np.abs(grid.scales) <= 1e-12, 0, grid.scales), grid.offsets)
+        first = {int(value): number for number, value in reversed(list(enumerate(values)))}
+        stored = np.array([first[int(level)] for level in grid.levels.values])
+        if self.kind.values is None and self.kind.base == 0:
+            stored = grid.levels.values.astype(np.int8).view(np.uint8)
+        put_codes(self.kind, blocks, stored.astype(np.uint8)[codes].reshape(*blocks.shape, self.kind.block))
+        return blocks.view(np.uint8).reshape(len(codes), -1)
+
+
+GGML = {name: GgmlFormat(ggml.NAMES[name]) for name in PUT}
