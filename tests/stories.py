@@ -10,7 +10,7 @@ import pytest
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 WEIGHTS, VOCABULARY = SHARED / "stories260K.bin", SHARED / "stories260K-tokenizer.bin"
-HEAD_DIM = 16  # the file's heads have 8 lanes, the kernels' a multiple of 16: the other 8 are zero
+LANES = 16  # the kernels' heads have a multiple of this many: stories260K's have 8, the other 8 are zero
 UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6
 
 
@@ -23,18 +23,21 @@ def stories_gguf() -> Path:
             pytest.skip(f"{file} is not there")
     folder = Path(tempfile.mkdtemp(prefix="surefoot-stories-"))
     path = folder / "stories260K.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    _write_model(writer)
-    _write_tokenizer(writer)
+    write_llama2c(gguf.GGUFWriter(path, "llama"), WEIGHTS, VOCABULARY)
+    return path
+
+
+def write_llama2c(writer: "object", weights: Path, vocabulary: Path) -> None:
+    """A model and tokenizer of llama2.c, in float32."""
+    _write_model(writer, weights.read_bytes())
+    _write_tokenizer(writer, vocabulary.read_bytes())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
-def _write_model(writer: "object") -> None:
-    data = WEIGHTS.read_bytes()
+def _write_model(writer: "object", data: bytes) -> None:
     dim, hidden, layers, heads, kv_heads, vocab, context = struct.unpack_from("<7i", data)
     values, place = np.frombuffer(data, np.float32, offset=28), 0
 
@@ -45,12 +48,13 @@ def _write_model(writer: "object") -> None:
         return values[place - size : place].reshape(shape)
 
     head = dim // heads
+    lanes = -(-head // LANES) * LANES
     embeddings = take(vocab, dim)
     attention_norm = take(layers, dim)
     # The scale that the head's new length gives is made up for in the queries.
-    q = _wider(take(layers, heads, head, dim), axis=2) * np.float32(np.sqrt(HEAD_DIM / head))
-    k, v = (_wider(take(layers, kv_heads, head, dim), axis=2) for _ in range(2))
-    out = _wider(take(layers, dim, heads, head), axis=3)
+    q = _wider(take(layers, heads, head, dim), lanes, axis=2) * np.float32(np.sqrt(lanes / head))
+    k, v = (_wider(take(layers, kv_heads, head, dim), lanes, axis=2) for _ in range(2))
+    out = _wider(take(layers, dim, heads, head), lanes, axis=3)
     ffn_norm = take(layers, dim)
     gate, down, up = take(layers, hidden, dim), take(layers, dim, hidden), take(layers, hidden, dim)
     final_norm = take(dim)
@@ -61,8 +65,8 @@ def _write_model(writer: "object") -> None:
     writer.add_feed_forward_length(hidden)
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
-    writer.add_key_length(HEAD_DIM)
-    writer.add_value_length(HEAD_DIM)
+    writer.add_key_length(lanes)
+    writer.add_value_length(lanes)
     writer.add_rope_dimension_count(head)
     writer.add_layer_norm_rms_eps(1e-5)
     tensors = {"token_embd": embeddings, "output_norm": final_norm}
@@ -77,13 +81,13 @@ def _write_model(writer: "object") -> None:
         writer.add_tensor(f"{name}.weight", np.ascontiguousarray(tensor))
 
 
-def _wider(array: np.ndarray, axis: int) -> np.ndarray:
-    widths = [(0, HEAD_DIM - size if number == axis else 0) for number, size in enumerate(array.shape)]
+def _wider(array: np.ndarray, lanes: int, axis: int) -> np.ndarray:
+    widths = [(0, lanes - size if number == axis else 0) for number, size in enumerate(array.shape)]
     return np.pad(array, widths)
 
 
-def _write_tokenizer(writer: "object") -> None:
-    data, place, texts, scores = VOCABULARY.read_bytes(), 4, [], []
+def _write_tokenizer(writer: "object", data: bytes) -> None:
+    place, texts, scores = 4, [], []
     while place < len(data):
         score, length = struct.unpack_from("<fi", data, place)
         place += 8 + length

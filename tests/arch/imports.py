@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "engine": ("scheduler", "runner"),
     "api": ("engine", "text"),
     "server": ("api",),
-    "compress": ("api",),
+    "compress": ("evaluate",),
     "plan": ("api",),
     "bench": ("api",),
     "evaluate": ("api",),

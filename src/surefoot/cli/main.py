@@ -7,6 +7,7 @@ import typer
 from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
+from surefoot.cli.compress import compress
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
@@ -49,3 +50,4 @@ app.add_typer(keys, name="keys")
 app.command()(verify)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluate, name="eval")
+app.command()(compress)

@@ -31,7 +31,7 @@ def inverse_factor(moments: F32, damping: float) -> F32:
     diagonal = np.einsum("ii->i", h)
     diagonal[diagonal <= 0] = 1.0  # a column that no input has reached
     diagonal += damping * diagonal.mean()
-    lower = np.linalg.cholesky(h)
+    lower: NDArray[np.float64] = np.linalg.cholesky(h).astype(np.float64)
     inverse_lower = _inverse_lower(lower)
     upper: F32 = np.linalg.cholesky(inverse_lower.T @ inverse_lower).T.astype(np.float32)
     return np.ascontiguousarray(upper)
@@ -41,7 +41,7 @@ def _inverse_lower(lower: NDArray[np.float64]) -> NDArray[np.float64]:
     """By halves, so that nearly all of it is matrix products."""
     n = len(lower)
     if n <= 64:
-        return np.linalg.inv(lower)
+        return np.linalg.inv(lower).astype(np.float64)
     half, inverse = n // 2, np.zeros_like(lower)
     first, last = _inverse_lower(lower[:half, :half]), _inverse_lower(lower[half:, half:])
     inverse[:half, :half], inverse[half:, half:] = first, last

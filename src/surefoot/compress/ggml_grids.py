@@ -39,10 +39,24 @@ class GgmlFormat:
 
     def fit(self, weights: F32, importance: F32 | None) -> Grid:
         x = by_group(weights, self.kind.group)
-        # Without inputs to go by, larger weights count more, as where their products do.
-        weigh = np.abs(x) + 1e-6 if importance is None else importance.reshape(1, -1, self.kind.group)
-        scales, offsets = self._search(x, weigh)
-        return self.grid(self.parameters(scales, offsets))
+        if importance is None:
+            return self.grid(self.parameters(*self._ends(x)))
+        return self.grid(self.parameters(*self._search(x, importance.reshape(1, -1, self.kind.group))))
+
+    def _ends(self, x: F32) -> tuple[F32, F32 | None]:
+        """From a group's ends: its largest weight takes the longer end of the levels, whatever its sign."""
+        low, high = self.kind.span
+        if self.with_offsets:
+            least = np.minimum(x.min(axis=2), 0)
+            return safe((x.max(axis=2) - least) / np.float32(high - low)), least
+        top = np.take_along_axis(x, np.abs(x).argmax(axis=2)[..., None], axis=2)[..., 0]
+        ends = np.abs(top) / high if self.one_sign else top / low
+        return safe(ends.astype(np.float32)), None
+
+    @property
+    def one_sign(self) -> bool:
+        """Scales are never negative: an exponent has no sign, and symmetric levels need none."""
+        return self.name in ("Q8_0", "MXFP4")
 
     def _search(self, x: F32, weigh: F32) -> tuple[F32, F32 | None]:
         low, high = self.kind.span
@@ -51,8 +65,7 @@ class GgmlFormat:
             # K-quants have no positive offsets.
             return scales, np.minimum(offsets, 0) if self.name.endswith("K") else offsets
         top = safe(np.abs(x).max(axis=2) / np.float32(max(-low, high)))
-        signs = (1,) if self.name in ("Q8_0", "MXFP4") else (1, -1)
-        return search_scale(Levels.of(self.values), x, weigh, top, signs), None
+        return search_scale(Levels.of(self.values), x, weigh, top, (1,) if self.one_sign else (1, -1)), None
 
     def parameters(self, scales: F32, offsets: F32 | None) -> Blocks:
         """Records with everything but codes."""

@@ -40,13 +40,14 @@ class Levels:
 
     @cached_property
     def _middles(self) -> F32:
-        return (self.values[1:] + self.values[:-1]) / 2
+        return ((self.values[1:] + self.values[:-1]) / 2).astype(np.float32)
 
     def index(self, x: F32) -> U8:
         """The nearest level's number."""
         if self.uniform:
             low = self.values[0]
-            return np.clip(np.rint(x) - low, 0, len(self.values) - 1).astype(np.uint8)
+            codes: U8 = np.clip(np.rint(x) - low, 0, len(self.values) - 1).astype(np.uint8)
+            return codes
         return np.searchsorted(self._middles, x).astype(np.uint8)
 
     def nearest(self, x: F32) -> F32:

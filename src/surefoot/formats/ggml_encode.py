@@ -82,7 +82,7 @@ def _nibble_pairs(b: Blocks, scales: F32, offsets: F32 | None) -> None:
 def _signed_six_bits(b: Blocks, scales: F32, _: F32 | None) -> None:
     """Q3_K: low nibbles of scales + 32 in 8 bytes, pairs of high bits in 4."""
     s = (_multiples(b, "d", scales, -32, 31) + 32).astype(np.uint8)
-    b["scales"] = np.concatenate([_packed(s & 15, 4, 8), _packed(s >> 4, 2, 4)], axis=-1)
+    b["scales"] = np.concatenate([_packed(s & np.uint8(15), 4, 8), _packed(s >> np.uint8(4), 2, 4)], axis=-1)
 
 
 def _bytes(b: Blocks, scales: F32, _: F32 | None) -> None:
@@ -92,7 +92,7 @@ def _bytes(b: Blocks, scales: F32, _: F32 | None) -> None:
 def _split_scales(b: Blocks, scales: F32, _: F32 | None) -> None:
     """IQ4_XS: nibbles in four bytes, pairs of high bits in two."""
     s = (_multiples(b, "d", scales, -32, 31) + 32).astype(np.uint8)
-    b["scales_l"] = _packed(s & 15, 4, 1)
+    b["scales_l"] = _packed(s & np.uint8(15), 4, 1)
     b["scales_h"] = (s.astype(np.uint16) >> 4 << np.arange(0, 16, 2, dtype=np.uint16)).sum(axis=-1)
 
 

@@ -1,0 +1,131 @@
+"""`surefoot compress`: a smaller checkpoint of the same model."""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from surefoot.cli import options
+from surefoot.cli.errors import told
+from surefoot.compress.layer import METHODS
+from surefoot.compress.run import Order, Say, Summary, run
+from surefoot.machine import usable_cores
+from surefoot.weights import find_model
+
+Method = StrEnum("Method", {name.replace("-", "_").upper(): name for name in METHODS})  # type: ignore[misc]
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+class Output(StrEnum):
+    GGUF = "gguf"
+    COMPRESSED_TENSORS = "compressed-tensors"
+
+
+def compress(
+    model: options.Model,
+    out: Annotated[Path, typer.Argument(help="The file (gguf) or folder (compressed-tensors) to write.")],
+    method: Annotated[
+        Method, typer.Option(help="; ".join(f"{one.name}: {one.help}" for one in METHODS.values()) + ".")
+    ] = Method.GPTQ,  # type: ignore[attr-defined]
+    format_: Annotated[
+        str | None, typer.Option("--format", help="One format for all matrices: Q4_K, Q8_0, int4-g32, int8 and so on.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Bits per weight on average, such as 4.5bpw: formats are chosen by loss.")
+    ] = None,
+    fits: Annotated[
+        str | None, typer.Option(help="A size for the file, such as 4GB or 900MiB: formats are chosen by loss.")
+    ] = None,
+    offer: Annotated[
+        str, typer.Option(help="Formats to choose from with --budget or --fits, separated by commas.")
+    ] = "",
+    embeddings: Annotated[str | None, typer.Option(help="The format of embeddings and head (gguf).")] = None,
+    output: Annotated[
+        Output, typer.Option(help="gguf for llama.cpp, compressed-tensors for transformers and vLLM.")
+    ] = (Output.GGUF),
+    calibration: Annotated[
+        Path | None, typer.Option(help="Text like what the model will meet, UTF-8.", exists=True, dir_okay=False)
+    ] = None,
+    calibration_tokens: Annotated[int, typer.Option(min=1, help="How much of it is run.")] = 16384,
+    context: Annotated[int, typer.Option(min=16, help="Tokens of a window of calibration text.")] = 512,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    threads: options.Threads = None,
+) -> None:
+    """Write a smaller checkpoint: every matrix in codes, in one format or in those that lose least under a budget.
+
+    `surefoot eval compare` then says what it lost on your text."""
+    with told(), _progress() as say:
+        order = Order(
+            method=method.value,
+            output=output.value,
+            format=format_,
+            embeddings=embeddings,
+            bits_per_weight=None if budget is None else parse_bits(budget),
+            fits_bytes=None if fits is None else parse_bytes(fits),
+            offered=tuple(name for name in offer.split(",") if name),
+            calibration=calibration,
+            calibration_tokens=calibration_tokens,
+            context=context,
+            threads=threads or usable_cores(),
+        )
+        summary = run(find_model(str(model)), out, order, say)
+    if as_json:
+        typer.echo(json.dumps({**asdict(summary), "bits_per_weight": summary.bits_per_weight}, indent=2))
+    else:
+        Console().print(_table(summary))
+
+
+def parse_bits(text: str) -> float:
+    match = re.fullmatch(r"([0-9.]+)\s*(?:bpw)?", text.strip())
+    if match is None or not 0 < float(match[1]) <= 16:
+        raise typer.BadParameter(f"--budget takes bits per weight, such as 4.5bpw, not {text!r}")
+    return float(match[1])
+
+
+def parse_bytes(text: str) -> int:
+    match = re.fullmatch(r"([0-9.]+)\s*([KMG]I?)?B?", text.strip().upper())
+    if match is None:
+        raise typer.BadParameter(f"--fits takes a size, such as 4GB or 900MiB, not {text!r}")
+    return int(float(match[1]) * UNITS[match[2] or ""])
+
+
+def _table(summary: Summary) -> Table:
+    shown = Table(title=f"{summary.bits_per_weight:.3f} bits per weight, {summary.nbytes / 1e6:.1f} MB of matrices")
+    shown.add_column("format")
+    shown.add_column("matrices", justify="right")
+    for name, count in sorted(Counter(summary.formats.values()).items()):
+        shown.add_row(name, str(count))
+    if summary.predicted_kl is not None:
+        shown.caption = (
+            f"loss foreseen: {summary.predicted_kl:.5f} nats of KL (second order; measure with eval compare)"
+        )
+    return shown
+
+
+@contextmanager
+def _progress() -> Iterator[Say]:
+    """A bar for each part of the work on stderr, where somebody is looking."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def say(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        yield say

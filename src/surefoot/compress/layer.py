@@ -1,0 +1,91 @@
+"""One layer's matrices replaced by codes: a method is levels, assignment and change of basis put together."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.compress import scaling
+from surefoot.compress.assign import gptq, nearest
+from surefoot.compress.forward import MATRICES
+from surefoot.compress.grids import Format, Grid
+from surefoot.compress.moments import Moments
+from surefoot.models import ModelConfig
+from surefoot.ops.arrays import F32, U8
+
+
+@dataclass(frozen=True)
+class Method:
+    """searched: levels by the least error weighed by inputs, else from the ends of groups. carried: GPTQ."""
+
+    name: str
+    searched: bool
+    carried: bool
+    scaled: bool
+    help: str
+
+
+METHODS = {
+    one.name: one
+    for one in (
+        Method("rtn", False, False, False, "round to nearest, scales from the ends of groups; no calibration"),
+        Method("imatrix", True, False, False, "scales searched for with inputs as weights, then the nearest"),
+        Method("gptq-ends", False, True, False, "GPTQ over scales from the ends of groups, as the paper has it"),
+        Method("gptq", True, True, False, "GPTQ over searched scales"),
+        Method("awq", True, False, True, "AWQ: channels scaled by a search, searched scales (clipping), the nearest"),
+        Method("awq-gptq", True, True, True, "AWQ's scaled channels, then GPTQ"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A matrix in codes."""
+
+    format: Format
+    grid: Grid
+    codes: U8
+
+    def floats(self) -> F32:
+        return self.grid.floats(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.format.nbytes(*self.codes.shape)
+
+
+Made = Quantised | F32
+Arrays = Mapping[str, F32]
+
+
+def quantise(weights: F32, moments: Moments | None, fmt: Format, method: Method) -> Quantised:
+    searched = method.searched and moments is not None
+    grid = fmt.fit(weights, moments.importance + 1e-8 if searched and moments is not None else None)
+    carried = method.carried and moments is not None
+    codes = gptq(grid, weights, moments.second) if carried and moments is not None else nearest(grid, weights)
+    return Quantised(fmt, grid, codes)
+
+
+def quantise_layer(
+    config: ModelConfig,
+    weights: Arrays,
+    moments: Mapping[str, Moments],
+    formats: Mapping[str, Format],
+    method: Method,
+    threads: int = 1,
+) -> dict[str, Made]:
+    """The layer's tensors, by GGUF names without "blk.N."; matrices that `formats` does not name stay in float."""
+    if method.scaled:
+        weights, moments = scaling.awq(config, weights, moments, formats)
+    wanted = [name for name in MATRICES if name in formats]
+    # numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other.
+    with ThreadPoolExecutor(threads) as pool:
+        codes = pool.map(
+            lambda name: quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method), wanted
+        )
+        return {**weights, **{f"{name}.weight": one for name, one in zip(wanted, codes, strict=True)}}
+
+
+def floats_of(made: Made) -> F32:
+    return made.floats() if isinstance(made, Quantised) else np.ascontiguousarray(made)

@@ -1,0 +1,86 @@
+"""What calibration leaves of a layer's inputs: second moments and largest values, by group of matrices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from surefoot.compress.forward import GROUPS
+from surefoot.compress.later import Tensor, torch
+from surefoot.ops.arrays import F32
+
+FIRST = {group[0]: group for group in GROUPS}
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of one group's inputs: X'X / rows [k, k], and the largest |x| of each column."""
+
+    second: F32
+    largest: F32
+
+    @property
+    def importance(self) -> F32:
+        return np.ascontiguousarray(np.diag(self.second))
+
+    def scaled(self, scales: F32) -> "Moments":
+        """As if the inputs had been divided."""
+        return Moments(self.second / np.outer(scales, scales), self.largest / scales)
+
+
+@dataclass
+class Collector:
+    """A tap that sums up what the first matrix of each group reads."""
+
+    second: dict[str, Tensor] = field(default_factory=dict)
+    largest: dict[str, Tensor] = field(default_factory=dict)
+    num_rows: int = 0
+
+    def __call__(self, name: str, x: Tensor, _: Tensor) -> None:
+        if name not in FIRST:
+            return
+        rows = x.detach().reshape(-1, x.shape[-1])
+        product, largest = rows.T @ rows, rows.abs().amax(dim=0)
+        if name in self.second:
+            self.second[name] += product
+            torch.maximum(self.largest[name], largest, out=self.largest[name])
+        else:
+            self.second[name], self.largest[name] = product, largest
+        self.num_rows += len(rows) if name == "attn_q" else 0
+
+    def moments(self) -> dict[str, Moments]:
+        """By matrix; the members of a group share theirs."""
+        made = {
+            first: Moments((second / self.num_rows).numpy(), self.largest[first].numpy())
+            for first, second in self.second.items()
+        }
+        return {name: made[first] for first, group in FIRST.items() for name in group}
+
+
+@dataclass
+class KvLargest:
+    """A tap for the KV cache's scales: the largest |key| before rotation, and |value|."""
+
+    keys: float = 0.0
+    values: float = 0.0
+
+    def __call__(self, name: str, _: Tensor, y: Tensor) -> None:
+        if name == "attn_k":
+            self.keys = max(self.keys, float(y.detach().abs().max()))
+        elif name == "attn_v":
+            self.values = max(self.values, float(y.detach().abs().max()))
+
+
+def both(*taps: Callable[[str, Tensor, Tensor], None]) -> Callable[[str, Tensor, Tensor], None]:
+    def tap(name: str, x: Tensor, y: Tensor) -> None:
+        for one in taps:
+            one(name, x, y)
+
+    return tap
+
+
+def blended(moments: Moments, share: float) -> Moments:
+    """With some of the mean added to every column, so that none counts for nothing."""
+    importance = np.diag(moments.second)
+    second = moments.second + np.eye(len(importance), dtype=np.float32) * np.float32(share * importance.mean())
+    return replace(moments, second=second)

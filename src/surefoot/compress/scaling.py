@@ -1,0 +1,95 @@
+"""A factor per input channel, undone by what comes before: AWQ (for weights) and SmoothQuant (for int8 activations).
+
+Matrices that share an input are multiplied by the factors; the norm or the matrix that makes the input is divided.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.compress.assign import nearest, output_error
+from surefoot.compress.forward import GROUPS
+from surefoot.compress.grids import Format
+from surefoot.compress.moments import Moments
+from surefoot.models import ModelConfig
+from surefoot.ops.arrays import F32
+
+EXPONENTS = np.linspace(0.0, 0.95, 20)
+# What makes each group's input, and can take up its factors.
+MAKERS = {"attn_q": "attn_norm", "attn_output": "attn_v", "ffn_gate": "ffn_norm", "ffn_down": "ffn_up"}
+
+Arrays = Mapping[str, F32]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    weights: dict[str, F32]
+    moments: dict[str, Moments]
+
+
+def awq(
+    config: ModelConfig, weights: Arrays, moments: Mapping[str, Moments], formats: Mapping[str, Format]
+) -> tuple[dict[str, F32], dict[str, Moments]]:
+    """Group by group the factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
+    now = Scaled(dict(weights), dict(moments))
+    for group in GROUPS:
+        given = [(now.weights[f"{name}.weight"], formats[name]) for name in group if name in formats]
+        if len(given) == len(group):
+            now = fold(config, now, group, best_factors(config, group, given, now.moments[group[0]]))
+    return now.weights, now.moments
+
+
+def best_factors(config: ModelConfig, group: tuple[str, ...], given: list[tuple[F32, Format]], moments: Moments) -> F32:
+    size = shared_lanes(config, group[0], np.sqrt(moments.importance) + np.float32(1e-6))
+    best, least = np.ones_like(size), np.inf
+    for exponent in EXPONENTS:
+        factors = (size**exponent).astype(np.float32)
+        factors /= np.sqrt(factors.max() * factors.min())
+        scaled = moments.scaled(factors)
+        error = sum(_error(weights * factors, fmt, scaled) for weights, fmt in given)
+        if error < least:
+            best, least = factors, error
+    return best
+
+
+def _error(weights: F32, fmt: Format, moments: Moments) -> float:
+    grid = fmt.fit(weights, None)
+    return output_error(weights, grid.floats(nearest(grid, weights)), moments.second)
+
+
+def smooth_factors(config: ModelConfig, group: str, weights: list[F32], moments: Moments, strength: float = 0.5) -> F32:
+    """SmoothQuant's: max|x|^s / max|w|^(1 - s) divides the inputs, so that int8 with one scale a row wastes less."""
+    largest = shared_lanes(config, group, moments.largest)
+    columns = np.maximum.reduce([np.abs(one).max(axis=0) for one in weights])
+    factors = np.maximum(largest, 1e-5) ** strength / np.maximum(columns, 1e-5) ** (1 - strength)
+    return np.maximum(shared_lanes(config, group, factors), 1e-5).astype(np.float32)
+
+
+def shared_lanes(config: ModelConfig, group: str, values: F32) -> F32:
+    """Lanes of heads that share a value head must share a factor: their largest."""
+    if group != "attn_output":
+        return values
+    kv = config.kv(0)
+    by_head = values.reshape(kv.heads, config.heads // kv.heads, -1)
+    return np.broadcast_to(by_head.max(axis=1, keepdims=True), by_head.shape).reshape(values.shape).copy()
+
+
+def fold(config: ModelConfig, now: Scaled, group: tuple[str, ...], factors: F32) -> Scaled:
+    """The group's matrices times the factors, their maker divided by them."""
+    weights, moments = dict(now.weights), dict(now.moments)
+    for name in group:
+        weights[f"{name}.weight"] = weights[f"{name}.weight"] * factors
+        moments[name] = moments[name].scaled(factors)
+    maker = MAKERS[group[0]]
+    if maker.endswith("_norm"):
+        offset = np.float32(config.norm.weight_offset)
+        weights[f"{maker}.weight"] = (weights[f"{maker}.weight"] + offset) / factors - offset
+        return Scaled(weights, moments)
+    if maker == "attn_v":
+        kv = config.kv(0)
+        factors = factors.reshape(kv.heads, config.heads // kv.heads, -1)[:, 0].reshape(-1)
+    weights[f"{maker}.weight"] = weights[f"{maker}.weight"] / factors[:, None]
+    if f"{maker}.bias" in weights:
+        weights[f"{maker}.bias"] = weights[f"{maker}.bias"] / factors
+    return Scaled(weights, moments)

@@ -1,0 +1,189 @@
+"""What each matrix loses in each format, in nats of KL at the model's output, from one backward pass.
+
+To second order the divergence that a matrix's error dW makes is half of E[(g' dW x)^2], g being the gradient of the
+log-probability of a token drawn from the model's own prediction. With inputs and gradients taken apart (as K-FAC does)
+that is tr(G dW H dW') / 2 per token, for any dW: H the second moments of inputs, G those of gradients.
+
+The pass is streamed as calibration is: forward with the states kept, then back, one layer in memory at a time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from surefoot.compress.allocate import Option
+from surefoot.compress.assign import nearest
+from surefoot.compress.forward import MATRICES, Forward, as_tensor, check_family, head_name, layer_weights
+from surefoot.compress.grids import Format
+from surefoot.compress.later import Tensor, torch
+from surefoot.compress.layer import Method, quantise
+from surefoot.compress.moments import Collector, Moments, both
+from surefoot.compress.stream import Advance, Windows, in_batches
+from surefoot.ops.arrays import F32
+from surefoot.weights import Checkpoint
+
+HEAD_ROWS = 512  # tokens on which the head's formats are compared
+Candidates = Callable[[str, int, int], Sequence[Format]]  # of a tensor's name, rows and columns
+
+
+@dataclass
+class GradientTap:
+    """Keeps each matrix's outputs, whose gradients are there after the backward pass."""
+
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+
+    def __call__(self, name: str, _: Tensor, y: Tensor) -> None:
+        y.retain_grad()
+        self.outputs[name] = y
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """A matrix's G (per token) and its inputs' moments."""
+
+    gradients: F32
+    moments: Moments
+
+    def loss(self, delta: F32) -> float:
+        """Of an error of the weights, in nats per token."""
+        return 0.5 * float(np.einsum("ij,ij->", self.gradients @ delta, delta @ self.moments.second, dtype=np.float64))
+
+
+def measure(
+    checkpoint: Checkpoint,
+    windows: Windows,
+    candidates: Candidates,
+    method: Method,
+    advance: Advance = lambda what: None,
+    seed: int = 0,
+) -> dict[str, list[Option]]:
+    """Bytes and loss of every matrix in each of its candidates."""
+    config = check_family(checkpoint)
+    forward = Forward(config)
+    torch.manual_seed(seed)
+    states = _forward(checkpoint, forward, windows)
+    head = _Head(checkpoint, forward)
+    table = {head.name: head.options(states[-1], candidates)}
+    gradients = [head.gradient(h) for h in states[-1]]
+    num_tokens = sum(h.shape[0] * h.shape[1] for h in states[0])
+    for number in reversed(range(len(config.layers))):
+        weights = layer_weights(checkpoint, number)
+        found, gradients = _backward(forward, number, weights, states[number], gradients, num_tokens)
+        for name, one in found.items():
+            full = f"blk.{number}.{name}.weight"
+            table[full] = _options(weights[f"{name}.weight"].numpy(), one, candidates, full, method)
+        advance(f"layer {number}")
+    if "output.weight" in checkpoint.tensors:
+        table["token_embd.weight"] = []
+    _add_embeddings(checkpoint, in_batches(windows), gradients, candidates, table, config.embedding_scale)
+    return table
+
+
+def _forward(checkpoint: Checkpoint, forward: Forward, windows: Windows) -> list[list[Tensor]]:
+    """The streams before each layer, and after the last."""
+    with torch.no_grad():
+        embeddings = as_tensor(checkpoint, "token_embd.weight")
+        states = [[forward.embed(embeddings, batch) for batch in in_batches(windows)]]
+        for number in range(len(forward.config.layers)):
+            weights = layer_weights(checkpoint, number)
+            states.append([forward.layer(number, weights, h) for h in states[-1]])
+    return states
+
+
+def _backward(
+    forward: Forward,
+    number: int,
+    weights: Mapping[str, Tensor],
+    states: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    num_tokens: int,
+) -> tuple[dict[str, Sensitivity], list[Tensor]]:
+    """The layer's matrices, and the gradients of the stream before it."""
+    collector, sums, before = Collector(), dict[str, Tensor](), []
+    for h, gradient in zip(states, gradients, strict=True):
+        kept = GradientTap()
+        start = h.detach().requires_grad_()
+        forward.layer(number, weights, start, both(collector, kept)).backward(gradient)
+        before.append(start.grad)
+        for name, y in kept.outputs.items():
+            rows = y.grad.reshape(-1, y.shape[-1])
+            sums[name] = sums.get(name, 0) + rows.T @ rows
+    moments = collector.moments()
+    return {name: Sensitivity((sums[name] / num_tokens).numpy(), moments[name]) for name in MATRICES}, before
+
+
+def _options(weights: F32, found: Sensitivity, candidates: Candidates, name: str, method: Method) -> list[Option]:
+    made = [(fmt, quantise(weights, found.moments, fmt, method)) for fmt in candidates(name, *weights.shape)]
+    return [Option(fmt.name, one.nbytes, found.loss(one.floats() - weights)) for fmt, one in made]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The last norm and the head, whose formats are compared by the divergence itself."""
+
+    checkpoint: Checkpoint
+    forward: Forward
+
+    @property
+    def name(self) -> str:
+        return head_name(self.checkpoint)
+
+    def gradient(self, h: Tensor) -> Tensor:
+        """Of the log-probability of tokens drawn from the prediction, by the stream; a window at a time."""
+        norm, head = as_tensor(self.checkpoint, "output_norm.weight"), as_tensor(self.checkpoint, self.name)
+        parts = []
+        for window in h.detach().split(1):
+            start = window.requires_grad_()
+            logprobs = torch.log_softmax(self.forward.logits(start, norm, head), dim=-1)
+            drawn = torch.multinomial(logprobs.detach().exp().flatten(0, 1), 1)
+            logprobs.flatten(0, 1).gather(1, drawn).sum().backward()
+            parts.append(start.grad)
+        return torch.cat(parts)
+
+    def options(self, states: Sequence[Tensor], candidates: Candidates) -> list[Option]:
+        norm, head = as_tensor(self.checkpoint, "output_norm.weight"), as_tensor(self.checkpoint, self.name)
+        with torch.no_grad():
+            h = torch.cat([one.flatten(0, 1) for one in states])
+            x = self.forward.norm(h, norm)
+            importance = (x * x).mean(dim=0).numpy() + np.float32(1e-8)
+            some = h[:: max(1, len(h) // HEAD_ROWS)][:HEAD_ROWS]
+            reference = torch.log_softmax(self.forward.logits(some, norm, head), dim=-1)
+            found = []
+            for fmt in candidates(self.name, *head.shape):
+                grid = fmt.fit(head.numpy(), importance)
+                replaced = torch.from_numpy(grid.floats(nearest(grid, head.numpy())))
+                other = torch.log_softmax(self.forward.logits(some, norm, replaced), dim=-1)
+                kl = float((reference.exp() * (reference - other)).sum(dim=-1).mean())
+                found.append(Option(fmt.name, fmt.nbytes(*head.shape), max(kl, 0.0)))
+        return found
+
+
+def _add_embeddings(
+    checkpoint: Checkpoint,
+    batches: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    candidates: Candidates,
+    table: dict[str, list[Option]],
+    scale: float,
+) -> None:
+    """What an error of the embeddings does to the stream that they begin; with the head's loss where it is tied."""
+    name = "token_embd.weight"
+    weights = np.ascontiguousarray(checkpoint.floats(name))
+    tokens, g = torch.cat([one.flatten() for one in batches]), torch.cat([one.flatten(0, 1) for one in gradients])
+    used = np.unique(tokens.numpy())
+    place = np.searchsorted(used, tokens.numpy())
+    known = {option.format: option.loss for option in table[name]}
+    found = []
+    for fmt in candidates(name, *weights.shape):
+        grid = fmt.fit(weights[used], None)
+        delta = grid.floats(nearest(grid, weights[used])) - weights[used]
+        moved = (g.numpy() * delta[place] * np.float32(scale)).sum(axis=1, dtype=np.float64)
+        loss = 0.5 * float((moved**2).mean()) + known.get(fmt.name, 0.0)
+        found.append(Option(fmt.name, fmt.nbytes(*weights.shape), loss))
+    table[name] = found
+
+
+def predicted(table: Mapping[str, Sequence[Option]], formats: Mapping[str, str]) -> float:
+    """The sum of losses of a choice of formats."""
+    return sum(option.loss for name, some in table.items() for option in some if option.format == formats.get(name))
