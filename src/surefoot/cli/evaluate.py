@@ -14,11 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot.cli import options
 from surefoot.cli.errors import told
-from surefoot.evaluate import Engine, as_json, cut_windows
+from surefoot.evaluate import Engine, as_json, cut_windows, page
 from surefoot.evaluate import evaluate as run
+from surefoot.evaluate.compare import Opened, compare
+from surefoot.evaluate.compare import as_json as comparison_as_json
 from surefoot.evaluate.engines import ReExpressed, float_engine, integer_engine
 from surefoot.evaluate.llama_cpp import LlamaCpp
 from surefoot.evaluate.opening import open_model
+from surefoot.evaluate.prompts import read_prompts
 from surefoot.evaluate.report import table
 from surefoot.formats import to_format
 from surefoot.models import load
@@ -36,11 +39,6 @@ class KvChoice(StrEnum):
 
 
 evaluate = typer.Typer(help="Measure how good and how faithful a model's predictions are.", no_args_is_help=True)
-
-
-@evaluate.callback()
-def _group() -> None:
-    """Keeps `perplexity` a subcommand while it is the only one."""
 
 
 @evaluate.command()
@@ -85,6 +83,54 @@ def perplexity(
         typer.echo(json.dumps(as_json(results), indent=2))
     else:
         Console().print(table(results))
+
+
+@evaluate.command("compare")
+def compare_models(
+    original: options.Model,
+    models: Annotated[list[Path], typer.Argument(help="Smaller models of the same tokenizer.", show_default=False)],
+    text: Annotated[Path | None, typer.Option(help="A text to predict, UTF-8.", exists=True, dir_okay=False)] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts: lines of JSON.", exists=True, dir_okay=False)
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write one page of HTML with plots.", dir_okay=False)] = None,
+    as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Use so many of the text's tokens; 0: all of them.")] = 4096,
+    context: Annotated[int, typer.Option(min=2, help="Tokens of a window (or of a prompt, at most).")] = 512,
+    num_new: Annotated[int, typer.Option(min=1, max=64, help="Tokens of the continuations that are compared.")] = 32,
+    float_format: options.Format = "w8",
+    in_float: Annotated[
+        bool, typer.Option("--in-float", help="Run the smaller models in float32 too: their weights' loss alone.")
+    ] = False,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+) -> None:
+    """What smaller models lost beside the original in float32: predictions, answers, layers; their size and speed."""
+    with told(), ExitStack() as stack:
+        if (text is None) == (prompts is None):
+            raise ValueError("give either --text or --prompts")
+        backend = Backend(variant, threads)
+        opened = []
+        for number, given in enumerate([original, *models]):
+            path = find_model(str(given))
+            checkpoint, tokenizer = open_model(path)
+            if number == 0:
+                windows = (
+                    read_prompts(prompts, tokenizer, context)
+                    if prompts
+                    else cut_windows(tokenizer, text.read_text(encoding="utf-8") if text else "", context, limit)
+                )
+            fmt = None if number == 0 or in_float else to_format(float_format)
+            name = f"{number}: {path.name}" if number else path.name
+            opened.append(Opened.of(backend, name, path, checkpoint, fmt, context))
+        advance = stack.enter_context(_progress(windows))
+        comparison = compare(windows, opened[0], opened[1:], num_new, advance)
+    if report is not None:
+        report.write_text(page.page(comparison, f"{opened[0].name} and what it became"), encoding="utf-8")
+    if as_json_:
+        typer.echo(json.dumps(comparison_as_json(comparison), indent=2))
+    else:
+        Console().print(page.table(comparison))
 
 
 @contextmanager

@@ -33,7 +33,19 @@ def evaluate(
     reference: Engine | None = None,
     advance: Callable[[int], None] = lambda num_tokens: None,
 ) -> Results:
-    """Perplexity of each engine over the second halves of the windows; divergence from the reference over all of them.
+    """Perplexity of each engine over the second halves of windows; divergence from the reference over all of them."""
+    tallies = tally(windows, engines, reference, advance)
+    scores = {name: one.score() for name, one in tallies.items()}
+    return Results(len(windows[0]), len(windows), reference.name if reference else None, scores)
+
+
+def tally(
+    windows: Sequence[Sequence[int]],
+    engines: Sequence[Engine],
+    reference: Engine | None = None,
+    advance: Callable[[int], None] = lambda num_tokens: None,
+) -> dict[str, Tally]:
+    """What `evaluate` counts, by engine, the reference first.
 
     The engines take their steps by turns, so that one chunk of logits of each is all that is held."""
     everyone = [*([reference] if reference else []), *engines]
@@ -44,8 +56,7 @@ def evaluate(
             _count(tallies, dict(zip(tallies, chunks, strict=True)), window, start, reference)
             start += len(chunks[0])
             advance(len(chunks[0]))
-    scores = {name: tally.score() for name, tally in tallies.items()}
-    return Results(len(windows[0]), len(windows), reference.name if reference else None, scores)
+    return tallies
 
 
 def _count(
