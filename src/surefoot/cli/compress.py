@@ -101,7 +101,9 @@ def parse_bytes(text: str) -> int:
 
 
 def _table(summary: Summary) -> Table:
-    shown = Table(title=f"{summary.bits_per_weight:.3f} bits per weight, {summary.nbytes / 1e6:.1f} MB of matrices")
+    shown = Table(
+        title=f"{summary.bits_per_weight:.3f} bits per weight, {summary.nbytes / 1e6:.1f} MB of matrices in codes"
+    )
     shown.add_column("format")
     shown.add_column("matrices", justify="right")
     for name, count in sorted(Counter(summary.formats.values()).items()):

@@ -34,6 +34,8 @@ class Choice:
 
 def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> Choice:
     """`options` by matrix. The least sum of losses whose bytes are at most the budget."""
+    if not options:
+        raise CompressError("none of the formats offered divides the rows of any matrix")
     least = sum(min(option.nbytes for option in some) for some in options.values())
     if least > budget:
         raise CompressError(f"{budget} bytes are too few: the smallest formats take {least}")

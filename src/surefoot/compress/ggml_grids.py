@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from surefoot.compress.grids import Grid, Levels, by_group, safe, search_affine, search_scale
+from surefoot.compress.grids import Grid, Levels, best_power, by_group, safe, search_affine, search_scale
 from surefoot.formats import ggml
 from surefoot.formats.ggml import Blocks, BlockType
 from surefoot.formats.ggml_encode import PUT, put_codes, put_parameters
@@ -65,6 +65,8 @@ class GgmlFormat:
             # K-quants have no positive offsets.
             return scales, np.minimum(offsets, 0) if self.name.endswith("K") else offsets
         top = safe(np.abs(x).max(axis=2) / np.float32(max(-low, high)))
+        if self.name == "MXFP4":
+            return best_power(Levels.of(self.values), x, weigh, top), None
         return search_scale(Levels.of(self.values), x, weigh, top, (1,) if self.one_sign else (1, -1)), None
 
     def parameters(self, scales: F32, offsets: F32 | None) -> Blocks:

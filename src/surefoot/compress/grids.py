@@ -203,6 +203,15 @@ def search_scale(levels: Levels, x: F3, weigh: F3, top: F32, signs: tuple[int, .
     return best
 
 
+def best_power(levels: Levels, x: F3, weigh: F3, top: F32) -> F32:
+    """As search_scale, among powers of two."""
+    nearest = np.exp2(np.rint(np.log2(top))).astype(np.float32)
+    tried = [nearest / 2, nearest, nearest * 2]
+    errors = [(weigh * (x - levels.nearest(x / one[..., None]) * one[..., None]) ** 2).sum(axis=2) for one in tried]
+    chosen: F32 = np.choose(np.argmin(errors, axis=0), tried)
+    return chosen
+
+
 def zero_point(steps: int, low: F32, high: F32) -> tuple[F32, F32]:
     """Scale, and the code of `steps` + 1 that stands for 0."""
     scales = as_half(safe((high - low) / np.float32(steps)))

@@ -7,14 +7,14 @@ from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.grids import FP4, NF4, Format, IntFormat, TableFormat
 from surefoot.compress.later import CompressError
 
-INT = re.compile(r"int([2348])(?:-g(\d+))?(-zero)?")
+INT = re.compile(r"int([2-8])(?:-g(\d+))?(-zero)?")
 TABLES = {"nf4": NF4, "fp4": FP4}
 # Where a row is not whole blocks of 256, the type in blocks of 32 that llama.cpp takes too.
 INSTEAD = {"Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL", "IQ4_XS": "IQ4_NL", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 # What the budget's optimiser chooses from, unless told.
 OFFERED = {
     "gguf": ("Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
-    "compressed-tensors": ("int4-g128", "int4-g64", "int4-g32", "int8-g128", "int8-g32"),
+    "compressed-tensors": ("int3-g32", "int4-g64", "int4-g32", "int5-g32", "int6-g32", "int8-g32"),
 }
 
 
@@ -30,21 +30,17 @@ def parse_format(name: str) -> Format:
     raise CompressError(f"there is no format {name!r}: {known}")
 
 
-def suited(fmt: Format, columns: int) -> Format:
-    """The format, or what takes its place for rows of so many columns."""
+def suited(fmt: Format, columns: int) -> Format | None:
+    """The format, or what takes its place for rows of so many columns; None where nothing does."""
     if fmt.suits(columns):
         return fmt
     other = GGML.get(INSTEAD.get(fmt.name, ""))
-    if other is None or not other.suits(columns):
-        raise CompressError(f"{fmt.name} does not divide rows of {columns} weights: choose another format or group")
-    return other
+    return other if other is not None and other.suits(columns) else None
 
 
 def offered(names: Sequence[str], columns: int) -> list[Format]:
-    """Those that suit, by size; never two of one size and kind."""
+    """Those that suit."""
     formats = [fmt for fmt in map(parse_format, names) if fmt.suits(columns)]
-    if not formats:
-        raise CompressError(f"none of {', '.join(names)} divides rows of {columns} weights")
     has_large_blocks = any(fmt.name.endswith("_K") for fmt in formats)
     # Where K-quants fit, the smaller blocks of the same width are no gain, and each costs a pass of GPTQ.
     return [fmt for fmt in formats if not has_large_blocks or fmt.name.endswith("_K") or fmt.name == "Q8_0"]

@@ -42,7 +42,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Summary:
-    """formats: by matrix. predicted_kl: of the budget's optimiser, None where there was none."""
+    """Of the matrices in codes. predicted_kl: by the budget's optimiser, None where there was none."""
 
     formats: dict[str, str]
     num_weights: int
@@ -85,27 +85,49 @@ def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tup
 def choose(
     checkpoint: Checkpoint, order: Order, windows: Windows | None, advance: Callable[[str], None]
 ) -> tuple[dict[str, Format], Mapping[str, Sequence[Option]]]:
-    """A format for each matrix, and the table of losses that it was chosen from, if it was."""
+    """A format for each matrix, and the table of losses that it was chosen from, if it was.
+
+    Matrices whose rows no format divides are not named: they stay in half precision."""
     shapes = matrices(checkpoint)
+    if order.output != "gguf":  # compressed-tensors leaves embeddings and head in half precision
+        shapes = {name: shape for name, shape in shapes.items() if name.startswith("blk.")}
     if order.bits_per_weight is None and order.fits_bytes is None:
-        if order.format is None:
-            raise CompressError("say --format, or a --budget (or --fits) to choose formats by")
-        given = names.parse_format(order.format)
-        formats = {name: names.suited(given, k) for name, (_, k) in shapes.items() if name.startswith("blk.")}
-        return {**formats, **_outer_formats(shapes, order)}, {}
-    if windows is None:
+        formats, table = _one_format(shapes, order), {}
+    elif windows is None:
         raise CompressError("a budget needs --calibration to measure what matrices lose")
+    else:
+        formats, table = _within_budget(checkpoint, shapes, order, windows, advance)
+    if not formats:
+        raise CompressError("no format divides the rows of any matrix: choose another, or another group")
+    return formats, table
+
+
+def _one_format(shapes: Mapping[str, tuple[int, int]], order: Order) -> dict[str, Format]:
+    if order.format is None:
+        raise CompressError("say --format, or a --budget (or --fits) to choose formats by")
+    inner, outer = names.parse_format(order.format), names.parse_format(order.embeddings or "Q8_0")
+    found = {name: names.suited(inner if name.startswith("blk.") else outer, k) for name, (_, k) in shapes.items()}
+    return {name: fmt for name, fmt in found.items() if fmt is not None}
+
+
+def _within_budget(
+    checkpoint: Checkpoint,
+    shapes: Mapping[str, tuple[int, int]],
+    order: Order,
+    windows: Windows,
+    advance: Callable[[str], None],
+) -> tuple[dict[str, Format], Mapping[str, Sequence[Option]]]:
     offered = order.offered or names.OFFERED[order.output]
-    fixed = _outer_formats(shapes, order) if order.embeddings or order.output != "gguf" else {}
+    outer = (order.embeddings,) if order.embeddings else offered
     some = windows[:: max(1, len(windows) * order.context // order.sensitivity_tokens)]
 
     def candidates(name: str, _: int, k: int) -> Sequence[Format]:
-        return [fixed[name]] if name in fixed else names.offered(offered, k)
+        return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
 
-    table = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance)
-    table = {name: table[name] for name in shapes if name in table}
-    budget = budget_bytes(checkpoint, order, shapes)
-    chosen = allocate(table, budget)
+    measured = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance)
+    table = {name: measured[name] for name in shapes if measured.get(name)}
+    left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
+    chosen = allocate(table, budget_bytes(checkpoint, order, shapes) - left_out)
     return {name: names.parse_format(fmt) for name, fmt in chosen.formats.items()}, table
 
 
@@ -118,14 +140,6 @@ def matrices(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
         if part in inner or name in ("token_embd.weight", "output.weight"):
             found[name] = (tensor.shape[0], tensor.shape[1])
     return found
-
-
-def _outer_formats(shapes: Mapping[str, tuple[int, int]], order: Order) -> dict[str, Format]:
-    """Embeddings and head: eight bits unless told; compressed-tensors leaves them in half precision."""
-    if order.output != "gguf":
-        return {}
-    given = names.parse_format(order.embeddings or "Q8_0")
-    return {name: names.suited(given, k) for name, (_, k) in shapes.items() if not name.startswith("blk.")}
 
 
 def budget_bytes(checkpoint: Checkpoint, order: Order, shapes: Mapping[str, tuple[int, int]]) -> int:
@@ -162,7 +176,7 @@ def _counted(say: Say, what: str, total: int) -> Callable[[str], None]:
 
 @dataclass
 class _Tally:
-    """Counts weights and bytes of matrices as they pass."""
+    """Counts weights and bytes of matrices in codes as they pass."""
 
     num_weights: int = 0
     nbytes: int = 0
@@ -172,9 +186,6 @@ class _Tally:
             if isinstance(made, Quantised):
                 self.num_weights += made.codes.size
                 self.nbytes += made.nbytes
-            elif made.ndim == 2:
-                self.num_weights += made.size
-                self.nbytes += 2 * made.size
             yield name, made
 
 

@@ -110,14 +110,13 @@ def _packed(made: Quantised) -> dict[str, Array]:
 
 
 def _words(codes: U8, bits: int) -> Array:
-    """Along the last axis, lowest bits first, filled with zeros."""
-    each = 32 // bits
-    filled = np.zeros((codes.shape[0], -(-codes.shape[1] // each) * each), np.uint32)
-    filled[:, : codes.shape[1]] = codes
-    shifts = np.arange(each, dtype=np.uint32) * np.uint32(bits)
-    words = np.bitwise_or.reduce(filled.reshape(len(codes), -1, each) << shifts, axis=2)
-    packed: Array = words.astype(np.uint32).view(np.int32)
-    return packed
+    """Along the last axis, one code after the other, lowest bits first, filled with zeros to whole words."""
+    rows, columns = codes.shape
+    each = np.unpackbits(codes[..., None], axis=-1, bitorder="little", count=bits).reshape(rows, -1)
+    filled = np.zeros((rows, -(-columns * bits // 32) * 32), np.uint8)
+    filled[:, : columns * bits] = each
+    words: Array = np.packbits(filled, axis=-1, bitorder="little").view(np.int32)
+    return words
 
 
 def quantisation_config(groups: Mapping[IntFormat, list[str]]) -> dict[str, Any]:

@@ -52,6 +52,18 @@ def unpacked(words: Array, bits: int, axis: int) -> U8:
     return np.moveaxis(codes.reshape(*wide.shape[:-1], -1), -1, axis)
 
 
+def unpacked_densely(words: Array, bits: int, axis: int) -> U8:
+    """As `unpacked` for any width: codes follow one another bit by bit, over the ends of words."""
+    if bits in (1, 2, 4, 8):
+        return unpacked(words, bits, axis)
+    stream = np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(np.uint8)
+    each = np.unpackbits(stream, axis=-1, bitorder="little")
+    count = each.shape[-1] // bits
+    by_code = each[..., : count * bits].reshape(*each.shape[:-1], count, bits)
+    codes = np.packbits(by_code, axis=-1, bitorder="little")[..., 0]
+    return np.moveaxis(codes, -1, axis)
+
+
 def with_zeros(codes: U8, bits: int, scales: F32, zeros: Array | None) -> AffineGroups:
     """scale * (code - zero), scales and zeros [n, groups]; without zeros all are the middle of the codes."""
     n, k = codes.shape
@@ -64,6 +76,8 @@ def with_zeros(codes: U8, bits: int, scales: F32, zeros: Array | None) -> Affine
         offsets = (middle - zeros.astype(np.float32)) * scales
     if bits == 8:
         return AffineGroups((codes ^ np.uint8(128)).view(np.int8), group, scales, offsets, None, (-127, 127))
+    if bits > 4:
+        return AffineGroups(codes.view(np.int8) - np.int8(middle), group, scales, offsets, None, (-middle, middle - 1))
     return AffineGroups(codes.view(np.int8), group, scales, offsets, _table(bits), (-middle, middle - 1))
 
 

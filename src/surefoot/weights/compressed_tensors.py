@@ -12,7 +12,7 @@ import numpy as np
 
 from surefoot.formats import AffineGroups
 from surefoot.ops.arrays import F32, U8
-from surefoot.weights.coded import CodedTensor, matrices, unpacked, with_zeros
+from surefoot.weights.coded import CodedTensor, matrices, unpacked_densely, with_zeros
 from surefoot.weights.derived import Derived, Stored
 from surefoot.weights.fp8 import BLOCK, fp8_tensor
 from surefoot.weights.safetensors import StoredTensor
@@ -85,12 +85,12 @@ def unpack_packed(name: str, stored: Tensors, bits: int, k: int) -> AffineGroups
 
 
 def _codes(name: str, stored: Tensors, bits: int, k: int) -> U8:
-    return np.ascontiguousarray(unpacked(stored[f"{name}.weight_packed"].array(), bits, axis=1)[:, :k])
+    return np.ascontiguousarray(unpacked_densely(stored[f"{name}.weight_packed"].array(), bits, axis=1)[:, :k])
 
 
 def _zeros(name: str, stored: Tensors, bits: int, n: int) -> U8 | None:
     zeros = stored.get(f"{name}.weight_zero_point")
-    return None if zeros is None else unpacked(zeros.array(), bits, axis=0)[:n]
+    return None if zeros is None else unpacked_densely(zeros.array(), bits, axis=0)[:n]
 
 
 def _by_column(name: str, stored: Tensors, bits: int, k: int) -> F32:

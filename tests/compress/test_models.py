@@ -1,0 +1,179 @@
+"""A real model in milliseconds (stories260K): streamed, measured, written, and read by others."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from surefoot.api import LLM
+from surefoot.cli.main import app
+from surefoot.core import SamplingParams
+from surefoot.evaluate import cut_windows
+from surefoot.evaluate.engines import float_engine
+from surefoot.evaluate.opening import open_model
+from surefoot.evaluate.scores import Tally
+from surefoot.ops import Backend
+from tests.stories import stories_gguf, write_llama2c
+from tests.weights.conftest import model_file
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
+pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
+
+from surefoot.compress.forward import whole_forward  # noqa: E402
+from surefoot.compress.layer import METHODS, floats_of  # noqa: E402
+from surefoot.compress.names import parse_format  # noqa: E402
+from surefoot.compress.run import matrices  # noqa: E402
+from surefoot.compress.stream import quantised_tensors  # noqa: E402
+
+__all__ = ["model_file"]
+
+runner = CliRunner()
+CONTEXT = 128
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stories of the model's own."""
+    llm = LLM(stories_gguf(), threads=1)
+    told = [
+        llm.generate(start, SamplingParams(max_tokens=150, temperature=1.0, seed=seed))[0].text
+        for seed, start in enumerate(("Once upon a time", "One day", "Tom and Sue", "There was a dog"))
+    ]
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(told))
+    return path
+
+
+def windows(text: Path) -> list[list[int]]:
+    return cut_windows(open_model(stories_gguf())[1], text.read_text(), CONTEXT)
+
+
+def run(*words: Any) -> dict[str, Any]:
+    done = runner.invoke(app, [*map(str, words), "--json", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_forward_is_the_models(text: Path) -> None:
+    checkpoint, _ = open_model(stories_gguf())
+    window = windows(text)[0]
+    native = np.concatenate(
+        [chunk.copy() for chunk in float_engine(Backend(threads=1), checkpoint, CONTEXT).logits(window)]
+    )
+    tally = Tally()
+    tally.add_divergences(native, whole_forward(checkpoint, torch.tensor([window]))[0].numpy())
+    assert np.mean(tally.divergences) < 1e-6
+
+
+def test_each_method_beats_the_one_before(text: Path) -> None:
+    """On the text it was calibrated on, where calibration must help."""
+    checkpoint, _ = open_model(stories_gguf())
+    given = windows(text)
+    tokens = torch.tensor(given)
+    reference = torch.log_softmax(whole_forward(checkpoint, tokens).double(), -1)
+    # Groups of 4: the model's rows have 64, 128 and 172 columns.
+    formats = {name: parse_format("int3-g4") for name in matrices(checkpoint) if name.startswith("blk.")}
+
+    def lost(method: str) -> float:
+        made = {n: floats_of(one) for n, one in quantised_tensors(checkpoint, given, formats, METHODS[method])}
+        other = torch.log_softmax(whole_forward(_Replaced(checkpoint, made), tokens).double(), -1)
+        return float((reference.exp() * (reference - other)).sum(-1).mean())
+
+    rtn, awq, gptq = lost("rtn"), lost("awq"), lost("gptq")
+    assert awq < rtn
+    assert gptq < 0.7 * rtn
+
+
+class _Replaced:
+    def __init__(self, checkpoint: Any, tensors: dict[str, Any]) -> None:
+        self.metadata, self.tensors = checkpoint.metadata, tensors
+
+    def floats(self, name: str) -> Any:
+        return self.tensors[name]
+
+
+def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "small.gguf"
+    made = run("compress", stories_gguf(), out, "--budget", "9bpw", "--calibration", text, "--context", CONTEXT)
+    assert made["bits_per_weight"] <= 9
+    assert len(set(made["formats"].values())) > 1
+    even = tmp_path / "even.gguf"
+    run(
+        "compress",
+        stories_gguf(),
+        even,
+        "--format",
+        "Q5_0",
+        "--embeddings",
+        "Q5_0",
+        "--calibration",
+        text,
+        "--context",
+        CONTEXT,
+    )
+    report = tmp_path / "report.html"
+    found = run("eval", "compare", stories_gguf(), out, even, "--text", text, "--context", CONTEXT, "--report", report)
+    mixed, uniform = (one["score"]["fidelity"]["mean_kl"] for one in found["models"][1:])
+    assert mixed < uniform
+    assert 0.5 * mixed < made["predicted_kl"] < 2 * mixed
+    assert "<svg" in report.read_text()
+    assert "http" not in report.read_text().replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.fixture(scope="module")
+def stories15m(model_file: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
+    weights = model_file("stories15m")
+    path = tmp_path_factory.mktemp("model") / "stories15M.gguf"
+    write_llama2c(gguf.GGUFWriter(path, "llama"), weights, weights.with_name("stories15M-tokenizer.bin"))
+    return path
+
+
+@pytest.mark.reference
+def test_llama_cpp_reads_gguf(stories15m: Path, text: Path, tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install xllamacpp")
+    out = tmp_path / "small.gguf"
+    run("compress", stories15m, out, "--method", "rtn", "--format", "Q4_K", "--embeddings", "IQ4_NL")
+    found = run("eval", "perplexity", out, "--text", text, "--context", CONTEXT, "--llamacpp")["scores"]
+    assert found["llama.cpp"]["perplexity"] == pytest.approx(found["float32"]["perplexity"], rel=0.01)
+
+
+@pytest.mark.reference
+def test_transformers_reads_compressed_tensors(stories15m: Path, text: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[dev]'")
+    pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
+    out = tmp_path / "small"
+    words = ("--method", "rtn", "--format", "int5-g32-zero", "--output", "compressed-tensors")
+    run("compress", stories15m, out, *words)
+    checkpoint, tokenizer = open_model(out)
+    window = cut_windows(tokenizer, text.read_text(), CONTEXT)[0]
+    assert transformers.AutoTokenizer.from_pretrained(out)(text.read_text())["input_ids"][:CONTEXT] == window
+    native = np.concatenate(
+        [chunk.copy() for chunk in float_engine(Backend(threads=1), checkpoint, CONTEXT).logits(window)]
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).eval()
+    tally = Tally()
+    with torch.no_grad():
+        tally.add_divergences(model(torch.tensor([window])).logits[0].numpy(), native)
+    assert np.mean(tally.divergences) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--format", "Q4_0"], "needs --calibration"),
+        (["--method", "rtn", "--format", "Q4_X"], "no format"),
+        (["--method", "rtn"], "--format"),
+        (["--method", "rtn", "--budget", "4.5bpw"], "needs --calibration"),
+        (["--method", "rtn", "--format", "int4-g32"], "GGUF has no int4-g32"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path: Path, words: list[str], complaint: str) -> None:
+    done = runner.invoke(app, ["compress", str(stories_gguf()), str(tmp_path / "out"), *words])
+    assert done.exit_code == 1
+    assert complaint in done.stderr

@@ -1,0 +1,124 @@
+"""Levels and their assignment on small matrices whose inputs have a few large columns, as real ones do."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from surefoot.compress.allocate import Option, allocate
+from surefoot.compress.assign import gptq, nearest, output_error
+from surefoot.compress.ggml_grids import GGML
+from surefoot.compress.grids import Format
+from surefoot.compress.later import CompressError
+from surefoot.compress.names import parse_format, suited
+from surefoot.formats.ggml import decode_floats
+from surefoot.ops.arrays import F32
+
+ROWS, COLUMNS = 16, 256
+FORMATS = ["int2-g32", "int3-g64", "int4-g32", "int4-g32-zero", "int4", "int5-g32", "int8", "nf4", "fp4-g64", *GGML]
+
+
+@functools.cache
+def matrix() -> tuple[F32, F32]:
+    """Weights, and second moments of correlated inputs."""
+    rng = np.random.default_rng(3)
+    mixed = rng.standard_normal((COLUMNS, COLUMNS)) * np.exp(rng.standard_normal(COLUMNS)) / np.sqrt(COLUMNS)
+    inputs = (rng.standard_normal((1024, COLUMNS)) @ mixed).astype(np.float32)
+    return 0.05 * rng.standard_normal((ROWS, COLUMNS)).astype(np.float32), inputs.T @ inputs
+
+
+def error(fmt: Format, searched: bool, carried: bool) -> float:
+    weights, moments = matrix()
+    grid = fmt.fit(weights, np.diag(moments) if searched else None)
+    codes = gptq(grid, weights, moments) if carried else nearest(grid, weights)
+    return output_error(weights, grid.floats(codes), moments) / output_error(weights, 0 * weights, moments)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_gptq_loses_less_than_rounding(name: str) -> None:
+    fmt = parse_format(name)
+    plain, searched, carried = error(fmt, False, False), error(fmt, True, False), error(fmt, True, True)
+    assert searched <= plain
+    assert carried < 0.6 * searched
+
+
+def test_more_bits_lose_less() -> None:
+    errors = [error(parse_format(f"int{bits}-g32"), True, True) for bits in (2, 3, 4, 5, 6, 8)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-5 < 1e-4 < errors[2]
+
+
+def test_inputs_without_correlation_leave_the_nearest() -> None:
+    """Where columns have nothing to do with each other there is nothing to carry on."""
+    weights, _ = matrix()
+    grid = parse_format("int4-g32").fit(weights, None)
+    assert (gptq(grid, weights, np.eye(COLUMNS, dtype=np.float32)) == nearest(grid, weights)).all()
+
+
+def test_columns_that_no_input_reaches() -> None:
+    weights, moments = matrix()
+    moments = moments.copy()
+    moments[7], moments[:, 7] = 0, 0
+    grid = parse_format("Q4_K").fit(weights, np.diag(moments) + 1e-8)
+    assert np.isfinite(grid.floats(gptq(grid, weights, moments))).all()
+
+
+@pytest.mark.parametrize("name", list(GGML))
+def test_blocks_say_what_the_grid_says(name: str) -> None:
+    """Written as the file's bytes, and read by our reader of GGUF files and by the gguf package: the same floats."""
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
+    weights, moments = matrix()
+    weights = weights.copy()
+    weights[0] = 0
+    grid = GGML[name].fit(weights, np.diag(moments))
+    codes = nearest(grid, weights)
+    raw = GGML[name].encode(grid, codes)
+    assert raw.nbytes == GGML[name].nbytes(ROWS, COLUMNS)
+    expected = grid.floats(codes)
+    assert np.abs(decode_floats(GGML[name].kind, raw) - expected).max() < 1e-11
+    theirs = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[name])
+    assert (theirs == decode_floats(GGML[name].kind, raw)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "becomes"), [("Q4_K", 256, "Q4_K"), ("Q4_K", 288, "Q5_0"), ("Q4_K", 172, None)]
+)
+def test_rows_that_are_no_whole_blocks(name: str, columns: int, becomes: str | None) -> None:
+    found = suited(parse_format(name), columns)
+    assert (found.name if found else None) == becomes
+
+
+@pytest.mark.parametrize("name", ["Q4_X", "int9", "int4-g", "nf5", ""])
+def test_an_unknown_format_is_named(name: str) -> None:
+    with pytest.raises(CompressError, match="int4-g32"):
+        parse_format(name)
+
+
+# ---- bits by sensitivity ----
+
+
+def brute(options: dict[str, list[Option]], budget: int) -> float:
+    totals = [(0, 0.0)]
+    for some in options.values():
+        totals = [(b + one.nbytes, loss + one.loss) for b, loss in totals for one in some]
+    return min(loss for nbytes, loss in totals if nbytes <= budget)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_allocation_is_the_best_there_is(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    options = {
+        f"m{i}": [Option(f"f{j}", int(rng.integers(1, 60)), float(rng.random())) for j in range(4)] for i in range(6)
+    }
+    least = sum(min(one.nbytes for one in some) for some in options.values())
+    budget = least + int(rng.integers(0, 120))
+    chosen = allocate(options, budget)
+    assert chosen.nbytes <= budget
+    assert chosen.loss == pytest.approx(brute(options, budget))
+    by_name = {name: {one.format: one for one in some} for name, some in options.items()}
+    assert chosen.nbytes == sum(by_name[name][fmt].nbytes for name, fmt in chosen.formats.items())
+
+
+def test_too_small_a_budget_is_refused() -> None:
+    with pytest.raises(CompressError, match="too few"):
+        allocate({"m": [Option("f", 10, 0.0)]}, 9)
