@@ -23,6 +23,7 @@ from surefoot.evaluate.opening import open_model
 from surefoot.models import read_config
 from surefoot.text import save_tokenizer
 
+torch.Tensor.pin_memory = lambda self, *_: self  # its AWQ asks for an accelerator's memory, which there is none of
 GROUP, CONTEXT, NUM_TOKENS = 32, 256, 8192
 
 

@@ -1,6 +1,7 @@
 """Levels and their assignment on small matrices whose inputs have a few large columns, as real ones do."""
 
 import functools
+from typing import cast
 
 import numpy as np
 import pytest
@@ -10,8 +11,12 @@ from surefoot.compress.assign import gptq, nearest, output_error
 from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError
+from surefoot.compress.moments import Moments
 from surefoot.compress.names import parse_format, suited
+from surefoot.compress.rotation import int8_error, rotate
+from surefoot.compress.scaling import smooth_factors
 from surefoot.formats.ggml import decode_floats
+from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
 
 ROWS, COLUMNS = 16, 256
@@ -122,3 +127,31 @@ def test_allocation_is_the_best_there_is(seed: int) -> None:
 def test_too_small_a_budget_is_refused() -> None:
     with pytest.raises(CompressError, match="too few"):
         allocate({"m": [Option("f", 10, 0.0)]}, 9)
+
+
+# ---- int8 activations ----
+
+
+def outlier_layer() -> tuple[F32, F32]:
+    """Inputs of which one channel in a hundred is fifty times as large, as in large models."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((256, 576)).astype(np.float32)
+    x[:, ::100] *= 50
+    return x, (rng.standard_normal((64, 576)) / 24).astype(np.float32)
+
+
+def test_rotation_is_orthogonal() -> None:
+    x, weights = outlier_layer()
+    assert np.abs(rotate(rotate(x)) - x).max() < 1e-3
+    assert np.abs(rotate(x) @ rotate(weights).T - x @ weights.T).max() < 1e-3
+
+
+def test_smoothing_and_rotation_tame_outliers() -> None:
+    """Errors fall to less than a third of the plain ones."""
+    x, weights = outlier_layer()
+    moments = Moments(x.T @ x / len(x), np.abs(x).max(axis=0))
+    config = cast(ModelConfig, None)  # which heads share lanes matters to attn_output alone
+    factors = smooth_factors(config, "ffn_gate", [weights], moments)
+    plain = int8_error(x, weights)
+    assert int8_error(x / factors, weights * factors) < plain / 3
+    assert int8_error(rotate(x), rotate(weights)) < plain / 3
