@@ -205,11 +205,13 @@ def search_scale(levels: Levels, x: F3, weigh: F3, top: F32, signs: tuple[int, .
 
 def best_power(levels: Levels, x: F3, weigh: F3, top: F32) -> F32:
     """As search_scale, among powers of two."""
-    nearest = np.exp2(np.rint(np.log2(top))).astype(np.float32)
-    tried = [nearest / 2, nearest, nearest * 2]
-    errors = [(weigh * (x - levels.nearest(x / one[..., None]) * one[..., None]) ** 2).sum(axis=2) for one in tried]
-    chosen: F32 = np.choose(np.argmin(errors, axis=0), tried)
-    return chosen
+    nearest: F32 = np.exp2(np.rint(np.log2(top))).astype(np.float32)
+    best, least = nearest, np.full(top.shape, np.inf, np.float32)
+    for power in (0.5, 1.0, 2.0):
+        scales = nearest * np.float32(power)
+        error = (weigh * (x - levels.nearest(x / scales[..., None]) * scales[..., None]) ** 2).sum(axis=2)
+        best, least = np.where(error < least, scales, best), np.minimum(error, least)
+    return best
 
 
 def zero_point(steps: int, low: F32, high: F32) -> tuple[F32, F32]:

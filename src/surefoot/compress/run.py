@@ -92,7 +92,8 @@ def choose(
     if order.output != "gguf":  # compressed-tensors leaves embeddings and head in half precision
         shapes = {name: shape for name, shape in shapes.items() if name.startswith("blk.")}
     if order.bits_per_weight is None and order.fits_bytes is None:
-        formats, table = _one_format(shapes, order), {}
+        formats: dict[str, Format] = _one_format(shapes, order)
+        table: Mapping[str, Sequence[Option]] = {}
     elif windows is None:
         raise CompressError("a budget needs --calibration to measure what matrices lose")
     else:
