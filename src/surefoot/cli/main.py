@@ -8,6 +8,7 @@ from surefoot import __version__
 from surefoot.cli.bench import bench
 from surefoot.cli.chat import chat
 from surefoot.cli.compress import compress
+from surefoot.cli.distill import distill
 from surefoot.cli.doctor import doctor
 from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
@@ -51,3 +52,4 @@ app.command()(verify)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluate, name="eval")
 app.command()(compress)
+app.command()(distill)

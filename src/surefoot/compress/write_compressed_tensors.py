@@ -4,7 +4,6 @@ Weights of up to 8 bits are packed into 32-bit words along the columns, zero poi
 each code counts from the lowest level. What is not in codes is kept in half precision, norms in float32.
 """
 
-import importlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.compress.arrays import save_arrays
 from surefoot.compress.grids import IntFormat
 from surefoot.compress.hf_config import make_config
 from surefoot.compress.later import CompressError
@@ -48,7 +48,7 @@ def write_compressed_tensors(
             offset = _norm_offset(checkpoint, config, stem)
             stored[f"{stem}.{kind}"] = (made - offset) if made.ndim == 1 else made.astype(np.float16)
     out.mkdir(parents=True, exist_ok=True)
-    _save(stored, out / "model.safetensors")
+    save_arrays(stored, out / "model.safetensors", {"format": "pt"})
     _save_rest(checkpoint, source, out, quantisation_config(groups))
 
 
@@ -151,15 +151,6 @@ def _scheme(fmt: IntFormat) -> dict[str, Any]:
         "dynamic": False,
         "observer": "minmax",
     }
-
-
-def _save(stored: Mapping[str, Array], path: Path) -> None:
-    try:
-        package = importlib.import_module("safetensors.numpy")
-    except ImportError:
-        raise CompressError("safetensors is not installed: pip install 'surefoot[compress]'") from None
-    arrays = {name: np.ascontiguousarray(array) for name, array in stored.items()}
-    package.save_file(arrays, path, metadata={"format": "pt"})
 
 
 def _save_rest(checkpoint: Checkpoint, source: Path, out: Path, quantisation: Mapping[str, Any]) -> None:

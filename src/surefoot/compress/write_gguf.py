@@ -15,11 +15,17 @@ from surefoot.weights import GgufFile
 SKIPPED = ("general.architecture", "general.file_type", "general.quantization_version", "split.")
 
 
-def write_gguf(source: GgufFile, tensors: Iterable[tuple[str, Made]], out: Path, added: Mapping[str, str]) -> None:
-    """`added`: keys of text that say how the file was made."""
+def write_gguf(
+    source: GgufFile,
+    tensors: Iterable[tuple[str, Made]],
+    out: Path,
+    added: Mapping[str, str],
+    changed: Mapping[str, int] | None = None,
+) -> None:
+    """`added`: keys of text that say how the file was made. `changed`: numbers that are not the source's."""
     gguf = _package()
     writer = gguf.GGUFWriter(out, source.metadata["general.architecture"], use_temp_file=True)
-    _copy_metadata(gguf, source.path, writer)
+    _copy_metadata(gguf, source.path, writer, changed or {})
     for key, text in added.items():
         writer.add_string(key, text)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -47,12 +53,12 @@ def _encoded(name: str, made: Made) -> tuple[str, Any]:
     return made.format.name, made.format.encode(made.grid, made.codes)
 
 
-def _copy_metadata(gguf: Any, source: Path, writer: Any) -> None:
+def _copy_metadata(gguf: Any, source: Path, writer: Any, changed: Mapping[str, int]) -> None:
     for name, field in gguf.GGUFReader(source).fields.items():
         if name.startswith(("GGUF.", *SKIPPED)):
             continue
         inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(name, field.contents(), field.types[0], inner)
+        writer.add_key_value(name, changed.get(name, field.contents()), field.types[0], inner)
 
 
 def overhead_bytes(source: GgufFile) -> int:
