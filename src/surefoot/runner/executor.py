@@ -8,6 +8,7 @@ from itertools import zip_longest
 import numpy as np
 
 from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult, sample_seed
+from surefoot.ops import Stopped
 from surefoot.ops.arrays import I64
 from surefoot.runner.runner import Flat, Runner
 from surefoot.sampling import Draw, Drawn, Grammars, Sampler, SeenTokens, TokenLogprobs
@@ -84,6 +85,10 @@ class Tables:
         return {window: array[:, :width].take(places, axis=0) for window, array in pairs}
 
 
+def _ms_since(begin: float) -> float:
+    return (time.perf_counter() - begin) * 1000
+
+
 def _num_alike(before: BlockTable, table: BlockTable) -> int:
     """A table mostly grows at its end: all of the old one, or nothing, counts as alike."""
     return len(before) if table[: len(before)] == before else 0
@@ -108,7 +113,10 @@ class Executor:
             self._rows[start.key] = Row(start, self._tables.take(), self._grammars)
         self._copy(plan.copies)
         failures: dict[str, str] = {}
-        drawn = self._run(plan.chunks, failures) if plan.chunks else []
+        try:
+            drawn = self._run(plan.chunks, failures) if plan.chunks else []
+        except Stopped:
+            return Executed(StepResult((), _ms_since(begin), stopped=True))
         outputs, logprobs = [], {}
         for chunk, tokens in zip(plan.chunks, drawn, strict=True):
             self._note(chunk, tokens)
@@ -117,9 +125,12 @@ class Executor:
                 outputs.append(Output(key, (one.token,)))
                 if one.logprobs is not None:
                     logprobs[key] = (one.logprobs,)
-        elapsed_ms = (time.perf_counter() - begin) * 1000
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(StepResult(outputs, elapsed_ms, failed), logprobs, failures)
+        return Executed(StepResult(outputs, _ms_since(begin), failed), logprobs, failures)
+
+    def stop(self, stop: bool = True) -> None:
+        """From any thread: end the pass under way, and those that come, until stop(False)."""
+        self.runner.backend.stop(stop)
 
     def clear(self) -> None:
         self._rows.clear()
@@ -134,6 +145,8 @@ class Executor:
         what was written to the caches before is written again."""
         try:
             return self._run_together(chunks)
+        except Stopped:
+            raise
         except Exception as error:
             if len(chunks) > 1:
                 return [self._run([chunk], failures)[0] for chunk in chunks]
