@@ -12,6 +12,7 @@ from surefoot.bench.disturbance import MOST
 from surefoot.bench.figures import Figure
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import Results
+from surefoot.bench.step_profile import StepProfile
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Measurement, share
 
 
@@ -24,12 +25,16 @@ def show_model(results: ModelResults, console: Console) -> None:
 
 
 def show_engine(results: ModelResults, console: Console) -> None:
-    console.print(Group(*_model_parts(results, _engine_times(results))))
+    console.print(
+        Group(
+            *_model_parts(results, _engine_times(results), _step_profile(StepProfile(**results.model["step_profile"])))
+        )
+    )
 
 
-def _model_parts(results: ModelResults, times: Table) -> Iterable[RenderableType]:
+def _model_parts(results: ModelResults, *times: Table) -> Iterable[RenderableType]:
     yield _limits(results)
-    yield times
+    yield from times
     yield _figures(results.figures, _disturbed(results))
     yield from _notes(results)
 
@@ -45,6 +50,15 @@ def _engine_times(results: ModelResults) -> Table:
             tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind == "mix" else 0.0
             speed = f"{tokens / m.median:,.1f}" if tokens else ""
             table.add_row(_title(m), f"{m.case.labels['percent']} %", f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _step_profile(profile: StepProfile) -> Table:
+    title = f"A step that decodes {profile.num_requests}: {profile.total * 1e3:.2f} ms"
+    table = _table(title, "part", "µs", "share")
+    for name, seconds in profile.parts.items():
+        table.add_row(name, f"{seconds * 1e6:,.0f}", f"{seconds / profile.total:.1%}")
+    table.add_row("of sampling, native", f"{profile.sampling_native * 1e6:,.0f}", "")
     return table
 
 
