@@ -9,10 +9,11 @@ from functools import partial
 from surefoot.api import LLM
 from surefoot.bench.crowd import Crowd, Speed
 from surefoot.bench.disturbance import usage
-from surefoot.bench.engine_figures import PEERS, engine_questions
+from surefoot.bench.engine_figures import engine_questions
 from surefoot.bench.facts import facts_of_run, machine_facts, progress
 from surefoot.bench.limits import gauges
 from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.peers.serving import NO_PEER, PEERS
 from surefoot.bench.step_profile import profile_steps
 from surefoot.bench.timing import Budget, Case, Interleaver, Label
 from surefoot.bench.workloads import Task, mixed, num_tokens, queued, scaled, shared_prefix
@@ -23,7 +24,6 @@ MIB = 1 << 20
 LEAST_SCALE = 1 / 16
 STATIC_SLOTS, NUM_QUEUED, NUM_STREAMS, NUM_SHARING = 8, 64, 8, 32
 LONG_PROMPT = 8192
-NO_PEER = "peers take no part in this run"
 
 
 @dataclass(frozen=True)
@@ -83,20 +83,20 @@ def _cases(crowd: Crowd, speed: Speed, seconds: float) -> Iterator[Case]:
     def case(name: str, kind: str, size: float, run: Callable[[], float], **labels: Label) -> Case:
         return Case(name, kind, run, labels={**labels, "percent": round(100 * size)})
 
-    for users, share, whole in ((32, 0.20, 6200 * token + 260 * step), (8, 0.06, 1600 * token + 130 * step)):
+    for users, share, whole in ((32, 0.18, 6200 * token + 260 * step), (8, 0.05, 1600 * token + 130 * step)):
         size = scale(share, whole, 384)
         run, tokens = partial(_mix, crowd, users, size), num_tokens(mixed(users, vocab, 0, size))
         yield case(f"mix/{users}", "mix", size, run, requests=users, tokens=tokens)
-    size = scale(0.12, 3 * LONG_PROMPT * token, LONG_PROMPT)
+    size = scale(0.11, 3 * LONG_PROMPT * token, LONG_PROMPT)
     long = min(scaled(LONG_PROMPT, size), llm.max_context - 64)
     yield case("long prompt", "gap", size, partial(crowd.gaps, NUM_STREAMS, long), tokens=long)
     # Their steps, of both ways together.
-    for lengths, share, num_steps in (("log-uniform", 0.20, 3000), ("50 or 200", 0.14, 2600), ("equal", 0.08, 1600)):
+    for lengths, share, num_steps in (("log-uniform", 0.18, 3000), ("50 or 200", 0.12, 2600), ("equal", 0.06, 1600)):
         size = scale(share, num_steps * step, 416)
         for way in ("continuous", "static"):
             run = partial(_queued, crowd, lengths, way == "static", size)
             yield case(f"batching/{lengths}/{way}", "batching", size, run, way=way, lengths=lengths)
-    size = scale(0.20, 36_000 * token + 64 * step, 1072)
+    size = scale(0.16, 36_000 * token + 64 * step, 1072)
     for way in ("cached", "cold"):
         yield case(f"shared prefix/{way}", "prefix", size, partial(_shared, crowd, way == "cached", size), way=way)
 

@@ -7,13 +7,12 @@ from surefoot.api import SamplingParams
 from surefoot.api.loading import Room
 from surefoot.bench.crowd import Crowd, FullSteps
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.peers.serving import PEERS
 from surefoot.bench.timing import BANDWIDTH, Label, Sample, ratios
 from surefoot.bench.workloads import mixed
 from surefoot.core import Output, Request, StepResult
 from surefoot.kv import KvManager
 from surefoot.scheduler import Scheduler
-
-PEERS = ("llamacpp", "openvino", "vllm")
 
 
 def kv_waste(room: Room, vocab: int) -> float:

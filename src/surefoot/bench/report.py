@@ -32,6 +32,11 @@ def show_engine(results: ModelResults, console: Console) -> None:
     )
 
 
+def show_serve(results: ModelResults, console: Console) -> None:
+    tables = _streams(results), _points(results.model["points"]), _figures(results.figures, _disturbed(results))
+    console.print(Group(*tables, *_notes(results)))
+
+
 def _model_parts(results: ModelResults, *times: Table) -> Iterable[RenderableType]:
     yield _limits(results)
     yield from times
@@ -50,6 +55,29 @@ def _engine_times(results: ModelResults) -> Table:
             tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind == "mix" else 0.0
             speed = f"{tokens / m.median:,.1f}" if tokens else ""
             table.add_row(_title(m), f"{m.case.labels['percent']} %", f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _streams(results: ModelResults) -> Table:
+    table = _table(_model_title(results.model), "case", "best s", "median", "output tokens/s")
+    for m in results.measurements.values():
+        if m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", 0))
+            speed = f"{tokens / m.median:,.1f}" if tokens else ""
+            table.add_row(_title(m), f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _points(points: Sequence[Mapping[str, Any]]) -> Table:
+    """As of outcomes.Point."""
+    title = "Requests that arrive at random; until the first text (TTFT) and between texts (gap) in ms"
+    columns = ("engine", "offered/s", "good/s", "tokens/s", "TTFT 50 %", "95 %", "gap 50 %", "99 %", "failed")
+    table = _table(title, *columns)
+    for one in points:
+        times = [one[name] for name in ("ttft_p50_s", "ttft_p95_s", "gap_p50_s", "gap_p99_s")]
+        rates = [f"{one[name]:.4g}" for name in ("rate", "goodput", "tokens_per_second")]
+        ms = ["" if seconds is None else f"{1000 * seconds:,.0f}" for seconds in times]
+        table.add_row(one["engine"], *rates, *ms, f"{one['num_failed']} of {one['num_requests']}")
     return table
 
 

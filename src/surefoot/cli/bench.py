@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +18,11 @@ from surefoot.bench.model import QUICK as QUICK_MODEL
 from surefoot.bench.model import ModelSettings, run_model
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
-from surefoot.bench.report import show, show_engine, show_model
+from surefoot.bench.peers.all_serving import SERVING_PEERS
+from surefoot.bench.plot import goodput_plot
+from surefoot.bench.report import show, show_engine, show_model, show_serve
+from surefoot.bench.serve import QUICK as QUICK_SERVE
+from surefoot.bench.serve import ServeSettings, run_serve
 from surefoot.bench.settings import FULL, QUICK, SMOKE
 from surefoot.cli import options
 from surefoot.cli.errors import told
@@ -25,6 +30,10 @@ from surefoot.cli.errors import told
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 PEERS_HELP = "Install what is missing of PyTorch and llama.cpp and measure both. By default: what is installed."
+
+ServingPeers = Annotated[
+    bool, typer.Option("--peers/--no-peers", help="Install llama.cpp, OpenVINO and vLLM (once) and measure them too.")
+]
 
 bench = typer.Typer(help="Measure speed beside the machine's limits and beside peers.", no_args_is_help=True)
 
@@ -89,6 +98,29 @@ def engine(
     with told(), _status() as say:
         results = run_engine(path, replace(settings, seconds=seconds or settings.seconds), variant, threads, say)
     _print(results, as_json_, show_engine)
+
+
+@bench.command()
+def serve(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and shorter requests: within 50 seconds, loading not counted.")
+    ] = False,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    peers: ServingPeers = False,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For our own server's part.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw goodput against the rate of arrivals into this file.")] = None,
+) -> None:
+    """A real server process under load: streams at once, random arrivals, one user beside another with many."""
+    settings = QUICK_SERVE if quick else ServeSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds)
+    with told(), _status() as say:
+        results = run_serve(path, settings, variant, threads, SERVING_PEERS if peers else (), say)
+    if svg is not None:
+        svg.write_text(goodput_plot(results.model))
+    _print(results, as_json_, show_serve)
 
 
 def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:
