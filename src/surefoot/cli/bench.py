@@ -19,6 +19,7 @@ from surefoot.bench.model import ModelSettings, run_model
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
 from surefoot.bench.peers.all_serving import SERVING_PEERS
+from surefoot.bench.peers.shape import SHAPES, make_shape
 from surefoot.bench.plot import goodput_plot
 from surefoot.bench.report import show, show_engine, show_model, show_serve
 from surefoot.bench.serve import QUICK as QUICK_SERVE
@@ -121,6 +122,21 @@ def serve(
     if svg is not None:
         svg.write_text(goodput_plot(results.model))
     _print(results, as_json_, show_serve)
+
+
+@bench.command()
+def shape(
+    name: Annotated[str, typer.Argument(help="1.2b: a llama of 1.24 billion weights. tiny: for a try.")] = "1.2b",
+) -> None:
+    """Make a model of random weights in the forms that we and the peers read; prints its folder.
+
+    What follows is `surefoot bench engine FOLDER --peers`.
+    """
+    with told(), _status() as say:
+        if name not in SHAPES:
+            raise ValueError(f"there is no shape {name!r}: take one of {', '.join(SHAPES)}")
+        folder = make_shape(SHAPES[name], say)
+    typer.echo(folder)
 
 
 def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:

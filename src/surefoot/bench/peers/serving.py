@@ -13,6 +13,7 @@ from surefoot.bench.timing import EngineError
 Say = Callable[[str], None]
 
 PEERS = ("llamacpp", "openvino", "vllm")  # all that there are
+NO_PATH = {"PYTHONPATH": ""}  # a peer's venv must not see our packages
 NO_PEER = "takes no part in this run: add --peers"
 
 
