@@ -13,7 +13,7 @@ FIGURES = {
     "output_tps_8", "output_tps_32", "step_of_limit_32", "static_batching_ratio", "static_batching_50_200_ratio",
     "static_batching_equal_ratio", "prefix_cache_ratio", "gap_p99_over_median", "overhead_share_32", "kv_waste",
 }  # fmt: skip
-PEERS = {"vs_llamacpp_32", "vs_openvino_32", "vs_vllm_32"}
+PEERS = {f"vs_{peer}_{load}" for peer in ("llamacpp", "openvino", "vllm") for load in ("8", "32", "shared32")}
 
 
 def test_every_figure_comes() -> None:

@@ -2,9 +2,10 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 
 from surefoot.api import LLM
 from surefoot.bench.crowd import Crowd, Speed
@@ -13,9 +14,10 @@ from surefoot.bench.engine_figures import engine_questions
 from surefoot.bench.facts import facts_of_run, machine_facts, progress
 from surefoot.bench.limits import gauges
 from surefoot.bench.model_results import ModelResults, describe_model
-from surefoot.bench.peers.serving import NO_PEER, PEERS
+from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
 from surefoot.bench.step_profile import profile_steps
 from surefoot.bench.timing import Budget, Case, Interleaver, Label
+from surefoot.bench.versus import run_versus, versus_questions
 from surefoot.bench.workloads import Task, mixed, num_tokens, queued, scaled, shared_prefix
 
 Say = Callable[[str], None]
@@ -28,19 +30,27 @@ LONG_PROMPT = 8192
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """seconds: for the cases, loading not counted. Lengths are chosen so that the rounds fit into them."""
+    """seconds: for the cases, loading not counted; peer_seconds: for what is run beside peers, starting them not
+    counted. Lengths are chosen so that the rounds fit into them."""
 
     seconds: float = 300
     rounds: int = 3
+    peer_seconds: float = 1500
+    peer_rounds: int = 2
     kv_bytes: int = 1200 * MIB
     footprint_bytes: int = 1024 * MIB
 
 
-QUICK = EngineSettings(seconds=34, rounds=1, footprint_bytes=512 * MIB)
+QUICK = EngineSettings(seconds=34, rounds=1, peer_seconds=120, peer_rounds=1, footprint_bytes=512 * MIB)
 
 
 def run_engine(
-    model: str, settings: EngineSettings, variant: str | None, threads: int | None, say: Say
+    model: str,
+    settings: EngineSettings,
+    variant: str | None,
+    threads: int | None,
+    peers: Sequence[ServingPeer],
+    say: Say,
 ) -> ModelResults:
     say("loading")
     start = time.perf_counter()
@@ -68,8 +78,15 @@ def run_engine(
         "step_profile": asdict(profile_steps(llm, NUM_SHARING)),
     }
     absent = dict.fromkeys(PEERS, NO_PEER)
-    figures = [question.figure() for question in engine_questions(measurements, crowd, absent)]
-    return ModelResults(measurements, figures, described, {}, absent, facts | facts_of_run(before, begin))
+    versus = None
+    if peers:
+        versus = run_versus(Path(model), crowd, peers, settings.peer_seconds, settings.peer_rounds, say)
+        absent, described["versus_scale"] = versus.peers.absent, versus.size
+    questions = [*engine_questions(measurements, crowd), *versus_questions(versus, absent)]
+    figures = [question.figure() for question in questions]
+    named, beside = (versus.peers.described, versus.measurements) if versus else ({}, {})
+    facts |= facts_of_run(before, begin)
+    return ModelResults({**measurements, **beside}, figures, described, named, absent, facts)
 
 
 def _cases(crowd: Crowd, speed: Speed, seconds: float) -> Iterator[Case]:

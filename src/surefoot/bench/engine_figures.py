@@ -7,7 +7,6 @@ from surefoot.api import SamplingParams
 from surefoot.api.loading import Room
 from surefoot.bench.crowd import Crowd, FullSteps
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
-from surefoot.bench.peers.serving import PEERS
 from surefoot.bench.timing import BANDWIDTH, Label, Sample, ratios
 from surefoot.bench.workloads import mixed
 from surefoot.core import Output, Request, StepResult
@@ -32,7 +31,7 @@ def kv_waste(room: Room, vocab: int) -> float:
     return unused / held
 
 
-def engine_questions(found: Measurements, crowd: Crowd, absent: dict[str, str]) -> Iterator[Question]:
+def engine_questions(found: Measurements, crowd: Crowd) -> Iterator[Question]:
     seen, room = crowd.seen, crowd.llm.room
 
     def speed(requests: int) -> float:
@@ -57,9 +56,6 @@ def engine_questions(found: Measurements, crowd: Crowd, absent: dict[str, str]) 
             raise MissingError("not measured within the time")
         return median(values[1:] or values)
 
-    def missing(name: str) -> float:
-        raise MissingError(absent[name])
-
     yield Question("output_tps_8", "output tokens/s, 8 mixed requests at once", None, lambda: speed(8))
     yield Question("output_tps_32", "output tokens/s, 32 mixed requests at once", None, lambda: speed(32))
     yield Question("step_of_limit_32", "a step that decodes 32: its bytes over bandwidth", None, of_limit)
@@ -78,8 +74,6 @@ def engine_questions(found: Measurements, crowd: Crowd, absent: dict[str, str]) 
     )  # fmt: skip
     limit = Target(0.04, at_least=False)
     yield Question("kv_waste", "slots held that hold no token", limit, lambda: kv_waste(room, crowd.vocab))
-    for name in PEERS:
-        yield Question(f"vs_{name}_32", f"output tokens/s of 32 over {name}", Target(2.0), partial(missing, name))
 
 
 def _batching_questions(found: Measurements) -> Iterator[Question]:

@@ -52,7 +52,7 @@ def _engine_times(results: ModelResults) -> Table:
     table = _table(_model_title(results.model), "case", "lengths", "best s", "median", "output tokens/s")
     for m in results.measurements.values():
         if m.case.kind != "limit" and m.best and m.median:
-            tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind == "mix" else 0.0
+            tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind in ("mix", "versus") else 0.0
             speed = f"{tokens / m.median:,.1f}" if tokens else ""
             table.add_row(_title(m), f"{m.case.labels['percent']} %", f"{m.best:.3f}", f"{m.median:.3f}", speed)
     return table

@@ -27,11 +27,18 @@ def scaled(count: int, scale: float) -> int:
     return max(1, round(count * scale))
 
 
-def mixed(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
-    """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones."""
+def mixed(count: int, vocab: int, seed: int, scale: float = 1.0, shared: int = 0) -> list[Task]:
+    """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones.
+
+    shared: tokens of one prefix before all of them.
+    """
     lengths, rng = random.Random(777), random.Random(seed)
     sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
-    return [Task(ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale))) for prompt, new in sizes]
+    prefix = ids(rng, shared, vocab)
+    return [
+        Task(prefix + ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale)))
+        for prompt, new in sizes
+    ]
 
 
 def queued(count: int, vocab: int, seed: int, lengths: str, scale: float = 1.0) -> list[Task]:
