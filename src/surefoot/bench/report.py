@@ -70,15 +70,17 @@ def _streams(results: ModelResults) -> Table:
 
 def _points(points: Sequence[Mapping[str, Any]]) -> Table:
     """As of outcomes.Point."""
-    title = "Requests that arrive at random; until the first text (TTFT) and between texts (gap) in ms"
-    columns = ("engine", "offered/s", "good/s", "tokens/s", "TTFT 50 %", "95 %", "gap 50 %", "99 %", "failed")
-    table = _table(title, *columns)
+    title = "Requests that arrive at random, a second; ms until the first text and between texts"
+    table = _table(title, "engine", "arrive", "good", "tokens", "first, 50 and 95 %", "gap, 50 and 99 %", "failed")
     for one in points:
-        times = [one[name] for name in ("ttft_p50_s", "ttft_p95_s", "gap_p50_s", "gap_p99_s")]
         rates = [f"{one[name]:.4g}" for name in ("rate", "goodput", "tokens_per_second")]
-        ms = ["" if seconds is None else f"{1000 * seconds:,.0f}" for seconds in times]
-        table.add_row(one["engine"], *rates, *ms, f"{one['num_failed']} of {one['num_requests']}")
+        waits = [_pair(one["ttft_p50_s"], one["ttft_p95_s"]), _pair(one["gap_p50_s"], one["gap_p99_s"])]
+        table.add_row(one["engine"], *rates, *waits, f"{one['num_failed']} of {one['num_requests']}")
     return table
+
+
+def _pair(usual: float | None, most: float | None) -> str:
+    return "" if usual is None or most is None else f"{1000 * usual:,.0f}  {1000 * most:,.0f}"
 
 
 def _step_profile(profile: StepProfile) -> Table:
