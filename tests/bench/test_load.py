@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from surefoot.bench.load import Endpoint, Others, Outcome, Run, ask, closed_loop, open_loop, poisson, probe
+from surefoot.bench.long_prompt import worst_over_usual
 from surefoot.bench.one_core import one_core
 from surefoot.bench.outcomes import percentile, point
 from surefoot.bench.plot import line_plot
@@ -87,6 +88,13 @@ def test_one_beside_others(server: Running) -> None:
     assert run.errors == []
     assert [one.num_tokens for one in run.outcomes] == [3] * 4
     assert all(a.end <= b.sent for a, b in pairwise(run.outcomes))
+
+
+def test_a_long_prompt_stops_others(server: Running) -> None:
+    readers = [Task((300 + number, 301), 400) for number in range(3)]
+    assert worst_over_usual(server.endpoint(), readers, Task((300,) * 200, 1), 5) > 1
+    with pytest.raises(EngineError, match="ended too early: it was too short"):
+        worst_over_usual(server.endpoint(), [Task((300, 301), 3)], Task((300,) * 9, 1), 5)
 
 
 def test_a_stream_that_breaks_off_is_no_success() -> None:

@@ -18,14 +18,13 @@ from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
 from surefoot.bench.step_profile import profile_steps
 from surefoot.bench.timing import Budget, Case, Interleaver, Label
 from surefoot.bench.versus import run_versus, versus_questions
-from surefoot.bench.workloads import Task, mixed, num_tokens, queued, scaled, shared_prefix
+from surefoot.bench.workloads import LONG_PROMPT, Task, mixed, num_tokens, queued, scaled, shared_prefix
 
 Say = Callable[[str], None]
 
 MIB = 1 << 20
 LEAST_SCALE = 1 / 16
 STATIC_SLOTS, NUM_QUEUED, NUM_STREAMS, NUM_SHARING = 8, 64, 8, 32
-LONG_PROMPT = 8192
 
 
 @dataclass(frozen=True)

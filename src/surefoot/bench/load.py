@@ -154,9 +154,11 @@ def _run(drive: Callable[[float], Coroutine[Any, Any, list[Outcome]]]) -> Run:
     return Run(outcomes, max((one.end for one in outcomes), default=0.0))
 
 
-async def ask(endpoint: Endpoint, task: Task, begin: float, streamed: bool = True) -> Outcome:
-    """One request to its end."""
-    answer = _Answer(_request(endpoint, task, streamed))
+async def ask(
+    endpoint: Endpoint, task: Task, begin: float, streamed: bool = True, seen: list[float] | None = None
+) -> Outcome:
+    """One request to its end. seen: takes the times of texts as they come, on the clock itself."""
+    answer = _Answer(_request(endpoint, task, streamed), [] if seen is None else seen)
     sent = time.perf_counter() - begin
     try:
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: answer, endpoint.host, endpoint.port)
@@ -191,12 +193,12 @@ def _request(endpoint: Endpoint, task: Task, streamed: bool) -> bytes:
 class _Answer(asyncio.Protocol):
     """Sends a request and reads what comes: as events, with the times of those that bring text."""
 
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, request: bytes, times: list[float]) -> None:
         self._request = request
         self._parser = httptools.HttpResponseParser(self)
         self._rest = b""
         self._now = 0.0
-        self.times: list[float] = []
+        self.times = times
         self.last: deque[bytes] = deque(maxlen=NUM_LAST)
         self.status = 0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -88,7 +88,7 @@ def run_serve(
     with ExitStack() as stack:
         keys = _make_keys(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "keys.toml")
         ready_s, server = _start(stack, model, (*words, "--keys", str(keys.file)), settings.num_starts, say)
-        room = Room(llm.backend.threads, NUM_STREAMS, CONTEXT)
+        room = Room(llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
         started = start_peers(stack, peers, Path(model), room, say)
         crowd = Crowd(llm)
         size = _size(crowd, SHARE_OF_STREAMS * settings.seconds / (2 * (settings.rounds + 1)))

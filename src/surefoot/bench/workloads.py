@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+LONG_PROMPT = 8192
 LEAST_NEW = 4  # so that there are steps in which all decode
 SPARED = 1000  # ids at both ends of a vocabulary, where control tokens lie
 

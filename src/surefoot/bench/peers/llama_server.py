@@ -20,7 +20,7 @@ class LlamaServer:
         file = gguf_form(model)
         options = [
             "--threads", room.threads, "--threads-batch", room.threads, "--parallel", room.num_streams,
-            "--ctx-size", room.num_streams * room.context, "--kv-unified", "--cont-batching", "--flash-attn", "auto",
+            "--ctx-size", room.num_tokens, "--kv-unified", "--cont-batching", "--flash-attn", "auto",
             "--batch-size", 2048, "--ubatch-size", 512, "--cache-reuse", 0, "--threads-http", 4, "--no-webui",
         ]  # fmt: skip
         flags = tuple(map(str, options))

@@ -19,11 +19,12 @@ NO_PEER = "takes no part in this run: add --peers"
 
 @dataclass(frozen=True)
 class Room:
-    """What a server is given: threads, requests at once, tokens of one request."""
+    """What a server is given: threads, requests at once, tokens of one request and of all together."""
 
     threads: int
     num_streams: int
     context: int
+    num_tokens: int
 
 
 class ServingPeer(Protocol):
