@@ -65,7 +65,7 @@ class LlamaShape:
 
 
 M = LlamaShape("llama-1.2b-random", 16, 2048, 32, 8, 8192, 128256)
-TINY = LlamaShape("llama-tiny-random", 2, 64, 4, 2, 128, 1024)
+TINY = LlamaShape("llama-tiny-random", 2, 256, 4, 2, 512, 1024)
 SHAPES = {"1.2b": M, "tiny": TINY}
 
 
