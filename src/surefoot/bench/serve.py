@@ -93,6 +93,7 @@ def run_serve(
         crowd = Crowd(llm)
         size = _size(crowd, SHARE_OF_STREAMS * settings.seconds / (2 * (settings.rounds + 1)))
         stage = Stage(crowd, server, keys.of, started, size, settings, say)
+        _warm_up_peers(stage)
         measurements = _streams(stage)
         points = list(_sweep(stage, _capacity(measurements)))
         fairness = _fairness(stage)
@@ -153,6 +154,18 @@ def _size(crowd: Crowd, seconds: float) -> float:
     """Of the mixed workload's lengths, so that 32 requests take so long."""
     speed = crowd.speed()
     return min(1.0, max(1 / 16, seconds / (6200 * speed.token_s + 260 * speed.step_s)))
+
+
+def _warm_up_peers(stage: Stage) -> None:
+    """As many streams as will come. Who fails is left out."""
+    peers = stage.peers
+    for name, endpoint in list(peers.endpoints.items()):
+        stage.say(f"trying {name}")
+        try:
+            streams_s(endpoint, stage.tasks(NUM_STREAMS))
+        except EngineError as failure:
+            del peers.endpoints[name]
+            peers.absent[name] = str(failure)
 
 
 def _streams(stage: Stage) -> Measurements:
