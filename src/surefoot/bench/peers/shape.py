@@ -79,6 +79,16 @@ def make_shape(shape: LlamaShape, say: Say, folder: Path | None = None) -> Path:
     if (folder / "ready").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
+    write_folder(shape, folder, say)
+    say(f"{shape.name}: GGUF")
+    home = install_venv(GGUF_PACKAGE, lambda home: make_venv(home, GGUF_PACKAGE))
+    write_gguf(folder, home / "venv" / "bin" / "python")
+    (folder / "ready").touch()
+    return folder
+
+
+def write_folder(shape: LlamaShape, folder: Path, say: Say) -> None:
+    """The folder in bf16, and the one with 8-bit weights in it."""
     coded = folder / FORMS / W8A8
     coded.mkdir(parents=True)
     for place, config in ((folder, shape.config()), (coded, shape.config() | {"quantization_config": _w8a8()})):
@@ -88,10 +98,6 @@ def make_shape(shape: LlamaShape, say: Say, folder: Path | None = None) -> Path:
     write_safetensors(folder / "model.safetensors", _bf16_entries(shape))
     say(f"{shape.name}: 8-bit weights")
     write_safetensors(coded / "model.safetensors", _int8_entries(shape))
-    say(f"{shape.name}: GGUF")
-    _write_gguf(folder)
-    (folder / "ready").touch()
-    return folder
 
 
 Make = Callable[[], Array]
@@ -188,7 +194,6 @@ def _write_tokenizer(folder: Path, size: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def _write_gguf(folder: Path) -> None:
-    """In a venv that has the package which writes such files."""
-    home = install_venv(GGUF_PACKAGE, lambda home: make_venv(home, GGUF_PACKAGE))
-    run(home / "venv" / "bin" / "python", GGUF_SCRIPT, folder, folder / FORMS / GGUF)
+def write_gguf(folder: Path, python: Path) -> None:
+    """python: one that has the package which writes such files."""
+    run(python, GGUF_SCRIPT, folder, folder / FORMS / GGUF)
