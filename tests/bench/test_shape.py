@@ -33,7 +33,8 @@ def logits(model: Path, float_format: str) -> np.ndarray:
 def test_every_form_is_the_same_model(folder: Path) -> None:
     exact = logits(folder, "f32")
     for form in (folder, folder / FORMS / W8A8, folder / FORMS / GGUF):
-        assert np.corrcoef(exact, logits(form, "w8"))[0, 1] > 0.999, form
+        # Rounding leaves 0.0002 at most; heads whose lanes are paired wrongly 0.001.
+        assert np.corrcoef(exact, logits(form, "w8"))[0, 1] > 1 - 0.0004, form
 
 
 def test_every_token_is_a_piece_of_text(folder: Path) -> None:
