@@ -43,11 +43,11 @@ RESERVED: dict[str, set[str]] = {
     "ray": {"fleet"},
     "fastapi": {"server"},
     "starlette": {"server"},
-    "uvicorn": {"server", "cli"},
+    "uvicorn": {"server", "cli", "bench"},
     "pydantic": {"server"},
     "prometheus_client": {"server"},
     "llguidance": {"sampling"},
-    "ctypes": {"ops", "bench", "evaluate"},  # the latter two inside a peer's process
+    "ctypes": {"ops", "bench", "evaluate"},  # bench and evaluate inside a peer's process; uvicorn too
     "typer": {"cli"},
 }
 

@@ -4,13 +4,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Protocol
 
 import numpy as np
 
 from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult, sample_seed
-from surefoot.ops import Stopped
-from surefoot.ops.arrays import I64
-from surefoot.runner.runner import Flat, Runner
+from surefoot.models import Model
+from surefoot.ops import Backend, Stopped
+from surefoot.ops.arrays import F32, I64
+from surefoot.runner.kv_store import KvStore
+from surefoot.runner.runner import Flat
 from surefoot.sampling import Draw, Drawn, Grammars, Sampler, SeenTokens, TokenLogprobs
 from surefoot.sampling.grammar import Constraint
 from surefoot.sampling.penalties import has_penalties
@@ -94,10 +97,22 @@ def _num_alike(before: BlockTable, table: BlockTable) -> int:
     return len(before) if table[: len(before)] == before else 0
 
 
+class Forward(Protocol):
+    """What is needed of a runner."""
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def kv(self) -> KvStore: ...
+    def forward(self, flat: Flat) -> F32: ...
+
+
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
 
-    def __init__(self, runner: Runner, grammars: Grammars | None = None) -> None:
+    def __init__(self, runner: Forward, grammars: Grammars | None = None) -> None:
         self.runner = runner
         self._grammars = grammars
         self._windows = runner.model.config.windows  # of the plan's groups
