@@ -51,6 +51,9 @@ class Constraint:
         logits[: len(allowed)][allowed == 0] = -np.inf
         logits[len(allowed) :] = -np.inf
 
+    def copy(self) -> "Constraint":
+        return Constraint(self._matcher.deep_copy())
+
     def accept(self, token: int) -> None:
         """It was drawn. One that was not allowed shows when `apply` is next called."""
         self._matcher.consume_token(token)

@@ -1,0 +1,101 @@
+"""A drafter and who says how deep: what the executor has to know of speculation."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from surefoot.core import Request, SampleKey
+from surefoot.speculate.controller import MOST_DEPTH, Controller, DepthChooser
+from surefoot.speculate.drafter import Drafter
+
+LOG = logging.getLogger(__name__)
+
+
+class Verified(NamedTuple):
+    """What became of a sample's drafts in a step."""
+
+    num_drafted: int
+    num_accepted: int
+
+
+class Speculator:
+    """Should the drafter fail, there are no drafts any more; no request fails with it."""
+
+    def __init__(
+        self,
+        make_drafter: Callable[[], Drafter],
+        make_chooser: Callable[[], DepthChooser] = Controller,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._make_drafter, self._make_chooser, self._clock = make_drafter, make_chooser, clock
+        self._drafter: Drafter | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every sample."""
+        self._drafter, self._chooser = self._make_drafter(), self._make_chooser()
+        self._kinds: dict[SampleKey, int] = {}  # of the drafts that were last made
+
+    @property
+    def is_on(self) -> bool:
+        return self._drafter is not None
+
+    def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
+        with self._harmless():
+            if self._drafter is not None:
+                self._drafter.start(key, request, tokens)
+
+    def end(self, key: SampleKey) -> None:
+        self._kinds.pop(key, None)
+        self._chooser.forget(key)
+        with self._harmless():
+            if self._drafter is not None:
+                self._drafter.end(key)
+
+    def observe(self, num_tokens: int, elapsed_ms: float, verified: Mapping[SampleKey, Verified]) -> None:
+        """A step of so many tokens, drafts included, and what became of these."""
+        self._chooser.observe_step(num_tokens, elapsed_ms)
+        for key, (num_drafted, num_accepted) in verified.items():
+            self._chooser.observe_verified(key, self._kinds.get(key, 0), num_drafted, num_accepted)
+
+    def propose(
+        self, drawn: Mapping[SampleKey, Sequence[int]], rooms: Mapping[SampleKey, int], num_others: int
+    ) -> dict[SampleKey, tuple[int, ...]]:
+        """Drafts for the next step.
+
+        drawn: what samples drew in this one. rooms: those that go on, and how many tokens they may still draw after the
+        next. num_others: tokens that the next step is thought to have besides.
+        """
+        with self._harmless():
+            if self._drafter is not None:
+                for key, tokens in drawn.items():
+                    self._drafter.advance(key, tokens)
+                return self._draft(self._drafter, rooms, len(rooms) + num_others)
+        return {}
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            LOG.exception("drafting failed; it is off from now on")
+            self._drafter = None
+
+    def _draft(
+        self, drafter: Drafter, rooms: Mapping[SampleKey, int], num_tokens: int
+    ) -> dict[SampleKey, tuple[int, ...]]:
+        keys = [key for key, room in rooms.items() if room > 0]
+        if not keys or not self._chooser.is_open(num_tokens):
+            return {}
+        found = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
+        fitting = {key: one._replace(most=min(one.most, rooms[key])) for key, one in found.items()}
+        depths = self._chooser.depths(fitting, num_tokens)
+        if not depths:
+            return {}
+        begin = self._clock()
+        drafts = drafter.draft(depths)
+        self._chooser.observe_drafting(max(depths.values()), (self._clock() - begin) * 1000)
+        self._kinds.update({key: found[key].kind for key in drafts})
+        return {key: one for key, one in drafts.items() if one}
