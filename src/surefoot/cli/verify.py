@@ -82,9 +82,9 @@ def _table(verifier: Verifier, findings: list[Finding]) -> Table:
     title = f"{len(verifier.requests)} requests, {len(verifier.alone)} samples, beside each alone"
     table = Table(title=title, title_justify="left")
     for number, column in enumerate(
-        ("company", "steps", "preempted", "cached", "drafted", "right", "tokens", "seconds", "verdict")
+        ("company", "steps", "preempted", "cached", "drafts right", "tokens", "seconds", "verdict")
     ):
-        table.add_column(column, justify="right" if 0 < number < 8 else "left")
+        table.add_column(column, justify="right" if 0 < number < 7 else "left")
     for finding in findings:
         table.add_row(*_cells(finding))
     return table

@@ -6,7 +6,7 @@ from itertools import product
 
 from surefoot.verify.drafters import RULES
 
-DRAFTERS = ("lookup", *RULES)
+DRAFTERS = ("lookup", "draft model", *RULES)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import Backend, supported_variants
-from surefoot.runner import Executor, Runner
+from surefoot.runner import DraftModel, Executor, Runner
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Controller, Drafter, Lookup, Speculator
 from surefoot.verify.conditions import Condition
@@ -137,14 +137,18 @@ class Crowd:
                 return Scheduler(config, kv)
             return HostileScheduler(config, kv, condition.preempt_every)
 
-        self.engine = Engine(planner, Executor(runner, speculator=self._speculator(verifier)))
+        self.engine = Engine(planner, Executor(runner, speculator=self._speculator(verifier, longest)))
         self.num_steps = self.num_cached = self.num_drafted = self.num_accepted = 0
 
-    def _speculator(self, verifier: "Verifier") -> Speculator | None:
+    def _speculator(self, verifier: "Verifier", longest: int) -> Speculator | None:
         name, vocab_size = self._condition.drafter, self._loaded.model.config.vocab_size
         if name is None:
             return None
         make: Callable[[], Drafter] = Lookup
+        if name == "draft model":
+            # Room for a few requests only: some get no drafts, some lose theirs.
+            runner = Runner(self.backend, self._loaded.model, 4 * longest, self._condition.max_running, block_size=16)
+            make = partial(DraftModel, runner, vocab_size)
         if name in RULES:
             truth = {key: answer.token_ids for key, answer in verifier.alone.items()}
             make = partial(Scripted, truth, RULES[name], vocab_size)
