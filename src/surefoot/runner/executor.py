@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
@@ -186,13 +187,21 @@ class Executor:
         return [[] if one is None else one.found for one in verifications]
 
     def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:
-        """One round is enough unless penalties or grammars must know of one draft before they judge the next."""
-        while verifications:
-            draws = [one.draws() for one in verifications]
-            drawn = iter(self._sampler.draw(logits, list(chain.from_iterable(draws))))
-            for one, made in zip(verifications, draws, strict=True):
-                one.take([next(drawn) for _ in made])
-            verifications = [one for one in verifications if not one.is_done]
+        """One round is enough unless penalties or grammars must know of one draft before they judge the next.
+
+        What fails in a later round ends all drafts there: without any, the next step finds who is to blame.
+        """
+        self._draw_once(logits, verifications)
+        with suppress(Exception):
+            while verifications := [one for one in verifications if not one.is_done]:
+                self._draw_once(logits, verifications)
+
+    def _draw_once(self, logits: F32, verifications: Sequence[Verification]) -> None:
+        draws = [one.draws() for one in verifications]
+        made = list(chain.from_iterable(draws))
+        drawn = iter(self._sampler.draw(logits, made) if made else [])
+        for one, own in zip(verifications, draws, strict=True):
+            one.take([next(drawn) for _ in own])
 
     def _note(self, chunk: Chunk, found: Found) -> None:
         """What the chunk's own sample drew counts for its penalties and its grammar; the others start with theirs."""

@@ -91,9 +91,7 @@ class Controller:
         self.acceptance.forget(key)
 
     def is_open(self, num_tokens: int) -> bool:
-        """If not even guesses that are always right would pay, only a probe is worth looking for one."""
-        if self._since_draft >= PROBE_EVERY:
-            return True
+        """If not even guesses that are always right would pay, there is no use in looking for some."""
         table = self.cost.table(num_tokens, num_tokens + MOST_DRAFTS)
         if table is None:
             return False
