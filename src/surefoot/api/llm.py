@@ -72,8 +72,8 @@ class LLM:
         self.max_context: int = self.room.scheduling.max_context
         self.runner = make_runner(loaded, self.room, kv_form, speculation.most_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
-        speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)
-        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching, speculator)
+        self.speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)
+        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching, self.speculator)
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()

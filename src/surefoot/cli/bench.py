@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,8 +18,11 @@ from surefoot.bench.model import QUICK as QUICK_MODEL
 from surefoot.bench.model import ModelSettings, run_model
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
-from surefoot.bench.report import show, show_engine, show_model
+from surefoot.bench.report import show, show_engine, show_model, show_speculate
 from surefoot.bench.settings import FULL, QUICK, SMOKE
+from surefoot.bench.speculate import QUICK as QUICK_SPECULATE
+from surefoot.bench.speculate import SpeculateSettings, run_speculate
+from surefoot.bench.speculate_plot import draw_speedups
 from surefoot.cli import options
 from surefoot.cli.errors import told
 
@@ -89,6 +93,32 @@ def engine(
     with told(), _status() as say:
         results = run_engine(path, replace(settings, seconds=seconds or settings.seconds), variant, threads, say)
     _print(results, as_json_, show_engine)
+
+
+@bench.command()
+def speculate(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Shorter answers: within 50 seconds, loading not counted.")
+    ] = False,
+    how: Annotated[str, typer.Option("--speculate", help="What to measure: auto, lookup or draft:MODEL.")] = "auto",
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw speed-up over acceptance, depth and batch into this file.")
+    ] = None,
+) -> None:
+    """The same prompts with speculation and without, in turns: edits and extraction, whose answers repeat much of the
+    prompt, and free chat, alone and at once. The answers are compared too."""
+    settings = QUICK_SPECULATE if quick else SpeculateSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds)
+    with told(), _status() as say:
+        results = run_speculate(path, settings, variant, threads, how, say)
+        if svg is not None:
+            svg.write_text(draw_speedups(results))
+    _print(results, as_json_, show_speculate)
 
 
 def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:

@@ -21,7 +21,10 @@ class Verified(NamedTuple):
 
 
 class Speculator:
-    """Should the drafter fail, there are no drafts any more; no request fails with it."""
+    """Should the drafter fail, there are no drafts any more; no request fails with it.
+
+    is_paused: nothing is drafted for the time being; texts are followed all the same.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Speculator:
     ) -> None:
         self._make_drafter, self._make_chooser, self._clock = make_drafter, make_chooser, clock
         self._drafter: Drafter | None = None
+        self.is_paused = False
         self.clear()
 
     def clear(self) -> None:
@@ -87,7 +91,7 @@ class Speculator:
         self, drafter: Drafter, rooms: Mapping[SampleKey, int], num_tokens: int
     ) -> dict[SampleKey, tuple[int, ...]]:
         keys = [key for key, room in rooms.items() if room > 0]
-        if not keys or not self._chooser.is_open(num_tokens):
+        if self.is_paused or not keys or not self._chooser.is_open(num_tokens):
             return {}
         found = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
         fitting = {key: one._replace(most=min(one.most, rooms[key])) for key, one in found.items()}
