@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from surefoot.core import SampleKey
 from surefoot.speculate import MOST_DRAFTS, Controller, Prospect
-from surefoot.speculate.controller import LEAST_GAIN, PROBE_DEPTH, PROBE_EVERY, best_depths
+from surefoot.speculate.controller import LEAST_GAIN, LONGEST_PAUSE, PROBE_DEPTH, PROBE_EVERY, best_depths
 from surefoot.speculate.cost import FORGET_AFTER, StepCost
 
 CHANCES = st.lists(st.floats(0, 0.99), min_size=1, max_size=12)
@@ -117,7 +117,7 @@ def test_it_stops_guessing_where_guesses_are_wrong_and_notices_when_they_are_rig
     assert drafted < PROBE_DEPTH / PROBE_EVERY * 1.5
     assert cost < 1.02
     load.luck = 0.95
-    load.run(4 * PROBE_EVERY)
+    load.run(2 * LONGEST_PAUSE)
     drafted, cost = load.run(60)
     assert drafted > 3
     assert cost < 0.6

@@ -14,9 +14,10 @@ from surefoot.speculate.drafter import Prospect
 
 MOST_DEPTH = 48
 MOST_DRAFTS = 96  # of all samples in a step: each wants a row of logits
-LEAST_GAIN = 1.02  # below, the noise of measuring decides
+LEAST_GAIN = 1.04  # below, the noise of measuring decides
 LEAST_CHANCE = 0.01
-PROBE_EVERY = 32  # steps without a draft
+PROBE_EVERY = 32  # steps without a draft; twice as many after each that was wrong, up to
+LONGEST_PAUSE = 128
 PROBE_DEPTH = 2
 RATE = 0.2  # how far a measurement moves the mean
 
@@ -74,6 +75,7 @@ class Controller:
         self.acceptance = Acceptance()
         self._level_ms = 0.0
         self._since_draft = 0
+        self._pause = PROBE_EVERY
 
     def observe_step(self, num_tokens: int, elapsed_ms: float) -> None:
         self.cost.observe(num_tokens, elapsed_ms)
@@ -85,7 +87,8 @@ class Controller:
     def observe_verified(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None:
         self.acceptance.note(key, kind, num_drafted, num_accepted)
         # A guess that was right is followed by another at once; else there is time.
-        self._since_draft = PROBE_EVERY if num_accepted else 0
+        self._since_draft = LONGEST_PAUSE if num_accepted else 0
+        self._pause = PROBE_EVERY if num_accepted else min(2 * self._pause, LONGEST_PAUSE)
 
     def forget(self, key: SampleKey) -> None:
         self.acceptance.forget(key)
@@ -105,7 +108,7 @@ class Controller:
         chances = [self.acceptance.share(key, one.kind) for key, one in prospects.items()]
         mosts = [one.most for one in prospects.values()]
         found = best_depths(chances, mosts, num_tokens, table, self._level_ms)
-        if not any(found) and self._since_draft >= PROBE_EVERY:
+        if not any(found) and self._since_draft >= self._pause:
             found = _probe(chances, mosts)
         return {key: depth for key, depth in zip(prospects, found, strict=True) if depth}
 

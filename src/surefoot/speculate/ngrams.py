@@ -19,7 +19,7 @@ class Match(NamedTuple):
 class NgramIndex:
     """Tokens, and for each n-gram the place behind its latest occurrence; from there a chain leads to those before.
 
-    Some 300 bytes a token, a few microseconds to add one.
+    Some 110 bytes a token, two microseconds to add one.
     """
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
