@@ -25,6 +25,7 @@ Say = Callable[[str], None]
 MIB = 1 << 20
 CASES = (("edit", 1), ("edit", 8), ("chat", 1), ("chat", 32))
 CONTEXT = 2048
+COST_SHARE = 0.15  # of the time, for what drafts cost
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,10 @@ class SpeculateSettings:
     rounds: int = 5
     num_new: int = 192
     num_alone: int = 4
-    cost_seconds: float = 60
     footprint_bytes: int = 512 * MIB
 
 
-QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=48, num_alone=2, cost_seconds=6)
+QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=48, num_alone=2)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def run_speculate(
     begin, before = time.perf_counter(), usage()
     facts = machine_facts(llm.backend)
     say("measuring what drafts cost")
-    costs = measure_costs(llm, settings.cost_seconds)
+    costs = measure_costs(llm, COST_SHARE * settings.seconds)
     llm.engine.reset()
     crowd = Crowd(llm, settings.num_new)
     cases = list(_cases(crowd, settings, llm.speculator))
