@@ -12,6 +12,7 @@ from surefoot.api.loading import make_engine
 from surefoot.bench.workloads import ids
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine
+from surefoot.ops.arrays import F32
 from surefoot.speculate import MOST_DRAFTS, Prospect, Speculator
 
 BATCHES, DEPTHS = (1, 8, 32), (0, 1, 2, 4, 7, 8, 12, 16, 32)
@@ -34,7 +35,7 @@ class _Blind:
         self.depth, self._vocab_size, self._rng = 0, vocab_size, random.Random(1)
 
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None: ...
-    def advance(self, key: SampleKey, tokens: Sequence[int]) -> None: ...
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None: ...
     def end(self, key: SampleKey) -> None: ...
     def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
         return [Prospect(most)] * len(keys)

@@ -27,7 +27,8 @@ Context = Annotated[
 Speculate = Annotated[
     str,
     typer.Option(
-        help="How tokens are guessed ahead: auto, lookup, draft:MODEL (one with the same tokens) or off. "
+        help="How tokens are guessed ahead: auto, lookup, draft:MODEL (a smaller one with the same tokens, or a draft "
+        "head's .safetensors file) or off. "
         "It never shows in the text, and is used only where it is faster.",
         rich_help_panel=MACHINE,
     ),

@@ -59,7 +59,7 @@ class DraftModel:
         self._followers[key] = _Follower(key, request, ())
         self.advance(key, tokens)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int]) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
         follower = self._followers[key]
         follower.text += tokens
         follower.is_lost |= max(tokens) >= self._vocab_size

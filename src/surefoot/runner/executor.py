@@ -13,7 +13,7 @@ from surefoot.ops.arrays import F32, I64
 from surefoot.runner.runner import Flat, Runner
 from surefoot.runner.verification import DrawState, Verification
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
-from surefoot.speculate import Speculator, Verified
+from surefoot.speculate import Gain, Speculator, Verified
 
 BROKEN = -1  # a token that no vocabulary has
 
@@ -110,6 +110,7 @@ class Executor:
         self._sampler = Sampler(runner.backend)
         self._rows: dict[SampleKey, Row] = {}
         self._tables = Tables(self._windows, runner.kv.table_width)
+        self._last_rows: dict[SampleKey, int] = {}  # of the last pass's logits: where samples drew their last token
 
     def execute(self, plan: StepPlan) -> Executed:
         begin = time.perf_counter()
@@ -159,7 +160,9 @@ class Executor:
             return self._run_together(chunks)
         except Exception as error:
             if len(chunks) > 1:
-                return [self._run([chunk], failures)[0] for chunk in chunks]
+                found = [self._run([chunk], failures)[0] for chunk in chunks]
+                self._last_rows = {}  # they are rows of several passes
+                return found
             failures[chunks[0].key.request] = f"{type(error).__name__}: {error}"
             return [[[Drawn(BROKEN)]] * len(chunks[0].samples)]
 
@@ -184,6 +187,8 @@ class Executor:
             )
         )
         self._draw(logits, [one for one in verifications if one is not None])
+        pairs = zip(chunks, verifications, strict=True)
+        self._last_rows = {chunk.key: one.last_row for chunk, one in pairs if one is not None}
         return [[] if one is None else one.found for one in verifications]
 
     def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:
@@ -216,17 +221,20 @@ class Executor:
         if self._speculator is None or not plan.chunks:
             return {}
         self._speculator.observe(plan.num_tokens, elapsed_ms, verified)
-        tokens: dict[SampleKey, list[int]] = {}
+        hidden = self.runner.hidden(sum(chunk.num_logits for chunk in plan.chunks))
+        gains: dict[SampleKey, Gain] = {}
         rooms: dict[SampleKey, int] = {}
         num_others = 0
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             num_others += len(chunk.tokens) - chunk.num_logits
             for number, ones in zip(chunk.samples, found, strict=True):
                 if number == chunk.key.sample and ones[-1].token != BROKEN:
-                    row, tokens[chunk.key] = self._rows[chunk.key], [one.token for one in ones]
+                    row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
+                    state = None if place is None else hidden[place]
+                    gains[chunk.key] = Gain([one.token for one in ones], state)
                     if ones[-1].token not in row.stops:
                         rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
-        return self._speculator.propose(tokens, rooms, num_others)
+        return self._speculator.propose(gains, rooms, num_others)
 
 
 def _verified(

@@ -67,6 +67,11 @@ class Verification:
     def is_done(self) -> bool:
         return not self._is_right or len(self.found[0]) > len(self._drafts)
 
+    @property
+    def last_row(self) -> int:
+        """Of the logits: the one that the last token was drawn from."""
+        return self._first_row + len(self.found[0]) - 1
+
     def draws(self) -> list[Draw]:
         """The next ones to make."""
         done = len(self.found[0])

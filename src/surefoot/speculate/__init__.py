@@ -4,7 +4,7 @@ from surefoot.speculate.controller import MOST_DEPTH, MOST_DRAFTS, Controller, D
 from surefoot.speculate.drafter import NOTHING, Drafter, Prospect
 from surefoot.speculate.lookup import Lookup
 from surefoot.speculate.preferring import Preferring
-from surefoot.speculate.speculator import Speculator, Verified
+from surefoot.speculate.speculator import Gain, Speculator, Verified
 
 __all__ = [
     "MOST_DEPTH",
@@ -13,6 +13,7 @@ __all__ = [
     "Controller",
     "DepthChooser",
     "Drafter",
+    "Gain",
     "Lookup",
     "Preferring",
     "Prospect",

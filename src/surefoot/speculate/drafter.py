@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from surefoot.core import Request, SampleKey
+from surefoot.ops.arrays import F32
 
 
 class Prospect(NamedTuple):
@@ -25,8 +26,9 @@ class Drafter(Protocol):
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
         """A sample with all its tokens so far."""
 
-    def advance(self, key: SampleKey, tokens: Sequence[int]) -> None:
-        """It has drawn these."""
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
+        """It has drawn these. state: the target's hidden row that the last was drawn from, if that is known; it stays
+        until the next step."""
 
     def end(self, key: SampleKey) -> None: ...
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from surefoot.core import Request, SampleKey
+from surefoot.ops.arrays import F32
 from surefoot.speculate.drafter import NOTHING, Prospect
 from surefoot.speculate.ngrams import BREAK, Match, NgramIndex
 
@@ -51,7 +52,7 @@ class Lookup:
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
         self._texts[key] = _Text(request, tokens)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int]) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
         self._texts[key].index.extend(tokens)
 
     def end(self, key: SampleKey) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from surefoot.core import Request, SampleKey
+from surefoot.ops.arrays import F32
 from surefoot.speculate.drafter import Drafter, Prospect
 from surefoot.speculate.lookup import Lookup, kind_of
 
@@ -20,9 +21,9 @@ class Preferring:
         self._lookup.start(key, request, tokens)
         self._other.start(key, request, tokens)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int]) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
         self._lookup.advance(key, tokens)
-        self._other.advance(key, tokens)
+        self._other.advance(key, tokens, state)
 
     def end(self, key: SampleKey) -> None:
         self._lookup.end(key)

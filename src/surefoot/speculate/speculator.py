@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from surefoot.core import Request, SampleKey
+from surefoot.ops.arrays import F32
 from surefoot.speculate.controller import MOST_DEPTH, Controller, DepthChooser
 from surefoot.speculate.drafter import Drafter
 
@@ -18,6 +19,13 @@ class Verified(NamedTuple):
 
     num_drafted: int
     num_accepted: int
+
+
+class Gain(NamedTuple):
+    """What a sample drew in a step. state: the target's hidden row behind the last token, if that is known."""
+
+    tokens: Sequence[int]
+    state: F32 | None = None
 
 
 class Speculator:
@@ -65,17 +73,17 @@ class Speculator:
             self._chooser.observe_verified(key, self._kinds.get(key, 0), num_drafted, num_accepted)
 
     def propose(
-        self, drawn: Mapping[SampleKey, Sequence[int]], rooms: Mapping[SampleKey, int], num_others: int
+        self, gains: Mapping[SampleKey, Gain], rooms: Mapping[SampleKey, int], num_others: int
     ) -> dict[SampleKey, tuple[int, ...]]:
         """Drafts for the next step.
 
-        drawn: what samples drew in this one. rooms: those that go on, and how many tokens they may still draw after the
+        gains: what samples drew in this one. rooms: those that go on, and how many tokens they may still draw after the
         next. num_others: tokens that the next step is thought to have besides.
         """
         with self._harmless():
             if self._drafter is not None:
-                for key, tokens in drawn.items():
-                    self._drafter.advance(key, tokens)
+                for key, (tokens, state) in gains.items():
+                    self._drafter.advance(key, tokens, state)
                 return self._draft(self._drafter, rooms, len(rooms) + num_others)
         return {}
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from surefoot.core import Request, SampleKey
+from surefoot.ops.arrays import F32
 from surefoot.speculate import Prospect
 
 Truth = Mapping[SampleKey, Sequence[int]]
@@ -28,7 +29,7 @@ class Scripted:
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
         self._num_drawn[key] = len(tokens) - len(request.prompt)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int]) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
         self._num_drawn[key] += len(tokens)
 
     def end(self, key: SampleKey) -> None:
