@@ -78,7 +78,7 @@ def test_drafts_do_not_show(name: str, depth: int) -> None:
         "both": lambda: Preferring(Lookup(), DraftModel(draft_runner(), 512)),
     }
     make = makers[name] if name in makers else scripted(expected(), name)
-    assert run(make_engine(Speculator(make, lambda: Fixed(depth))), requests()) == expected()
+    assert run(make_engine(Speculator(make(), Fixed(depth))), requests()) == expected()
 
 
 def grammar_requests() -> list[Request]:
@@ -106,7 +106,7 @@ def test_grammars_and_stops_inside_drafts(name: str) -> None:
         "draft model": lambda: DraftModel(draft_runner(), 512),
     }
     make = makers[name] if name in makers else scripted(wanted, name)
-    engine = make_engine(Speculator(make, lambda: RandomDepths(deepest=7)), with_grammars=True)
+    engine = make_engine(Speculator(make(), RandomDepths(deepest=7)), with_grammars=True)
     assert run(engine, grammar_requests()) == wanted
 
 
@@ -122,7 +122,7 @@ def test_what_fails_behind_a_draft_fails_as_without(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Sampler, "draw", fail)
     num_right = 20 - len(request.prompt) + 1
-    for speculator in (None, Speculator(scripted(expected(), "right until the last"), lambda: Fixed(6))):
+    for speculator in (None, Speculator(scripted(expected(), "right until the last")(), Fixed(6))):
         tokens, _, reason = run(make_engine(speculator), requests())["r2", 0]
         assert (tokens, reason) == (wanted[:num_right], FinishReason.ERROR)
 
@@ -149,7 +149,7 @@ def usages(engine: Engine, given: Sequence[Request]) -> list[Usage]:
 @pytest.mark.parametrize(("alpha", "depth"), [(0.5, 3), (0.8, 4), (0.9, 8)])
 def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
     drafter = Scripted(truth_of(long_answers()), lambda rng, place, depth: rng.random() < alpha, 512)
-    used = usages(make_engine(Speculator(lambda: drafter, lambda: Fixed(depth))), long_requests())
+    used = usages(make_engine(Speculator(drafter, Fixed(depth))), long_requests())
     # The first token comes with the prompt, without drafts.
     num_tokens, num_passes = (sum(values) - len(used) for values in zip(*((one.num_generated, one.num_passes) for one in used), strict=True))  # noqa: E501  # fmt: skip
     assert num_tokens == 16 * 399
@@ -162,7 +162,7 @@ def test_a_drafter_that_fails_is_switched_off() -> None:
         def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
             raise RuntimeError("no luck")
 
-    speculator = Speculator(lambda: Broken({}, RULES["wrong"], 512), lambda: Fixed(3))
+    speculator = Speculator(Broken({}, RULES["wrong"], 512), Fixed(3))
     assert run(make_engine(speculator), requests()) == expected()
     assert not speculator.is_on
 
@@ -170,7 +170,7 @@ def test_a_drafter_that_fails_is_switched_off() -> None:
 def test_a_draft_model_gives_its_blocks_back() -> None:
     runner = draft_runner(1024)
     free = {window: len(blocks) for window, blocks in runner.kv._free.items()}
-    engine = make_engine(Speculator(lambda: DraftModel(runner, 512), lambda: Fixed(4)))
+    engine = make_engine(Speculator(DraftModel(runner, 512), Fixed(4)))
     for request in [*requests(), *long_requests()]:
         engine.add(request)
     events = [event for _ in range(30) for event in engine.step()]
@@ -183,11 +183,17 @@ def test_a_draft_model_gives_its_blocks_back() -> None:
     }
     engine.step()  # rows that have ended are told with the next plan
     assert {window: len(blocks) for window, blocks in runner.kv._free.items()} == free
+    engine.add(long_requests()[0])
+    for _ in range(20):
+        engine.step()
+    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} != free
+    engine.reset()
+    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} == free
 
 
 def test_a_token_that_the_draft_model_lacks_costs_drafts_only() -> None:
     drafter = DraftModel(draft_runner(), 400)
-    used = usages(make_engine(Speculator(lambda: drafter, lambda: Fixed(4))), long_requests()[:2])
+    used = usages(make_engine(Speculator(drafter, Fixed(4))), long_requests()[:2])
     assert sum(one.num_drafted for one in used) < 100
 
 
@@ -209,7 +215,7 @@ def head_file(folder: Path, scale: float = 0.3) -> Path:
 @pytest.mark.parametrize("depth", [1, 5])
 def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int) -> None:
     weights = load_head(head_file(tmp_path), WIDTH)
-    speculator = Speculator(lambda: DraftHead(backend(), model(), weights), lambda: Fixed(depth))
+    speculator = Speculator(DraftHead(backend(), model(), weights), Fixed(depth))
     assert run(make_engine(speculator), requests()) == expected()
     assert speculator.is_on
 
@@ -248,7 +254,7 @@ def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
     greedy = [
         Request(f"{number}", (1, 300 + number), SamplingParams(temperature=0, max_tokens=30)) for number in range(5)
     ]
-    run(make_engine(Speculator(lambda: head, lambda: Fixed(2))), greedy)
+    run(make_engine(Speculator(head, Fixed(2))), greedy)
     assert len(guesses) > 100
     assert all(last == guess for last, guess in guesses)
 

@@ -37,8 +37,7 @@ class LLM:
     values; by default most of what the memory limit leaves. None of these shows in the output.
     packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
     speculate: how tokens are guessed ahead: auto, lookup (from text before), draft:MODEL (a smaller model with the same
-    tokens or a draft head's file, and lookup), off. Depths follow measured gain, down to none. This does not show in the
-    output either.
+    tokens or a draft head's file, and lookup), off. Depths follow measured gain, down to none. Nor does this show.
     """
 
     def __init__(

@@ -35,13 +35,11 @@ class Speculation:
         if self.name == OFF:
             return None
         if self.head is not None:
-            head = self.head
-            return Speculator(lambda: Preferring(Lookup(), DraftHead(target.backend, target.model, head)))
+            return Speculator(Preferring(Lookup(), DraftHead(target.backend, target.model, self.head)))
         if self.draft is not None:
             runner = _draft_runner(self.draft, max_running, max_context, nbytes)
-            vocab_size = target.model.config.vocab_size
-            return Speculator(lambda: Preferring(Lookup(), DraftModel(runner, vocab_size)))
-        return Speculator(Lookup)
+            return Speculator(Preferring(Lookup(), DraftModel(runner, target.model.config.vocab_size)))
+        return Speculator(Lookup())
 
 
 def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> Runner:

@@ -39,7 +39,7 @@ class SpeculateSettings:
     footprint_bytes: int = 512 * MIB
 
 
-QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=48, num_alone=2)
+QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def measure_costs(llm: LLM, seconds: float) -> list[Cost]:
     On an engine of its own over the model's memory: reset the model's own afterwards.
     """
     blind = _Blind(llm.config.vocab_size)
-    engine = make_engine(llm.room, llm.runner, None, False, Speculator(lambda: blind, lambda: blind))
+    engine = make_engine(llm.room, llm.runner, None, False, Speculator(blind, blind))
     found = []
     for num_requests in BATCHES:
         depths = [depth for depth in DEPTHS if num_requests * depth <= MOST_DRAFTS]

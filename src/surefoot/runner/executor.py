@@ -134,10 +134,11 @@ class Executor:
         return Executed(StepResult(outputs, elapsed_ms, failed), logprobs, failures, verified)
 
     def clear(self) -> None:
+        for key in self._rows:
+            if self._speculator is not None:
+                self._speculator.end(key)
         self._rows.clear()
         self._tables = Tables(self._windows, self.runner.kv.table_width)
-        if self._speculator is not None:
-            self._speculator.clear()
 
     def _change_rows(self, plan: StepPlan) -> None:
         for key in plan.ends:

@@ -36,19 +36,16 @@ class Speculator:
 
     def __init__(
         self,
-        make_drafter: Callable[[], Drafter],
-        make_chooser: Callable[[], DepthChooser] = Controller,
+        drafter: Drafter,
+        chooser: DepthChooser | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._make_drafter, self._make_chooser, self._clock = make_drafter, make_chooser, clock
-        self._drafter: Drafter | None = None
-        self.is_paused = False
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget every sample."""
-        self._drafter, self._chooser = self._make_drafter(), self._make_chooser()
+        """chooser: the controller, unless another is given."""
+        self._drafter: Drafter | None = drafter
+        self._chooser: DepthChooser = chooser or Controller()
+        self._clock = clock
         self._kinds: dict[SampleKey, int] = {}  # of the drafts that were last made
+        self.is_paused = False
 
     @property
     def is_on(self) -> bool:

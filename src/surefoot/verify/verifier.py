@@ -2,9 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from surefoot.api.answer import Answer
@@ -144,15 +143,15 @@ class Crowd:
         name, vocab_size = self._condition.drafter, self._loaded.model.config.vocab_size
         if name is None:
             return None
-        make: Callable[[], Drafter] = Lookup
+        drafter: Drafter = Lookup()
         if name == "draft model":
             # Room for a few requests only: some get no drafts, some lose theirs.
             runner = Runner(self.backend, self._loaded.model, 4 * longest, self._condition.max_running, block_size=16)
-            make = partial(DraftModel, runner, vocab_size)
+            drafter = DraftModel(runner, vocab_size)
         if name in RULES:
             truth = {key: answer.token_ids for key, answer in verifier.alone.items()}
-            make = partial(Scripted, truth, RULES[name], vocab_size)
-        return Speculator(make, Controller if self._condition.governed else RandomDepths)
+            drafter = Scripted(truth, RULES[name], vocab_size)
+        return Speculator(drafter, Controller() if self._condition.governed else RandomDepths())
 
     def run(self, requests: Sequence[Request], arrivals: int | None = None) -> Answers:
         rng, waiting = random.Random(arrivals), list(requests)
