@@ -15,7 +15,7 @@ from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import embed
 from surefoot.runner import DraftHead, DraftModel, Executor, Runner, load_head
 from surefoot.sampling import Grammars, Sampler
-from surefoot.sampling.grammar import regex_grammar
+from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Drafter, Lookup, Preferring, Prospect, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
@@ -25,6 +25,10 @@ from tests.stories import stories_gguf
 
 CONFIG = SchedulerConfig(max_context=512, max_running=16, max_chunk=64, max_step_tokens=256)
 LAYOUT = KvLayout(16, (KvGroup(640),))
+SCHEMA = {
+    "type": "object", "required": ["name", "age"], "additionalProperties": False,
+    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+}  # fmt: skip
 
 
 class Fixed:
@@ -86,6 +90,7 @@ def grammar_requests() -> list[Request]:
         SamplingParams(seed=1, grammar=regex_grammar("[a-z ]{3,30}"), max_tokens=40, logprobs=1),
         SamplingParams(temperature=0, grammar=regex_grammar("[a-z ,.]{20,60}"), max_tokens=40, logprobs=0),
         SamplingParams(seed=3, grammar=regex_grammar("[b-y ]{5,25}"), max_tokens=30, frequency_penalty=0.5, n=2),
+        SamplingParams(seed=4, grammar=json_grammar(SCHEMA), max_tokens=60, logprobs=0),
     ]
     return [Request(f"g{number}", (1, 403, 407), one, eos_token_ids=frozenset({2})) for number, one in enumerate(kinds)]
 
