@@ -17,7 +17,7 @@ from surefoot.runner import DraftHead, DraftModel, Executor, Runner, load_head
 from surefoot.sampling import Grammars, Sampler
 from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
-from surefoot.speculate import Drafter, Lookup, Preferring, Prospect, Speculator
+from surefoot.speculate import NOTHING, Drafter, Lookup, Preferring, Prospect, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
 from surefoot.weights import SafetensorsError
 from tests.engine.test_engine import Found, backend, expected, finish, model, requests, run
@@ -113,6 +113,14 @@ def test_grammars_and_stops_inside_drafts(name: str) -> None:
     make = makers[name] if name in makers else scripted(wanted, name)
     engine = make_engine(Speculator(make(), RandomDepths(deepest=7)), with_grammars=True)
     assert run(engine, grammar_requests()) == wanted
+
+
+def test_what_a_grammar_forces_is_drafted_and_right() -> None:
+    request = grammar_requests()[3]
+    nothing = Scripted({}, RULES["wrong"], 512)
+    nothing.prospects = lambda keys, most: [NOTHING] * len(keys)
+    (used,) = usages(make_engine(Speculator(nothing, Fixed(9)), with_grammars=True), [request])
+    assert used.num_drafted == used.num_accepted > 8  # "name": , "age": and the quotes around
 
 
 def test_what_fails_behind_a_draft_fails_as_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,10 @@ class Constraint:
     def copy(self) -> "Constraint":
         return Constraint(self._matcher.deep_copy())
 
+    def forced(self) -> tuple[int, ...]:
+        """Tokens to which the grammar leaves no choice."""
+        return () if self._matcher.is_stopped() else tuple(self._matcher.compute_ff_tokens())
+
     def accept(self, token: int) -> None:
         """It was drawn. One that was not allowed shows when `apply` is next called."""
         self._matcher.consume_token(token)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from surefoot.core import Request, SampleKey
 from surefoot.ops.arrays import F32
 from surefoot.speculate.controller import MOST_DEPTH, Controller, DepthChooser
-from surefoot.speculate.drafter import Drafter
+from surefoot.speculate.drafter import Drafter, Prospect
 
 LOG = logging.getLogger(__name__)
+FORCED = -1_000_000  # the kind of what a grammar forces: no drafter's
 
 
 class Verified(NamedTuple):
@@ -22,10 +23,14 @@ class Verified(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What a sample drew in a step. state: the target's hidden row behind the last token, if that is known."""
+    """What a sample drew in a step. state: the target's hidden row behind the last token, if that is known.
+
+    forced: what must come next, by its grammar.
+    """
 
     tokens: Sequence[int]
     state: F32 | None = None
+    forced: tuple[int, ...] = ()
 
 
 class Speculator:
@@ -79,9 +84,10 @@ class Speculator:
         """
         with self._harmless():
             if self._drafter is not None:
-                for key, (tokens, state) in gains.items():
+                for key, (tokens, state, _) in gains.items():
                     self._drafter.advance(key, tokens, state)
-                return self._draft(self._drafter, rooms, len(rooms) + num_others)
+                forced = {key: gain.forced for key, gain in gains.items() if gain.forced}
+                return self._draft(self._drafter, forced, rooms, len(rooms) + num_others)
         return {}
 
     @contextmanager
@@ -93,18 +99,28 @@ class Speculator:
             self._drafter = None
 
     def _draft(
-        self, drafter: Drafter, rooms: Mapping[SampleKey, int], num_tokens: int
+        self,
+        drafter: Drafter,
+        forced: Mapping[SampleKey, tuple[int, ...]],
+        rooms: Mapping[SampleKey, int],
+        num_tokens: int,
     ) -> dict[SampleKey, tuple[int, ...]]:
         keys = [key for key, room in rooms.items() if room > 0]
         if self.is_paused or not keys or not self._chooser.is_open(num_tokens):
             return {}
         found = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
+        found |= {key: Prospect(len(tokens), FORCED) for key, tokens in forced.items() if key in found}
         fitting = {key: one._replace(most=min(one.most, rooms[key])) for key, one in found.items()}
         depths = self._chooser.depths(fitting, num_tokens)
+        drafts = {key: forced[key][:depth] for key, depth in depths.items() if key in forced}
+        drafts |= self._guess(drafter, {key: depth for key, depth in depths.items() if key not in forced})
+        self._kinds.update({key: found[key].kind for key in drafts})
+        return {key: one for key, one in drafts.items() if one}
+
+    def _guess(self, drafter: Drafter, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         if not depths:
             return {}
         begin = self._clock()
         drafts = drafter.draft(depths)
         self._chooser.observe_drafting(max(depths.values()), (self._clock() - begin) * 1000)
-        self._kinds.update({key: found[key].kind for key in drafts})
-        return {key: one for key, one in drafts.items() if one}
+        return drafts
