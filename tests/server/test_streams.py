@@ -34,7 +34,7 @@ def events(server: Server, body: dict[str, Any], last: str | None = None, most: 
 def joined(found: list[tuple[str, str]]) -> dict[str, Any]:
     """What a stream of one answer says. How its text is cut into pieces, when they came and what was guessed ahead may
     differ from run to run."""
-    whole: dict[str, Any] = {"text": "", "logprobs": [], "heads": set(), "ends": []}
+    whole: dict[str, Any] = {"text": "", "calls": "", "logprobs": [], "heads": set(), "ends": []}
     assert found[-1][1] == "[DONE]"
     for data in (json.loads(data) for _, data in found[:-1]):
         whole["heads"].add((data["id"], data["created"], data["model"], data["system_fingerprint"]))
@@ -42,6 +42,8 @@ def joined(found: list[tuple[str, str]]) -> dict[str, Any]:
         whole |= {name: usage[name] for name in ("prompt_tokens", "completion_tokens") if name in usage}
         for choice in data["choices"]:
             whole["text"] += choice["delta"].get("content") or ""
+            for call in choice["delta"].get("tool_calls") or []:
+                whole["calls"] += (call.get("id") or "") + "".join(call["function"].values())
             whole["logprobs"] += (choice["logprobs"] or {}).get("content") or []
             whole["ends"] += [choice["finish_reason"]] if choice["finish_reason"] else []
     return whole
