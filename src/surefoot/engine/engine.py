@@ -37,6 +37,9 @@ class Planner(Protocol):
 
 class StepExecutor(Protocol):
     def execute(self, plan: StepPlan) -> Executed: ...
+    def stop(self, stop: bool = True) -> None:
+        """From any thread: end the pass under way, and those that come, until stop(False)."""
+
     def clear(self) -> None:
         """Forget every row."""
 
@@ -113,6 +116,7 @@ class Engine:
         self._accounts: dict[SampleKey, _Account] = {}
         self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
+        self._most_of_step = ""  # the request with at least half of the tokens of the step under way
         self.last_step_ms = 0.0
         self.last_step_tokens = 0
 
@@ -141,6 +145,18 @@ class Engine:
         if request_id in self._num_open:
             self._planner.cancel(request_id)
 
+    def interrupt(self, request_id: str) -> None:
+        """From any thread, after its abort was sent: end the step under way if most of it is this request's.
+
+        Others in the step lose no more time to it than the request would have taken had it stayed.
+        """
+        if request_id == self._most_of_step:
+            self._executor.stop()
+
+    def resume(self) -> None:
+        """Before aborts are looked at: interruptions up to here have had their effect."""
+        self._executor.stop(False)
+
     def finish(self, key: SampleKey) -> Event | None:
         """End a sample between steps because its text is complete: its last event, unless it has ended."""
         if key not in self._accounts:
@@ -151,7 +167,9 @@ class Engine:
     def step(self) -> list[Event]:
         plan = self._planner.schedule(self._clock())
         self._note_starts(plan)
+        self._most_of_step = _largest(plan)
         executed = self._executor.execute(plan)
+        self._most_of_step = ""
         self.last_step_ms = executed.result.elapsed_ms
         self.last_step_tokens = plan.num_tokens
         self._errors |= executed.failures
@@ -208,3 +226,11 @@ class Engine:
         if not self._num_open[request_id]:
             del self._num_open[request_id]
             self._errors.pop(request_id, None)
+
+
+def _largest(plan: StepPlan) -> str:
+    """The request with at least half of the step's tokens, and more than one."""
+    largest = max(plan.chunks, key=lambda chunk: len(chunk.tokens), default=None)
+    if largest is None or len(largest.tokens) == 1 or 2 * len(largest.tokens) < plan.num_tokens:
+        return ""
+    return largest.key.request

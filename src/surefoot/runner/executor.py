@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 import numpy as np
 
 from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult
+from surefoot.ops import Stopped
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.runner import Flat, Runner
 from surefoot.runner.verification import DrawState, Verification
@@ -94,6 +95,10 @@ class Tables:
         return {window: array[:, :width].take(places, axis=0) for window, array in pairs}
 
 
+def _ms_since(begin: float) -> float:
+    return (time.perf_counter() - begin) * 1000
+
+
 def _num_alike(before: BlockTable, table: BlockTable) -> int:
     """A table mostly grows at its end: all of the old one, or nothing, counts as alike."""
     return len(before) if table[: len(before)] == before else 0
@@ -117,11 +122,14 @@ class Executor:
         self._change_rows(plan)
         self._copy(plan.copies)
         failures: dict[str, str] = {}
-        drawn = self._run(plan.chunks, failures) if plan.chunks else []
+        try:
+            drawn = self._run(plan.chunks, failures) if plan.chunks else []
+        except Stopped:
+            return Executed(StepResult((), _ms_since(begin), stopped=True))
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             self._note(chunk, found)
         verified = _verified(plan.chunks, drawn, failures)
-        drafts = self._speculate(plan, drawn, verified, (time.perf_counter() - begin) * 1000)
+        drafts = self._speculate(plan, drawn, verified, _ms_since(begin))
         outputs, logprobs = [], {}
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             for number, ones in zip(chunk.samples, found, strict=True):
@@ -129,9 +137,12 @@ class Executor:
                 outputs.append(Output(key, tuple([one.token for one in ones]), drafts.get(key, ())))
                 if ones[0].logprobs is not None:
                     logprobs[key] = tuple([one.logprobs for one in ones if one.logprobs is not None])
-        elapsed_ms = (time.perf_counter() - begin) * 1000
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(StepResult(outputs, elapsed_ms, failed), logprobs, failures, verified)
+        return Executed(StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified)
+
+    def stop(self, stop: bool = True) -> None:
+        """From any thread: end the pass under way, and those that come, until stop(False)."""
+        self.runner.backend.stop(stop)
 
     def clear(self) -> None:
         for key in self._rows:
@@ -159,6 +170,8 @@ class Executor:
         what was written to the caches before is written again."""
         try:
             return self._run_together(chunks)
+        except Stopped:
+            raise
         except Exception as error:
             if len(chunks) > 1:
                 found = [self._run([chunk], failures)[0] for chunk in chunks]
@@ -195,7 +208,7 @@ class Executor:
     def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:
         """One round is enough unless penalties or grammars must know of one draft before they judge the next.
 
-        What fails in a later round ends all drafts there: without any, the next step finds who is to blame.
+        What fails or is stopped in a later round ends all drafts there: without any, the next step finds the culprit.
         """
         self._draw_once(logits, verifications)
         with suppress(Exception):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from surefoot.core import Request, SampleKey
+from surefoot.ops import Stopped
 from surefoot.ops.arrays import F32
 from surefoot.speculate.controller import MOST_DEPTH, Controller, DepthChooser
 from surefoot.speculate.drafter import Drafter, Prospect
@@ -94,6 +95,8 @@ class Speculator:
     def _harmless(self) -> Iterator[None]:
         try:
             yield
+        except Stopped:  # with the pass, from outside: the next step may draft again
+            return
         except Exception:
             LOG.exception("drafting failed; it is off from now on")
             self._drafter = None
