@@ -12,7 +12,7 @@ from surefoot.api import LLM
 from surefoot.core import FinishReason, Request, SampleKey, SamplingParams
 from surefoot.engine import Engine, Usage
 from surefoot.kv import KvGroup, KvLayout, KvManager
-from surefoot.ops import embed
+from surefoot.ops import Stopped, embed
 from surefoot.runner import DraftHead, DraftModel, Executor, Runner, load_head
 from surefoot.sampling import Grammars, Sampler
 from surefoot.sampling.grammar import json_grammar, regex_grammar
@@ -170,14 +170,17 @@ def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
     assert num_tokens / num_passes == pytest.approx(theory, rel=0.05)
 
 
-def test_a_drafter_that_fails_is_switched_off() -> None:
+@pytest.mark.parametrize("error", [RuntimeError, Stopped])
+def test_a_drafter_that_fails_is_switched_off(error: type[Exception]) -> None:
+    """One that was stopped with its pass is not."""
+
     class Broken(Scripted):
         def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
-            raise RuntimeError("no luck")
+            raise error("no luck")
 
     speculator = Speculator(Broken({}, RULES["wrong"], 512), Fixed(3))
     assert run(make_engine(speculator), requests()) == expected()
-    assert not speculator.is_on
+    assert speculator.is_on == (error is Stopped)
 
 
 def test_a_draft_model_gives_its_blocks_back() -> None:
