@@ -20,7 +20,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "weights": ("formats",),
     "models": ("weights",),
     "sampling": ("weights",),
-    "speculate": ("weights",),
+    "speculate": ("ops",),
     "runner": ("models", "sampling", "speculate"),
     "engine": ("scheduler", "runner"),
     "api": ("engine", "text"),

@@ -22,7 +22,7 @@ PEERS = {
 
 def test_every_figure_comes() -> None:
     result = CliRunner().invoke(
-        app, ["bench", "engine", str(stories_gguf()), "--json", "--quick", "--seconds", "16"], catch_exceptions=False
+        app, ["bench", "engine", str(stories_gguf()), "--json", "--quick", "--seconds", "24"], catch_exceptions=False
     )
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)

@@ -175,7 +175,7 @@ def test_usage_and_times() -> None:
 
 @pytest.mark.parametrize("when", ["before the model", "while drawing"])
 def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    place, name = (Tables, "update") if when == "before the model" else (Row, "draws")
+    place, name = (Tables, "update") if when == "before the model" else (Row, "verify")
     honest = getattr(place, name)
 
     def fail(*given: object) -> object:

@@ -55,7 +55,7 @@ def run_engine(
     start = time.perf_counter()
     llm = LLM(
         model, variant=variant, threads=threads, max_context=LONG_PROMPT + 128, max_running=32,
-        kv_bytes=settings.kv_bytes,
+        kv_bytes=settings.kv_bytes, speculate="off",
     )  # fmt: skip
     load_seconds = time.perf_counter() - start
     gc.collect()

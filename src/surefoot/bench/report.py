@@ -37,6 +37,43 @@ def show_serve(results: ModelResults, console: Console) -> None:
     console.print(Group(*tables, *_notes(results)))
 
 
+def show_speculate(results: ModelResults, console: Console) -> None:
+    console.print(Group(*_speculate_parts(results)))
+
+
+def _speculate_parts(results: ModelResults) -> Iterable[RenderableType]:
+    yield _draft_costs(results.model["costs"])
+    yield _on_and_off(results)
+    yield _figures(results.figures, _disturbed(results))
+    yield from _notes(results)
+
+
+def _draft_costs(costs: Sequence[Mapping[str, float]]) -> Table:
+    table = _table("What drafts cost: a step, beside one without", "requests", "depth", "median ms", "of plain")
+    plain = {cost["num_requests"]: cost["ms"] for cost in costs if cost["depth"] == 0}
+    for cost in costs:
+        share_of_plain = f"{cost['ms'] / plain[cost['num_requests']]:.2f}"
+        table.add_row(str(cost["num_requests"]), str(cost["depth"]), f"{cost['ms']:.2f}", share_of_plain)
+    return table
+
+
+def _on_and_off(results: ModelResults) -> Table:
+    table = _table(_model_title(results.model), "case", "best s", "median", "tokens a pass", "drafts right")
+    for m in results.measurements.values():
+        if m.case.kind in ("edit", "chat") and m.best and m.median:
+            drafts = results.model["drafts"].get(f"{m.case.kind} {m.case.labels['requests']}")
+            table.add_row(_title(m), f"{m.best:.3f}", f"{m.median:.3f}", *_drafts(drafts, str(m.case.labels["way"])))
+    return table
+
+
+def _drafts(used: Mapping[str, int] | None, way: str) -> tuple[str, str]:
+    """Tokens a pass, and the share of drafts that were right."""
+    if used is None or way == "off":
+        return "", ""
+    right = f"{used['num_accepted'] / used['num_drafted']:.0%}" if used["num_drafted"] else ""
+    return f"{used['num_tokens'] / max(1, used['num_passes']):.2f}", right
+
+
 def _model_parts(results: ModelResults, *times: Table) -> Iterable[RenderableType]:
     yield _limits(results)
     yield from times

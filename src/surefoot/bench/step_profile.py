@@ -117,6 +117,13 @@ class _TimedRunner:
     def kv(self) -> KvStore:
         return self.inner.kv
 
+    @property
+    def max_chunk(self) -> int:
+        return self.inner.max_chunk
+
+    def hidden(self, num_rows: int) -> F32:
+        return self.inner.hidden(num_rows)
+
     def forward(self, flat: Flat) -> F32:
         start, native = time.perf_counter(), self.backend.native_seconds
         self.clocks.before_forward += start - self.clocks.entered

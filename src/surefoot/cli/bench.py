@@ -22,10 +22,13 @@ from surefoot.bench.peers.all_serving import SERVING_PEERS
 from surefoot.bench.peers.serving import PEERS, ServingPeer
 from surefoot.bench.peers.shape import SHAPES, make_shape
 from surefoot.bench.plot import goodput_plot
-from surefoot.bench.report import show, show_engine, show_model, show_serve
+from surefoot.bench.report import show, show_engine, show_model, show_serve, show_speculate
 from surefoot.bench.serve import QUICK as QUICK_SERVE
 from surefoot.bench.serve import ServeSettings, run_serve
 from surefoot.bench.settings import FULL, QUICK, SMOKE
+from surefoot.bench.speculate import QUICK as QUICK_SPECULATE
+from surefoot.bench.speculate import SpeculateSettings, run_speculate
+from surefoot.bench.speculate_plot import draw_speedups
 from surefoot.cli import options
 from surefoot.cli.errors import told
 
@@ -152,6 +155,32 @@ def _chosen(peers: bool, only: list[str] | None) -> list[ServingPeer]:
     if unknown := set(only or ()) - set(PEERS):
         raise typer.BadParameter(f"there is no peer {unknown.pop()!r}: take one of {', '.join(PEERS)}")
     return [peer for peer in SERVING_PEERS if (peers or only) and peer.name in (only or PEERS)]
+
+
+@bench.command()
+def speculate(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Shorter answers: within 50 seconds, loading not counted.")
+    ] = False,
+    how: Annotated[str, typer.Option("--speculate", help="What to measure: auto, lookup or draft:MODEL.")] = "auto",
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw speed-up over acceptance, depth and batch into this file.")
+    ] = None,
+) -> None:
+    """The same prompts with speculation and without, in turns: edits and extraction, whose answers repeat much of the
+    prompt, and free chat, alone and at once. The answers are compared too."""
+    settings = QUICK_SPECULATE if quick else SpeculateSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds)
+    with told(), _status() as say:
+        results = run_speculate(path, settings, variant, threads, how, say)
+        if svg is not None:
+            svg.write_text(draw_speedups(results))
+    _print(results, as_json_, show_speculate)
 
 
 def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:
