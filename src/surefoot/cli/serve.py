@@ -41,6 +41,7 @@ def serve(
     ] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
+    speculate: options.Speculate = "auto",
     float_format: options.Format = "w8",
 ) -> None:
     """Serve a model to any OpenAI client."""
@@ -57,7 +58,7 @@ def serve(
         check_bind(settings, store)
         llm = LLM(
             model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-            float_format=float_format,
+            float_format=float_format, speculate=speculate,
         )  # fmt: skip
     for line in describe(llm, settings):
         typer.echo(line)

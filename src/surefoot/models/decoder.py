@@ -12,6 +12,8 @@ from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
 
+WANTED = "wanted"  # in the workspace: the rows whose logits are wanted, behind the last layer
+
 
 @dataclass(frozen=True)
 class Model:
@@ -35,11 +37,16 @@ class Model:
         backend, workspace, wanted = step.backend, step.workspace, step.batch.wanted
         if not wanted.size:
             return workspace.floats("logits", 0, self.config.vocab_size)
-        h = workspace.floats("wanted", len(wanted), self.config.width)
+        h = workspace.floats(WANTED, len(wanted), self.config.width)
         embed(backend, wanted, step.settle(), out=h)
+        return self.logits(backend, h, workspace)
+
+    def logits(self, backend: Backend, h: F32, workspace: Workspace) -> F32:
+        """Of rows of the stream behind the last layer."""
         x = workspace.features("head", h.shape, self.head.matrices)
         norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
-        logits = step.project(self.head, x, "logits")
+        logits = workspace.floats("logits", len(h), self.head.num_outputs)
+        self.head.project(backend, x, logits)
         if self.config.logit_softcap:
             softcap(backend, logits, self.config.logit_softcap, out=logits)
         return logits

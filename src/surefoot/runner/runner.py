@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.models import Batch, Model, Workspace, empty_batch
+from surefoot.models import WANTED, Batch, Model, Workspace, empty_batch
 from surefoot.ops import (
     Backend,
     Chunks,
@@ -197,6 +197,10 @@ class Runner:
         passes = self._passes_for(flat.shape)
         fill(passes.batch(flat.shape), flat, self.kv.block_size)
         return passes.run(flat.shape)
+
+    def hidden(self, num_rows: int) -> F32:
+        """Behind the last layer, of the rows whose logits the last step wanted; they stay until the next."""
+        return self._workspace.floats(WANTED, num_rows, self.model.config.width)
 
     def _passes_for(self, shape: Shape) -> Passes:
         before = self._passes.capacity if self._passes is not None else LEAST_CAPACITY

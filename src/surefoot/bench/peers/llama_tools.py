@@ -12,7 +12,7 @@ from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, Say, cac
 from surefoot.bench.peers.process import PeerError
 
 BENCH, QUANTISE = "tools", "quantise"  # sets of programs, each in a folder of its own
-TOOLS = {BENCH: ("llama-bench",), QUANTISE: ("llama-quantize", "llama-imatrix")}
+TOOLS = {BENCH: ("llama-bench", "llama-server"), QUANTISE: ("llama-quantize", "llama-imatrix")}
 MARKER = "/vendor/llama.cpp/"
 
 
@@ -20,7 +20,8 @@ def install_tools(say: Say, tools: str = BENCH) -> Path:
     """The folder of the programs."""
     folder = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-{tools}"
     programs = folder / "build" / "bin"
-    if (folder / "ready").exists():
+    ready = folder / "ready"  # names what was compiled
+    if ready.exists() and {*TOOLS[tools]} <= {*ready.read_text().split()}:
         return programs
     folder.mkdir(parents=True, exist_ok=True)
     say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
@@ -32,10 +33,10 @@ def install_tools(say: Say, tools: str = BENCH) -> Path:
     run(
         "cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
         "-DGGML_NATIVE=ON", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF",
-        "-DLLAMA_OPENSSL=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
+        "-DLLAMA_OPENSSL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
     )  # fmt: skip
     run("cmake", "--build", folder / "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *TOOLS[tools])
-    (folder / "ready").touch()
+    ready.write_text("\n".join(TOOLS[tools]))
     return programs
 
 
