@@ -1,7 +1,7 @@
 """What calibration leaves of a layer's inputs: second moments and largest values, by group of matrices."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,30 +57,9 @@ class Collector:
         return {name: made[first] for first, group in FIRST.items() for name in group}
 
 
-@dataclass
-class KvLargest:
-    """A tap for the KV cache's scales: the largest |key| before rotation, and |value|."""
-
-    keys: float = 0.0
-    values: float = 0.0
-
-    def __call__(self, name: str, _: Tensor, y: Tensor) -> None:
-        if name == "attn_k":
-            self.keys = max(self.keys, float(y.detach().abs().max()))
-        elif name == "attn_v":
-            self.values = max(self.values, float(y.detach().abs().max()))
-
-
 def both(*taps: Callable[[str, Tensor, Tensor], None]) -> Callable[[str, Tensor, Tensor], None]:
     def tap(name: str, x: Tensor, y: Tensor) -> None:
         for one in taps:
             one(name, x, y)
 
     return tap
-
-
-def blended(moments: Moments, share: float) -> Moments:
-    """With some of the mean added to every column, so that none counts for nothing."""
-    importance = np.diag(moments.second)
-    second = moments.second + np.eye(len(importance), dtype=np.float32) * np.float32(share * importance.mean())
-    return replace(moments, second=second)
