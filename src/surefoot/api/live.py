@@ -58,6 +58,7 @@ class LiveRequest:
             usage=Usage(len(self.request.prompt), sum(len(one.token_ids) for one in outputs), num_cached),
             timings=Timings.of(times, len(outputs[0].token_ids)),
             seed=self.request.params.seed or 0,
+            embedding=events[0].embedding,
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult, sample_seed
 from surefoot.ops.arrays import I64
+from surefoot.runner.pooling import MeanPool
 from surefoot.runner.runner import Flat, Runner
 from surefoot.sampling import Draw, Drawn, Grammars, Sampler, SeenTokens, TokenLogprobs
 from surefoot.sampling.grammar import Constraint
@@ -19,11 +20,13 @@ BROKEN = -1  # a token that no vocabulary has
 
 @dataclass(frozen=True)
 class Executed:
-    """logprobs: of each output's tokens, where asked for. failures: what went wrong, by request."""
+    """logprobs: of each output's tokens, where asked for. embeddings: of those that ended with one. failures: what went
+    wrong, by request."""
 
     result: StepResult
     logprobs: Mapping[SampleKey, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+    embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
 
 
 class Row:
@@ -36,6 +39,7 @@ class Row:
         prompt, drawn = start.tokens[: len(self.request.prompt)], start.tokens[len(self.request.prompt) :]
         self.seen = SeenTokens(prompt, drawn) if has_penalties(self.request.params) else None
         self.constraint: Constraint | None = None  # made with the first draw, where its failing is this request's alone
+        self.pool = MeanPool() if self.request.embeds else None
         self._grammars = grammars
         self._drawn = drawn
         self._seed = self.request.params.seed or 0
@@ -109,8 +113,13 @@ class Executor:
         self._copy(plan.copies)
         failures: dict[str, str] = {}
         drawn = self._run(plan.chunks, failures) if plan.chunks else []
-        outputs, logprobs = [], {}
+        outputs, logprobs, embeddings = [], {}, dict[SampleKey, tuple[float, ...]]()
         for chunk, tokens in zip(plan.chunks, drawn, strict=True):
+            if (pool := self._rows[chunk.key].pool) is not None:
+                made = pool.mean() if chunk.samples and chunk.key.request not in failures else None
+                embeddings |= {} if made is None else {chunk.key: made}
+                outputs += [Output(chunk.key, (BROKEN,) if made is None else ()) for _ in chunk.samples]
+                continue
             self._note(chunk, tokens)
             for number, one in zip(chunk.samples, tokens, strict=True):
                 key = SampleKey(chunk.key.request, number)
@@ -119,7 +128,7 @@ class Executor:
                     logprobs[key] = (one.logprobs,)
         elapsed_ms = (time.perf_counter() - begin) * 1000
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(StepResult(outputs, elapsed_ms, failed), logprobs, failures)
+        return Executed(StepResult(outputs, elapsed_ms, failed), logprobs, failures, embeddings)
 
     def clear(self) -> None:
         self._rows.clear()
@@ -141,14 +150,14 @@ class Executor:
             return [[Drawn(BROKEN)] * len(chunks[0].samples)]
 
     def _run_together(self, chunks: Sequence[Chunk]) -> list[list[Drawn]]:
-        rows, draws, tokens, num_logits = [], list[Draw](), list[int](), 0
+        rows, draws, tokens, num_logits = list[Row](), list[Draw](), list[int](), 0
         for chunk in chunks:
             row = self._rows[chunk.key]
             if row.tables is not chunk.tables:
                 self._tables.update(row, chunk.tables)
             rows.append(row)
             tokens += chunk.tokens
-            if chunk.samples:
+            if chunk.num_logits:
                 draws += row.draws(chunk, num_logits)
             num_logits += chunk.num_logits
         logits = self.runner.forward(
@@ -160,8 +169,17 @@ class Executor:
                 self._tables.of(rows),
             )
         )
+        self._pool(chunks, rows)
         drawn = iter(self._sampler.draw(logits, draws) if draws else [])
-        return [[next(drawn) for _ in chunk.samples] for chunk in chunks]
+        return [[next(drawn) for _ in chunk.samples] if chunk.num_logits else [] for chunk in chunks]
+
+    def _pool(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> None:
+        """Hidden states of this pass, for those who want them."""
+        first = 0
+        for chunk, row in zip(chunks, rows, strict=True):
+            if row.pool is not None:
+                row.pool.add(chunk.start, self.runner.hidden(first, len(chunk.tokens)))
+            first += len(chunk.tokens)
 
     def _note(self, chunk: Chunk, drawn: Sequence[Drawn]) -> None:
         """What the chunk's own sample drew counts for its penalties and its grammar; the others start with theirs."""

@@ -198,6 +198,10 @@ class Runner:
         fill(passes.batch(flat.shape), flat, self.kv.block_size)
         return passes.run(flat.shape)
 
+    def hidden(self, first: int, count: int) -> F32:
+        """Hidden states of rows of the last step, after the last norm."""
+        return self.model.hidden(self.backend, self._workspace, first, count)
+
     def _passes_for(self, shape: Shape) -> Passes:
         before = self._passes.capacity if self._passes is not None else LEAST_CAPACITY
         if self._passes is None or any(map(gt, shape, before)):

@@ -306,7 +306,8 @@ class Scheduler:
         is_last = num_tokens == sample.num_left
         tokens = tuple(sample.tokens[start : start + num_tokens])
         covers = sample.covers if is_last else ()
-        step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, int(is_last), covers))
+        num_logits = int(is_last and not sample.request.embeds)
+        step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers))
         return num_tokens
 
     def _chunk_size(self, start: int, num_left: int, budget: int) -> int:
@@ -350,11 +351,11 @@ class Scheduler:
 
     def _note_filling(self, step: Step, sample: Sample, num_tokens: int) -> None:
         holding, size = sample.holding, self.kv.layout.block_size
-        first = holding.num_shared
-        if self.kv.caching and num_tokens >= (first + 1) * size:
+        first, keys = holding.num_shared, sample.full_keys(size)
+        if self.kv.caching and num_tokens >= (first + 1) * size and first < len(keys):
             public = (first + 1) * size <= holding.num_public_tokens and holding.cursor.namespace is None
             namespace = None if public else holding.namespace
-            step.filling.add((holding.cursor, namespace, sample.full_keys(size)[first]))
+            step.filling.add((holding.cursor, namespace, keys[first]))
 
     # ---- coming and going ----
 
@@ -485,9 +486,9 @@ class Scheduler:
             self._end(sample)
 
     def _accept(self, sample: Sample, drawn: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
-        """Its new tokens, up to the one that ends it."""
+        """Its new tokens, up to the one that ends it. An embedding ends without one."""
         tokens = sample.tokens
-        reason: FinishReason | None = None
+        reason: FinishReason | None = None if drawn else FinishReason.STOP
         for number, token in enumerate(drawn, 1):
             if token < 0:
                 drawn, reason = drawn[: number - 1], FinishReason.ERROR

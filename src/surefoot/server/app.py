@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Scope
 from surefoot import __version__
 from surefoot.server.chat import chat_router
 from surefoot.server.completions import completions_router
+from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.gate import Gate
 from surefoot.server.keys import KeyStore
@@ -38,6 +39,7 @@ def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
     app.include_router(completions_router(service))
     app.include_router(messages_router(service))
     app.include_router(responses_router(service))
+    app.include_router(embeddings_router(service))
     app.include_router(tokens_router(service))
     _add_operations(app, service)
     _add_errors(app, service)

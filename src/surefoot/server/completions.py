@@ -55,11 +55,11 @@ async def start_completion(service: Service, body: CompletionRequest, http: Http
     return Completion(run, body, texts if body.echo else [""] * len(prompts))
 
 
-def check_tokens(service: Service, tokens: Sequence[int]) -> None:
+def check_tokens(service: Service, tokens: Sequence[int], param: str = "prompt") -> None:
     if not tokens:
-        raise bad_request("the prompt is empty: give at least one character or token", "prompt")
+        raise bad_request(f"the {param} is empty: give at least one character or token", param)
     if max(tokens) >= service.llm.llm.config.vocab_size:
-        raise bad_request(f"token {max(tokens)} is beyond the vocabulary", "prompt")
+        raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
 
 
 class Completion:

@@ -144,6 +144,7 @@ class Service:
         deadline_s: float | None = None,
         tier: str | None = None,
         continues: bool = False,
+        embeds: bool = False,
     ) -> "Run":
         """The requests are with the engine when this returns; the ticket is then the run's."""
         caller = ticket.caller
@@ -162,6 +163,7 @@ class Service:
                 num_public_tokens=self._num_public(prompt),
                 eos_token_ids=self.llm.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or self.settings.deadline_s, self.settings.deadline_s),
+                embeds=embeds,
             )
             for prompt in prompts
         ]

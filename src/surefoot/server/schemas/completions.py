@@ -32,8 +32,13 @@ class CompletionRequest(SamplingFields):
         return self
 
     def prompts(self) -> list[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]
-        return list(self.prompt)
+        return listed(self.prompt)
+
+
+def listed(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str | list[int]]:
+    """One prompt or several, as several."""
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt[0], int):
+        return [prompt]
+    return list(prompt)
