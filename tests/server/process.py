@@ -5,6 +5,7 @@ import re
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,8 +20,9 @@ class Server:
     """Started by its constructor; `url` is there when it is ready."""
 
     def __init__(self, model: Path, *words: str, host: str = "127.0.0.1") -> None:
+        state = () if "--state-dir" in words else ("--state-dir", tempfile.mkdtemp(prefix="surefoot-state-"))
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *words],
+            [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         self.log = ""

@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot.api import LLM
 from surefoot.api.batch import named_model
-from surefoot.api.batch import run_batch as run
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.server.run_batch import run_batch as run
 
 
 def run_batch(
@@ -32,7 +32,7 @@ def run_batch(
     threads: options.Threads = None,
     variant: options.Variant = None,
 ) -> None:
-    """Answer every line of a file in OpenAI's batch format (/v1/chat/completions and /v1/completions).
+    """Answer every line of a file in OpenAI's batch format (/v1/chat/completions, /v1/completions and /v1/embeddings).
 
     Answers are written as they end. Killed at any moment, the same command goes on where it was: no line is lost, none
     comes twice, and what it writes does not depend on the interruption.

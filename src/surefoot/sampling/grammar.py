@@ -125,7 +125,19 @@ class _Words:
         self._vocabulary = vocabulary
 
     def __call__(self, text: bytes) -> list[int]:
-        return self._vocabulary.encode(text.decode(), add_special=False, parse_special=False)
+        """Tokens that are these bytes and no more: some tokenizers put a space before a text's first word, which a line
+        break keeps away from it."""
+        plain = self._encode(text.decode())
+        if self._bytes(plain) == text:
+            return plain
+        tokens = self._encode("\n" + text.decode())
+        return next((tokens[place:] for place in (1, 2) if self._bytes(tokens[place:]) == text), plain)
+
+    def _encode(self, text: str) -> list[int]:
+        return self._vocabulary.encode(text, add_special=False, parse_special=False)
+
+    def _bytes(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self.tokens[token] for token in tokens)
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:

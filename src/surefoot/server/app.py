@@ -13,14 +13,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Scope
 
 from surefoot import __version__
+from surefoot.server.batches import Batches
+from surefoot.server.batches_routes import batches_router
 from surefoot.server.chat import chat_router
 from surefoot.server.completions import completions_router
 from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
+from surefoot.server.files import Files, files_router
 from surefoot.server.gate import Gate
 from surefoot.server.keys import KeyStore
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
+from surefoot.server.records import StateFolder
 from surefoot.server.responses import responses_router
 from surefoot.server.service import Service
 from surefoot.server.streaming import ClientGone
@@ -30,17 +34,20 @@ RELOAD_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
-def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
-    """The whole, with the gate in front."""
-    app = FastAPI(
-        title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=_lifespan(service, keys)
-    )
+def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
+    """The whole, with the gate in front. state: None if there is no folder for files and batches."""
+    files = Files(state) if state is not None else None
+    batches = Batches(service, keys, state, files) if state is not None and files is not None else None
+    lifespan = _lifespan(service, keys, batches)
+    app = FastAPI(title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.include_router(chat_router(service))
     app.include_router(completions_router(service))
     app.include_router(messages_router(service))
     app.include_router(responses_router(service))
     app.include_router(embeddings_router(service))
     app.include_router(tokens_router(service))
+    app.include_router(files_router(files))
+    app.include_router(batches_router(batches))
     _add_operations(app, service)
     _add_errors(app, service)
 
@@ -52,13 +59,17 @@ def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
     return Gate(app, service.settings, keys, on_refusal)
 
 
-def _lifespan(service: Service, keys: KeyStore | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
         await service.learn_public_prefixes()
         watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
+        if batches is not None:
+            batches.start()
         yield
+        if batches is not None:
+            await batches.stop()
         if watching is not None:
             watching.cancel()
             with suppress(asyncio.CancelledError):

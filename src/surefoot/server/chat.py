@@ -9,6 +9,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
+from surefoot.server.asker import Asker
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
@@ -26,7 +27,7 @@ def chat_router(service: Service) -> APIRouter:
 
     @router.post(ROUTE)
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
-        chat = Chat(await start_conversation(service, body, http, ROUTE))
+        chat = Chat(await start_conversation(service, body, Asker.of(http)))
         if body.stream:
             return EventStream(chat.run, chat.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, chat.run, chat.reply))

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput
 from surefoot.engine import Usage
+from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, render_chat, start_conversation
 from surefoot.server.errors import ApiError, of_validation
@@ -29,7 +30,7 @@ def messages_router(service: Service) -> APIRouter:
 
     @router.post(ROUTE)
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
-        answer = MessageAnswer(await start_conversation(service, as_chat(body), http, ROUTE))
+        answer = MessageAnswer(await start_conversation(service, as_chat(body), Asker.of(http)))
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, answer.run, answer.reply))

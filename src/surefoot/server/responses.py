@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import RequestOutput
+from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.errors import ApiError, of_validation
@@ -32,7 +33,7 @@ def responses_router(service: Service) -> APIRouter:
             chat = body.as_chat()
         except ValidationError as error:
             raise of_validation(error.errors()) from error
-        answer = ResponseAnswer(await start_conversation(service, chat, http, ROUTE), body)
+        answer = ResponseAnswer(await start_conversation(service, chat, Asker.of(http)), body)
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, answer.run, answer.reply))

@@ -13,6 +13,7 @@ from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.server.app import make_app
 from surefoot.server.keys import KeyStore
+from surefoot.server.records import StateFolder
 from surefoot.server.service import Service, StepWatch
 from surefoot.server.settings import Settings
 
@@ -26,7 +27,12 @@ class UnsafeBind(ValueError):
 
 
 def serve(
-    llm: LLM, settings: Settings, keys: KeyStore | None, fingerprint: str, on_ready: Callable[[int], None]
+    llm: LLM,
+    settings: Settings,
+    keys: KeyStore | None,
+    state: StateFolder | None,
+    fingerprint: str,
+    on_ready: Callable[[int], None],
 ) -> None:
     """Returns when the server has been told to end and has drained. on_ready: gets the port."""
     check_bind(settings, keys)
@@ -35,7 +41,7 @@ def serve(
     service = Service(AsyncLLM(llm, watch), settings, fingerprint)
     watch.metrics = service.metrics
     config = uvicorn.Config(
-        make_app(service, keys),
+        make_app(service, keys, state),
         host=settings.host,
         port=settings.port,
         log_config=None,

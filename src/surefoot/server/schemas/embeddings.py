@@ -12,12 +12,7 @@ MOST_INPUTS = 256
 
 class EmbeddingRequest(Body):
     model: Annotated[str, Field(min_length=1, max_length=256)]
-    input: (
-        str
-        | Tokens
-        | Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_INPUTS)]
-    )
+    input: str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_INPUTS)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None
     user: Annotated[str | None, Field(max_length=256)] = None
