@@ -12,6 +12,7 @@ from surefoot.cli.evaluate import evaluate
 from surefoot.cli.generate import generate
 from surefoot.cli.run_batch import run_batch
 from surefoot.cli.serve import keys, serve
+from surefoot.cli.top import top
 from surefoot.cli.verify import verify
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app.command("run-batch")(run_batch)
 app.command()(doctor)
 app.command()(serve)
 app.add_typer(keys, name="keys")
+app.command()(top)
 app.command()(verify)
 app.add_typer(bench, name="bench")
 app.add_typer(evaluate, name="eval")

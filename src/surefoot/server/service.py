@@ -302,6 +302,7 @@ class StepWatch:
             return
         self.metrics.step_size.observe(num_tokens)
         self.metrics.step_time.observe(elapsed_ms / 1000)
+        self.metrics.generated.inc(sum(len(event.tokens) for event in events))
         now = time.monotonic()
         for event in events:
             if event.tokens and event.key in self._last:
