@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from typing import Annotated
 
@@ -29,7 +29,11 @@ def top(
     address = url.rstrip("/").removesuffix("/v1") + "/metrics"
     console = Console()
     is_live = console.is_terminal and not console.is_dumb_terminal and not once and not as_json
-    with told(), Live(console=console, auto_refresh=False, screen=True) if is_live else nullcontext() as live:
+    with (
+        suppress(KeyboardInterrupt),
+        told(),
+        Live(console=console, auto_refresh=False, screen=True) if is_live else nullcontext() as live,
+    ):
         for view in views(address, key, every_s):
             if as_json:
                 typer.echo(json.dumps(asdict(view)))
@@ -42,13 +46,10 @@ def top(
 
 
 def views(address: str, key: str | None, every_s: float) -> Iterator[View]:
-    """A look at each interval, until Ctrl-C."""
+    """A look at each interval."""
     before, began = fetch(address, key), time.monotonic()
     while True:
-        try:
-            time.sleep(every_s)
-        except KeyboardInterrupt:
-            return
+        time.sleep(every_s)
         after, now = fetch(address, key), time.monotonic()
         yield look(before, after, now - began)
         before, began = after, now
