@@ -13,6 +13,7 @@ from surefoot.server.asker import Asker
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.schemas.replies import ChatReply, whole_or_stream
 from surefoot.server.service import Service
 from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
@@ -25,7 +26,7 @@ ROUTE = "/v1/chat/completions"
 def chat_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(ChatReply))
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
         chat = Chat(await start_conversation(service, body, Asker.of(http)))
         if body.stream:

@@ -14,6 +14,7 @@ from surefoot.server.chat import usage_of
 from surefoot.server.conversation import find_mark
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
@@ -26,7 +27,7 @@ MOST_ANSWERS = 64
 def completions_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(CompletionReply))
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
         completion = await start_completion(service, body, Asker.of(http))
         if body.stream:

@@ -18,6 +18,7 @@ from surefoot.server.conversation import Conversation, render_chat, start_conver
 from surefoot.server.errors import ApiError, of_validation
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
+from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service
 from surefoot.server.sse import event
 from surefoot.server.streaming import EventStream, unless_gone
@@ -28,7 +29,7 @@ ROUTE = "/v1/messages"
 def messages_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(MessageReply))
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
         answer = MessageAnswer(await start_conversation(service, as_chat(body), Asker.of(http)))
         if body.stream:

@@ -15,6 +15,7 @@ from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service
 from surefoot.server.sse import event
@@ -27,7 +28,7 @@ Event = tuple[str, dict[str, Any]]
 def responses_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(ResponseReply))
     async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
         try:
             chat = body.as_chat()
