@@ -147,9 +147,18 @@ class AsyncLLM:
 
     async def stop(self) -> None:
         """End the thread after the step in hand; whoever still waits is told."""
+        self.abort_all()
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
         self._fail_all(EngineFailed("the engine was stopped"))
+
+    def audit(self) -> None:
+        """Prove the books of an engine that was stopped: every request has ended and holds nothing. Raises
+        AssertionError."""
+        self.llm.engine.planner.audit()
+        left = self.llm.engine.load()
+        assert not self.llm.engine.has_work, f"requests are left behind: {left}"
+        assert left.kv_use == 0, f"blocks are left behind: {left}"
 
     # ---- the loop's side ----
 
@@ -220,6 +229,8 @@ class AsyncLLM:
             command = self._next_command(wait=not engine.has_work)
             while command is not _NOTHING:
                 if command is None:
+                    if engine.has_work:
+                        self._step()  # nothing but the end of what was aborted
                     return
                 command()
                 command = self._next_command(wait=False)

@@ -32,6 +32,8 @@ class Planner(Protocol):
 
     def schedule(self, now: float = 0.0) -> StepPlan: ...
     def commit(self, result: StepResult) -> list[Delta]: ...
+    def audit(self) -> None:
+        """Prove its books. Raises AssertionError."""
 
 
 class StepExecutor(Protocol):

@@ -93,9 +93,20 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
             with suppress(asyncio.CancelledError):
                 await watching
         await service.llm.stop()
+        _close_books(service)
         service.audit.close()
 
     return live
+
+
+def _close_books(service: Service) -> None:
+    """Said in the log, so that a leak does not go unnoticed."""
+    try:
+        service.llm.audit()
+    except AssertionError:
+        LOG.exception("the books do not balance: please report this")
+    else:
+        LOG.info("ended: all memory for keys and values was given back")
 
 
 async def _reload_keys(keys: KeyStore) -> None:
