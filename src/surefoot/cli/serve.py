@@ -14,7 +14,6 @@ from surefoot.api.llm import LLM
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
-from surefoot.server.plan import describe
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
@@ -68,13 +67,7 @@ def serve(
             model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
             float_format=float_format,
         )  # fmt: skip
-    for line in describe(llm, settings):
-        typer.echo(line)
-    address = f"[{host}]" if ":" in host else host
-    run_server(
-        llm, settings, store, state, fingerprint(model),
-        lambda bound: typer.echo(f"ready    http://{address}:{bound}/v1"),
-    )  # fmt: skip
+    run_server(llm, settings, store, state, fingerprint(model), typer.echo)
 
 
 def open_state(folder: Path | None, name: str) -> StateFolder | None:
