@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from surefoot import __version__
+from surefoot.cli.startup import without_collection
 
 # In the order of --help: a function's or a group's name, and the module in surefoot.cli that has it.
 COMMANDS = {
@@ -39,7 +40,8 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name]}")
+        with without_collection():
+            module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name]}")
         found = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))
         holder = typer.Typer(**OPTIONS)
         if isinstance(found, typer.Typer):

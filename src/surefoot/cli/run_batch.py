@@ -1,6 +1,5 @@
 """`surefoot run-batch`: a file of requests in, a file of answers out."""
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from surefoot.api import LLM
 from surefoot.api.batch import named_model
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.startup import without_collection
 from surefoot.server.run_batch import run_batch as run
 
 
@@ -39,11 +39,11 @@ def run_batch(
     """
     with told(), _progress() as report:
         path = model or named_model(source)
-        llm = LLM(
-            path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
-            variant=variant,
-        )  # fmt: skip
-        gc.freeze()
+        with without_collection():
+            llm = LLM(
+                path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
+                variant=variant,
+            )  # fmt: skip
         num_done = run(llm, source, target, name or Path(path).name, report)
     typer.echo(f"{num_done} answered, {target} is complete", err=True)
 

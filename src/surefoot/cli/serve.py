@@ -13,6 +13,7 @@ from surefoot import __version__
 from surefoot.api.llm import LLM
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.startup import without_collection
 from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
@@ -53,7 +54,7 @@ def serve(
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    with told():
+    with told(), without_collection():
         settings = Settings(
             host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
             allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
