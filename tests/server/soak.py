@@ -11,7 +11,6 @@ import random
 import re
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,13 +35,16 @@ class Report:
 
     num_honest: int = 0
     num_different: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
+    ends: dict[str, int] = field(default_factory=dict)
     engine_failures: float = 0
     peak_mib: float = 0
     limit_mib: float = 0
     seconds: float = 0
     books_balance: bool = False
     complaints: list[str] = field(default_factory=list)
+
+    def note(self, end: str) -> None:
+        self.ends[end] = self.ends.get(end, 0) + 1
 
     @property
     def is_good(self) -> bool:
@@ -190,9 +192,9 @@ async def run_clients(server: Server, keys: dict[str, str], num_clients: int, se
             while time.monotonic() < end:
                 kind = rng.choice(HOSTILE)
                 try:
-                    report.ends[f"{kind.__name__} {await kind(hostile, rng)}"] += 1
+                    report.note(f"{kind.__name__} {await kind(hostile, rng)}")
                 except (httpx.TransportError, OSError) as error:
-                    report.ends[f"{kind.__name__} {type(error).__name__}"] += 1
+                    report.note(f"{kind.__name__} {type(error).__name__}")
                 except AssertionError as error:
                     report.complaints.append(f"{kind.__name__}: {str(error)[:300]}")
                 await asyncio.sleep(rng.random() * 0.2)

@@ -141,6 +141,20 @@ def test_no_user_finds_what_another_has_cached(shared: Shared) -> None:
     assert cached(shared, shared.frank, private) == 0
 
 
+def test_time_tells_nobody_what_another_has_cached(shared: Shared) -> None:
+    """What alice asks again comes at once; to frank the same words are as slow as if nobody had ever sent them."""
+    system = "Between alice and the machine alone. " * 120
+
+    def seconds(key: str) -> float:
+        began = time.monotonic()
+        cached(shared, key, system)
+        return time.monotonic() - began
+
+    cold, warm, other = seconds(shared.alice), min(seconds(shared.alice) for _ in range(3)), seconds(shared.frank)
+    assert cold > 3 * warm, "else time could tell nothing at all"
+    assert other > 3 * warm
+
+
 def test_public_prefix_is_shared(shared: Shared) -> None:
     assert cached(shared, shared.alice, PUBLIC) < 200
     assert cached(shared, shared.frank, PUBLIC) > 200
