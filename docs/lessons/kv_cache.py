@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import LLM, SamplingParams
+from surefoot.bench.plot import line_plot
 
 PROMPT = "Once upon a time"
 
@@ -77,51 +78,13 @@ def _seconds(llm: LLM, tokens: Sequence[int], cached: bool) -> float:
     return seconds
 
 
-# ---- the plot ----
-
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 360, 60, 45, 40, 20
-COLOURS = {"without": "#c0392b", "with_cache": "#2471a3"}
-NAMES = {"without": "without a KV cache", "with_cache": "with a KV cache"}
-
-
 def draw(timings: Sequence[Timing], title: str) -> str:
     """Milliseconds per token against tokens so far, as SVG."""
-    most_x, most_y = timings[-1].length, max(timing.without for timing in timings) * 1.05
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = LEFT + x / most_x * (WIDTH - LEFT - RIGHT)
-        return across, HEIGHT - BOTTOM - y / most_y * (HEIGHT - BOTTOM - TOP)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(WIDTH / 2, 22, title, "middle", size=15),
-        _text((WIDTH + LEFT) / 2, HEIGHT - 8, "tokens so far", "middle"),
-        _text(8, TOP - 8, "ms per token", "start"),
-    ]
-    for tick in _ticks(most_y):
-        (x0, y), (x1, _) = place(0, tick), place(most_x, tick)
-        parts.append(f'<line x1="{x0}" y1="{y:.1f}" x2="{x1}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(_text(LEFT - 8, y + 4, f"{tick:g}", "end"))
-    for timing in timings:
-        x, y = place(timing.length, 0)
-        parts.append(_text(x, y + 18, str(timing.length), "middle"))
-    for number, (name, colour) in enumerate(COLOURS.items()):
-        points = [place(timing.length, getattr(timing, name)) for timing in timings]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
-        parts.append(_text(LEFT + 16, TOP + 18 + 20 * number, NAMES[name], "start", colour))
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _text(x: float, y: float, text: str, anchor: str, colour: str = "#333", size: int = 13) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{text}</text>'
-
-
-def _ticks(most: float) -> list[float]:
-    step = next(step * 10**power for power in range(-3, 6) for step in (1, 2, 5) if most / (step * 10**power) <= 6)
-    return [number * step for number in range(int(most / step) + 1)]
+    lines = {
+        "with a KV cache": [(timing.length, timing.with_cache) for timing in timings],
+        "without a KV cache": [(timing.length, timing.without) for timing in timings],
+    }
+    return line_plot(title, "tokens so far", "ms per token", lines)
 
 
 def main() -> None:

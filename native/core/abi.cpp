@@ -56,6 +56,7 @@ const char* sf_error(int32_t code) {
     case sf::kBadOption: return "an option has no meaning here";
     case sf::kBadPacked: return "packed weights have another layout, shape or version";
     case sf::kNoMemory: return "out of memory";
+    case sf::kStopped: return "stopped, as was asked";
     case sf::kOutOfRange: return "a number or index lies outside its range";
   }
   return "unknown error";
@@ -76,7 +77,9 @@ int32_t sf_run(sf_context* context, const sf_call* calls, int64_t count, int64_t
   for (int64_t i = 0; i < count; ++i) {
     const sf_call& call = calls[i];
     Error error = sf::kUnknownOp;
-    if (call.op >= 0 && call.op < kNumOperations) {
+    if (i > 0 && context->stop.load(std::memory_order_relaxed)) {
+      error = sf::kStopped;
+    } else if (call.op >= 0 && call.op < kNumOperations) {
       try {
         error = kOperations[call.op].run(*context, call.args);
       } catch (const std::bad_alloc&) {
@@ -90,6 +93,8 @@ int32_t sf_run(sf_context* context, const sf_call* calls, int64_t count, int64_t
   }
   return sf::kOk;
 }
+
+void sf_stop(sf_context* context, int32_t stop) { context->stop.store(stop, std::memory_order_relaxed); }
 
 void* sf_alloc(int64_t bytes) {
   if (bytes <= 0) return nullptr;

@@ -1,5 +1,6 @@
 // What an operation may use besides its arguments: the threads, and scratch memory that each thread keeps.
 #pragma once
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -42,6 +43,7 @@ struct Context {
   Pool pool;
   std::vector<Scratch> scratch;  // by thread; sized by a kernel before it enters the pool, where nothing may throw
   Scratch shared;                // written by one operation, read by all threads
+  std::atomic<bool> stop{false};  // asked of a run of several operations
 };
 
 // One scratch area of count elements per thread, ready before the threads start.

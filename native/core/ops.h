@@ -42,6 +42,7 @@ enum Error : int32_t {
   kBadPacked,
   kNoMemory,
   kOutOfRange,
+  kStopped,
 };
 
 #define SF_DECLARE(name) Error op_##name(Context&, sf_##name##_args&);

@@ -310,6 +310,8 @@ SF_API const char* sf_error(int32_t code);
 SF_API sf_context* sf_open(int32_t num_threads); /* null: no memory, or AMX was refused */
 SF_API void sf_close(sf_context*);
 SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t* failed);
+/* From any thread. While set, a run ends before its next operation; single operations are never stopped. */
+SF_API void sf_stop(sf_context*, int32_t stop);
 SF_API void* sf_alloc(int64_t bytes);            /* 2 MiB aligned, huge pages asked for */
 SF_API void sf_free(void*, int64_t bytes);
 SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets);

@@ -134,12 +134,13 @@ void with_source(const PackedHeader& h, const F& f) {
   return h.limbs == 1 ? f(maker(std::type_identity<Narrow4Source>{})) : f(maker(std::type_identity<WideSource<4>>{}));
 }
 
-// A source's lines written out as planes: [tile][limb][half][line], what PlainSource and the tiles read.
+// A source's lines first to last written out as planes: [tile][limb][half][line], what PlainSource and the tiles read. The
+// planes begin with line `begin`.
 template <class Source>
-void write_planes(const Source& source, int64_t first, int64_t last, uint8_t* planes) {
+void write_planes(const Source& source, int64_t begin, int64_t first, int64_t last, uint8_t* planes) {
   constexpr int64_t kPlane = kTileLines * kLine, kLimbs = Source::kLimbs;
   Source::template each<1>(&source, first, last, [&](int64_t line, int, const Line(&w)[2][kLimbs]) {
-    const int64_t at = line - first;
+    const int64_t at = line - begin;
     uint8_t* base = planes + at / kTileLines * (2 * kLimbs * kPlane) + at % kTileLines * kLine;
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < kLimbs; ++limb) store_line(base + (limb * 2 + half) * kPlane, w[half][limb]);

@@ -20,7 +20,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "weights": ("formats",),
     "models": ("weights",),
     "sampling": ("weights",),
-    "speculate": ("weights",),
+    "speculate": ("ops",),
     "runner": ("models", "sampling", "speculate"),
     "engine": ("scheduler", "runner"),
     "api": ("engine", "text"),
@@ -43,11 +43,11 @@ RESERVED: dict[str, set[str]] = {
     "ray": {"fleet"},
     "fastapi": {"server"},
     "starlette": {"server"},
-    "uvicorn": {"server", "cli"},
+    "uvicorn": {"server", "cli", "bench"},
     "pydantic": {"server"},
     "prometheus_client": {"server"},
     "llguidance": {"sampling"},
-    "ctypes": {"ops", "bench", "evaluate"},  # the latter two inside a peer's process
+    "ctypes": {"ops", "bench", "evaluate"},  # bench and evaluate inside a peer's process; uvicorn too
     "typer": {"cli"},
 }
 

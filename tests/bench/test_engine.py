@@ -5,20 +5,24 @@ import math
 
 from typer.testing import CliRunner
 
-from surefoot.bench.workloads import log_uniform, mixed, num_tokens, shared_prefix
+from surefoot.bench.workloads import mixed, num_tokens, queued, shared_prefix
 from surefoot.cli.main import app
 from tests.stories import stories_gguf
 
 FIGURES = {
-    "output_tps_8", "output_tps_32", "step_of_limit_32", "static_batching_ratio", "prefix_cache_ratio",
-    "gap_p99_over_median", "overhead_share_32", "kv_waste",
+    "output_tps_8", "output_tps_32", "step_of_limit_32", "static_batching_ratio", "static_batching_50_200_ratio",
+    "static_batching_equal_ratio", "prefix_cache_ratio", "gap_p99_over_median", "overhead_share_32", "kv_waste",
 }  # fmt: skip
-PEERS = {"vs_llamacpp_32", "vs_openvino_32", "vs_vllm_32"}
+PEERS = {
+    f"{figure}_{peer}{load}"
+    for peer in ("llamacpp", "openvino", "vllm")
+    for figure, load in (("vs", "_8"), ("vs", "_32"), ("vs", "_shared32"), ("gap_p99_over_median", ""))
+}
 
 
 def test_every_figure_comes() -> None:
     result = CliRunner().invoke(
-        app, ["bench", "engine", str(stories_gguf()), "--json", "--quick", "--seconds", "12"], catch_exceptions=False
+        app, ["bench", "engine", str(stories_gguf()), "--json", "--quick", "--seconds", "24"], catch_exceptions=False
     )
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
@@ -29,6 +33,10 @@ def test_every_figure_comes() -> None:
     assert 0 < figures["overhead_share_32"] < 1
     assert 0 < figures["kv_waste"] < 0.04
     assert figures["prefix_cache_ratio"] > 1
+    profile = report["model"]["step_profile"]
+    assert profile["num_requests"] == 32
+    assert all(seconds > 0 for seconds in profile.values())
+    assert profile["native"] > profile["schedule"]
     assert set(report["model"]["scales"]) == {case["name"] for case in report["cases"]}
 
 
@@ -42,9 +50,13 @@ def test_the_mixed_workload() -> None:
 
 
 def test_the_other_workloads() -> None:
-    lengths = sorted(task.num_new for task in log_uniform(2000, 49152, seed=1))
+    lengths = sorted(task.num_new for task in queued(2000, 49152, 1, "log-uniform"))
     assert 10 == lengths[0] < 395 < lengths[-1] <= 400
     assert abs(lengths[1000] - 63) < 8  # the root of 10 * 400
+    halves = [task.num_new for task in queued(64, 49152, 1, "50 or 200")]
+    assert halves.count(50) == halves.count(200) == 32
+    assert halves != sorted(halves)
+    assert {task.num_new for task in queued(64, 49152, 1, "equal", 0.5)} == {50}
     shared = shared_prefix(32, 49152, 1, 1.0, cached=True)
     assert {len(task.prompt) for task in shared} == {1056}
     assert len({task.prompt[:1024] for task in shared}) == len({task.namespace for task in shared}) == 1

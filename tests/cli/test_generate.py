@@ -31,7 +31,13 @@ def test_json() -> None:
     report = json.loads(generate(*words))
     assert report["text"].startswith(STORY[:60])
     assert report["finish_reason"] == "length"
-    assert report["usage"] == {"num_prompt": len(report["prompt_token_ids"]), "num_generated": 30, "num_cached": 0}
+    usage = report["usage"]
+    assert (usage["num_prompt"], usage["num_generated"], usage["num_cached"]) == (
+        len(report["prompt_token_ids"]),
+        30,
+        0,
+    )
+    assert usage["num_passes"] == 30 - usage["num_accepted"]
     assert len(report["token_ids"]) == len(report["logprobs"]) == 30
     assert set(report["timings"]) == {"queued", "to_first_token", "total", "tokens_per_second"}
     assert report["of_bandwidth"] > 0

@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from surefoot.core import FinishReason, Request, SampleKey, SamplingParams
+from surefoot.core import FinishReason, Request, SampleKey, SamplingParams, StepPlan
 from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.models import Model, load
 from surefoot.ops import Backend
-from surefoot.runner import Executor, Runner
+from surefoot.runner import Executed, Executor, Runner
 from surefoot.runner.executor import Row, Tables
 from surefoot.scheduler import Refused, Scheduler, SchedulerConfig
 from surefoot.weights import GgufFile
@@ -175,7 +175,7 @@ def test_usage_and_times() -> None:
 
 @pytest.mark.parametrize("when", ["before the model", "while drawing"])
 def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    place, name = (Tables, "update") if when == "before the model" else (Row, "draws")
+    place, name = (Tables, "update") if when == "before the model" else (Row, "verify")
     honest = getattr(place, name)
 
     def fail(*given: object) -> object:
@@ -239,3 +239,43 @@ def test_refusals_say_what_to_do() -> None:
     small = make_engine(layout=KvLayout(16, (KvGroup(4),)))
     with pytest.raises(Refused, match="lower max_tokens"):
         small.add(Request("large", (1,), SamplingParams(max_tokens=100)))
+
+
+def test_stopped_steps_change_nothing() -> None:
+    """A pass that is ended halfway is planned again: nothing was advanced over."""
+    engine = make_engine()
+    for request in requests():
+        engine.add(request)
+    events: list[Event] = []
+    for number in range(40):
+        if number % 3 == 1:
+            engine._executor.stop()
+            assert not engine.step()
+            engine.resume()
+        events += engine.step()
+    assert finish(engine, events) == expected()
+
+
+def test_interrupt_is_for_who_has_most_of_the_step() -> None:
+    stops: list[bool] = []
+    engine = make_engine()
+    executor = engine._executor
+    execute = executor.execute
+
+    def watched(plan: StepPlan) -> Executed:
+        before = len(stops)
+        engine.interrupt("small")
+        assert len(stops) == before
+        if any(len(chunk.tokens) > 32 for chunk in plan.chunks):
+            engine.interrupt("large")
+            assert len(stops) == before + 1
+        return execute(plan)
+
+    executor.execute, executor.stop = watched, lambda stop=True: stops.append(stop)  # type: ignore[method-assign]
+    engine.add(Request("small", (1, 403), SamplingParams(max_tokens=3)))
+    engine.add(Request("large", tuple(range(300, 420)), SamplingParams(max_tokens=3)))
+    finish(engine)
+    num_stops = len(stops)
+    assert num_stops >= 2
+    engine.interrupt("large")
+    assert len(stops) == num_stops, "it has ended"

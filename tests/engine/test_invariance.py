@@ -62,6 +62,8 @@ def test_company_does_not_show(condition: Condition) -> None:
     finding = check(stories(), condition)
     assert (finding.num_cached > 0) == condition.caching
     assert finding.num_preemptions > 0 or (condition.preempt_every is None and condition.memory > 0)
+    assert finding.num_drafted > 0 or condition.drafter is None or condition.governed
+    assert (finding.num_accepted > 0) == (condition.drafter not in (None, "wrong")) or condition.governed
 
 
 @pytest.mark.parametrize("condition", elsewhere([TOGETHER, HOSTILE], list(NEEDS), [1, 2]), ids=lambda one: one.name)

@@ -63,15 +63,24 @@ class KvMachine(RuleBasedStateMachine):
         copies = self.kv.extend(holding, end + len(drafts))
         if copies is None:
             assert before == (holding.tables, [pool.num_available for pool in self.kv.pools])
-            size = self.kv.layout.block_size
-            needed = -(-(end + len(drafts)) // size) - holding.num_blocks
-            assert any(pool.num_available <= needed for pool in self.kv.pools), "refused though there was room"
+            assert any(
+                pool.num_available < self.num_needed(holding, number, end + len(drafts))
+                for number, pool in enumerate(self.kv.pools)
+            ), "refused though there was room"
             return
         self.memory.copy(copies)
         self.memory.write(holding.tables, tokens + drafts, start, end + len(drafts))
         if end == len(tokens):
             tokens.append(new)
         self.kv.commit(holding, end, keys_of(tokens, self.kv.layout.block_size))
+
+    def num_needed(self, holding: Holding, number: int, end: int) -> int:
+        """Blocks to write up to `end`: those behind the last one held (rejected drafts may have left it more than it
+        needs), and a copy of the one to be written to first if another holding has it too."""
+        size, table = self.kv.layout.block_size, holding.tables[number]
+        first = table[holding.num_computed // size : holding.num_computed // size + 1]
+        others = [other.tables[number] for other in self.texts if other is not holding]
+        return max(0, -(-end // size) - len(table)) + any(set(first) & set(table) for table in others)
 
     @precondition(lambda self: 0 < len(self.texts) < 5)
     @rule(data=st.data())
@@ -109,7 +118,5 @@ class KvMachine(RuleBasedStateMachine):
             assert all(pool.num_available == pool.num_blocks for pool in self.kv.pools)
 
 
-# The same examples every time: with derandomize off and --hypothesis-seed=55, `compute` is refused although the
-# reckoning above finds room (docs/log.md). Until it is known which is wrong, a change must not fail by chance.
-KvMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, derandomize=True)
+KvMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 TestKv = KvMachine.TestCase

@@ -48,6 +48,20 @@ def test_regex() -> None:
     assert follow(regex_grammar("cat|car"), [cat]) == {END}
 
 
+class Spaced(Bytes):
+    """Puts a space before each text, as SentencePiece does."""
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        return list(b" " + text.encode())
+
+
+def test_an_encoders_own_space_is_not_the_grammars() -> None:
+    """What a grammar leaves no choice about is encoded."""
+    made = Grammars(Spaced(), {END}).start(regex_grammar("(ab|cd)x"), [ord("a")])
+    assert allowed(made) == {ord("b")}
+    assert ord(" ") not in allowed(Grammars(Spaced(), {END}).start(json_grammar({"type": "object"})))
+
+
 def test_what_was_drawn_is_taken_up_again() -> None:
     grammar, tokens = regex_grammar("[0-9]{3}x"), list(b"12")
     assert allowed(grammars().start(grammar, tokens)) == follow(grammar, tokens) == set(range(ord("0"), ord("9") + 1))

@@ -41,7 +41,8 @@ class FakeRunner:
         self.elapsed_ms = elapsed_ms
         self.num_drafts = num_drafts
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def execute(self, plan: StepPlan, stopped: bool = False) -> StepResult:
+        """stopped: caches may have been written to, but nothing is drawn."""
         for key in plan.ends:
             del self.rows[key]
         for key, request, tokens in plan.starts:
@@ -51,6 +52,8 @@ class FakeRunner:
         assert len({chunk.key for chunk in plan.chunks}) == len(plan.chunks), "one chunk a sample"
         if self.memory is not None:
             self._write(self.memory, plan)
+        if stopped:
+            return StepResult((), self.elapsed_ms(plan.num_tokens), stopped=True)
         outputs = [output for chunk in plan.chunks for output in self._draw(chunk)]
         return StepResult(outputs, self.elapsed_ms(plan.num_tokens))
 
@@ -108,12 +111,12 @@ class Loop:
         self.num_steps = 0
         self.now = 0.0
 
-    def step(self) -> StepPlan:
+    def step(self, stopped: bool = False) -> StepPlan:
         plan = self.scheduler.schedule(self.now)
         self.take(list(plan.dropped))
         self._audit()
         self.num_steps += 1
-        result = self.runner.execute(plan)
+        result = self.runner.execute(plan, stopped)
         if plan.chunks:
             self.take(self.scheduler.commit(result))
             self.now += result.elapsed_ms / 1000

@@ -63,10 +63,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests[request.id] = request
         scheduler.audit()
 
-    @rule(times=st.integers(1, 6))
-    def step(self, times: int) -> None:
-        for _ in range(times):
-            self.loop.step()
+    @rule(times=st.integers(1, 6), stopped=st.sampled_from([False, False, False, True]))
+    def step(self, times: int, stopped: bool) -> None:
+        for number in range(times):
+            self.loop.step(stopped=stopped and number == 0)
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data())

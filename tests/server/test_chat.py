@@ -41,6 +41,8 @@ def test_answers(client: OpenAI) -> None:
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
     assert set(usage.timings_ms) == {"queue", "prefill", "decode"}
     assert usage.prompt_tokens_details.cached_tokens >= 0
+    assert 0 <= usage.completion_tokens_details.accepted_prediction_tokens < usage.completion_tokens
+    assert usage.completion_tokens_details.rejected_prediction_tokens >= 0
 
 
 def test_stream_is_the_whole(client: OpenAI) -> None:

@@ -10,7 +10,7 @@ from openai import BadRequestError, OpenAI
 
 from tests.server.process import Server
 from tests.server.test_chat import ASK, ask
-from tests.server.test_streams import events, without_times
+from tests.server.test_streams import events, joined
 
 SCHEMA = {
     "type": "object",
@@ -115,7 +115,7 @@ def test_streamed_call_is_the_whole(client: OpenAI) -> None:
             arguments += call.function.arguments
             num_pieces += 1
     assert (name, arguments) == (whole.name, whole.arguments)
-    assert num_pieces > 5
+    assert num_pieces > 1  # several tokens may come with one pass
     assert ends[-1] == "tool_calls"
 
 
@@ -127,10 +127,11 @@ def test_resumed_call(server: Server) -> None:
         "tool_choice": "required",
         "stream": True,
         "max_tokens": 60,
+        "stream_options": {"include_usage": True},
     }
     whole = events(server, body)
-    rest = events(server, body, last=whole[6][0])
-    assert [without_times(data) for _, data in rest] == [without_times(data) for _, data in whole[7:]]
+    for place in range(1, len(whole) - 2, 3):
+        assert joined(events(server, body, last=whole[place][0])) == joined(whole[place + 1 :])
 
 
 def test_auto_may_talk(client: OpenAI) -> None:

@@ -10,11 +10,12 @@
 // What keeps the tile unit busy (measured; docs/design/integer-matmul.md):
 // - A panel's chunk of depth (32 KB of int8 weights) stays in L1 while bands of rows stream past it from L2 by loads that
 //   do not displace it (TILELOADDT1). Deeper matrices take several chunks, with the sums waiting in scratch between them.
-// - Vector work rides along: while a band is multiplied, the band before it is finished row by row, and the next panel's
-//   codes are asked for line by line.
+// - Vector work rides along: while a band is multiplied, the band before it is finished row by row, and the next chunk's
+//   codes are expanded, or its weights asked for, line by line.
 #pragma once
 #include <optional>
 
+#include "counted_source.h"
 #include "kernels/codes.h"
 #include "tiles.h"
 
@@ -28,7 +29,7 @@ inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that sta
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
 // Few rows are quicker on vectors, more so where the weights must be expanded into memory for the tiles, and most where
 // vectors need not expand them.
-inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : by_codes(p) ? 8 : 4); }
+inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : by_codes(p) ? 8 : p.w->limbs == 1 ? 3 : 4); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
@@ -36,13 +37,16 @@ inline int64_t band_rows(const Problem& p, int64_t left) {
   const bool pairs = p.x.limbs == 1 && p.w->limbs == 1;
   return pairs && left >= 32 ? 32 : std::min<int64_t>(left, 16);
 }
+// Its sums need not leave the tiles between chunks, and both buffers of expanded weights stay in L1 if they are small.
+inline bool one_band(const Problem& p) { return p.x.limbs == 2 && p.rows <= 16; }
 inline int64_t block_rows(const Problem& p) { return std::min<int64_t>(p.rows, kBlockRows); }
 
 // Tiles of one group of one-limb activations.
 inline int64_t group_tiles(const Problem& p) { return p.x.group ? p.x.group / kTile : p.w->num_tiles(); }
 // Tiles of depth in a chunk: whole groups of one-limb activations.
 inline int64_t chunk_tiles(const Problem& p) {
-  const int64_t most = kChunkBytes / (2 * kTileBytes * p.w->limbs);
+  const int64_t bytes = one_band(p) && !plain(p) ? kChunkBytes / 2 : kChunkBytes;
+  const int64_t most = bytes / (2 * kTileBytes * p.w->limbs);
   if (p.x.limbs == 2) return most;
   return std::max(most / group_tiles(p), int64_t(1)) * group_tiles(p);
 }
@@ -50,14 +54,15 @@ inline int64_t chunk_tiles(const Problem& p) {
 // Tiles of depth that a panel goes through before the next panel's turn: as much of a block of rows as L2 holds.
 inline int64_t stretch_tiles(const Problem& p) {
   const int64_t columns = kRowsBytes / (block_rows(p) * p.x.limbs);
-  return std::max(columns / kTile / chunk_tiles(p), int64_t(1)) * chunk_tiles(p);
+  return one_band(p) ? p.w->num_tiles() : std::max(columns / kTile / chunk_tiles(p), int64_t(1)) * chunk_tiles(p);
 }
 
-// Scratch: the expanded planes of one panel's chunk, then the waiting sums (two limbs) or partial sums (one limb) of a block
-// of rows for each panel of the task.
-inline int64_t planes_bytes(const Problem& p) { return plain(p) ? 0 : chunk_tiles(p) * 2 * kTileBytes * p.w->limbs; }
+// Scratch: the expanded planes of two chunks, the one in use and the next, then the waiting sums (two limbs) or partial sums
+// (one limb) of a block of rows for each panel of the task.
+inline int64_t chunk_bytes(const Problem& p) { return chunk_tiles(p) * 2 * kTileBytes * p.w->limbs; }
+inline int64_t planes_bytes(const Problem& p) { return plain(p) ? 0 : 2 * chunk_bytes(p); }
 inline int64_t scratch_bytes(const Problem& p, int64_t task_panels) {
-  const bool waits = p.x.limbs == 1 || p.w->num_tiles() > chunk_tiles(p);
+  const bool waits = p.x.limbs == 1 || (p.w->num_tiles() > chunk_tiles(p) && !one_band(p));
   const int64_t each = p.x.limbs == 1 ? sizeof(Partial) : p.w->limbs == 1 ? sizeof(SumsOf<2, 1>) : sizeof(SumsOf<2, 2>);
   return planes_bytes(p) + (waits ? task_panels * block_rows(p) * each : 0) + 64;
 }
@@ -161,25 +166,63 @@ inline const uint8_t* codes_of(const Problem& p, int64_t panel, int64_t tile) {
 
 inline const uint8_t* expand_chunk(const Problem& p, int64_t panel, int64_t first, int64_t tiles, uint8_t* planes) {
   if (plain(p)) return codes_of(p, panel, first);
-  with_source(*p.w, [&](const auto& source) { write_planes(source(panel), first * kTileLines, (first + tiles) * kTileLines, planes); });
+  with_source(*p.w, [&](const auto& source) { write_planes(source(panel), first * kTileLines, first * kTileLines, (first + tiles) * kTileLines, planes); });
   return planes;
 }
 
-// Asks for some bytes a few lines at a time.
-struct Prefetcher {
-  const uint8_t* at = nullptr;
-  const uint8_t* end = nullptr;
-  int64_t lines_per_step = 0;
-
-  void step() {
-    for (int64_t i = 0; i < lines_per_step && at < end; ++i, at += kLine) __builtin_prefetch(at, 0, 2);
-  }
-};
-
 struct Chunk {
   int64_t panel, first, tiles;
-  const uint8_t* planes;
   bool opens, closes;  // the first, the last of the depth
+};
+
+// Makes the next chunk's weights ready in the shadow of the products of the one before, which take so many steps. Weights
+// that are int8 already are asked for; codes are expanded into whichever of two buffers is not in use.
+template <class Source>
+class Supply {
+ public:
+  Supply(const Problem& p, uint8_t* scratch) : p_(p), scratch_(scratch) {}
+
+  void start(const Source& source, const Chunk& c, int64_t steps) {
+    source_.emplace(source);
+    first_ = at_ = c.first * kTileLines;
+    last_ = (c.first + c.tiles) * kTileLines;
+    if constexpr (!kPlain) planes_ = scratch_ + (second_ = !second_) * chunk_bytes(p_);
+    steps_ = steps, done_ = 0;
+  }
+  void step() {
+    if (at_ < last_) make_until(first_ + (last_ - first_) * ++done_ / steps_);
+  }
+  // Where the chunk's planes are, all of them ready.
+  const uint8_t* finish() {
+    if constexpr (kPlain) return source_->planes + first_ / kTileLines * kTileStep;
+    make_until(last_);
+    return planes_;
+  }
+
+ private:
+  static constexpr bool kPlain = std::is_same_v<Source, PlainSource<1>>;
+  static constexpr int64_t kTileStep = 2 * Source::kLimbs * kTileBytes;
+
+  void make_until(int64_t line) {
+    if constexpr (kPlain) {
+      for (; at_ < line; ++at_)
+        for (int half = 0; half < 2; ++half)
+          __builtin_prefetch(source_->planes + at_ / kTileLines * kTileStep + half * kTileBytes + at_ % kTileLines * kLine, 0, 2);
+    } else {
+      // Whole groups: a line that is ready early does no harm.
+      const int64_t span = std::min<int64_t>(source_->group_lines, kTileLines), end = (line + span - 1) / span * span;
+      if (at_ >= end) return;
+      write_planes(*source_, first_, at_, end, planes_);
+      at_ = end;
+    }
+  }
+
+  const Problem& p_;
+  uint8_t* scratch_;
+  uint8_t* planes_ = nullptr;
+  std::optional<Source> source_;
+  int64_t first_ = 0, at_ = 0, last_ = 0, steps_ = 1, done_ = 0;
+  bool second_ = false;
 };
 
 // ---- two-limb rows, more than 8 ----
@@ -203,17 +246,21 @@ struct Finisher {
   void finish() { finish_until(rows); }
 };
 
-template <int WLimbs>
-void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, SumsOf<2, WLimbs>* waiting, Finisher<WLimbs>& finisher,
-                   Prefetcher& ahead) {
+template <int WLimbs, class Source>
+void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, const uint8_t* planes, SumsOf<2, WLimbs>* waiting,
+                   Finisher<WLimbs>& finisher, Supply<Source>& supply) {
   const int8_t* a = p.row(row) + c.first * kTile;
-  c.opens ? clear_sums<WLimbs + 1>() : load_sums(waiting);
+  if (c.opens) clear_sums<WLimbs + 1>();
+  else if (!one_band(p)) load_sums(waiting);
   const int64_t per_step = (finisher.rows + c.tiles - 1) / c.tiles;
-  multiply<2, WLimbs>(a, a + p.x.stride, 2 * p.x.stride, c.planes, c.tiles, [&](int64_t t) {
+  multiply<2, WLimbs>(a, a + p.x.stride, 2 * p.x.stride, planes, c.tiles, [&](int64_t t) {
     finisher.finish_until((t + 1) * per_step);
-    ahead.step();
+    supply.step();
   });
-  if (!c.closes) return store_sums<false>(waiting);
+  if (!c.closes) {
+    if (!one_band(p)) store_sums<false>(waiting);
+    return;
+  }
   finisher.finish();
   store_sums<false>(finisher.fresh());
   finisher.start(p, c.panel, row, rows);
@@ -237,8 +284,9 @@ struct Gatherer {
   void gather() { gather_until(rows); }
 };
 
-template <int WLimbs>
-void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, Partial* partial, Prefetcher& ahead) {
+template <int WLimbs, class Source>
+void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, const uint8_t* planes, Partial* partial,
+                   Supply<Source>& supply) {
   const int64_t groups = p.groups(), per_group = group_tiles(p), last = c.first + c.tiles;
   // A band of one tile reads it twice: the second sums are dropped.
   const int8_t* a = p.row(row);
@@ -250,10 +298,10 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
   for (int64_t tile = c.first; tile < last; tile += per_group) {
     const int64_t count = std::min(per_group, last - tile), per_step = (gatherer.rows + count - 1) / count;
     clear_sums<2>();
-    const uint8_t* w = c.planes + (tile - c.first) * 2 * WLimbs * kTileBytes;
+    const uint8_t* w = planes + (tile - c.first) * 2 * WLimbs * kTileBytes;
     multiply<1, WLimbs>(a + tile * kTile, b + tile * kTile, p.x.stride, w, count, [&](int64_t t) {
       gatherer.gather_until((t + 1) * per_step);
-      ahead.step();
+      supply.step();
     });
     gatherer.gather();
     store_sums<WLimbs == 1>(gatherer.fresh());
@@ -268,59 +316,65 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
 
 // ---- a task: some panels, a block of rows ----
 
-template <int XLimbs, int WLimbs>
+template <int XLimbs, class Maker>
 struct Task {
-  using Waiting = std::conditional_t<XLimbs == 2, SumsOf<2, WLimbs>, Partial>;
-  static constexpr int kFirstWeight = XLimbs == 2 && WLimbs == 2 ? 7 : 6;
+  using Source = decltype(std::declval<Maker>()(0));
+  static constexpr int kWLimbs = Source::kLimbs;
+  using Waiting = std::conditional_t<XLimbs == 2, SumsOf<2, kWLimbs>, Partial>;
+  static constexpr int kFirstWeight = XLimbs == 2 && kWLimbs == 2 ? 7 : 6;
   const Problem& p;
-  int64_t first_panel, last_panel;
-  uint8_t* planes;
+  const Maker& source;
+  const Share& share;
+  Supply<Source> supply;
   Waiting* waiting;  // [panel][row of the block]
-  Finisher<WLimbs> finisher;
+  Finisher<kWLimbs> finisher;
   int configured = 0;
 
-  Task(const Problem& problem, int64_t first, int64_t last, uint8_t* scratch)
-      : p(problem), first_panel(first), last_panel(last), planes(scratch),
+  Task(const Problem& problem, const Maker& maker, const Share& part, uint8_t* scratch)
+      : p(problem), source(maker), share(part), supply(problem, scratch),
         waiting(reinterpret_cast<Waiting*>(scratch + planes_bytes(problem))) {}
 
-  void run(int64_t start, int64_t end) {
-    const int64_t tiles = p.w->num_tiles(), stretch = stretch_tiles(p);
-    for (int64_t at = 0; at < tiles; at += stretch)
-      for (int64_t panel = first_panel; panel < last_panel; ++panel) run_stretch(panel, at, std::min(at + stretch, tiles), start, end);
+  void run() {
+    std::optional<Chunk> next = chunk(share.first_panel, 0);
+    prepare(*next);
+    while (next) {
+      const Chunk c = *next;
+      const uint8_t* planes = supply.finish();
+      if ((next = after(c))) prepare(*next);
+      run_chunk(c, planes);
+    }
     finisher.finish();
   }
 
-  void run_stretch(int64_t panel, int64_t first, int64_t last, int64_t start, int64_t end) {
-    const int64_t step = chunk_tiles(p);
-    for (int64_t at = first; at < last; at += step) {
-      const int64_t count = std::min(step, last - at);
-      const Chunk c{panel, at, count, expand_chunk(p, panel, at, count, planes), at == 0, at + count == p.w->num_tiles()};
-      run_chunk(c, start, end);
-    }
+  Chunk chunk(int64_t panel, int64_t first) const {
+    const int64_t tiles = p.w->num_tiles(), count = std::min(chunk_tiles(p), tiles - first);
+    return {panel, first, count, first == 0, first + count == tiles};
   }
 
-  void run_chunk(const Chunk& c, int64_t start, int64_t end) {
-    Prefetcher ahead = next_codes(c, (end - start + 15) / 16 * c.tiles);
-    Waiting* block = waiting + (c.panel - first_panel) * block_rows(p);
-    for (int64_t row = start, rows; row < end; row += rows) {
-      rows = band_rows(p, end - row);
+  // Down the stretch, then the same stretch of the next panel; after the last panel, the next stretch.
+  std::optional<Chunk> after(const Chunk& c) const {
+    const int64_t stretch = stretch_tiles(p), start = c.first / stretch * stretch, tile = c.first + c.tiles;
+    if (!c.closes && tile % stretch) return chunk(c.panel, tile);
+    if (c.panel + 1 < share.last_panel) return chunk(c.panel + 1, start);
+    if (start + stretch < p.w->num_tiles()) return chunk(share.first_panel, start + stretch);
+    return {};
+  }
+
+  void prepare(const Chunk& c) {
+    const int64_t bands = (share.last_row - share.first_row + 15) / 16;
+    supply.start(source(c.panel), c, bands * c.tiles);
+  }
+
+  void run_chunk(const Chunk& c, const uint8_t* planes) {
+    Waiting* block = waiting + (c.panel - share.first_panel) * block_rows(p);
+    for (int64_t row = share.first_row, rows; row < share.last_row; row += rows) {
+      rows = band_rows(p, share.last_row - row);
       const int tile_rows = static_cast<int>(std::min<int64_t>(rows, 16));
       if (tile_rows != configured) configure(configured = tile_rows, kFirstWeight);
-      if constexpr (XLimbs == 2) two_limb_band<WLimbs>(p, row, rows, c, block + (row - start), finisher, ahead);
-      else one_limb_band<WLimbs>(p, row, rows, c, block + (row - start), ahead);
+      Waiting* sums = block + (row - share.first_row);
+      if constexpr (XLimbs == 2) two_limb_band<kWLimbs>(p, row, rows, c, planes, sums, finisher, supply);
+      else one_limb_band<kWLimbs>(p, row, rows, c, planes, sums, supply);
     }
-  }
-
-  // The codes that come after this chunk: further down the panel, or the same stretch of the next one.
-  Prefetcher next_codes(const Chunk& c, int64_t steps) const {
-    const int64_t stretch = stretch_tiles(p), tiles = p.w->num_tiles();
-    int64_t panel = c.panel, tile = c.first + c.tiles;
-    if (tile % stretch == 0 || tile == tiles) panel += 1, tile = c.first / stretch * stretch;
-    if (panel == last_panel) panel = first_panel, tile += stretch;
-    if (tile >= tiles) return {};
-    const uint8_t* at = codes_of(p, panel, tile);
-    const int64_t bytes = std::min(c.tiles, tiles - tile) * p.w->tile_bytes();
-    return {at, at + bytes, (bytes / kLine + steps - 1) / steps};
   }
 };
 
@@ -381,20 +435,23 @@ void mixed_panel(const Problem& p, int64_t panel, uint8_t* planes) {
   }
 }
 
-template <int WLimbs>
-void run_limbs(const Problem& p, const Share& share, uint8_t* scratch) {
-  if (mixed(p)) {
-    configure(static_cast<int>(2 * p.rows));
-    for (int64_t panel = share.first_panel; panel < share.last_panel; ++panel) mixed_panel<WLimbs>(p, panel, scratch);
-  } else if (p.x.limbs == 2) {
-    Task<2, WLimbs>(p, share.first_panel, share.last_panel, scratch).run(share.first_row, share.last_row);
-  } else {
-    Task<1, WLimbs>(p, share.first_panel, share.last_panel, scratch).run(share.first_row, share.last_row);
-  }
+inline void run_mixed(const Problem& p, const Share& share, uint8_t* scratch) {
+  configure(static_cast<int>(2 * p.rows));
+  for (int64_t panel = share.first_panel; panel < share.last_panel; ++panel)
+    p.w->limbs == 1 ? mixed_panel<1>(p, panel, scratch) : mixed_panel<2>(p, panel, scratch);
+}
+
+template <int XLimbs>
+void run_task(const Problem& p, const Share& share, uint8_t* scratch) {
+  const auto run = [&](const auto& source) { Task<XLimbs, std::decay_t<decltype(source)>>(p, source, share, scratch).run(); };
+  if constexpr (XLimbs == 2)
+    if (by_codes(p) && counts(*p.w)) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
+  with_source(*p.w, run);
 }
 
 inline void run(const Problem& p, const Share& share, uint8_t* scratch) {
-  p.w->limbs == 1 ? run_limbs<1>(p, share, scratch) : run_limbs<2>(p, share, scratch);
+  if (mixed(p)) run_mixed(p, share, scratch);
+  else p.x.limbs == 2 ? run_task<2>(p, share, scratch) : run_task<1>(p, share, scratch);
   release();
 }
 

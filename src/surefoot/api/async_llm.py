@@ -211,8 +211,10 @@ class AsyncLLM:
         return await done
 
     def abort(self, request_id: str) -> None:
-        """End it at the next step's beginning; its stream then ends. Nothing happens if it has ended."""
+        """End it at the next step's beginning, which is now if the step under way is mostly its own; its stream then
+        ends. Nothing happens if it has ended."""
         self._commands.put(lambda: self.llm.engine.abort(request_id))
+        self.llm.engine.interrupt(request_id)
 
     def abort_all(self) -> None:
         for request_id in list(self._streams):
@@ -242,6 +244,7 @@ class AsyncLLM:
     def _run(self) -> None:
         engine = self.llm.engine
         while True:
+            engine.resume()  # before the commands: an interruption comes after its abort, so none is lost
             command = self._next_command(wait=not engine.has_work)
             while command is not _NOTHING:
                 if command is None:

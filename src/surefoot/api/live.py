@@ -47,7 +47,7 @@ class LiveRequest:
     def output(self) -> RequestOutput:
         events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
         outputs = tuple(answer.output() for answer in self._answers)
-        num_cached = next((event.usage.num_cached for event in events if event.usage is not None), 0)
+        used = [event.usage for event in events if event.usage is not None]
         times = events[0].times
         assert times is not None
         return RequestOutput(
@@ -55,7 +55,14 @@ class LiveRequest:
             prompt=self._text,
             prompt_token_ids=self.request.prompt,
             outputs=outputs,
-            usage=Usage(len(self.request.prompt), sum(len(one.token_ids) for one in outputs), num_cached),
+            usage=Usage(
+                len(self.request.prompt),
+                sum(len(one.token_ids) for one in outputs),
+                used[0].num_cached if used else 0,
+                sum(one.num_passes for one in used),
+                sum(one.num_drafted for one in used),
+                sum(one.num_accepted for one in used),
+            ),
             timings=Timings.of(times, len(outputs[0].token_ids)),
             seed=self.request.params.seed or 0,
             embedding=events[0].embedding,

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from surefoot.api.live import LiveRequest
 from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
 from surefoot.api.outputs import Piece, RequestOutput
+from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.core import Request, SamplingParams, ServiceClass
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
@@ -35,6 +36,8 @@ class LLM:
     max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: for keys and
     values; by default most of what the memory limit leaves. None of these shows in the output.
     packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
+    speculate: how tokens are guessed ahead: auto, lookup (from text before), draft:MODEL (a smaller model with the same
+    tokens or a draft head's file, and lookup), off. Depths follow measured gain, down to none. Nor does this show.
     """
 
     def __init__(
@@ -52,20 +55,25 @@ class LLM:
         threads: int | None = None,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
         packed_cache: str | Path | None = None,
+        speculate: str = AUTO,
     ) -> None:
         loaded = load_model(model, float_format, variant, threads, packed_cache)
+        speculation = load_speculation(speculate, loaded, float_format)
         self.backend: Backend = loaded.backend
         self.model: Model = loaded.model
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
         sizes = slot_bytes(self.backend, self.config, kv_form, block_size)
-        nbytes = free_bytes(self.config, max_running) if kv_bytes is None else kv_bytes
+        nbytes = free_bytes(self.config, max_running, speculation.most_drafts) if kv_bytes is None else kv_bytes
+        draft_bytes = speculation.share(nbytes)
+        nbytes -= draft_bytes
         self.room = plan_memory(self.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
         self.max_context: int = self.room.scheduling.max_context
-        self.runner = make_runner(loaded, self.room, kv_form)
+        self.runner = make_runner(loaded, self.room, kv_form, speculation.most_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
-        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching)
+        self.speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)
+        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching, self.speculator)
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()

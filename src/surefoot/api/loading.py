@@ -14,6 +14,7 @@ from surefoot.ops import Backend, KvForm, PackedWeights
 from surefoot.runner import Executor, Runner
 from surefoot.sampling import Grammars
 from surefoot.scheduler import Scheduler, SchedulerConfig
+from surefoot.speculate import Speculator
 from surefoot.text import (
     ChatTemplate,
     Tokenizer,
@@ -53,14 +54,15 @@ def load_model(
     variant: str | None,
     threads: int | None,
     cache: str | Path | None = None,
+    backend: Backend | None = None,
 ) -> Loaded:
-    """cache: a folder for packed weights, or none."""
+    """cache: a folder for packed weights, or none. backend: one that is there already."""
     weight_format = to_format(float_format)
     place = find_model(str(path))
     checkpoint = open_checkpoint(place)
     with ThreadPoolExecutor(1) as beside:  # packing is native work, tokenizers are Python's
         texts = beside.submit(_load_text, place, checkpoint)
-        backend = Backend(variant, threads)
+        backend = backend or Backend(variant, threads)
         if cache is None or weight_format is None:
             model = load(backend, checkpoint, weight_format)
         else:
@@ -122,36 +124,43 @@ def _layout(
     return replace(layout, groups=tuple(capped))
 
 
-def make_runner(loaded: Loaded, room: Room, kv_form: KvForm) -> Runner:
+def make_runner(loaded: Loaded, room: Room, kv_form: KvForm, most_drafts: int = 0) -> Runner:
     layout, scheduling = room.layout, room.scheduling
     runner = Runner(
         loaded.backend, loaded.model, scheduling.max_context, scheduling.max_running, scheduling.max_chunk, kv_form,
         record=not _has_float_experts(loaded.model), block_size=layout.block_size,
         num_blocks={group.window: group.num_blocks for group in layout.groups},
     )  # fmt: skip
-    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running)
+    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running + most_drafts)
     return runner
 
 
-def make_engine(room: Room, runner: Runner, grammars: Grammars | None = None, caching: bool = True) -> Engine:
-    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), Executor(runner, grammars))
+def make_engine(
+    room: Room,
+    runner: Runner,
+    grammars: Grammars | None = None,
+    caching: bool = True,
+    speculator: Speculator | None = None,
+) -> Engine:
+    executor = Executor(runner, grammars, speculator)
+    return Engine(lambda: Scheduler(room.scheduling, KvManager(room.layout, caching)), executor)
 
 
-def workspace_bytes(config: ModelConfig, max_running: int) -> int:
+def workspace_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0) -> int:
     """What a step's arrays take at most: rows of the stream and of both halves of a layer, and logits."""
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
     per_row = 8 * config.width + 4 * copies * (config.ffn + config.width) + 3 * config.heads * heads
-    return 4 * (rows * per_row + 2 * max_running * config.vocab_size)
+    return 4 * (rows * per_row + 2 * (max_running + most_drafts) * config.vocab_size)
 
 
 def _kv_layers(config: ModelConfig) -> list[KvLayer]:
     return [config.kv(layer) for layer in range(len(config.layers))]
 
 
-def free_bytes(config: ModelConfig, max_running: int) -> int:
+def free_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0) -> int:
     """Memory that keys and values may take: of the limit, what the weights and a step's arrays leave."""
-    left = machine.memory().limit_bytes - machine.used_bytes() - workspace_bytes(config, max_running)
+    left = machine.memory().limit_bytes - machine.used_bytes() - workspace_bytes(config, max_running, most_drafts)
     return max(0, int(left * SHARE_OF_MEMORY))
 
 

@@ -70,6 +70,7 @@ def _case(measurement: Measurement) -> dict[str, Any]:
     if median:
         row["bytes_per_second"] = case.bytes / median
         row["operations_per_second"] = case.operations / median
+    if median and measurement.samples[0].limits:
         row["of_bandwidth"] = share([measurement], BANDWIDTH)
         row["of_int8_peak"] = share([measurement], INT8_PEAK)
     return row

@@ -80,7 +80,10 @@ def run_model(
 ) -> ModelResults:
     say("loading")
     start = time.perf_counter()
-    llm = LLM(model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=1)
+    llm = LLM(
+        model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=1,
+        speculate="off",
+    )  # fmt: skip
     load_seconds = time.perf_counter() - start
     bench, absent = _find_peer(model, llm, peers, say)
     backend, before = llm.backend, usage()

@@ -12,6 +12,7 @@ from surefoot.bench.disturbance import MOST
 from surefoot.bench.figures import Figure
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import Results
+from surefoot.bench.step_profile import StepProfile
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Measurement, share
 
 
@@ -24,12 +25,58 @@ def show_model(results: ModelResults, console: Console) -> None:
 
 
 def show_engine(results: ModelResults, console: Console) -> None:
-    console.print(Group(*_model_parts(results, _engine_times(results))))
+    console.print(
+        Group(
+            *_model_parts(results, _engine_times(results), _step_profile(StepProfile(**results.model["step_profile"])))
+        )
+    )
 
 
-def _model_parts(results: ModelResults, times: Table) -> Iterable[RenderableType]:
+def show_serve(results: ModelResults, console: Console) -> None:
+    tables = _streams(results), _points(results.model["points"]), _figures(results.figures, _disturbed(results))
+    console.print(Group(*tables, *_notes(results)))
+
+
+def show_speculate(results: ModelResults, console: Console) -> None:
+    console.print(Group(*_speculate_parts(results)))
+
+
+def _speculate_parts(results: ModelResults) -> Iterable[RenderableType]:
+    yield _draft_costs(results.model["costs"])
+    yield _on_and_off(results)
+    yield _figures(results.figures, _disturbed(results))
+    yield from _notes(results)
+
+
+def _draft_costs(costs: Sequence[Mapping[str, float]]) -> Table:
+    table = _table("What drafts cost: a step, beside one without", "requests", "depth", "median ms", "of plain")
+    plain = {cost["num_requests"]: cost["ms"] for cost in costs if cost["depth"] == 0}
+    for cost in costs:
+        share_of_plain = f"{cost['ms'] / plain[cost['num_requests']]:.2f}"
+        table.add_row(str(cost["num_requests"]), str(cost["depth"]), f"{cost['ms']:.2f}", share_of_plain)
+    return table
+
+
+def _on_and_off(results: ModelResults) -> Table:
+    table = _table(_model_title(results.model), "case", "best s", "median", "tokens a pass", "drafts right")
+    for m in results.measurements.values():
+        if m.case.kind in ("edit", "chat") and m.best and m.median:
+            drafts = results.model["drafts"].get(f"{m.case.kind} {m.case.labels['requests']}")
+            table.add_row(_title(m), f"{m.best:.3f}", f"{m.median:.3f}", *_drafts(drafts, str(m.case.labels["way"])))
+    return table
+
+
+def _drafts(used: Mapping[str, int] | None, way: str) -> tuple[str, str]:
+    """Tokens a pass, and the share of drafts that were right."""
+    if used is None or way == "off":
+        return "", ""
+    right = f"{used['num_accepted'] / used['num_drafted']:.0%}" if used["num_drafted"] else ""
+    return f"{used['num_tokens'] / max(1, used['num_passes']):.2f}", right
+
+
+def _model_parts(results: ModelResults, *times: Table) -> Iterable[RenderableType]:
     yield _limits(results)
-    yield times
+    yield from times
     yield _figures(results.figures, _disturbed(results))
     yield from _notes(results)
 
@@ -42,9 +89,43 @@ def _engine_times(results: ModelResults) -> Table:
     table = _table(_model_title(results.model), "case", "lengths", "best s", "median", "output tokens/s")
     for m in results.measurements.values():
         if m.case.kind != "limit" and m.best and m.median:
-            tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind == "mix" else 0.0
+            tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind in ("mix", "versus") else 0.0
             speed = f"{tokens / m.median:,.1f}" if tokens else ""
             table.add_row(_title(m), f"{m.case.labels['percent']} %", f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _streams(results: ModelResults) -> Table:
+    table = _table(_model_title(results.model), "case", "best s", "median", "output tokens/s")
+    for m in results.measurements.values():
+        if m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", 0))
+            speed = f"{tokens / m.median:,.1f}" if tokens else ""
+            table.add_row(_title(m), f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _points(points: Sequence[Mapping[str, Any]]) -> Table:
+    """As of outcomes.Point."""
+    title = "Requests that arrive at random, a second; ms until the first text and between texts"
+    table = _table(title, "engine", "arrive", "good", "tokens", "first, 50 and 95 %", "gap, 50 and 99 %", "failed")
+    for one in points:
+        rates = [f"{one[name]:.4g}" for name in ("rate", "goodput", "tokens_per_second")]
+        waits = [_pair(one["ttft_p50_s"], one["ttft_p95_s"]), _pair(one["gap_p50_s"], one["gap_p99_s"])]
+        table.add_row(one["engine"], *rates, *waits, f"{one['num_failed']} of {one['num_requests']}")
+    return table
+
+
+def _pair(usual: float | None, most: float | None) -> str:
+    return "" if usual is None or most is None else f"{1000 * usual:,.0f}  {1000 * most:,.0f}"
+
+
+def _step_profile(profile: StepProfile) -> Table:
+    title = f"A step that decodes {profile.num_requests}: {profile.total * 1e3:.2f} ms"
+    table = _table(title, "part", "µs", "share")
+    for name, seconds in profile.parts.items():
+        table.add_row(name, f"{seconds * 1e6:,.0f}", f"{seconds / profile.total:.1%}")
+    table.add_row("of sampling, native", f"{profile.sampling_native * 1e6:,.0f}", "")
     return table
 
 

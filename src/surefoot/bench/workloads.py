@@ -2,9 +2,10 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+LONG_PROMPT = 8192
 LEAST_NEW = 4  # so that there are steps in which all decode
 SPARED = 1000  # ids at both ends of a vocabulary, where control tokens lie
 
@@ -27,18 +28,44 @@ def scaled(count: int, scale: float) -> int:
     return max(1, round(count * scale))
 
 
-def mixed(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
-    """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones."""
+def mixed(count: int, vocab: int, seed: int, scale: float = 1.0, shared: int = 0) -> list[Task]:
+    """Prompts of 128 to 256 tokens, outputs of 16 to 128: the lengths are always the same ones.
+
+    shared: tokens of one prefix before all of them.
+    """
     lengths, rng = random.Random(777), random.Random(seed)
     sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
-    return [Task(ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale))) for prompt, new in sizes]
+    prefix = ids(rng, shared, vocab)
+    return [
+        Task(prefix + ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale)))
+        for prompt, new in sizes
+    ]
 
 
-def log_uniform(count: int, vocab: int, seed: int, scale: float = 1.0) -> list[Task]:
-    """Short prompts, outputs from 10 to 400 tokens whose logarithms are evenly spread."""
-    lengths, rng = random.Random(778), random.Random(seed)
-    news = [math.exp(lengths.uniform(math.log(10), math.log(400))) for _ in range(count)]
-    return [Task(ids(rng, scaled(16, scale), vocab), scaled(round(new), scale)) for new in news]
+def queued(count: int, vocab: int, seed: int, lengths: str, scale: float = 1.0) -> list[Task]:
+    """Short prompts, outputs by one of LENGTHS: the lengths and their order are always the same ones."""
+    rng, draw = random.Random(seed), LENGTHS[lengths]
+    return [Task(ids(rng, scaled(16, scale), vocab), scaled(new, scale)) for new in draw(random.Random(778), count)]
+
+
+def _log_uniform(rng: random.Random, count: int) -> list[int]:
+    """From 10 to 400, the logarithms evenly spread."""
+    return [round(math.exp(rng.uniform(math.log(10), math.log(400)))) for _ in range(count)]
+
+
+def _fifty_and_two_hundred(rng: random.Random, count: int) -> list[int]:
+    return rng.sample([50, 200] * (count // 2), count)
+
+
+def _equal(rng: random.Random, count: int) -> list[int]:
+    return [100] * count
+
+
+LENGTHS: dict[str, Callable[[random.Random, int], list[int]]] = {
+    "log-uniform": _log_uniform,
+    "50 or 200": _fifty_and_two_hundred,
+    "equal": _equal,
+}
 
 
 def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:

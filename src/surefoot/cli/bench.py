@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,14 +18,28 @@ from surefoot.bench.model import QUICK as QUICK_MODEL
 from surefoot.bench.model import ModelSettings, run_model
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
-from surefoot.bench.report import show, show_engine, show_model
+from surefoot.bench.peers.all_serving import SERVING_PEERS
+from surefoot.bench.peers.serving import PEERS, ServingPeer
+from surefoot.bench.peers.shape import SHAPES, make_shape
+from surefoot.bench.plot import goodput_plot
+from surefoot.bench.report import show, show_engine, show_model, show_serve, show_speculate
+from surefoot.bench.serve import QUICK as QUICK_SERVE
+from surefoot.bench.serve import ServeSettings, run_serve
 from surefoot.bench.settings import FULL, QUICK, SMOKE
+from surefoot.bench.speculate import QUICK as QUICK_SPECULATE
+from surefoot.bench.speculate import SpeculateSettings, run_speculate
+from surefoot.bench.speculate_plot import draw_speedups
 from surefoot.cli import options
 from surefoot.cli.errors import told
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 PEERS_HELP = "Install what is missing of PyTorch and llama.cpp and measure both. By default: what is installed."
+
+ServingPeers = Annotated[
+    bool, typer.Option("--peers/--no-peers", help="Install llama.cpp, OpenVINO and vLLM (once) and measure them too.")
+]
+OnlyPeers = Annotated[list[str] | None, typer.Option(help="Of the peers only this one; may be given again.")]
 
 bench = typer.Typer(help="Measure speed beside the machine's limits and beside peers.", no_args_is_help=True)
 
@@ -82,13 +97,90 @@ def engine(
     ] = False,
     variant: options.Variant = None,
     threads: options.Threads = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+    peers: ServingPeers = False,
+    only: OnlyPeers = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading and peers.")] = None,
+    peer_seconds: Annotated[float | None, typer.Option(min=1, help="For what is run beside peers.")] = None,
 ) -> None:
     """Many requests at once through the whole engine: mixed, queued, with a shared prompt, disturbed by a long one."""
     settings = QUICK_ENGINE if quick else EngineSettings()
+    settings = replace(
+        settings, seconds=seconds or settings.seconds, peer_seconds=peer_seconds or settings.peer_seconds
+    )
     with told(), _status() as say:
-        results = run_engine(path, replace(settings, seconds=seconds or settings.seconds), variant, threads, say)
+        results = run_engine(path, settings, variant, threads, _chosen(peers, only), say)
     _print(results, as_json_, show_engine)
+
+
+@bench.command()
+def serve(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and shorter requests: within 50 seconds, loading not counted.")
+    ] = False,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    peers: ServingPeers = False,
+    only: OnlyPeers = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For our own server's part.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw goodput against the rate of arrivals into this file.")] = None,
+) -> None:
+    """A real server process under load: streams at once, random arrivals, one user beside another with many."""
+    settings = QUICK_SERVE if quick else ServeSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds)
+    with told(), _status() as say:
+        results = run_serve(path, settings, variant, threads, _chosen(peers, only), say)
+    if svg is not None:
+        svg.write_text(goodput_plot(results.model))
+    _print(results, as_json_, show_serve)
+
+
+@bench.command()
+def shape(
+    name: Annotated[str, typer.Argument(help="1.2b: a llama of 1.24 billion weights. tiny: for a try.")] = "1.2b",
+) -> None:
+    """Make a model of random weights in the forms that we and the peers read; prints its folder.
+
+    What follows is `surefoot bench engine FOLDER --peers`.
+    """
+    with told(), _status() as say:
+        if name not in SHAPES:
+            raise ValueError(f"there is no shape {name!r}: take one of {', '.join(SHAPES)}")
+        folder = make_shape(SHAPES[name], say)
+    typer.echo(folder)
+
+
+def _chosen(peers: bool, only: list[str] | None) -> list[ServingPeer]:
+    if unknown := set(only or ()) - set(PEERS):
+        raise typer.BadParameter(f"there is no peer {unknown.pop()!r}: take one of {', '.join(PEERS)}")
+    return [peer for peer in SERVING_PEERS if (peers or only) and peer.name in (only or PEERS)]
+
+
+@bench.command()
+def speculate(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Shorter answers: within 50 seconds, loading not counted.")
+    ] = False,
+    how: Annotated[str, typer.Option("--speculate", help="What to measure: auto, lookup or draft:MODEL.")] = "auto",
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw speed-up over acceptance, depth and batch into this file.")
+    ] = None,
+) -> None:
+    """The same prompts with speculation and without, in turns: edits and extraction, whose answers repeat much of the
+    prompt, and free chat, alone and at once. The answers are compared too."""
+    settings = QUICK_SPECULATE if quick else SpeculateSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds)
+    with told(), _status() as say:
+        results = run_speculate(path, settings, variant, threads, how, say)
+        if svg is not None:
+            svg.write_text(draw_speedups(results))
+    _print(results, as_json_, show_speculate)
 
 
 def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:

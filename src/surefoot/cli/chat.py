@@ -193,6 +193,7 @@ def chat(
     context: options.Context = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
+    speculate: options.Speculate = "auto",
     stats: options.Stats = None,
 ) -> None:
     """Talk with a model. The conversation is remembered until /clear; /help lists the commands.
@@ -207,7 +208,13 @@ def chat(
             max_tokens=max_tokens,
         )  # fmt: skip
         llm = LLM(
-            model, float_format=float_format, max_context=context, max_running=1, threads=threads, variant=variant
+            model,
+            float_format=float_format,
+            max_context=context,
+            max_running=1,
+            threads=threads,
+            variant=variant,
+            speculate=speculate,
         )
         at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None

@@ -39,6 +39,7 @@ def generate(
     context: options.Context = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
+    speculate: options.Speculate = "auto",
     stats: options.Stats = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
@@ -55,7 +56,13 @@ def generate(
         )  # fmt: skip
         text = sys.stdin.read() if prompt == "-" else prompt
         llm = LLM(
-            model, float_format=float_format, max_context=context, max_running=1, threads=threads, variant=variant
+            model,
+            float_format=float_format,
+            max_context=context,
+            max_running=1,
+            threads=threads,
+            variant=variant,
+            speculate=speculate,
         )
         wants_stats = sys.stderr.isatty() if stats is None else stats
         speedometer = Speedometer(llm) if wants_stats else None

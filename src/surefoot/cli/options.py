@@ -24,6 +24,15 @@ Context = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens of prompt and answer; the model's own by default.", rich_help_panel=MODEL),
 ]
+Speculate = Annotated[
+    str,
+    typer.Option(
+        help="How tokens are guessed ahead: auto, lookup, draft:MODEL (a smaller one with the same tokens, or a draft "
+        "head's .safetensors file) or off. "
+        "It never shows in the text, and is used only where it is faster.",
+        rich_help_panel=MACHINE,
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="All usable cores by default.", rich_help_panel=MACHINE)]
 Variant = Annotated[
     str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.", rich_help_panel=MACHINE)

@@ -31,6 +31,7 @@ def run_batch(
     context: options.Context = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
+    speculate: options.Speculate = "auto",
 ) -> None:
     """Answer every line of a file in OpenAI's batch format (/v1/chat/completions, /v1/completions and /v1/embeddings).
 
@@ -42,7 +43,7 @@ def run_batch(
         with without_collection():
             llm = LLM(
                 path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
-                variant=variant,
+                variant=variant, speculate=speculate,
             )  # fmt: skip
         num_done = run(llm, source, target, name or Path(path).name, report)
     typer.echo(f"{num_done} answered, {target} is complete", err=True)

@@ -49,6 +49,7 @@ def serve(
     ] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
+    speculate: options.Speculate = "auto",
     float_format: options.Format = "w8",
 ) -> None:
     """Serve a model to any OpenAI client."""
@@ -66,7 +67,7 @@ def serve(
         state = open_state(state_dir, settings.model_name)
         llm = LLM(
             model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-            float_format=float_format,
+            float_format=float_format, speculate=speculate,
         )  # fmt: skip
     run_server(llm, settings, store, state, fingerprint(model), typer.echo)
 

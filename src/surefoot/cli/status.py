@@ -13,11 +13,12 @@ class Speedometer:
 
     def of_bandwidth(self, output: RequestOutput) -> float | None:
         """The share of the bandwidth that the answer's tokens after the first used; None if there are too few."""
-        speed = output.timings.tokens_per_second
+        speed, usage = output.timings.tokens_per_second, output.usage
         if speed is None or len(output.outputs) > 1:  # samples share a step's weights
             return None
-        length = output.usage.num_prompt + output.usage.num_generated // 2
-        return speed * self._llm.read_bytes(length) / self.bytes_per_second
+        length = usage.num_prompt + usage.num_generated // 2
+        passes = usage.num_passes / usage.num_generated  # for each token; fewer than one where drafts were right
+        return speed * passes * self._llm.read_bytes(length) / self.bytes_per_second
 
     def line(self, output: RequestOutput) -> str:
         timings, usage = output.timings, output.usage
@@ -26,6 +27,9 @@ class Speedometer:
             parts.append(f"{timings.tokens_per_second:.1f} tokens/s")
         if (share := self.of_bandwidth(output)) is not None:
             parts.append(f"{share:.0%} of the bandwidth limit ({self.bytes_per_second / 1e9:.1f} GB/s)")
+        if usage.num_drafted:
+            share = usage.num_accepted / usage.num_drafted
+            parts.append(f"{usage.num_generated / usage.num_passes:.1f} tokens a pass, {share:.0%} of drafts right")
         parts.append(f"{usage.num_prompt} + {usage.num_generated} of {self._llm.max_context} tokens")
         return " · ".join(parts)
 

@@ -33,7 +33,8 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
     """Give requests of every kind alone, then together: at random times, in chunks of any size, preempted, cached or
-    not, with little memory, on every variant and number of threads. Tokens and the bits of logprobs must be the same.
+    not, with drafts right and wrong, with little memory, on every variant and number of threads. Tokens and the bits
+    of logprobs must be the same.
 
     Ends with status 1 if anything differs.
     """
@@ -80,8 +81,10 @@ def _facts(verifier: Verifier, findings: list[Finding]) -> dict[str, Any]:
 def _table(verifier: Verifier, findings: list[Finding]) -> Table:
     title = f"{len(verifier.requests)} requests, {len(verifier.alone)} samples, beside each alone"
     table = Table(title=title, title_justify="left")
-    for number, column in enumerate(("company", "steps", "preempted", "cached", "tokens", "seconds", "verdict")):
-        table.add_column(column, justify="right" if 0 < number < 6 else "left")
+    for number, column in enumerate(
+        ("company", "steps", "preempted", "cached", "drafts right", "tokens", "seconds", "verdict")
+    ):
+        table.add_column(column, justify="right" if 0 < number < 7 else "left")
     for finding in findings:
         table.add_row(*_cells(finding))
     return table
@@ -89,8 +92,10 @@ def _table(verifier: Verifier, findings: list[Finding]) -> Table:
 
 def _cells(finding: Finding) -> Iterator[str]:
     yield finding.condition.name
-    for count in (finding.num_steps, finding.num_preemptions, finding.num_cached, finding.num_tokens):
+    for count in (finding.num_steps, finding.num_preemptions, finding.num_cached):
         yield f"{count:,}"
+    yield f"{finding.num_accepted:,} of {finding.num_drafted:,}" if finding.num_drafted else ""
+    yield f"{finding.num_tokens:,}"
     yield f"{finding.seconds:.1f}"
     yield _verdict(finding) + "".join(
         f"\n{one.request} sample {one.sample}: {one.what} from token {one.place} on" for one in finding.differences[:3]

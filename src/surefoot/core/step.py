@@ -88,11 +88,13 @@ class StepResult:
     """outputs: one for each of each chunk's samples, in the plan's order.
 
     failed: chunks that were not computed, whatever their outputs say. Their requests end.
+    stopped: nothing was computed, on request; all is to be planned again.
     """
 
     outputs: Sequence[Output]
     elapsed_ms: float
     failed: Collection[SampleKey] = ()
+    stopped: bool = False
 
 
 class Load(NamedTuple):

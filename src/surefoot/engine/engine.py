@@ -4,13 +4,14 @@ Knows token ids alone: text, and the stop strings in it, are for whoever reads t
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, StepPlan, StepResult
 from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
+from surefoot.speculate import Verified
 
 NOT_FINITE = "the model's numbers are not finite: its file may be damaged"
 
@@ -38,6 +39,9 @@ class Planner(Protocol):
 
 class StepExecutor(Protocol):
     def execute(self, plan: StepPlan) -> Executed: ...
+    def stop(self, stop: bool = True) -> None:
+        """From any thread: end the pass under way, and those that come, until stop(False)."""
+
     def clear(self) -> None:
         """Forget every row."""
 
@@ -54,11 +58,17 @@ class Times:
 
 @dataclass(frozen=True)
 class Usage:
-    """num_cached: prompt tokens that needed no computing."""
+    """num_cached: prompt tokens that needed no computing. num_passes: steps that the generated tokens took.
+
+    num_drafted, num_accepted: tokens that were guessed ahead, and those of them that were right.
+    """
 
     num_prompt: int
     num_generated: int
     num_cached: int = 0
+    num_passes: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,14 @@ class _Account:
     num_prompt: int
     times: Times
     num_generated: int = 0
+    num_passes: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    def usage(self, num_cached: int) -> Usage:
+        return Usage(
+            self.num_prompt, self.num_generated, num_cached, self.num_passes, self.num_drafted, self.num_accepted
+        )
 
 
 class Engine:
@@ -101,6 +119,7 @@ class Engine:
         self._accounts: dict[SampleKey, _Account] = {}
         self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
+        self._most_of_step = ""  # the request with at least half of the tokens of the step under way
         self.last_step_ms = 0.0
         self.last_step_tokens = 0
 
@@ -129,6 +148,18 @@ class Engine:
         if request_id in self._num_open:
             self._planner.cancel(request_id)
 
+    def interrupt(self, request_id: str) -> None:
+        """From any thread, after its abort was sent: end the step under way if most of it is this request's.
+
+        Others in the step lose no more time to it than the request would have taken had it stayed.
+        """
+        if request_id == self._most_of_step:
+            self._executor.stop()
+
+    def resume(self) -> None:
+        """Before aborts are looked at: interruptions up to here have had their effect."""
+        self._executor.stop(False)
+
     def finish(self, key: SampleKey) -> Event | None:
         """End a sample between steps because its text is complete: its last event, unless it has ended."""
         if key not in self._accounts:
@@ -139,10 +170,13 @@ class Engine:
     def step(self) -> list[Event]:
         plan = self._planner.schedule(self._clock())
         self._note_starts(plan)
+        self._most_of_step = _largest(plan)
         executed = self._executor.execute(plan)
+        self._most_of_step = ""
         self.last_step_ms = executed.result.elapsed_ms
         self.last_step_tokens = plan.num_tokens
         self._errors |= executed.failures
+        self._note_drafts(executed.verified)
         deltas = self._planner.commit(executed.result) if plan.chunks else []
         events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
         events += [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
@@ -168,9 +202,16 @@ class Engine:
                 if (own := self._accounts.get(SampleKey(start.key.request, number))) is not None:
                     own.times = replace(own.times, started=now)
 
+    def _note_drafts(self, verified: Mapping[SampleKey, Verified]) -> None:
+        for key, (num_drafted, num_accepted) in verified.items():
+            if (account := self._accounts.get(key)) is not None:
+                account.num_drafted += num_drafted
+                account.num_accepted += num_accepted
+
     def _event(self, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> Event:
         account, now = self._accounts[delta.key], self._clock()
         account.num_generated += len(delta.tokens)
+        account.num_passes += bool(delta.tokens)
         if delta.tokens and account.times.first_token is None:
             account.times = replace(account.times, first_token=now)
         event = Event(delta.key, delta.tokens, tuple(logprobs[: len(delta.tokens)]))
@@ -182,11 +223,19 @@ class Engine:
         if error is not None or reason is FinishReason.ERROR:
             reason, error = FinishReason.ERROR, error or NOT_FINITE
         self._count_out(delta.key.request)
-        usage = Usage(account.num_prompt, account.num_generated, delta.num_cached)
-        return replace(event, reason=reason, error=error, usage=usage, times=replace(account.times, ended=now))
+        times = replace(account.times, ended=now)
+        return replace(event, reason=reason, error=error, usage=account.usage(delta.num_cached), times=times)
 
     def _count_out(self, request_id: str) -> None:
         self._num_open[request_id] -= 1
         if not self._num_open[request_id]:
             del self._num_open[request_id]
             self._errors.pop(request_id, None)
+
+
+def _largest(plan: StepPlan) -> str:
+    """The request with at least half of the step's tokens, and more than one."""
+    largest = max(plan.chunks, key=lambda chunk: len(chunk.tokens), default=None)
+    if largest is None or len(largest.tokens) == 1 or 2 * len(largest.tokens) < plan.num_tokens:
+        return ""
+    return largest.key.request

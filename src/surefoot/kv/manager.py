@@ -76,7 +76,8 @@ class KvManager:
     # ---- prefixes ----
 
     def match(self, holding: Holding, keys: Sequence[BlockKey]) -> list[Node]:
-        """The nodes that could be adopted: the longest known path behind what it holds. Modifies nothing.
+        """The nodes that could be adopted: the longest known path behind what it holds, of equally long ones the most
+        public. Modifies nothing.
 
         keys: the tokens of its full blocks, from the first on.
         """
@@ -84,8 +85,12 @@ class KvManager:
         at_boundary = holding.num_computed == holding.num_shared * size == holding.num_blocks * size
         if not self.caching or not at_boundary or holding.num_shared >= len(keys):
             return []
-        nodes = self.tree.match(holding.cursor, keys[holding.num_shared :], holding.namespace)
-        return nodes[: self._num_usable(holding, nodes)] if self._windows else nodes
+        best: list[Node] = []
+        for nodes in self.tree.ways(holding.cursor, keys[holding.num_shared :], holding.namespace):
+            usable = self._num_usable(holding, nodes) if self._windows else len(nodes)
+            if usable > len(best):
+                best = nodes[:usable]
+        return best
 
     def _num_usable(self, holding: Holding, nodes: list[Node]) -> int:
         """Nodes up to the last one behind which every window group still has all that is seen from there."""

@@ -37,17 +37,15 @@ class PrefixTree:
         self.root = Node(None, PUBLIC, (), [])
         self.num_nodes = 0
 
-    def match(self, start: Node, keys: Sequence[BlockKey], namespace: str) -> list[Node]:
-        """The longest path below start that spells the keys, as far as the namespace sees. Modifies nothing."""
+    def ways(self, start: Node, keys: Sequence[BlockKey], namespace: str) -> Iterator[list[Node]]:
+        """Every path below start that spells the keys as far as it goes and as far as the namespace sees, the most
+        public first: a private way may leave the public one anywhere. Modifies nothing."""
         public = _walk(start, keys, 0, PUBLIC) if start.namespace is PUBLIC else []
-        best = public
-        # The private way may leave the public one anywhere; of equally long ways the more public one is taken.
+        yield public
         for depth in range(len(public), -1, -1):
-            fork = public[depth - 1] if depth else start
-            private = _walk(fork, keys, depth, namespace)
-            if depth + len(private) > len(best):
-                best = public[:depth] + private
-        return best
+            private = _walk(public[depth - 1] if depth else start, keys, depth, namespace)
+            if private:
+                yield public[:depth] + private
 
     def insert(self, parent: Node, key: BlockKey, namespace: str | None, blocks: list[int]) -> Node:
         node = Node(parent, namespace, key, blocks)

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from surefoot.formats import W8_GROUPED
 from surefoot.models.config import KvLayer, ModelConfig, SharedKv
-from surefoot.models.decoder import Model
+from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.step import Batch, KvRows, empty_batch
 from surefoot.models.traffic import decode_bytes, linear_products
@@ -18,6 +18,7 @@ from surefoot.weights.checkpoint import Checkpoint
 
 __all__ = [
     "FAMILIES",
+    "WANTED",
     "Batch",
     "KvLayer",
     "KvRows",

@@ -14,6 +14,8 @@ from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
 
+WANTED = "wanted"  # in the workspace: the rows whose logits are wanted, behind the last layer
+
 
 @dataclass(frozen=True)
 class Model:
@@ -25,7 +27,7 @@ class Model:
 
     def forward(self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace) -> F32:
         """Logits of the wanted rows; the rows' keys and values are in the caches afterwards, and their hidden states
-        where `hidden` finds them.
+        where `normed` finds them.
 
         The logits lie in the workspace. Inside `backend.record()` nothing is computed but everything laid out."""
         step = Step(backend, batch, caches, workspace, self.config.width)
@@ -39,16 +41,21 @@ class Model:
         stream = step.settle()
         if not wanted.size:
             return workspace.floats("logits", 0, self.config.vocab_size)
-        h = workspace.floats("wanted", len(wanted), self.config.width)
+        h = workspace.floats(WANTED, len(wanted), self.config.width)
         embed(backend, wanted, stream, out=h)
+        return self.logits(backend, h, workspace)
+
+    def logits(self, backend: Backend, h: F32, workspace: Workspace) -> F32:
+        """Of rows of the stream behind the last layer."""
         x = workspace.features("head", h.shape, self.head.matrices)
         norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
-        logits = step.project(self.head, x, "logits")
+        logits = workspace.floats("logits", len(h), self.head.num_outputs)
+        self.head.project(backend, x, logits)
         if self.config.logit_softcap:
             softcap(backend, logits, self.config.logit_softcap, out=logits)
         return logits
 
-    def hidden(self, backend: Backend, workspace: Workspace, first: int, count: int) -> F32:
+    def normed(self, backend: Backend, workspace: Workspace, first: int, count: int) -> F32:
         """Rows of the pass that ran last in this workspace, after the last norm."""
         stream = workspace.floats("h", first + count, self.config.width)[first:]
         normed = np.empty_like(stream)

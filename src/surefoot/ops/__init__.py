@@ -3,7 +3,7 @@
 from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
 from surefoot.ops.arrays import Arena, huge_empty
 from surefoot.ops.attention import Chunks, attention
-from surefoot.ops.backend import Backend, OpError, Program, VariantError, supported_variants
+from surefoot.ops.backend import Backend, OpError, Program, Stopped, VariantError, supported_variants
 from surefoot.ops.elementwise import add, embed, softcap
 from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring, combine, group_by_expert, route
 from surefoot.ops.float_linear import float_linear
@@ -71,6 +71,7 @@ __all__ = [
     "Shape",
     "ShapeError",
     "ShapedProgram",
+    "Stopped",
     "TopLogprobs",
     "VariantError",
     "WeightFormat",

@@ -7,6 +7,7 @@ from ctypes import Structure, addressof, c_double, c_float, c_int32, c_int64, c_
 from typing import Any
 
 PTR = c_void_p
+STOPPED = 9  # the only error that Python knows by number
 
 
 def _fields(**fields: type[Any]) -> list[tuple[str, type[Any]]]:

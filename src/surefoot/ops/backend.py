@@ -32,6 +32,10 @@ class OpError(RuntimeError):
     """A native operation refused its arguments."""
 
 
+class Stopped(Exception):
+    """A program ended before its last operation, as `Backend.stop` asked."""
+
+
 class VariantError(RuntimeError):
     """The variant asked for cannot run on this machine, or is not installed."""
 
@@ -55,6 +59,8 @@ def load_library(variant: str) -> CDLL:
     lib.sf_close.restype = None
     lib.sf_run.argtypes = [c_void_p, c_void_p, c_int64, POINTER(c_int64)]
     lib.sf_run.restype = c_int32
+    lib.sf_stop.argtypes = [c_void_p, c_int32]
+    lib.sf_stop.restype = None
     lib.sf_packed_bytes.argtypes = [c_int64, c_int64, c_int32, c_int32, c_int32, c_int32]
     lib.sf_packed_bytes.restype = c_int64
     lib.sf_alloc.argtypes = [c_int64]
@@ -142,9 +148,15 @@ class Backend:
         failed, count, start = c_int64(0), len(calls), time.perf_counter()
         code = self._lib.sf_run(self._context, calls, count, byref(failed))
         self.native_seconds += time.perf_counter() - start
+        if code == abi.STOPPED:
+            raise Stopped
         if code:
             name = next(n for n, op in self._ops.items() if op == calls[failed.value].op)
             raise OpError(f"{name}: {self._lib.sf_error(code).decode()} (call {failed.value + 1} of {count})")
+
+    def stop(self, stop: bool = True) -> None:
+        """From any thread: while set, a program ends before its next operation. Single operations are never stopped."""
+        self._lib.sf_stop(self._context, stop)
 
     @contextmanager
     def record(self) -> Iterator["Program"]:

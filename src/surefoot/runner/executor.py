@@ -2,30 +2,40 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
+from typing import Protocol
 
 import numpy as np
 
-from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult, sample_seed
-from surefoot.ops.arrays import I64
+from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult
+from surefoot.models import Model
+from surefoot.ops import Backend, Stopped
+from surefoot.ops.arrays import F32, I64
+from surefoot.runner.kv_store import KvStore
 from surefoot.runner.pooling import MeanPool
-from surefoot.runner.runner import Flat, Runner
-from surefoot.sampling import Draw, Drawn, Grammars, Sampler, SeenTokens, TokenLogprobs
-from surefoot.sampling.grammar import Constraint
-from surefoot.sampling.penalties import has_penalties
+from surefoot.runner.runner import Flat
+from surefoot.runner.verification import DrawState, Verification
+from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
+from surefoot.speculate import Gain, Speculator, Verified
 
 BROKEN = -1  # a token that no vocabulary has
+
+Found = list[list[Drawn]]  # of one chunk: what each of its samples drew
 
 
 @dataclass(frozen=True)
 class Executed:
-    """logprobs: of each output's tokens, where asked for. embeddings: of those that ended with one. failures: what went
-    wrong, by request."""
+    """logprobs: of each output's tokens, where asked for. failures: what went wrong, by request.
+
+    verified: what became of drafts, where there were any. embeddings: of those that ended with one.
+    """
 
     result: StepResult
     logprobs: Mapping[SampleKey, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
+    verified: Mapping[SampleKey, Verified] = field(default_factory=dict)
     embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
 
 
@@ -34,24 +44,27 @@ class Row:
 
     def __init__(self, start: RowStart, place: int, grammars: Grammars | None) -> None:
         self.request = start.request
+        self.stops = start.request.stop_ids
         self.place = place
         self.tables: tuple[BlockTable, ...] = ()
-        prompt, drawn = start.tokens[: len(self.request.prompt)], start.tokens[len(self.request.prompt) :]
-        self.seen = SeenTokens(prompt, drawn) if has_penalties(self.request.params) else None
-        self.constraint: Constraint | None = None  # made with the first draw, where its failing is this request's alone
+        self.num_tokens = len(start.tokens)
+        num_prompt, params = len(self.request.prompt), self.request.params
+        self.end = None if params.max_tokens is None else num_prompt + params.max_tokens
+        self.state = DrawState(params, start.tokens[:num_prompt], start.tokens[num_prompt:], grammars)
         self.pool = MeanPool() if self.request.embeds else None
-        self._grammars = grammars
-        self._drawn = drawn
-        self._seed = self.request.params.seed or 0
 
-    def draws(self, chunk: Chunk, row: int) -> list[Draw]:
-        params, position = self.request.params, chunk.start + len(chunk.tokens)
-        if params.grammar is not None and self.constraint is None and self._grammars is not None and chunk.samples:
-            self.constraint = self._grammars.start(params.grammar, self._drawn)
-        return [
-            Draw(row, params, sample_seed(self._seed, number), position, self.seen, self.constraint)
-            for number in chunk.samples
-        ]
+    def verify(self, chunk: Chunk, first_row: int) -> Verification:
+        self.state.prepare()
+        return Verification(chunk, self.request.params, self.stops, first_row, self.state)
+
+    def note(self, tokens: Sequence[int]) -> None:
+        self.num_tokens += len(tokens)
+        for token in tokens:
+            self.state.add(token)
+
+    def room(self, most: int) -> int:
+        """Tokens that it may draw after the next one."""
+        return most if self.end is None else min(most, self.end - self.num_tokens - 1)
 
 
 class Tables:
@@ -88,77 +101,122 @@ class Tables:
         return {window: array[:, :width].take(places, axis=0) for window, array in pairs}
 
 
+def _ms_since(begin: float) -> float:
+    return (time.perf_counter() - begin) * 1000
+
+
 def _num_alike(before: BlockTable, table: BlockTable) -> int:
     """A table mostly grows at its end: all of the old one, or nothing, counts as alike."""
     return len(before) if table[: len(before)] == before else 0
 
 
+class Forward(Protocol):
+    """What is needed of a runner."""
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def model(self) -> Model: ...
+    @property
+    def kv(self) -> KvStore: ...
+    @property
+    def max_chunk(self) -> int: ...
+    def forward(self, flat: Flat) -> F32: ...
+    def hidden(self, num_rows: int) -> F32:
+        """What the last pass made its logits of."""
+
+    def normed(self, first: int, count: int) -> F32:
+        """Rows of the last pass behind the last norm."""
+
+
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
 
-    def __init__(self, runner: Runner, grammars: Grammars | None = None) -> None:
+    def __init__(self, runner: Forward, grammars: Grammars | None = None, speculator: Speculator | None = None) -> None:
         self.runner = runner
         self._grammars = grammars
+        self._speculator = speculator
         self._windows = runner.model.config.windows  # of the plan's groups
         self._sampler = Sampler(runner.backend)
         self._rows: dict[SampleKey, Row] = {}
         self._tables = Tables(self._windows, runner.kv.table_width)
+        self._last_rows: dict[SampleKey, int] = {}  # of the last pass's logits: where samples drew their last token
 
     def execute(self, plan: StepPlan) -> Executed:
         begin = time.perf_counter()
-        for key in plan.ends:
-            self._tables.give_back(self._rows.pop(key).place)
-        for start in plan.starts:
-            self._rows[start.key] = Row(start, self._tables.take(), self._grammars)
+        self._change_rows(plan)
         self._copy(plan.copies)
         failures: dict[str, str] = {}
-        drawn = self._run(plan.chunks, failures) if plan.chunks else []
-        outputs, logprobs, embeddings = [], {}, dict[SampleKey, tuple[float, ...]]()
-        for chunk, tokens in zip(plan.chunks, drawn, strict=True):
-            if (pool := self._rows[chunk.key].pool) is not None:
-                made = pool.mean() if chunk.samples and chunk.key.request not in failures else None
-                embeddings |= {} if made is None else {chunk.key: made}
-                outputs += [Output(chunk.key, (BROKEN,) if made is None else ()) for _ in chunk.samples]
-                continue
-            self._note(chunk, tokens)
-            for number, one in zip(chunk.samples, tokens, strict=True):
+        try:
+            drawn = self._run(plan.chunks, failures) if plan.chunks else []
+        except Stopped:
+            return Executed(StepResult((), _ms_since(begin), stopped=True))
+        for chunk, found in zip(plan.chunks, drawn, strict=True):
+            self._note(chunk, found)
+        verified = _verified(plan.chunks, drawn, failures)
+        drafts = self._speculate(plan, drawn, verified, _ms_since(begin))
+        outputs, logprobs = [], {}
+        embeddings = self._embeddings(plan.chunks, failures)
+        for chunk, found in zip(plan.chunks, drawn, strict=True):
+            for number, ones in zip(chunk.samples, found, strict=True):
                 key = SampleKey(chunk.key.request, number)
-                outputs.append(Output(key, (one.token,)))
-                if one.logprobs is not None:
-                    logprobs[key] = (one.logprobs,)
-        elapsed_ms = (time.perf_counter() - begin) * 1000
+                tokens = () if key in embeddings else tuple([one.token for one in ones])
+                outputs.append(Output(key, tokens, drafts.get(key, ())))
+                if ones[0].logprobs is not None:
+                    logprobs[key] = tuple([one.logprobs for one in ones if one.logprobs is not None])
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(StepResult(outputs, elapsed_ms, failed), logprobs, failures, embeddings)
+        return Executed(StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified, embeddings)
+
+    def stop(self, stop: bool = True) -> None:
+        """From any thread: end the pass under way, and those that come, until stop(False)."""
+        self.runner.backend.stop(stop)
 
     def clear(self) -> None:
+        for key in self._rows:
+            if self._speculator is not None:
+                self._speculator.end(key)
         self._rows.clear()
         self._tables = Tables(self._windows, self.runner.kv.table_width)
+
+    def _change_rows(self, plan: StepPlan) -> None:
+        for key in plan.ends:
+            self._tables.give_back(self._rows.pop(key).place)
+            if self._speculator is not None:
+                self._speculator.end(key)
+        for start in plan.starts:
+            self._rows[start.key] = Row(start, self._tables.take(), self._grammars)
+            if self._speculator is not None:
+                self._speculator.start(*start)
 
     def _copy(self, copies: Sequence[BlockCopy]) -> None:
         for group, source, target in copies:
             self.runner.kv.copy_block(self.runner.backend, self._windows[group], source, target)
 
-    def _run(self, chunks: Sequence[Chunk], failures: dict[str, str]) -> list[list[Drawn]]:
+    def _run(self, chunks: Sequence[Chunk], failures: dict[str, str]) -> list[Found]:
         """Together; should that fail, one by one, to find who is to blame: company never shows in what is drawn, and
         what was written to the caches before is written again."""
         try:
             return self._run_together(chunks)
+        except Stopped:
+            raise
         except Exception as error:
             if len(chunks) > 1:
-                return [self._run([chunk], failures)[0] for chunk in chunks]
+                found = [self._run([chunk], failures)[0] for chunk in chunks]
+                self._last_rows = {}  # they are rows of several passes
+                return found
             failures[chunks[0].key.request] = f"{type(error).__name__}: {error}"
-            return [[Drawn(BROKEN)] * len(chunks[0].samples)]
+            return [[[Drawn(BROKEN)]] * len(chunks[0].samples)]
 
-    def _run_together(self, chunks: Sequence[Chunk]) -> list[list[Drawn]]:
-        rows, draws, tokens, num_logits = list[Row](), list[Draw](), list[int](), 0
+    def _run_together(self, chunks: Sequence[Chunk]) -> list[Found]:
+        rows, tokens, num_logits = list[Row](), list[int](), 0
+        verifications: list[Verification | None] = []
         for chunk in chunks:
             row = self._rows[chunk.key]
             if row.tables is not chunk.tables:
                 self._tables.update(row, chunk.tables)
             rows.append(row)
             tokens += chunk.tokens
-            if chunk.num_logits:
-                draws += row.draws(chunk, num_logits)
+            verifications.append(row.verify(chunk, num_logits) if chunk.num_logits else None)
             num_logits += chunk.num_logits
         logits = self.runner.forward(
             Flat(
@@ -170,24 +228,84 @@ class Executor:
             )
         )
         self._pool(chunks, rows)
-        drawn = iter(self._sampler.draw(logits, draws) if draws else [])
-        return [[next(drawn) for _ in chunk.samples] if chunk.num_logits else [] for chunk in chunks]
+        self._draw(logits, [one for one in verifications if one is not None])
+        pairs = zip(chunks, verifications, strict=True)
+        self._last_rows = {chunk.key: one.last_row for chunk, one in pairs if one is not None}
+        pairs = zip(chunks, verifications, strict=True)
+        return [[[Drawn(BROKEN)]] * len(chunk.samples) if one is None else one.found for chunk, one in pairs]
 
     def _pool(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> None:
         """Hidden states of this pass, for those who want them."""
         first = 0
         for chunk, row in zip(chunks, rows, strict=True):
             if row.pool is not None:
-                row.pool.add(chunk.start, self.runner.hidden(first, len(chunk.tokens)))
+                row.pool.add(chunk.start, self.runner.normed(first, len(chunk.tokens)))
             first += len(chunk.tokens)
 
-    def _note(self, chunk: Chunk, drawn: Sequence[Drawn]) -> None:
+    def _embeddings(self, chunks: Sequence[Chunk], failures: Mapping[str, str]) -> dict[SampleKey, tuple[float, ...]]:
+        """Of the requests that want one and whose prompt has ended."""
+        found: dict[SampleKey, tuple[float, ...]] = {}
+        for chunk in chunks:
+            pool = self._rows[chunk.key].pool
+            if pool is not None and chunk.samples and chunk.key.request not in failures:
+                mean = pool.mean()
+                found |= {} if mean is None else {chunk.key: mean}
+        return found
+
+    def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:
+        """One round is enough unless penalties or grammars must know of one draft before they judge the next.
+
+        What fails or is stopped in a later round ends all drafts there: without any, the next step finds the culprit.
+        """
+        self._draw_once(logits, verifications)
+        with suppress(Exception):
+            while verifications := [one for one in verifications if not one.is_done]:
+                self._draw_once(logits, verifications)
+
+    def _draw_once(self, logits: F32, verifications: Sequence[Verification]) -> None:
+        draws = [one.draws() for one in verifications]
+        made = list(chain.from_iterable(draws))
+        drawn = iter(self._sampler.draw(logits, made) if made else [])
+        for one, own in zip(verifications, draws, strict=True):
+            one.take([next(drawn) for _ in own])
+
+    def _note(self, chunk: Chunk, found: Found) -> None:
         """What the chunk's own sample drew counts for its penalties and its grammar; the others start with theirs."""
-        row = self._rows[chunk.key]
-        for number, one in zip(chunk.samples, drawn, strict=True):
-            if number != chunk.key.sample or one.token == BROKEN:
-                continue
-            if row.seen is not None:
-                row.seen.add(one.token)
-            if row.constraint is not None:
-                row.constraint.accept(one.token)
+        for number, ones in zip(chunk.samples, found, strict=True):
+            if number == chunk.key.sample:
+                self._rows[chunk.key].note([one.token for one in ones if one.token != BROKEN])
+
+    def _speculate(
+        self, plan: StepPlan, drawn: Sequence[Found], verified: Mapping[SampleKey, Verified], elapsed_ms: float
+    ) -> Mapping[SampleKey, tuple[int, ...]]:
+        """Drafts for those that go on."""
+        if self._speculator is None or not plan.chunks:
+            return {}
+        self._speculator.observe(plan.num_tokens, elapsed_ms, verified)
+        hidden = self.runner.hidden(sum(chunk.num_logits for chunk in plan.chunks))
+        gains: dict[SampleKey, Gain] = {}
+        rooms: dict[SampleKey, int] = {}
+        num_others = 0
+        for chunk, found in zip(plan.chunks, drawn, strict=True):
+            num_others += len(chunk.tokens) - chunk.num_logits
+            for number, ones in zip(chunk.samples, found, strict=True):
+                if number == chunk.key.sample and ones[-1].token != BROKEN:
+                    row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
+                    state = None if place is None else hidden[place]
+                    goes_on = ones[-1].token not in row.stops
+                    forced = row.state.forced if goes_on else ()
+                    gains[chunk.key] = Gain([one.token for one in ones], state, forced)
+                    if goes_on:
+                        rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
+        return self._speculator.propose(gains, rooms, num_others)
+
+
+def _verified(
+    chunks: Sequence[Chunk], drawn: Sequence[Found], failures: Mapping[str, str]
+) -> dict[SampleKey, Verified]:
+    """Of the chunks that had drafts."""
+    return {
+        chunk.key: Verified(chunk.num_logits - 1, len(found[0]) - 1)
+        for chunk, found in zip(chunks, drawn, strict=True)
+        if chunk.num_logits > 1 and chunk.key.request not in failures
+    }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surefoot.models import Batch, Model, Workspace, empty_batch
+from surefoot.models import WANTED, Batch, Model, Workspace, empty_batch
 from surefoot.ops import (
     Backend,
     Chunks,
@@ -198,9 +198,13 @@ class Runner:
         fill(passes.batch(flat.shape), flat, self.kv.block_size)
         return passes.run(flat.shape)
 
-    def hidden(self, first: int, count: int) -> F32:
+    def normed(self, first: int, count: int) -> F32:
         """Hidden states of rows of the last step, after the last norm."""
-        return self.model.hidden(self.backend, self._workspace, first, count)
+        return self.model.normed(self.backend, self._workspace, first, count)
+
+    def hidden(self, num_rows: int) -> F32:
+        """Behind the last layer, of the rows whose logits the last step wanted; they stay until the next."""
+        return self._workspace.floats(WANTED, num_rows, self.model.config.width)
 
     def _passes_for(self, shape: Shape) -> Passes:
         before = self._passes.capacity if self._passes is not None else LEAST_CAPACITY

@@ -18,6 +18,7 @@ from surefoot.sampling.grammar_checker import limits
 from surefoot.sampling.grammar_trial import Trial
 
 MOST_GRAMMARS = 64
+MARK = b"\x01"  # a byte that no merge knows, so that it is a token of its own
 # No free white space: a model that may go on with it for ever, sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 
@@ -50,6 +51,13 @@ class Constraint:
         allowed = np.unpackbits(mask, count=min(len(logits), 8 * len(mask)), bitorder="little")
         logits[: len(allowed)][allowed == 0] = -np.inf
         logits[len(allowed) :] = -np.inf
+
+    def copy(self) -> "Constraint":
+        return Constraint(self._matcher.deep_copy())
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens to which the grammar leaves no choice."""
+        return () if self._matcher.is_stopped() else tuple(self._matcher.compute_ff_tokens())
 
     def accept(self, token: int) -> None:
         """It was drawn. One that was not allowed shows when `apply` is next called."""
@@ -125,19 +133,16 @@ class _Words:
         self._vocabulary = vocabulary
 
     def __call__(self, text: bytes) -> list[int]:
-        """Tokens that are these bytes and no more: some tokenizers put a space before a text's first word, which a line
-        break keeps away from it."""
-        plain = self._encode(text.decode())
-        if self._bytes(plain) == text:
-            return plain
-        tokens = self._encode("\n" + text.decode())
-        return next((tokens[place:] for place in (1, 2) if self._bytes(tokens[place:]) == text), plain)
+        """The text's own tokens. Some encoders put a space before a text: there they are found behind a mark."""
+        tokens = self._encode(text.decode())
+        if b"".join(self.tokens[token] for token in tokens) == text:
+            return tokens
+        marked = self._encode(MARK.decode() + text.decode())
+        pieces = [self.tokens[token] for token in marked]
+        return marked[pieces.index(MARK) + 1 :] if MARK in pieces else tokens
 
     def _encode(self, text: str) -> list[int]:
         return self._vocabulary.encode(text, add_special=False, parse_special=False)
-
-    def _bytes(self, tokens: Sequence[int]) -> bytes:
-        return b"".join(self.tokens[token] for token in tokens)
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:

@@ -59,9 +59,14 @@ class Sampler:
         return found
 
     def _tokens(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
-        if [draw.row for draw in draws] == list(range(len(logits))):
-            return self._sample(logits, draws)
-        return [self._sample(logits[draw.row : draw.row + 1], [draw])[0] for draw in draws]
+        """Rows that stand side by side are drawn from together."""
+        tokens: list[int] = []
+        first = 0
+        for last, draw in enumerate(draws, 1):
+            if last == len(draws) or draws[last].row != draw.row + 1:
+                tokens += self._sample(logits[draws[first].row : draw.row + 1], draws[first:last])
+                first = last
+        return tokens
 
     def _sample(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
         params = [draw.params for draw in draws]

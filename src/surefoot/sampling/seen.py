@@ -28,6 +28,11 @@ class SeenTokens:
         self._ids[place] = token
         self._counts[place] += 1
 
+    def copy(self) -> "SeenTokens":
+        other = SeenTokens(())
+        other._places, other._ids, other._counts = self._places.copy(), self._ids.copy(), self._counts.copy()
+        return other
+
     def __len__(self) -> int:
         return len(self._places)
 

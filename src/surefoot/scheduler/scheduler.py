@@ -480,6 +480,8 @@ class Scheduler:
         step, self._step = self._step, None
         if step is None:
             raise RuntimeError("commit without schedule")
+        if result.stopped:
+            return []
         self.speed.observe(step.num_tokens, result.elapsed_ms)
         deltas: list[Delta] = []
         outputs = iter(result.outputs)

@@ -9,6 +9,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
+from surefoot.engine import Usage
 from surefoot.server.asker import Asker
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.parts import Delta
@@ -143,6 +144,12 @@ def _as_message(delta: Delta) -> dict[str, Any]:
     return message
 
 
+def _predicted(usages: Sequence[Usage]) -> dict[str, int]:
+    """Tokens that were guessed ahead, under OpenAI's names."""
+    drafted, accepted = sum(one.num_drafted for one in usages), sum(one.num_accepted for one in usages)
+    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": drafted - accepted}
+
+
 def usage_of(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
     """timings_ms: of the slowest, so that they add up to what the client waited."""
     prompt = sum(output.usage.num_prompt for output in outputs)
@@ -153,6 +160,7 @@ def usage_of(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": sum(output.usage.num_cached for output in outputs)},
+        "completion_tokens_details": _predicted([output.usage for output in outputs]),
         "timings_ms": {
             "queue": round(slowest.queued * 1000, 3),
             "prefill": round((slowest.to_first_token - slowest.queued) * 1000, 3),

@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from surefoot.verify.drafters import RULES
+
+DRAFTERS = ("lookup", "draft model", *RULES)
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -11,7 +15,8 @@ class Condition:
 
     arrivals: seed of random arrivals; None: all at once. preempt_every: each so many steps half of those who run are
     sent back to wait. memory: of what all requests at once would need. timed: chunks follow the clock, as in real life.
-    variant, threads: None is the best, all.
+    variant, threads: None is the best, all. drafter: None, "lookup", "draft model" (the model itself) or one of those
+    that know the answers; deep at random, unless the drafts are governed, as in real life.
     """
 
     name: str
@@ -25,12 +30,15 @@ class Condition:
     timed: bool = False
     threads: int | None = None
     variant: str | None = None
+    drafter: str | None = None
+    governed: bool = False
 
 
 TOGETHER = Condition("all at once")
 HOSTILE = Condition(
-    "all of it", max_chunk=7, block_size=32, arrivals=7, preempt_every=3, memory=0.0, max_running=12, timed=True
-)
+    "all of it", max_chunk=7, block_size=32, arrivals=7, preempt_every=3, memory=0.0, max_running=12, timed=True,
+    drafter="random",
+)  # fmt: skip
 QUICK = (
     TOGETHER,
     Condition("random arrivals", arrivals=1),
@@ -40,6 +48,8 @@ QUICK = (
     Condition("preempted every 3 steps", preempt_every=3, arrivals=5),
     Condition("little memory", memory=0.0),
     Condition("chunks by the clock", timed=True, arrivals=6),
+    *(Condition(f"drafts: {name}", drafter=name, arrivals=9) for name in DRAFTERS),
+    Condition("drafts as in real life", drafter="lookup", governed=True, arrivals=10, timed=True),
     HOSTILE,
 )
 
@@ -47,6 +57,7 @@ QUICK = (
 def every() -> tuple[Condition, ...]:
     """Every pair of chunk and block size, with and without cache and preemption, besides the quick ones."""
     found = [*QUICK, Condition("preempted at every step", preempt_every=1, arrivals=8)]
+    found += [Condition(f"drafts: {name}, preempted", drafter=name, preempt_every=2, memory=0.0) for name in DRAFTERS]
     for size, block, caching, preempt in product((1, 7, 64, 512), (16, 32), (True, False), (None, 5)):
         words = [f"chunks of {size}", f"blocks of {block}", "cached" if caching else "not cached"]
         words += [] if preempt is None else [f"preempted every {preempt}"]

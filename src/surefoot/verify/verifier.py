@@ -13,9 +13,11 @@ from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import Backend, supported_variants
-from surefoot.runner import Executor, Runner
+from surefoot.runner import DraftModel, Executor, Runner
 from surefoot.scheduler import Scheduler, SchedulerConfig
+from surefoot.speculate import Controller, Drafter, Lookup, Speculator
 from surefoot.verify.conditions import Condition
+from surefoot.verify.drafters import RULES, RandomDepths, Scripted
 from surefoot.verify.hostile import HostileScheduler
 from surefoot.verify.requests import make_requests
 
@@ -35,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Finding:
-    """num_preemptions, num_cached: how hostile it really was (cached tokens of all requests)."""
+    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests)."""
 
     condition: Condition
     variant: str
@@ -45,6 +47,8 @@ class Finding:
     num_steps: int
     num_preemptions: int
     num_cached: int
+    num_drafted: int
+    num_accepted: int
     seconds: float
     differences: tuple[Difference, ...]
 
@@ -90,6 +94,8 @@ class Verifier:
             crowd.num_steps,
             crowd.engine.load().num_preemptions,
             crowd.num_cached,
+            crowd.num_drafted,
+            crowd.num_accepted,
             time.perf_counter() - start,
             tuple(differences(expected, found)),
         )
@@ -130,8 +136,22 @@ class Crowd:
                 return Scheduler(config, kv)
             return HostileScheduler(config, kv, condition.preempt_every)
 
-        self.engine = Engine(planner, Executor(runner))
-        self.num_steps = self.num_cached = 0
+        self.engine = Engine(planner, Executor(runner, speculator=self._speculator(verifier, longest)))
+        self.num_steps = self.num_cached = self.num_drafted = self.num_accepted = 0
+
+    def _speculator(self, verifier: "Verifier", longest: int) -> Speculator | None:
+        name, vocab_size = self._condition.drafter, self._loaded.model.config.vocab_size
+        if name is None:
+            return None
+        drafter: Drafter = Lookup()
+        if name == "draft model":
+            # Room for a few requests only: some get no drafts, some lose theirs.
+            runner = Runner(self.backend, self._loaded.model, 4 * longest, self._condition.max_running, block_size=16)
+            drafter = DraftModel(runner, vocab_size)
+        if name in RULES:
+            truth = {key: answer.token_ids for key, answer in verifier.alone.items()}
+            drafter = Scripted(truth, RULES[name], vocab_size)
+        return Speculator(drafter, Controller() if self._condition.governed else RandomDepths())
 
     def run(self, requests: Sequence[Request], arrivals: int | None = None) -> Answers:
         rng, waiting = random.Random(arrivals), list(requests)
@@ -157,8 +177,10 @@ class Crowd:
             last: Event | None = event
             if answer.is_done and event.reason is None:
                 last = self.engine.finish(event.key)
-            if last is not None and last.usage is not None and event.key.sample == 0:
-                self.num_cached += last.usage.num_cached
+            if last is not None and last.usage is not None:
+                self.num_cached += last.usage.num_cached if event.key.sample == 0 else 0
+                self.num_drafted += last.usage.num_drafted
+                self.num_accepted += last.usage.num_accepted
 
 
 def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence[Request], longest: int) -> KvLayout:

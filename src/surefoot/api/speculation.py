@@ -1,0 +1,66 @@
+"""What `speculate` names: off, auto, lookup, or draft:MODEL."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.api.loading import Loaded, load_model
+from surefoot.runner import DraftHead, DraftModel, HeadWeights, Runner, load_head, slot_bytes
+from surefoot.speculate import MOST_DRAFTS, Lookup, Preferring, Speculator
+
+OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
+HEAD = ".safetensors"  # a file of this kind is a head on the target; a draft model is a GGUF file or a folder
+SHARE_OF_MEMORY = 0.15  # of what the target's keys and values may take, for the draft model's
+DRAFT_CHUNK = 512
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """How drafts are made: by the draft model or the head, if there is one."""
+
+    name: str
+    draft: Loaded | None = None
+    head: HeadWeights | None = None
+
+    @property
+    def most_drafts(self) -> int:
+        return 0 if self.name == OFF else MOST_DRAFTS
+
+    def share(self, kv_bytes: int) -> int:
+        """Of the memory for keys and values, what the draft model takes."""
+        return int(kv_bytes * SHARE_OF_MEMORY) if self.draft is not None else 0
+
+    def start(self, target: Loaded, max_running: int, max_context: int, nbytes: int) -> Speculator | None:
+        """nbytes: for the draft model's keys and values."""
+        if self.name == OFF:
+            return None
+        if self.head is not None:
+            return Speculator(Preferring(Lookup(), DraftHead(target.backend, target.model, self.head)))
+        if self.draft is not None:
+            runner = _draft_runner(self.draft, max_running, max_context, nbytes)
+            return Speculator(Preferring(Lookup(), DraftModel(runner, target.model.config.vocab_size)))
+        return Speculator(Lookup())
+
+
+def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> Runner:
+    token_bytes = sum(slot_bytes(draft.backend, draft.model.config, block_size=BLOCK_SIZE).values())
+    num_tokens = min(nbytes // token_bytes, max_running * max_context)
+    if num_tokens < DRAFT_CHUNK:
+        raise MemoryError(f"{nbytes >> 20} MiB are too few for the draft model's keys and values: free memory")
+    return Runner(draft.backend, draft.model, num_tokens, max_running, DRAFT_CHUNK, block_size=BLOCK_SIZE)
+
+
+def load_speculation(name: str, target: Loaded, float_format: str) -> Speculation:
+    """Raises ValueError if there is no such way, or the draft model speaks other tokens."""
+    if name in (OFF, AUTO, LOOKUP):
+        return Speculation(name)
+    path = name.removeprefix(DRAFT)
+    if not name.startswith(DRAFT) or not path:
+        raise ValueError(f"speculate is {OFF}, {AUTO}, {LOOKUP} or {DRAFT}MODEL, not {name!r}")
+    if path.endswith(HEAD):
+        return Speculation(name, head=load_head(Path(path), target.model.config.width))
+    draft = load_model(path, float_format, None, None, backend=target.backend)
+    pairs = zip(target.tokenizer.pieces, draft.tokenizer.pieces, strict=False)
+    if num_other := sum(one != other for one, other in pairs):
+        raise ValueError(f"{path} cannot draft for this model: {num_other} of its tokens are others")
+    return Speculation(name, draft)

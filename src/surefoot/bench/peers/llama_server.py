@@ -1,0 +1,30 @@
+"""llama.cpp's own server, compiled for this machine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.bench.peers.install import LLAMA_SOURCE, Say
+from surefoot.bench.peers.llama_tools import install_tools
+from surefoot.bench.peers.model_forms import gguf_form
+from surefoot.bench.peers.serving import Room
+from surefoot.bench.server_process import HOST, MODEL_NAME, Launch
+
+
+@dataclass(frozen=True)
+class LlamaServer:
+    """A slot for each stream, all in one KV cache, so that a prompt that is shared is kept once."""
+
+    name: str = "llamacpp"
+
+    def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
+        file = gguf_form(model)
+        options = [
+            "--threads", room.threads, "--threads-batch", room.threads, "--parallel", room.num_streams,
+            "--ctx-size", room.num_tokens, "--kv-unified", "--cont-batching", "--flash-attn", "auto",
+            "--batch-size", 2048, "--ubatch-size", 512, "--cache-reuse", 0, "--threads-http", 4, "--no-webui",
+        ]  # fmt: skip
+        flags = tuple(map(str, options))
+        command = (str(install_tools(say) / "llama-server"), "--model", str(file), "--alias", MODEL_NAME)
+        described = {"build": f"{LLAMA_SOURCE}, GGML_NATIVE=ON", "model": file.name, "flags": " ".join(flags)}
+        where = ("--host", HOST, "--port", str(port))
+        return Launch((*command, *flags, *where), "/health", described=described)

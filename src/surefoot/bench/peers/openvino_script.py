@@ -1,0 +1,133 @@
+"""/v1/completions over OpenVINO GenAI's continuous batching. Runs in its venv: uvicorn is there, surefoot is not.
+
+python openvino_script.py MODEL PORT SETTINGS
+
+Prompts are token ids, and a token's text is its id: nothing is encoded or decoded.
+"""
+
+import asyncio
+import json
+import queue
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
+from typing import Any
+
+import numpy as np
+import openvino as ov  # type: ignore[import-not-found]
+import openvino_genai as genai  # type: ignore[import-not-found]
+import uvicorn
+
+
+class Engine:
+    """One thread adds requests, steps, and hands out what came."""
+
+    def __init__(self, model: str, settings: dict[str, Any]) -> None:
+        scheduling = genai.SchedulerConfig()
+        scheduling.cache_size = settings["cache_gb"]
+        scheduling.max_num_seqs = settings["num_streams"]
+        scheduling.max_num_batched_tokens = settings["max_batched_tokens"]
+        scheduling.enable_prefix_caching = settings["prefix_caching"]
+        scheduling.dynamic_split_fuse = True
+        properties = {"INFERENCE_NUM_THREADS": settings["threads"]}
+        self._pipeline = genai.ContinuousBatchingPipeline(model, scheduling, "CPU", properties)
+        self._new: queue.Queue[tuple[list[int], int, Callable[[list[int] | None], None]]] = queue.Queue()
+        threading.Thread(target=self._loop, daemon=True).start()
+
+    def submit(self, prompt: list[int], num_new: int, on_tokens: Callable[[list[int] | None], None]) -> None:
+        """on_tokens: called on the engine's thread, at last with None."""
+        self._new.put((prompt, num_new, on_tokens))
+
+    def _loop(self) -> None:
+        numbers, live = count(), dict[int, tuple[Any, Callable[[list[int] | None], None]]]()
+        while True:
+            while not live or not self._new.empty():
+                prompt, num_new, on_tokens = self._new.get()
+                number = next(numbers)
+                live[number] = (self._add(number, prompt, num_new), on_tokens)
+            self._pipeline.step()
+            for number, (handle, on_tokens) in list(live.items()):
+                while handle.can_read():
+                    for output in handle.read().values():
+                        on_tokens(list(output.generated_ids))
+                if handle.get_status() != genai.GenerationStatus.RUNNING:
+                    on_tokens(None)
+                    del live[number]
+
+    def _add(self, number: int, prompt: list[int], num_new: int) -> Any:
+        config = genai.GenerationConfig()
+        config.max_new_tokens, config.ignore_eos, config.do_sample = num_new, True, False
+        return self._pipeline.add_request(number, ov.Tensor(np.array([prompt], np.int64)), config)
+
+
+class App:
+    """The few routes that a load generator asks for, as ASGI."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["path"] != "/v1/completions":
+            await _respond(send, b"{}")
+            return
+        data, more = b"", True
+        while more:
+            message = await receive()
+            data, more = data + message.get("body", b""), message.get("more_body", False)
+        body = json.loads(data)
+        tokens = self._tokens(body["prompt"], body["max_tokens"])
+        if body.get("stream"):
+            await _stream(send, tokens)
+        else:
+            num_tokens = 0
+            async for piece in tokens:
+                num_tokens += len(piece)
+            await _respond(send, json.dumps({"usage": {"completion_tokens": num_tokens}}).encode())
+
+    async def _tokens(self, prompt: list[int], num_new: int) -> AsyncIterator[list[int]]:
+        loop, came = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
+
+        def hand_over(piece: list[int] | None) -> None:
+            loop.call_soon_threadsafe(came.put_nowait, piece)
+
+        self._engine.submit(prompt, num_new, hand_over)
+        while (piece := await came.get()) is not None:
+            yield piece
+
+
+async def _stream(send: Callable[[Any], Awaitable[None]], tokens: AsyncIterator[list[int]]) -> None:
+    headers = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    num_tokens = 0
+    async for piece in tokens:
+        num_tokens += len(piece)
+        events = b"".join(b'data: {"choices":[{"index":0,"text":" %d"}]}\n\n' % token for token in piece)
+        await send({"type": "http.response.body", "body": events, "more_body": True})
+    usage = json.dumps({"choices": [], "usage": {"completion_tokens": num_tokens}}).encode()
+    await send({"type": "http.response.body", "body": b"data: %s\n\ndata: [DONE]\n\n" % usage})
+
+
+async def _respond(send: Callable[[Any], Awaitable[None]], body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _lifespan(receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    for part in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{part}.complete"})
+
+
+def main() -> None:
+    model, port, settings = sys.argv[1:]
+    app = App(Engine(model, json.loads(settings)))
+    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

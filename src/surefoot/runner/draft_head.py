@@ -1,0 +1,115 @@
+"""A light head on the target's hidden state that drafts: the state steps on by each token, as in a recurrent network.
+
+    u = [norm(state) * state_norm, norm(embedding of the token) * token_norm]
+    state = state + out · silu(in · u)
+    logits = the target's own, of that state
+
+The first state is the target's, from which the sample's last token was drawn. There is nothing to keep between steps
+and nothing to take back when drafts were wrong.
+
+The file is safetensors with in.weight [m, 2 width], out.weight [width, m], state_norm.weight and token_norm.weight
+[width], in any float type.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.core import Request, SampleKey, SamplingParams, sample_seed
+from surefoot.models import Model, Workspace
+from surefoot.ops import Backend, GluForm, embed, float_linear, glu, norm
+from surefoot.ops.arrays import F32, I64
+from surefoot.sampling import Draw, Sampler
+from surefoot.speculate import NOTHING, Prospect
+from surefoot.weights.safetensors import SafetensorsError, read_safetensors
+
+
+@dataclass(frozen=True)
+class HeadWeights:
+    inner: F32  # [m, 2 width]
+    outer: F32  # [width, m]
+    state_norm: F32
+    token_norm: F32
+
+
+def load_head(path: Path, width: int) -> HeadWeights:
+    """Raises SafetensorsError if it is no head for a model of that width."""
+    tensors = read_safetensors(path)
+    names = ("in.weight", "out.weight", "state_norm.weight", "token_norm.weight")
+    if missing := [name for name in names if name not in tensors]:
+        raise SafetensorsError(f"{path.name} is no draft head: it lacks {', '.join(missing)}")
+    inner, outer, *norms = (np.ascontiguousarray(tensors[name].floats()) for name in names)
+    shapes = [inner.shape, outer.shape, *(one.shape for one in norms)]
+    inside = len(inner)
+    if shapes != [(inside, 2 * width), (width, inside), (width,), (width,)]:
+        raise SafetensorsError(
+            f"{path.name} is a draft head of other sizes ({shapes}) than the model's width of {width}"
+        )
+    return HeadWeights(inner, outer, *norms)
+
+
+@dataclass(eq=False)
+class _Sample:
+    params: SamplingParams
+    seed: int
+    num_tokens: int
+    last: int
+    state: F32 | None = None
+
+
+class DraftHead:
+    """A Drafter."""
+
+    def __init__(self, backend: Backend, model: Model, weights: HeadWeights) -> None:
+        self._backend, self._model, self._weights = backend, model, weights
+        self._sampler, self._workspace = Sampler(backend), Workspace()
+        self._samples: dict[SampleKey, _Sample] = {}
+
+    def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
+        params = replace(request.params, logprobs=None, grammar=None)
+        seed = sample_seed(request.params.seed or 0, key.sample)
+        self._samples[key] = _Sample(params, seed, len(tokens), tokens[-1])
+
+    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
+        sample = self._samples[key]
+        sample.num_tokens += len(tokens)
+        sample.last = tokens[-1]
+        sample.state = None if state is None else state.copy()
+
+    def end(self, key: SampleKey) -> None:
+        self._samples.pop(key, None)
+
+    def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
+        return [NOTHING if self._samples[key].state is None else Prospect(most) for key in keys]
+
+    def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
+        """All samples together, a token of each at a time."""
+        drafts: dict[SampleKey, list[int]] = {key: [] for key in depths}
+        left = list(depths)
+        states = np.array([self._samples[key].state for key in left], np.float32)
+        while left:
+            samples = [self._samples[key] for key in left]
+            last = [drafts[key][-1] if drafts[key] else self._samples[key].last for key in left]
+            states = self.step(states, np.array(last, np.int64))
+            logits = self._model.logits(self._backend, states, self._workspace)
+            places = [one.num_tokens + len(drafts[key]) for key, one in zip(left, samples, strict=True)]
+            draws = [Draw(row, one.params, one.seed, places[row]) for row, one in enumerate(samples)]
+            for key, drawn in zip(left, self._sampler.draw(logits, draws), strict=True):
+                drafts[key].append(drawn.token)
+            going = [drafts[key][-1] >= 0 and len(drafts[key]) < depths[key] for key in left]
+            left, states = [key for key, goes in zip(left, going, strict=True) if goes], states[going]
+        return {key: tuple(token for token in one if token >= 0) for key, one in drafts.items()}
+
+    def step(self, states: F32, tokens: I64) -> F32:
+        """The states after these tokens."""
+        backend, model, weights = self._backend, self._model, self._weights
+        form, width = model.norm.form, model.config.width
+        given = np.empty((len(states), 2 * width), np.float32)
+        embedded = embed(backend, tokens, model.embeddings, model.config.embedding_scale)
+        norm(backend, form, np.ascontiguousarray(states), weights.state_norm, y=given[:, :width])
+        norm(backend, form, embedded, weights.token_norm, y=given[:, width:])
+        inside = float_linear(backend, given, weights.inner)
+        glu(backend, GluForm("silu"), inside, y=inside)
+        return states + float_linear(backend, inside, weights.outer)

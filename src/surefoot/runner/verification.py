@@ -1,0 +1,104 @@
+"""A chunk's drafts held against what the target draws: at each place a token, as long as all before were right.
+
+Since a token is a function of seed, position and logits, what is drawn is what would have been drawn without drafts.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from surefoot.core import Chunk, SamplingParams, sample_seed
+from surefoot.sampling import Draw, Drawn, Grammars, SeenTokens
+from surefoot.sampling.grammar import Constraint
+from surefoot.sampling.penalties import has_penalties
+
+
+class DrawState:
+    """What a sample's draws depend on besides logits: tokens seen, for penalties, and its place in its grammar."""
+
+    def __init__(
+        self, params: SamplingParams, prompt: Sequence[int], drawn: Sequence[int], grammars: Grammars | None
+    ) -> None:
+        self._params, self._drawn, self._grammars = params, drawn, grammars
+        self.seen = SeenTokens(prompt, drawn) if has_penalties(params) else None
+        self.constraint: Constraint | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.seen is None and self.constraint is None
+
+    def prepare(self) -> None:
+        """With the first draw, where its failing is this request's alone."""
+        if self._params.grammar is not None and self.constraint is None and self._grammars is not None:
+            self.constraint = self._grammars.start(self._params.grammar, self._drawn)
+
+    @property
+    def forced(self) -> tuple[int, ...]:
+        """What comes next, if the grammar leaves no choice."""
+        return () if self.constraint is None else self.constraint.forced()
+
+    def copy(self) -> "DrawState":
+        other = DrawState(self._params, (), (), None)
+        other.seen = None if self.seen is None else self.seen.copy()
+        other.constraint = None if self.constraint is None else self.constraint.copy()
+        return other
+
+    def add(self, token: int) -> None:
+        """It was drawn."""
+        if self.seen is not None:
+            self.seen.add(token)
+        if self.constraint is not None:
+            self.constraint.accept(token)
+
+
+class Verification:
+    """One chunk's draws: at its first row of logits, and at one row more for each draft that proves right.
+
+    Draws that depend on their row alone are all made at once. Where penalties or a grammar look at the tokens before,
+    they are made one by one, on a copy of that state: should the step fail, nothing has changed.
+    """
+
+    def __init__(
+        self, chunk: Chunk, params: SamplingParams, stops: frozenset[int], first_row: int, state: DrawState
+    ) -> None:
+        self._params, self._samples, self._stops = params, chunk.samples, stops
+        self._drafts = chunk.tokens[len(chunk.tokens) - chunk.num_logits + 1 :]
+        self._first_row = first_row
+        self._first_position = chunk.start + len(chunk.tokens) - len(self._drafts)
+        self._by_one = bool(self._drafts) and not state.is_empty
+        self._state = state.copy() if self._by_one else state
+        self._is_right = True  # all drafts so far
+        self.found: list[list[Drawn]] = [[] for _ in chunk.samples]
+
+    @property
+    def is_done(self) -> bool:
+        return not self._is_right or len(self.found[0]) > len(self._drafts)
+
+    @property
+    def last_row(self) -> int:
+        """Of the logits: the one that the last token was drawn from."""
+        return self._first_row + len(self.found[0]) - 1
+
+    def draws(self) -> list[Draw]:
+        """The next ones to make."""
+        done = len(self.found[0])
+        places = range(done, done + 1) if self._by_one else range(len(self._drafts) + 1)
+        return [draw for place in places for draw in self._draws_at(place)]
+
+    def _draws_at(self, place: int) -> Iterator[Draw]:
+        seed, row, position = self._params.seed or 0, self._first_row + place, self._first_position + place
+        for number in self._samples:
+            seeded = sample_seed(seed, number)
+            yield Draw(row, self._params, seeded, position, self._state.seen, self._state.constraint)
+
+    def take(self, drawn: Sequence[Drawn]) -> None:
+        """What came of the draws, in their order. Without drafts there may be several samples, with drafts one."""
+        if not self._drafts:
+            for found, one in zip(self.found, drawn, strict=True):
+                found.append(one)
+            return
+        for one in drawn:
+            if self.is_done:
+                return
+            self._is_right = one.token in self._drafts[len(self.found[0]) :][:1] and one.token not in self._stops
+            self.found[0].append(one)
+            if self._by_one and self._is_right:
+                self._state.add(one.token)

@@ -1,0 +1,129 @@
+"""A drafter and who says how deep: what the executor has to know of speculation."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from surefoot.core import Request, SampleKey
+from surefoot.ops import Stopped
+from surefoot.ops.arrays import F32
+from surefoot.speculate.controller import MOST_DEPTH, Controller, DepthChooser
+from surefoot.speculate.drafter import Drafter, Prospect
+
+LOG = logging.getLogger(__name__)
+FORCED = -1_000_000  # the kind of what a grammar forces: no drafter's
+
+
+class Verified(NamedTuple):
+    """What became of a sample's drafts in a step."""
+
+    num_drafted: int
+    num_accepted: int
+
+
+class Gain(NamedTuple):
+    """What a sample drew in a step. state: the target's hidden row behind the last token, if that is known.
+
+    forced: what must come next, by its grammar.
+    """
+
+    tokens: Sequence[int]
+    state: F32 | None = None
+    forced: tuple[int, ...] = ()
+
+
+class Speculator:
+    """Should the drafter fail, there are no drafts any more; no request fails with it.
+
+    is_paused: nothing is drafted for the time being; texts are followed all the same.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        chooser: DepthChooser | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """chooser: the controller, unless another is given."""
+        self._drafter: Drafter | None = drafter
+        self._chooser: DepthChooser = chooser or Controller()
+        self._clock = clock
+        self._kinds: dict[SampleKey, int] = {}  # of the drafts that were last made
+        self.is_paused = False
+
+    @property
+    def is_on(self) -> bool:
+        return self._drafter is not None
+
+    def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
+        with self._harmless():
+            if self._drafter is not None:
+                self._drafter.start(key, request, tokens)
+
+    def end(self, key: SampleKey) -> None:
+        self._kinds.pop(key, None)
+        self._chooser.forget(key)
+        with self._harmless():
+            if self._drafter is not None:
+                self._drafter.end(key)
+
+    def observe(self, num_tokens: int, elapsed_ms: float, verified: Mapping[SampleKey, Verified]) -> None:
+        """A step of so many tokens, drafts included, and what became of these."""
+        self._chooser.observe_step(num_tokens, elapsed_ms)
+        for key, (num_drafted, num_accepted) in verified.items():
+            self._chooser.observe_verified(key, self._kinds.get(key, 0), num_drafted, num_accepted)
+
+    def propose(
+        self, gains: Mapping[SampleKey, Gain], rooms: Mapping[SampleKey, int], num_others: int
+    ) -> dict[SampleKey, tuple[int, ...]]:
+        """Drafts for the next step.
+
+        gains: what samples drew in this one. rooms: those that go on, and how many tokens they may still draw after the
+        next. num_others: tokens that the next step is thought to have besides.
+        """
+        with self._harmless():
+            if self._drafter is not None:
+                for key, (tokens, state, _) in gains.items():
+                    self._drafter.advance(key, tokens, state)
+                forced = {key: gain.forced for key, gain in gains.items() if gain.forced}
+                return self._draft(self._drafter, forced, rooms, len(rooms) + num_others)
+        return {}
+
+    @contextmanager
+    def _harmless(self) -> Iterator[None]:
+        try:
+            yield
+        except Stopped:  # with the pass, from outside: the next step may draft again
+            return
+        except Exception:
+            LOG.exception("drafting failed; it is off from now on")
+            self._drafter = None
+
+    def _draft(
+        self,
+        drafter: Drafter,
+        forced: Mapping[SampleKey, tuple[int, ...]],
+        rooms: Mapping[SampleKey, int],
+        num_tokens: int,
+    ) -> dict[SampleKey, tuple[int, ...]]:
+        keys = [key for key, room in rooms.items() if room > 0]
+        if self.is_paused or not keys or not self._chooser.is_open(num_tokens):
+            return {}
+        found = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
+        found |= {key: Prospect(len(tokens), FORCED) for key, tokens in forced.items() if key in found}
+        fitting = {key: one._replace(most=min(one.most, rooms[key])) for key, one in found.items()}
+        depths = self._chooser.depths(fitting, num_tokens)
+        drafts = {key: forced[key][:depth] for key, depth in depths.items() if key in forced}
+        drafts |= self._guess(drafter, {key: depth for key, depth in depths.items() if key not in forced})
+        self._kinds.update({key: found[key].kind for key in drafts})
+        return {key: one for key, one in drafts.items() if one}
+
+    def _guess(self, drafter: Drafter, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
+        if not depths:
+            return {}
+        begin = self._clock()
+        drafts = drafter.draft(depths)
+        self._chooser.observe_drafting(max(depths.values()), (self._clock() - begin) * 1000)
+        return drafts

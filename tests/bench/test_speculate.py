@@ -1,0 +1,44 @@
+"""The benchmark of speculation on a model of milliseconds: that every figure comes, with a plot."""
+
+import json
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+from typer.testing import CliRunner
+
+from surefoot.bench.speculate_plot import tokens_per_pass
+from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
+from surefoot.cli.main import app
+from tests.stories import stories_gguf
+
+FIGURES = {"speedup_edit_1", "speedup_edit_8", "speedup_chat_1", "speedup_chat_32", "tokens_per_pass_edit"}
+
+
+def test_every_figure_comes(tmp_path: Path) -> None:
+    svg = tmp_path / "plot.svg"
+    command = ["bench", "speculate", str(stories_gguf()), "--json", "--quick", "--seconds", "12", "--svg", str(svg)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert set(report["figures"]) == FIGURES
+    assert all(isinstance(value, float) and math.isfinite(value) for value in report["figures"].values())
+    assert report["figures"]["tokens_per_pass_edit"] >= 1
+    assert {case["name"] for case in report["cases"]} == {
+        f"{kind}/{way}" for kind in ("edit/1", "edit/8", "chat/1", "chat/32") for way in ("on", "off")
+    }
+    assert {cost["num_requests"] for cost in report["model"]["costs"]} == {1, 8, 32}
+    lines = ElementTree.fromstring(svg.read_text()).findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == sum(cost["depth"] > 0 for cost in report["model"]["costs"])
+
+
+def test_the_prompts() -> None:
+    assert len(edit_prompts()) == len(set(edit_prompts())) == 8
+    assert len(chat_prompts()) == len(set(chat_prompts())) == NUM_CHATS
+    assert all(old in edit_prompts()[2 * number] for number, old in enumerate(("margin", "interval", "result")))
+
+
+def test_theory() -> None:
+    assert tokens_per_pass(0, 5) == 1
+    assert tokens_per_pass(1, 5) == 6
+    assert abs(tokens_per_pass(0.5, 2) - 1.75) < 1e-12

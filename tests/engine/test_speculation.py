@@ -1,0 +1,301 @@
+"""Drafts in the engine: nothing of them shows but time. Company, chunks and preemption with drafts: test_invariance."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from surefoot.api import LLM
+from surefoot.core import FinishReason, Request, SampleKey, SamplingParams
+from surefoot.engine import Engine, Usage
+from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.ops import Stopped, embed
+from surefoot.runner import DraftHead, DraftModel, Executor, Runner, load_head
+from surefoot.sampling import Grammars, Sampler
+from surefoot.sampling.grammar import json_grammar, regex_grammar
+from surefoot.scheduler import Scheduler, SchedulerConfig
+from surefoot.speculate import NOTHING, Drafter, Lookup, Preferring, Prospect, Speculator
+from surefoot.verify.drafters import RULES, RandomDepths, Scripted
+from surefoot.weights import SafetensorsError
+from tests.engine.test_engine import Found, backend, expected, finish, model, requests, run
+from tests.stories import stories_gguf
+
+CONFIG = SchedulerConfig(max_context=512, max_running=16, max_chunk=64, max_step_tokens=256)
+LAYOUT = KvLayout(16, (KvGroup(640),))
+SCHEMA = {
+    "type": "object", "required": ["name", "age"], "additionalProperties": False,
+    "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+}  # fmt: skip
+
+
+class Fixed:
+    """A DepthChooser of one depth."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def observe_step(self, num_tokens: int, elapsed_ms: float) -> None: ...
+    def observe_drafting(self, depth: int, elapsed_ms: float) -> None: ...
+    def observe_verified(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None: ...
+    def forget(self, key: SampleKey) -> None: ...
+    def is_open(self, num_tokens: int) -> bool:
+        return True
+
+    def depths(self, prospects: Mapping[SampleKey, Prospect], num_tokens: int) -> dict[SampleKey, int]:
+        return {key: min(self._depth, one.most) for key, one in prospects.items() if one.most}
+
+
+@functools.cache
+def grammars() -> Grammars:
+    tokenizer = LLM(stories_gguf(), threads=1, max_context=64).tokenizer
+    return Grammars(tokenizer, tokenizer.ids.ends)
+
+
+def make_engine(speculator: Speculator | None, with_grammars: bool = False) -> Engine:
+    blocks = {group.window: group.num_blocks for group in LAYOUT.groups}
+    runner = Runner(backend(), model(), CONFIG.max_context, CONFIG.max_running, 64, block_size=16, num_blocks=blocks)
+    executor = Executor(runner, grammars() if with_grammars else None, speculator)
+    return Engine(lambda: Scheduler(CONFIG, KvManager(LAYOUT)), executor)
+
+
+def truth_of(found: Found) -> dict[SampleKey, Sequence[int]]:
+    return {key: tokens for key, (tokens, _, _) in found.items()}
+
+
+def scripted(found: Found, name: str) -> Callable[[], Drafter]:
+    return functools.partial(Scripted, truth_of(found), RULES[name], 512)
+
+
+def draft_runner(num_tokens: int = 4096) -> Runner:
+    return Runner(backend(), model(), num_tokens, 16, block_size=16)
+
+
+@pytest.mark.parametrize("depth", [1, 6])
+@pytest.mark.parametrize("name", [*RULES, "lookup", "draft model", "both"])
+def test_drafts_do_not_show(name: str, depth: int) -> None:
+    makers: dict[str, Callable[[], Drafter]] = {
+        "lookup": Lookup,
+        "draft model": lambda: DraftModel(draft_runner(), 512),
+        "both": lambda: Preferring(Lookup(), DraftModel(draft_runner(), 512)),
+    }
+    make = makers[name] if name in makers else scripted(expected(), name)
+    assert run(make_engine(Speculator(make(), Fixed(depth))), requests()) == expected()
+
+
+def grammar_requests() -> list[Request]:
+    kinds = [
+        SamplingParams(seed=1, grammar=regex_grammar("[a-z ]{3,30}"), max_tokens=40, logprobs=1),
+        SamplingParams(temperature=0, grammar=regex_grammar("[a-z ,.]{20,60}"), max_tokens=40, logprobs=0),
+        SamplingParams(seed=3, grammar=regex_grammar("[b-y ]{5,25}"), max_tokens=30, frequency_penalty=0.5, n=2),
+        SamplingParams(seed=4, grammar=json_grammar(SCHEMA), max_tokens=60, logprobs=0),
+    ]
+    return [Request(f"g{number}", (1, 403, 407), one, eos_token_ids=frozenset({2})) for number, one in enumerate(kinds)]
+
+
+@functools.cache
+def grammar_answers() -> Found:
+    return run(make_engine(None, with_grammars=True), grammar_requests())
+
+
+@pytest.mark.parametrize("name", [*RULES, "lookup", "draft model"])
+def test_grammars_and_stops_inside_drafts(name: str) -> None:
+    """A grammar's end is a stop token, which the drafts of some guess rightly."""
+    wanted = grammar_answers()
+    assert {reason for _, _, reason in wanted.values()} <= {FinishReason.STOP, FinishReason.LENGTH}
+    assert FinishReason.STOP in {reason for _, _, reason in wanted.values()}
+    makers: dict[str, Callable[[], Drafter]] = {
+        "lookup": Lookup,
+        "draft model": lambda: DraftModel(draft_runner(), 512),
+    }
+    make = makers[name] if name in makers else scripted(wanted, name)
+    engine = make_engine(Speculator(make(), RandomDepths(deepest=7)), with_grammars=True)
+    assert run(engine, grammar_requests()) == wanted
+
+
+def test_what_a_grammar_forces_is_drafted_and_right() -> None:
+    request = grammar_requests()[3]
+    nothing = Scripted({}, RULES["wrong"], 512)
+    nothing.prospects = lambda keys, most: [NOTHING] * len(keys)
+    (used,) = usages(make_engine(Speculator(nothing, Fixed(9)), with_grammars=True), [request])
+    assert used.num_drafted == used.num_accepted > 8  # "name": , "age": and the quotes around
+
+
+def test_what_fails_behind_a_draft_fails_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Penalties are judged draft by draft: those before the failure count."""
+    honest, request = Sampler.draw, requests()[2]
+    wanted = expected()["r2", 0][0]
+
+    def fail(sampler: Sampler, logits: object, draws: list) -> list:
+        if any(draw.seed == request.params.seed and draw.position > 20 for draw in draws):
+            raise RuntimeError("no luck")
+        return honest(sampler, logits, draws)
+
+    monkeypatch.setattr(Sampler, "draw", fail)
+    num_right = 20 - len(request.prompt) + 1
+    for speculator in (None, Speculator(scripted(expected(), "right until the last")(), Fixed(6))):
+        tokens, _, reason = run(make_engine(speculator), requests())["r2", 0]
+        assert (tokens, reason) == (wanted[:num_right], FinishReason.ERROR)
+
+
+def long_requests() -> list[Request]:
+    params = [SamplingParams(seed=seed, max_tokens=400, ignore_eos=True) for seed in range(16)]
+    return [Request(f"long{number}", (1, 300 + number), one) for number, one in enumerate(params)]
+
+
+@functools.cache
+def long_answers() -> Found:
+    return run(make_engine(None), long_requests())
+
+
+def usages(engine: Engine, given: Sequence[Request]) -> list[Usage]:
+    for request in given:
+        engine.add(request)
+    found = []
+    while engine.has_work:
+        found += [event.usage for event in engine.step() if event.usage is not None]
+    return found
+
+
+@pytest.mark.parametrize(("alpha", "depth"), [(0.5, 3), (0.8, 4), (0.9, 8)])
+def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
+    drafter = Scripted(truth_of(long_answers()), lambda rng, place, depth: rng.random() < alpha, 512)
+    used = usages(make_engine(Speculator(drafter, Fixed(depth))), long_requests())
+    # The first token comes with the prompt, without drafts.
+    num_tokens, num_passes = (sum(values) - len(used) for values in zip(*((one.num_generated, one.num_passes) for one in used), strict=True))  # noqa: E501  # fmt: skip
+    assert num_tokens == 16 * 399
+    theory = (1 - alpha ** (depth + 1)) / (1 - alpha)
+    assert num_tokens / num_passes == pytest.approx(theory, rel=0.05)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, Stopped])
+def test_a_drafter_that_fails_is_switched_off(error: type[Exception]) -> None:
+    """One that was stopped with its pass is not."""
+
+    class Broken(Scripted):
+        def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
+            raise error("no luck")
+
+    speculator = Speculator(Broken({}, RULES["wrong"], 512), Fixed(3))
+    assert run(make_engine(speculator), requests()) == expected()
+    assert speculator.is_on == (error is Stopped)
+
+
+def test_a_draft_model_gives_its_blocks_back() -> None:
+    runner = draft_runner(1024)
+    free = {window: len(blocks) for window, blocks in runner.kv._free.items()}
+    engine = make_engine(Speculator(DraftModel(runner, 512), Fixed(4)))
+    for request in [*requests(), *long_requests()]:
+        engine.add(request)
+    events = [event for _ in range(30) for event in engine.step()]
+    engine.abort("long3")
+    found = finish(engine, events)
+    assert found["long3", 0][2] is FinishReason.CANCELLED
+    wanted = expected() | long_answers()
+    assert {key: one for key, one in found.items() if key.request != "long3"} == {
+        key: one for key, one in wanted.items() if key.request != "long3"
+    }
+    engine.step()  # rows that have ended are told with the next plan
+    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} == free
+    engine.add(long_requests()[0])
+    for _ in range(20):
+        engine.step()
+    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} != free
+    engine.reset()
+    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} == free
+
+
+def test_a_token_that_the_draft_model_lacks_costs_drafts_only() -> None:
+    drafter = DraftModel(draft_runner(), 400)
+    used = usages(make_engine(Speculator(drafter, Fixed(4))), long_requests()[:2])
+    assert sum(one.num_drafted for one in used) < 100
+
+
+WIDTH, INSIDE = 64, 48
+
+
+def head_file(folder: Path, scale: float = 0.3) -> Path:
+    rng, path = np.random.default_rng(4), folder / "head.safetensors"
+    tensors = {
+        "in.weight": scale * rng.standard_normal((INSIDE, 2 * WIDTH)),
+        "out.weight": scale * rng.standard_normal((WIDTH, INSIDE)),
+        "state_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
+        "token_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
+    }
+    save_file({name: one.astype(np.float32) for name, one in tensors.items()}, path)
+    return path
+
+
+@pytest.mark.parametrize("depth", [1, 5])
+def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int) -> None:
+    weights = load_head(head_file(tmp_path), WIDTH)
+    speculator = Speculator(DraftHead(backend(), model(), weights), Fixed(depth))
+    assert run(make_engine(speculator), requests()) == expected()
+    assert speculator.is_on
+
+
+def test_a_head_steps_as_it_says(tmp_path: Path) -> None:
+    """Against the formula in numpy."""
+    weights = load_head(head_file(tmp_path), WIDTH)
+    rng = np.random.default_rng(5)
+    states, tokens = rng.standard_normal((3, WIDTH)).astype(np.float32), np.array([5, 400, 7])
+    found = DraftHead(backend(), model(), weights).step(states, tokens)
+
+    def normed(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return rows / np.sqrt((rows.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5) * weight
+
+    embedded = embed(backend(), tokens, model().embeddings)
+    given = np.concatenate([normed(states, weights.state_norm), normed(embedded, weights.token_norm)], axis=1)
+    inside = given @ weights.inner.T
+    wanted = states + (inside / (1 + np.exp(-inside))) @ weights.outer.T
+    assert np.allclose(found, wanted, atol=1e-4)
+
+
+def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
+    """With nothing added, a head's logits are those that the sample's last token was drawn from: greedy, it guesses
+    that token again."""
+    weights = load_head(head_file(tmp_path, scale=0.0), WIDTH)
+    head = DraftHead(backend(), model(), weights)
+    guesses: list[tuple[int, int]] = []
+
+    class Watched(DraftHead):
+        def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
+            drafts = super().draft(depths)
+            guesses.extend((self._samples[key].last, tokens[0]) for key, tokens in drafts.items())
+            return drafts
+
+    head = Watched(backend(), model(), weights)
+    greedy = [
+        Request(f"{number}", (1, 300 + number), SamplingParams(temperature=0, max_tokens=30)) for number in range(5)
+    ]
+    run(make_engine(Speculator(head, Fixed(2))), greedy)
+    assert len(guesses) > 100
+    assert all(last == guess for last, guess in guesses)
+
+
+def test_files_that_are_no_heads_are_refused(tmp_path: Path) -> None:
+    path = str(stories_gguf())
+    with pytest.raises(SafetensorsError, match="other sizes"):
+        load_head(head_file(tmp_path), 32)
+    save_file({"in.weight": np.zeros((2, 2), np.float32)}, tmp_path / "other.safetensors")
+    with pytest.raises(SafetensorsError, match=r"lacks out\.weight"):
+        LLM(path, threads=1, max_context=64, speculate=f"draft:{tmp_path / 'other.safetensors'}")
+    llm = LLM(path, threads=1, max_context=64, speculate=f"draft:{head_file(tmp_path)}")
+    assert llm.generate("Once upon", SamplingParams(temperature=0, max_tokens=20))[0].usage.num_generated == 20
+
+
+def test_speculate_by_name() -> None:
+    given = ["Once upon a time", "The cat and the dog"]
+    params = SamplingParams(seed=3, max_tokens=80)
+    path = str(stories_gguf())
+    plain = LLM(path, threads=2, max_context=256, speculate="off")
+    drafting = LLM(path, threads=2, max_context=256, speculate=f"draft:{path}")
+    one, other = plain.generate(given, params), drafting.generate(given, params)
+    assert [output.outputs for output in one] == [output.outputs for output in other]
+    assert [output.usage.num_drafted for output in one] == [0, 0]
+    assert all(output.usage.num_passes == 80 for output in one)
+    for wrong in ("on", "draft:", "lookup:x"):
+        with pytest.raises(ValueError, match="speculate is off, auto, lookup or draft:MODEL"):
+            LLM(path, threads=1, speculate=wrong)
