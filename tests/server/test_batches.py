@@ -13,7 +13,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
 from tests.server.process import Server
-from tests.server.test_run_batch import CHAT, COMPLETIONS
+from tests.server.test_run_batch import CHAT, COMPLETIONS, VARYING
 from tests.server.test_sharing import quick_key
 from tests.stories import stories_gguf
 
@@ -83,7 +83,7 @@ def answers(shared: Shared, file: str | None) -> dict[str, Any]:
     for one in replies:
         body = one["response"]["body"]
         body.pop("created", None)
-        for name in ("timings_ms", "prompt_tokens_details"):
+        for name in VARYING:
             body.get("usage", {}).pop(name, None)
     return {one["custom_id"]: one for one in replies}
 
