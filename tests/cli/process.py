@@ -21,9 +21,9 @@ def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
 class Terminal:
     """The command at a terminal that we hold the other end of."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, term: str = "dumb") -> None:
         self._ours, theirs = pty.openpty()
-        environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+        environment = {**os.environ, "TERM": term, "COLUMNS": "200"}
         self.process = subprocess.Popen(
             [*COMMAND, *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
             start_new_session=True,

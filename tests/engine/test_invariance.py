@@ -80,12 +80,7 @@ def test_a_real_model(condition: Condition) -> None:
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe"])
 def test_windows_experts_and_latents(family: str, tmp_path: Path) -> None:
-    tiny, tokenizers = pytest.importorskip("tests.model.tiny"), pytest.importorskip("tokenizers")
-    tiny.reference(family).save_pretrained(tmp_path)
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.save(str(tmp_path / "tokenizer.json"))
+    pytest.importorskip("tests.model.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=16, num_new=40)
     for condition in (TOGETHER, HOSTILE, replace(TOGETHER, preempt_every=2, max_chunk=5, arrivals=1)):
         check(verifier, condition)

@@ -1,6 +1,7 @@
 """Tiny random models of every family, made by transformers, and surefoot's own from the same weights."""
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install -e '.[reference]'"
 )
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[reference]'")
 
 VOCAB = 256
 COMMON: dict[str, Any] = {
@@ -110,6 +112,15 @@ def draw(name: str, parameter: Any, gemma: bool, tied: bool) -> Any:
     if "lm_head" in name:
         values = values * torch.exp(torch.randn(len(values), 1))
     return values
+
+
+def save(name: str, folder: Path) -> None:
+    """As a Hugging Face folder, with a token for each byte."""
+    reference(name).save_pretrained(folder)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(folder / "tokenizer.json"))
 
 
 @functools.cache

@@ -103,6 +103,40 @@ def test_backlogged_users_never_drift_apart(seed: int, num_users: int) -> None:
     assert most <= 2 * config.max_running * request_cost + config.slack_tokens
 
 
+def test_a_newcomer_gets_a_row_of_who_holds_them_all() -> None:
+    """In the next step; half of the newcomer's part is there at once, and who gave way is not sent to and fro."""
+    loop = make_loop(SchedulerConfig(max_running=8))
+    for number in range(20):
+        loop.scheduler.add(request(f"many-{number}", 20, 200, user="many"))
+    for _ in range(30):
+        loop.step()
+    assert loop.scheduler.num_running == 8
+    loop.scheduler.add(request("few-0", 20, 5, user="few"))
+    plan = loop.step()
+    assert "few-0" in [chunk.key.request for chunk in plan.chunks]
+    assert loop.scheduler.num_preemptions == 1
+    for number in range(1, 20):
+        loop.scheduler.add(request(f"few-{number}", 20, 200, user="few"))
+    for _ in range(30):
+        loop.step()
+        loop.scheduler.audit()
+    rows = [sample.user.name for sample in loop.scheduler._decoding]
+    assert rows.count("few") >= 2
+    loop.drain(20_000)
+    assert loop.scheduler.num_preemptions <= 10, "one in four of forty requests"
+
+
+def test_who_is_waited_for_gets_a_row_of_who_is_not() -> None:
+    loop = make_loop(SchedulerConfig(max_running=4))
+    for number in range(8):
+        loop.scheduler.add(request(f"batch-{number}", 20, 300, service=ServiceClass.BATCH))
+    for _ in range(20):
+        loop.step()
+    loop.scheduler.add(request("talks", 20, 5))
+    assert "talks" in [chunk.key.request for chunk in loop.step().chunks]
+    loop.drain(5000)
+
+
 def test_time_away_earns_nothing_and_costs_nothing() -> None:
     users = Users({})
     busy = users.enter("busy")

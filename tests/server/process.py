@@ -2,9 +2,11 @@
 
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,10 +20,18 @@ START_S = 60.0
 class Server:
     """Started by its constructor; `url` is there when it is ready."""
 
-    def __init__(self, model: Path, *words: str, host: str = "127.0.0.1") -> None:
+    def __init__(self, model: Path, *words: str, host: str = "127.0.0.1", memory_bytes: int | None = None) -> None:
+        """memory_bytes: the most that its process may map."""
+
+        def limit() -> None:
+            if memory_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+        state = () if "--state-dir" in words else ("--state-dir", tempfile.mkdtemp(prefix="surefoot-state-"))
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *words],
+            [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            preexec_fn=limit,
         )  # fmt: skip
         self.log = ""
         began = time.monotonic()

@@ -141,6 +141,20 @@ def test_no_user_finds_what_another_has_cached(shared: Shared) -> None:
     assert cached(shared, shared.frank, private) == 0
 
 
+def test_time_tells_nobody_what_another_has_cached(shared: Shared) -> None:
+    """What alice asks again comes at once; to frank the same words are as slow as if nobody had ever sent them."""
+    system = "Between alice and the machine alone. " * 120
+
+    def seconds(key: str) -> float:
+        began = time.monotonic()
+        cached(shared, key, system)
+        return time.monotonic() - began
+
+    cold, warm, other = seconds(shared.alice), min(seconds(shared.alice) for _ in range(3)), seconds(shared.frank)
+    assert cold > 3 * warm, "else time could tell nothing at all"
+    assert other > 3 * warm
+
+
 def test_public_prefix_is_shared(shared: Shared) -> None:
     assert cached(shared, shared.alice, PUBLIC) < 200
     assert cached(shared, shared.frank, PUBLIC) > 200
@@ -192,11 +206,21 @@ def test_deadline(shared: Shared) -> None:
 
 
 def test_audit_has_no_text(shared: Shared) -> None:
-    lines = [json.loads(line) for line in shared.audit.read_text().splitlines()]
-    ended = [line for line in lines if line.get("user") == "alice" and line["end"] == "whole"]
-    assert ended
-    assert ended[0]["answer_tokens"] == 4
-    assert {line["end"] for line in lines} >= {"whole", "abandoned", "deadline", "401"}
+    """A line for each end that a request can come to."""
+    shared.ask(shared.alice)
+    with shared.ask(shared.alice, max_tokens=1000, stream=True, extra_body={"ignore_eos": True}) as stream:
+        next(iter(stream))
+    with pytest.raises(Exception, match="deadline"):
+        shared.ask(shared.alice, max_tokens=1500, extra_body={"ignore_eos": True, "deadline_s": 0.3})
+    with pytest.raises(AuthenticationError):
+        shared.ask("wrong")
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in shared.audit.read_text().splitlines()]
+
+    wait_for(lambda: {line["end"] for line in lines()} >= {"whole", "abandoned", "deadline", "401"})
+    whole = [line for line in lines() if line.get("user") == "alice" and line["end"] == "whole"]
+    assert 4 in [line["answer_tokens"] for line in whole]
     assert not re.search("colour", shared.audit.read_text())
 
 

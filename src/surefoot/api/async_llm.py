@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from surefoot.api.live import LiveRequest, merged
 from surefoot.api.llm import LLM
@@ -18,6 +18,7 @@ from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Load, Request, SampleKey
 from surefoot.engine import Event
 
+T = TypeVar("T")
 MOST_UNREAD_TOKENS = 8192
 LOG = logging.getLogger(__name__)
 
@@ -147,9 +148,18 @@ class AsyncLLM:
 
     async def stop(self) -> None:
         """End the thread after the step in hand; whoever still waits is told."""
+        self.abort_all()
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
         self._fail_all(EngineFailed("the engine was stopped"))
+
+    def audit(self) -> None:
+        """Prove the books of an engine that was stopped: every request has ended and holds nothing. Raises
+        AssertionError."""
+        self.llm.engine.planner.audit()
+        left = self.llm.engine.load()
+        assert not self.llm.engine.has_work, f"requests are left behind: {left}"
+        assert left.kv_use == 0, f"blocks are left behind: {left}"
 
     # ---- the loop's side ----
 
@@ -184,6 +194,21 @@ class AsyncLLM:
             stream.close()
             raise
         return stream
+
+    async def between_steps(self, function: Callable[[], T]) -> T:
+        """Call it on the engine's thread, which alone may use the model: when it has nothing to do, or after a step."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def call() -> None:
+            try:
+                found = function()
+            except Exception as error:
+                self._call(_refuse, done, error)
+            else:
+                self._call(_accept, done, found)
+
+        self._commands.put(call)
+        return await done
 
     def abort(self, request_id: str) -> None:
         """End it at the next step's beginning, which is now if the step under way is mostly its own; its stream then
@@ -223,6 +248,8 @@ class AsyncLLM:
             command = self._next_command(wait=not engine.has_work)
             while command is not _NOTHING:
                 if command is None:
+                    if engine.has_work:
+                        self._step()  # nothing but the end of what was aborted
                     return
                 command()
                 command = self._next_command(wait=False)
@@ -263,7 +290,7 @@ class AsyncLLM:
                 self.llm.engine.abort(request.id)
             self._call(_refuse, accepted, error)
             return
-        self._call(_accept, accepted)
+        self._call(_accept, accepted, None)
 
     def _finish(self, key: SampleKey) -> None:
         last = self.llm.engine.finish(key)
@@ -281,11 +308,11 @@ def _NOTHING() -> None:
     """No command is waiting."""
 
 
-def _accept(accepted: "asyncio.Future[None]") -> None:
+def _accept(accepted: "asyncio.Future[T]", result: T) -> None:
     if not accepted.done():
-        accepted.set_result(None)
+        accepted.set_result(result)
 
 
-def _refuse(accepted: "asyncio.Future[None]", error: Exception) -> None:
+def _refuse(accepted: "asyncio.Future[T]", error: Exception) -> None:
     if not accepted.done():
         accepted.set_exception(error)

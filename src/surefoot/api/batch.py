@@ -1,28 +1,19 @@
 """Files of requests in OpenAI's batch format: a line in, a line out, resumable wherever it was killed.
 
-The output file is the only state. Each line is written whole, as its request ends; the torn end of a killed run is cut
-off, and what has a line is not done again. A line's `id` comes from the input line's bytes, so a file that belongs to
-other input is refused; without a seed in the body, so does the seed: a batch gives the same bits whenever it is run.
+The files alone: who answers the lines is another's business. The output file is the only state. Each line is written
+whole, as its request ends; the torn end of a killed run is cut off, and what has a line is not done again. A line's
+`id` comes from the input line's bytes, so a file that belongs to other input is refused; without a seed in the body, so
+does the seed: a batch gives the same bits whenever it is run.
 """
 
 import fcntl
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from surefoot.api.live import LiveRequest
-from surefoot.api.llm import LLM
-from surefoot.api.openai_body import Asked, parse_body, reply_body
-
-BAD_REQUEST, FAILED, DONE = 400, 500, 200
-NUM_AHEAD = 4  # requests given to the engine for each that can run
-
-Report = Callable[[int, int], None]
+from typing import IO, Any
 
 
 @dataclass(frozen=True)
@@ -43,38 +34,39 @@ class Line:
         return int(self.digest[-16:], 16) >> 1
 
 
-@dataclass
-class Job:
-    """A line on its way: one request for each of its prompts."""
+class AnswerFile:
+    """A file of answers, open at its end and locked. done: the custom_ids that have a whole line.
 
-    line: Line
-    asked: Asked
-    lives: list[LiveRequest] = field(default_factory=list)
+    A last line that was cut off is removed; a file that holds anything but answers to these lines is refused.
+    """
 
-    @property
-    def is_done(self) -> bool:
-        return all(live.is_done for live in self.lives)
-
-
-def run_batch(llm: LLM, source: Path, target: Path, name: str, report: Report = lambda done, total: None) -> int:
-    """Write a line for each of source's lines that target lacks: how many there were to do."""
-    ids = {line.custom_id: line.id for line in read_lines(source)}
-    with target.open("a+b") as out:
+    def __init__(self, path: Path, ids: Mapping[str, str]) -> None:
+        """ids: the lines' ids by custom_id."""
+        self._file = path.open("a+b")
         try:
-            fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.done = finished_ids(self._file, path, ids)
         except BlockingIOError:
-            raise ValueError(f"{target} is being written by another run: wait for its end") from None
-        done = finished_ids(out, target, ids)
-        left = (line for line in read_lines(source) if line.custom_id not in done)
-        num_done = len(done)
-        report(num_done, len(ids))
-        for reply in replies(llm, left, name):
-            out.write(json.dumps(reply, ensure_ascii=False).encode() + b"\n")
-            out.flush()
-            num_done += 1
-            report(num_done, len(ids))
-        os.fsync(out.fileno())
-    return len(ids) - len(done)
+            self._file.close()
+            raise ValueError(f"{path} is being written by another run: wait for its end") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, line: Line, status: int, body: dict[str, Any]) -> None:
+        """Whole, and at once."""
+        response = {"status_code": status, "request_id": line.digest[:32], "body": body}
+        reply = {"id": line.id, "custom_id": line.custom_id, "response": response, "error": None}
+        self._file.write(json.dumps(reply, ensure_ascii=False).encode(errors="surrogatepass") + b"\n")
+        self._file.flush()
+        self.done.add(line.custom_id)
+
+    def __enter__(self) -> "AnswerFile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.fsync(self._file.fileno())
+        self._file.close()
 
 
 def named_model(source: Path) -> str:
@@ -107,7 +99,7 @@ def read_lines(source: Path) -> Iterator[Line]:
             yield Line(number, custom_id, hashlib.sha256(text).hexdigest(), content)
 
 
-def finished_ids(out: Any, target: Path, ids: dict[str, str]) -> set[str]:
+def finished_ids(out: IO[bytes], target: Path, ids: Mapping[str, str]) -> set[str]:
     """What has a whole line already. A last line that was cut off is removed; lines of other input are refused."""
     done: set[str] = set()
     out.seek(0)
@@ -127,66 +119,3 @@ def finished_ids(out: Any, target: Path, ids: dict[str, str]) -> set[str]:
     out.truncate(end)
     out.seek(0, os.SEEK_END)
     return done
-
-
-def replies(llm: LLM, lines: Iterator[Line], name: str) -> Iterator[dict[str, Any]]:
-    """A reply for each line, as they end. Lines are taken while the engine has room for more."""
-    jobs: list[Job] = []
-    most = NUM_AHEAD * llm.room.scheduling.max_running
-    while True:
-        while len(jobs) < most and (line := next(lines, None)) is not None:
-            try:
-                jobs.append(start(llm, line))
-            except (ValueError, TypeError) as error:
-                yield failure(line, BAD_REQUEST, str(error))
-        if not jobs:
-            return
-        llm.step()
-        for job in [job for job in jobs if job.is_done]:
-            jobs.remove(job)
-            yield finish(llm, job, name)
-
-
-def start(llm: LLM, line: Line) -> Job:
-    content = line.content
-    if content.get("method", "POST") != "POST" or not isinstance(content.get("body"), dict):
-        raise ValueError("a line has the method POST, a url and a body")
-    asked = parse_body(content.get("url", ""), content["body"], line.seed)
-    job = Job(line, asked)
-    try:
-        if asked.is_chat:
-            prompt = llm.render(asked.messages, tools=asked.tools, **asked.variables)
-            job.lives.append(llm.submit(prompt, asked.params, rendered=True))
-        for one in asked.prompts:
-            job.lives.append(llm.submit(one, asked.params))
-    except BaseException:
-        leave(llm, job)
-        raise
-    return job
-
-
-def finish(llm: LLM, job: Job, name: str) -> dict[str, Any]:
-    outputs = [live.output() for live in job.lives]
-    leave(llm, job)
-    if errors := [answer.error for output in outputs for answer in output.outputs if answer.error is not None]:
-        return failure(job.line, FAILED, errors[0])
-    number = job.line.digest[:32]
-    return reply(
-        job.line, DONE, reply_body(job.asked, outputs, name, number, int(time.time()), llm.tokenizer.token_bytes)
-    )
-
-
-def leave(llm: LLM, job: Job) -> None:
-    for live in job.lives:
-        llm.leave(live)
-
-
-def reply(line: Line, status: int, body: dict[str, Any]) -> dict[str, Any]:
-    response = {"status_code": status, "request_id": line.digest[:32], "body": body}
-    return {"id": line.id, "custom_id": line.custom_id, "response": response, "error": None}
-
-
-def failure(line: Line, status: int, message: str) -> dict[str, Any]:
-    kind = "invalid_request_error" if status == BAD_REQUEST else "server_error"
-    error = {"message": message, "type": kind, "param": None, "code": None}
-    return reply(line, status, {"error": error})

@@ -65,6 +65,7 @@ class LiveRequest:
             ),
             timings=Timings.of(times, len(outputs[0].token_ids)),
             seed=self.request.params.seed or 0,
+            embedding=events[0].embedding,
         )
 
 

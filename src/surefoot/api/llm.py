@@ -116,6 +116,14 @@ class LLM:
         ]
         return self._collect(requests, prompts, use_tqdm, continues=False)
 
+    def embed(self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None) -> list[RequestOutput]:
+        """The mean of the model's last hidden states over each prompt's tokens: `embedding` of each output."""
+        listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
+        params = SamplingParams(max_tokens=1, seed=0)
+        requests = [replace(self._request(prompt, params), embeds=True) for prompt in listed]
+        texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
+        return self._collect(requests, texts, use_tqdm, continues=True)
+
     def stream(
         self,
         prompt: Prompt | Messages,

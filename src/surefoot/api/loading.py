@@ -1,6 +1,7 @@
 """From a path to a model that can run: checkpoint, tokenizer, chat template, memory for keys and values."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from surefoot.text import (
     tokenizer_from_folder,
     tokenizer_from_gguf,
 )
-from surefoot.weights import find_model, open_checkpoint, packed_cache
+from surefoot.weights import Checkpoint, find_model, open_checkpoint, packed_cache
 
 SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
@@ -59,16 +60,22 @@ def load_model(
     weight_format = to_format(float_format)
     place = find_model(str(path))
     checkpoint = open_checkpoint(place)
+    with ThreadPoolExecutor(1) as beside:  # packing is native work, tokenizers are Python's
+        texts = beside.submit(_load_text, place, checkpoint)
+        backend = backend or Backend(variant, threads)
+        if cache is None or weight_format is None:
+            model = load(backend, checkpoint, weight_format)
+        else:
+            with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
+                model = load(backend, cached, weight_format)
+        return Loaded(backend, model, *texts.result())
+
+
+def _load_text(place: Path, checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate]:
     if place.is_dir():
-        tokenizer, template = tokenizer_from_folder(place), chat_template_from_folder(place)
-    else:
-        tokenizer = tokenizer_from_gguf(checkpoint.metadata)
-        template = chat_template_from_gguf(checkpoint.metadata, tokenizer)
-    backend = backend or Backend(variant, threads)
-    if cache is None or weight_format is None:
-        return Loaded(backend, load(backend, checkpoint, weight_format), tokenizer, template)
-    with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
-        return Loaded(backend, load(backend, cached, weight_format), tokenizer, template)
+        return tokenizer_from_folder(place), chat_template_from_folder(place)
+    tokenizer = tokenizer_from_gguf(checkpoint.metadata)
+    return tokenizer, chat_template_from_gguf(checkpoint.metadata, tokenizer)
 
 
 def plan_memory(

@@ -53,7 +53,7 @@ class Timings:
 class RequestOutput:
     """A request's end: its answers (n of them). seed: with it, the same request gives the same bits again.
 
-    usage: of all answers together. timings: of the first.
+    usage: of all answers together. timings: of the first. embedding: if that was asked for, instead of tokens.
     """
 
     request_id: str
@@ -63,6 +63,7 @@ class RequestOutput:
     usage: Usage
     timings: Timings
     seed: int
+    embedding: tuple[float, ...] | None = None
 
     @property
     def text(self) -> str:

@@ -93,6 +93,9 @@ class _TimedPlanner:
         self.clocks.schedule += time.perf_counter() - start
         return plan
 
+    def audit(self) -> None:
+        self.inner.audit()
+
     def commit(self, result: StepResult) -> list[Delta]:
         start = time.perf_counter()
         deltas = self.inner.commit(result)
@@ -123,6 +126,9 @@ class _TimedRunner:
 
     def hidden(self, num_rows: int) -> F32:
         return self.inner.hidden(num_rows)
+
+    def normed(self, first: int, count: int) -> F32:
+        return self.inner.normed(first, count)
 
     def forward(self, flat: Flat) -> F32:
         start, native = time.perf_counter(), self.backend.native_seconds

@@ -1,29 +1,65 @@
-"""The `surefoot` command. Each subcommand has a module of its own; this one only gathers them."""
+"""The `surefoot` command. Each subcommand has a module of its own, which is imported when it is called for."""
 
-from typing import Annotated
+import importlib
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from surefoot import __version__
-from surefoot.cli.bench import bench
-from surefoot.cli.chat import chat
-from surefoot.cli.compress import compress
-from surefoot.cli.distill import distill
-from surefoot.cli.doctor import doctor
-from surefoot.cli.evaluate import evaluate
-from surefoot.cli.generate import generate
-from surefoot.cli.run_batch import run_batch
-from surefoot.cli.serve import keys, serve
-from surefoot.cli.verify import verify
+from surefoot.cli.startup import without_collection
+
+# In the order of --help: a function's or a group's name, and the module in surefoot.cli that has it.
+COMMANDS = {
+    "generate": "generate",
+    "chat": "chat",
+    "run-batch": "run_batch",
+    "doctor": "doctor",
+    "serve": "serve",
+    "top": "top",
+    "keys": "serve",
+    "verify": "verify",
+    "bench": "bench",
+    "eval": "evaluate",
+    "compress": "compress",
+    "distill": "distill",
+}
+OPTIONS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "add_completion": False,
+    "rich_markup_mode": "markdown",
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class Commands(TyperGroup):
+    """Those of the table. Whoever serves need not wait for what only measures."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        with without_collection():
+            module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name]}")
+        found = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))
+        holder = typer.Typer(**OPTIONS)
+        if isinstance(found, typer.Typer):
+            holder.add_typer(found, name=cmd_name)
+        else:
+            holder.callback()(lambda: None)  # else a holder of one command is that command
+            holder.command(cmd_name)(found)
+        group: Any = typer.main.get_command(holder)
+        return group.commands[cmd_name]
+
 
 app = typer.Typer(
     name="surefoot",
+    cls=Commands,
     help="LLM inference for machines without a GPU: exact, and close to the machine's limit.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **OPTIONS,
 )
 
 
@@ -40,16 +76,3 @@ def _options(
     ] = False,
 ) -> None:
     """Options that come before any command."""
-
-
-app.command()(generate)
-app.command()(chat)
-app.command("run-batch")(run_batch)
-app.command()(doctor)
-app.command()(serve)
-app.add_typer(keys, name="keys")
-app.command()(verify)
-app.add_typer(bench, name="bench")
-app.add_typer(evaluate, name="eval")
-app.command()(compress)
-app.command()(distill)

@@ -1,6 +1,5 @@
 """`surefoot run-batch`: a file of requests in, a file of answers out."""
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot.api import LLM
 from surefoot.api.batch import named_model
-from surefoot.api.batch import run_batch as run
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.startup import without_collection
+from surefoot.server.run_batch import run_batch as run
 
 
 def run_batch(
@@ -33,18 +33,18 @@ def run_batch(
     variant: options.Variant = None,
     speculate: options.Speculate = "auto",
 ) -> None:
-    """Answer every line of a file in OpenAI's batch format (/v1/chat/completions and /v1/completions).
+    """Answer every line of a file in OpenAI's batch format (/v1/chat/completions, /v1/completions and /v1/embeddings).
 
     Answers are written as they end. Killed at any moment, the same command goes on where it was: no line is lost, none
     comes twice, and what it writes does not depend on the interruption.
     """
     with told(), _progress() as report:
         path = model or named_model(source)
-        llm = LLM(
-            path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
-            variant=variant, speculate=speculate,
-        )  # fmt: skip
-        gc.freeze()
+        with without_collection():
+            llm = LLM(
+                path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
+                variant=variant, speculate=speculate,
+            )  # fmt: skip
         num_done = run(llm, source, target, name or Path(path).name, report)
     typer.echo(f"{num_done} answered, {target} is complete", err=True)
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +13,9 @@ from surefoot import __version__
 from surefoot.api.llm import LLM
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.startup import without_collection
 from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
-from surefoot.server.plan import describe
+from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
 
@@ -36,6 +39,11 @@ def serve(
     allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
     allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this.")] = None,
     audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder for files and batches. By default in ~/.local/state/surefoot, named for the model."),
+    ] = None,
+    max_file_bytes: Annotated[int, typer.Option(min=1024, help="Of a file for a batch.")] = 64 << 20,
     public_prefix: Annotated[
         list[Path] | None, typer.Option(help="A file with a system message that all users may share the cache of.")
     ] = None,
@@ -47,25 +55,33 @@ def serve(
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    with told():
+    with told(), without_collection():
         settings = Settings(
             host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
             allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
-            max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s,
+            max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
         )  # fmt: skip
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
+        state = open_state(state_dir, settings.model_name)
         llm = LLM(
             model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
             float_format=float_format, speculate=speculate,
         )  # fmt: skip
-    for line in describe(llm, settings):
-        typer.echo(line)
-    address = f"[{host}]" if ":" in host else host
-    run_server(
-        llm, settings, store, fingerprint(model), lambda bound: typer.echo(f"ready    http://{address}:{bound}/v1")
-    )
+    run_server(llm, settings, store, state, fingerprint(model), typer.echo)
+
+
+def open_state(folder: Path | None, name: str) -> StateFolder | None:
+    """The folder that was asked for must be usable; the default is done without if it is not."""
+    if folder is not None:
+        return StateFolder(folder.expanduser())
+    base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    try:
+        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name))
+    except (OSError, RuntimeError) as error:
+        typer.echo(f"files    not available ({error})")
+        return None
 
 
 def fingerprint(model: Path) -> str:

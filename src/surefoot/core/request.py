@@ -40,6 +40,7 @@ class Request:
     deadline: seconds on the scheduler's clock.
     priority: larger is served first, up to the share that is kept for those who have waited longest.
     weight: the user's share from now on; None leaves it as it was.
+    embeds: the mean of the prompt's hidden states is wanted instead of tokens; the prefix cache has no part in it.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Request:
     eos_token_ids: frozenset[int] = frozenset()
     deadline: float | None = None
     weight: float | None = None
+    embeds: bool = False
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -65,6 +67,8 @@ class Request:
             raise ValueError(f"weight must be above 0, not {self.weight}")
         if not 0 <= self.num_public_tokens <= len(self.prompt):
             raise ValueError("num_public_tokens is at most the prompt's length")
+        if self.embeds and self.params.n > 1:
+            raise ValueError("a prompt has one embedding: n must be 1")
 
     @property
     def stop_ids(self) -> frozenset[int]:

@@ -24,7 +24,8 @@ class Chunk(NamedTuple):
     tables: one per group of the layout; token at position p lies in block tables[g][p // block_size]. A table that has
     not changed is the same object as in the chunk before.
     num_logits: logits are wanted of the last so many tokens (0 inside a prompt, 1 + drafts when decoding).
-    samples: which of the request's samples draw a token from them: none, one, or all n at the prompt's end.
+    samples: which of the request's samples draw a token from them: none, one, or all n at the prompt's end (there, an
+    embedding's only sample ends without logits).
     """
 
     key: SampleKey
@@ -72,6 +73,7 @@ class StepPlan:
 
 class Output(NamedTuple):
     """What one sample drew: the drafts that were accepted and one more token. A token below 0: its logits were broken.
+    No token: its embedding is made.
 
     drafts: guesses at what follows, for the next step to verify.
     """

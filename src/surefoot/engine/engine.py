@@ -13,7 +13,7 @@ from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
 from surefoot.speculate import Verified
 
-NOT_FINITE = "the model's logits are not finite: its file may be damaged"
+NOT_FINITE = "the model's numbers are not finite: its file may be damaged"
 
 
 class Planner(Protocol):
@@ -33,6 +33,8 @@ class Planner(Protocol):
 
     def schedule(self, now: float = 0.0) -> StepPlan: ...
     def commit(self, result: StepResult) -> list[Delta]: ...
+    def audit(self) -> None:
+        """Prove its books. Raises AssertionError."""
 
 
 class StepExecutor(Protocol):
@@ -71,7 +73,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Event:
-    """What a sample gained in a step. When it ends: why, and what it used."""
+    """What a sample gained in a step. When it ends: why, what it used, and its embedding if that was wanted."""
 
     key: SampleKey
     tokens: tuple[int, ...]
@@ -80,6 +82,7 @@ class Event:
     error: str | None = None
     usage: Usage | None = None
     times: Times | None = None
+    embedding: tuple[float, ...] | None = None
 
     def split(self) -> "list[Event]":
         """An event a token, the last with all that belongs to the end."""
@@ -176,7 +179,9 @@ class Engine:
         self._note_drafts(executed.verified)
         deltas = self._planner.commit(executed.result) if plan.chunks else []
         events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
-        return events + [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
+        events += [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
+        made = executed.embeddings
+        return [replace(event, embedding=made.get(event.key)) for event in events] if made else events
 
     def reset(self) -> None:
         """Forget every request, as after a step that was interrupted halfway."""

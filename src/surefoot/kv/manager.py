@@ -201,9 +201,11 @@ class KvManager:
     # ---- what a step has computed ----
 
     def commit(self, holding: Holding, num_computed: int, keys: Sequence[BlockKey]) -> None:
-        """Tokens up to that many are now computed: full blocks enter the tree, what left a window is given back."""
+        """Tokens up to that many are now computed: full blocks enter the tree, what left a window is given back.
+
+        keys: of its full blocks; none if they are not to be shared."""
         holding.num_computed = num_computed
-        num_full = num_computed // self.layout.block_size if self.caching else 0
+        num_full = min(num_computed // self.layout.block_size, len(keys)) if self.caching else 0
         while holding.num_shared < num_full:
             self._share_block(holding, keys[holding.num_shared])
         self._slide(holding)

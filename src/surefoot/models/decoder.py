@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from surefoot.models.config import ModelConfig
 from surefoot.models.linear import Linear
 from surefoot.models.step import Batch, Norm, Step
@@ -24,7 +26,8 @@ class Model:
     head: Linear
 
     def forward(self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace) -> F32:
-        """Logits of the wanted rows; the rows' keys and values are in the caches afterwards.
+        """Logits of the wanted rows; the rows' keys and values are in the caches afterwards, and their hidden states
+        where `normed` finds them.
 
         The logits lie in the workspace. Inside `backend.record()` nothing is computed but everything laid out."""
         step = Step(backend, batch, caches, workspace, self.config.width)
@@ -35,10 +38,11 @@ class Model:
 
     def _logits(self, step: Step) -> F32:
         backend, workspace, wanted = step.backend, step.workspace, step.batch.wanted
+        stream = step.settle()
         if not wanted.size:
             return workspace.floats("logits", 0, self.config.vocab_size)
         h = workspace.floats(WANTED, len(wanted), self.config.width)
-        embed(backend, wanted, step.settle(), out=h)
+        embed(backend, wanted, stream, out=h)
         return self.logits(backend, h, workspace)
 
     def logits(self, backend: Backend, h: F32, workspace: Workspace) -> F32:
@@ -50,3 +54,10 @@ class Model:
         if self.config.logit_softcap:
             softcap(backend, logits, self.config.logit_softcap, out=logits)
         return logits
+
+    def normed(self, backend: Backend, workspace: Workspace, first: int, count: int) -> F32:
+        """Rows of the pass that ran last in this workspace, after the last norm."""
+        stream = workspace.floats("h", first + count, self.config.width)[first:]
+        normed = np.empty_like(stream)
+        norm(backend, self.norm.form, stream, self.norm.weight, y=normed)
+        return normed

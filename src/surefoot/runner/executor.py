@@ -14,6 +14,7 @@ from surefoot.models import Model
 from surefoot.ops import Backend, Stopped
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
+from surefoot.runner.pooling import MeanPool
 from surefoot.runner.runner import Flat
 from surefoot.runner.verification import DrawState, Verification
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
@@ -28,13 +29,14 @@ Found = list[list[Drawn]]  # of one chunk: what each of its samples drew
 class Executed:
     """logprobs: of each output's tokens, where asked for. failures: what went wrong, by request.
 
-    verified: what became of drafts, where there were any.
+    verified: what became of drafts, where there were any. embeddings: of those that ended with one.
     """
 
     result: StepResult
     logprobs: Mapping[SampleKey, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     verified: Mapping[SampleKey, Verified] = field(default_factory=dict)
+    embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
 
 
 class Row:
@@ -49,6 +51,7 @@ class Row:
         num_prompt, params = len(self.request.prompt), self.request.params
         self.end = None if params.max_tokens is None else num_prompt + params.max_tokens
         self.state = DrawState(params, start.tokens[:num_prompt], start.tokens[num_prompt:], grammars)
+        self.pool = MeanPool() if self.request.embeds else None
 
     def verify(self, chunk: Chunk, first_row: int) -> Verification:
         self.state.prepare()
@@ -122,6 +125,9 @@ class Forward(Protocol):
     def hidden(self, num_rows: int) -> F32:
         """What the last pass made its logits of."""
 
+    def normed(self, first: int, count: int) -> F32:
+        """Rows of the last pass behind the last norm."""
+
 
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
@@ -150,14 +156,16 @@ class Executor:
         verified = _verified(plan.chunks, drawn, failures)
         drafts = self._speculate(plan, drawn, verified, _ms_since(begin))
         outputs, logprobs = [], {}
+        embeddings = self._embeddings(plan.chunks, failures)
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             for number, ones in zip(chunk.samples, found, strict=True):
                 key = SampleKey(chunk.key.request, number)
-                outputs.append(Output(key, tuple([one.token for one in ones]), drafts.get(key, ())))
+                tokens = () if key in embeddings else tuple([one.token for one in ones])
+                outputs.append(Output(key, tokens, drafts.get(key, ())))
                 if ones[0].logprobs is not None:
                     logprobs[key] = tuple([one.logprobs for one in ones if one.logprobs is not None])
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified)
+        return Executed(StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified, embeddings)
 
     def stop(self, stop: bool = True) -> None:
         """From any thread: end the pass under way, and those that come, until stop(False)."""
@@ -200,7 +208,7 @@ class Executor:
             return [[[Drawn(BROKEN)]] * len(chunks[0].samples)]
 
     def _run_together(self, chunks: Sequence[Chunk]) -> list[Found]:
-        rows, tokens, num_logits = [], list[int](), 0
+        rows, tokens, num_logits = list[Row](), list[int](), 0
         verifications: list[Verification | None] = []
         for chunk in chunks:
             row = self._rows[chunk.key]
@@ -208,7 +216,7 @@ class Executor:
                 self._tables.update(row, chunk.tables)
             rows.append(row)
             tokens += chunk.tokens
-            verifications.append(row.verify(chunk, num_logits) if chunk.samples else None)
+            verifications.append(row.verify(chunk, num_logits) if chunk.num_logits else None)
             num_logits += chunk.num_logits
         logits = self.runner.forward(
             Flat(
@@ -219,10 +227,30 @@ class Executor:
                 self._tables.of(rows),
             )
         )
+        self._pool(chunks, rows)
         self._draw(logits, [one for one in verifications if one is not None])
         pairs = zip(chunks, verifications, strict=True)
         self._last_rows = {chunk.key: one.last_row for chunk, one in pairs if one is not None}
-        return [[] if one is None else one.found for one in verifications]
+        pairs = zip(chunks, verifications, strict=True)
+        return [[[Drawn(BROKEN)]] * len(chunk.samples) if one is None else one.found for chunk, one in pairs]
+
+    def _pool(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> None:
+        """Hidden states of this pass, for those who want them."""
+        first = 0
+        for chunk, row in zip(chunks, rows, strict=True):
+            if row.pool is not None:
+                row.pool.add(chunk.start, self.runner.normed(first, len(chunk.tokens)))
+            first += len(chunk.tokens)
+
+    def _embeddings(self, chunks: Sequence[Chunk], failures: Mapping[str, str]) -> dict[SampleKey, tuple[float, ...]]:
+        """Of the requests that want one and whose prompt has ended."""
+        found: dict[SampleKey, tuple[float, ...]] = {}
+        for chunk in chunks:
+            pool = self._rows[chunk.key].pool
+            if pool is not None and chunk.samples and chunk.key.request not in failures:
+                mean = pool.mean()
+                found |= {} if mean is None else {chunk.key: mean}
+        return found
 
     def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:
         """One round is enough unless penalties or grammars must know of one draft before they judge the next.

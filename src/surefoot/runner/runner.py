@@ -198,6 +198,10 @@ class Runner:
         fill(passes.batch(flat.shape), flat, self.kv.block_size)
         return passes.run(flat.shape)
 
+    def normed(self, first: int, count: int) -> F32:
+        """Hidden states of rows of the last step, after the last norm."""
+        return self.model.normed(self.backend, self._workspace, first, count)
+
     def hidden(self, num_rows: int) -> F32:
         """Behind the last layer, of the rows whose logits the last step wanted; they stay until the next."""
         return self._workspace.floats(WANTED, num_rows, self.model.config.width)

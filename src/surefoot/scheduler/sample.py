@@ -69,7 +69,10 @@ class Sample:
         return len(self.tokens) - self.num_computed
 
     def full_keys(self, block_size: int) -> list[BlockKey]:
-        """Tokens of its full blocks."""
+        """Tokens of its full blocks. None of an embedding's: each of its hidden states is wanted, so that it can skip
+        nothing, and many documents would drive out what others could share."""
+        if self.request.embeds:
+            return self.keys
         for start in range(len(self.keys) * block_size, len(self.tokens) - block_size + 1, block_size):
             self.keys.append(tuple(self.tokens[start : start + block_size]))
         return self.keys

@@ -233,6 +233,9 @@ class Scheduler:
     def _plan_prompts(self, step: Step) -> None:
         """Chunks of prompts while the budget lasts."""
         budget, num_vain = self._budget(step), 0
+        if (owed := self._make_way(step)) is not None:
+            self._pass_over(step, owed)
+            budget -= self._plan_chunk(step, owed, budget)
         while budget > 0 and num_vain < MOST_IN_VAIN and (sample := self._next_prompt(step)) is not None:
             self._pass_over(step, sample)
             num_tokens = self._plan_chunk(step, sample, budget)
@@ -241,6 +244,39 @@ class Scheduler:
         for sample in step.passed_over:
             if sample.state in (State.WAITING, State.PREFILLING):
                 self._pending.show(sample)
+
+    def _make_way(self, step: Step) -> Sample | None:
+        """Where all rows are taken: somebody who waits and would hold at most half of their part of the rows (or one)
+        gets one of a user's who holds more than theirs, and whoever is waited for gets one of those who are not. Half:
+        between users who always have work the order of admission decides, and nobody is sent to and fro.
+
+        Returns the sample that there is room for now."""
+        if self._num_rows < self.config.max_running or not self.num_waiting:
+            return None
+        for owed in self._pending.candidates(self.config.num_candidates, self.config.slack_tokens):
+            if owed.state is not State.WAITING:
+                continue
+            while (victim := self._who_yields(owed)) is not None and self._has_blocks(owed, self._match(owed)):
+                self._give_way(victim, step)
+                if self._num_rows + len(owed.covers) <= self.config.max_running:
+                    return owed
+        return None
+
+    def _who_yields(self, owed: Sample) -> Sample | None:
+        """The youngest, never a user's eldest: so that everybody goes on."""
+        running = [*self._decoding, *self._prefilling]
+        if owed.request.service is ServiceClass.INTERACTIVE:
+            unhurried = [one for one in running if one.request.service is ServiceClass.BATCH]
+            if len(unhurried) > 1:
+                return max(unhurried, key=lambda one: one.age)
+        num_rows = self.config.max_running
+        if owed.user.num_rows + len(owed.covers) > max(1.0, self._users.part(owed.user, num_rows) / 2):
+            return None
+        user = self._users.largest_holder()
+        if user.num_rows <= max(1.0, self._users.part(user, num_rows)):
+            return None
+        own = sorted((one for one in running if one.user is user), key=lambda one: one.age)
+        return own[-1] if len(own) > 1 and own[-1].band >= owed.band else None
 
     def _pass_over(self, step: Step, sample: Sample) -> None:
         """Once in a step is enough, whether it gets a chunk or not."""
@@ -306,7 +342,8 @@ class Scheduler:
         is_last = num_tokens == sample.num_left
         tokens = tuple(sample.tokens[start : start + num_tokens])
         covers = sample.covers if is_last else ()
-        step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, int(is_last), covers))
+        num_logits = int(is_last and not sample.request.embeds)
+        step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers))
         return num_tokens
 
     def _chunk_size(self, start: int, num_left: int, budget: int) -> int:
@@ -350,18 +387,19 @@ class Scheduler:
 
     def _note_filling(self, step: Step, sample: Sample, num_tokens: int) -> None:
         holding, size = sample.holding, self.kv.layout.block_size
-        first = holding.num_shared
-        if self.kv.caching and num_tokens >= (first + 1) * size:
+        first, keys = holding.num_shared, sample.full_keys(size)
+        if self.kv.caching and num_tokens >= (first + 1) * size and first < len(keys):
             public = (first + 1) * size <= holding.num_public_tokens and holding.cursor.namespace is None
             namespace = None if public else holding.namespace
-            step.filling.add((holding.cursor, namespace, sample.full_keys(size)[first]))
+            step.filling.add((holding.cursor, namespace, keys[first]))
 
     # ---- coming and going ----
 
     def _has_room(self, sample: Sample, nodes: list[Node]) -> bool:
+        return self._num_rows + len(sample.covers) <= self.config.max_running and self._has_blocks(sample, nodes)
+
+    def _has_blocks(self, sample: Sample, nodes: list[Node]) -> bool:
         num_tokens, num_samples = len(sample.tokens), len(sample.covers)
-        if self._num_rows + num_samples > self.config.max_running:
-            return False
         num_new = max(1, min(self.config.headroom_tokens, sample.end - num_tokens))
         price = self.kv.layout.price(num_tokens, num_new, num_samples, self.config.max_chunk)
         return self.kv.has_room(sample.holding, nodes, price, self._reserved())
@@ -377,7 +415,7 @@ class Scheduler:
         return reserved
 
     def _admit(self, sample: Sample) -> None:
-        if self._is_turn:
+        if self._is_turn and sample is self._pending.turns.first():
             self._since_turn = 0
             self._pending.turns.end_turn(sample.user)
         else:
@@ -386,6 +424,7 @@ class Scheduler:
         self._prefilling[sample] = None
         self._enter(sample, State.PREFILLING)
         self._num_rows += len(sample.covers)
+        sample.user.num_rows += len(sample.covers)
 
     def _enter(self, sample: Sample, state: State) -> None:
         sample.state = state
@@ -417,6 +456,7 @@ class Scheduler:
         else:
             del self._decoding[sample]
         self._num_rows -= len(sample.covers)
+        sample.user.num_rows -= len(sample.covers)
         if self._starts.pop(sample.key, None) is None:
             self._ends.append(sample.key)
 
@@ -487,9 +527,9 @@ class Scheduler:
             self._end(sample)
 
     def _accept(self, sample: Sample, drawn: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
-        """Its new tokens, up to the one that ends it."""
+        """Its new tokens, up to the one that ends it. An embedding ends without one."""
         tokens = sample.tokens
-        reason: FinishReason | None = None
+        reason: FinishReason | None = None if drawn else FinishReason.STOP
         for number, token in enumerate(drawn, 1):
             if token < 0:
                 drawn, reason = drawn[: number - 1], FinishReason.ERROR
@@ -550,6 +590,8 @@ class Scheduler:
         assert {sample for sample in samples if sample.state is State.DECODING} == set(self._decoding)
         assert self._num_rows == sum(len(sample.covers) for sample in running) <= self.config.max_running
         assert self._starts.keys() <= {sample.key for sample in running}
+        for user in {sample.user for sample in samples}:
+            assert user.num_rows == sum(len(sample.covers) for sample in running if sample.user is user)
         self._users.audit([sample.user for sample in samples])
         for sample in samples:
             self._audit_sample(sample)

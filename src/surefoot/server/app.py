@@ -4,23 +4,31 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Scope
 
 from surefoot import __version__
+from surefoot.server.batches import Batches
+from surefoot.server.batches_routes import batches_router
 from surefoot.server.chat import chat_router
 from surefoot.server.completions import completions_router
+from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
+from surefoot.server.files import Files, files_router
 from surefoot.server.gate import Gate
 from surefoot.server.keys import KeyStore
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
+from surefoot.server.records import StateFolder
 from surefoot.server.responses import responses_router
+from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
 from surefoot.server.streaming import ClientGone
 from surefoot.server.tokens import tokens_router
@@ -29,18 +37,26 @@ RELOAD_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
-def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
-    """The whole, with the gate in front."""
-    app = FastAPI(
-        title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=_lifespan(service, keys)
-    )
-    app.include_router(chat_router(service))
-    app.include_router(completions_router(service))
-    app.include_router(messages_router(service))
-    app.include_router(responses_router(service))
-    app.include_router(tokens_router(service))
+def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
+    """The whole, with the gate in front. state: None if there is no folder for files and batches."""
+    files = Files(state) if state is not None else None
+    batches = Batches(service, keys, state, files) if state is not None and files is not None else None
+    lifespan = _lifespan(service, keys, batches)
+    app = FastAPI(title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS)
+    for router in (
+        chat_router(service),
+        completions_router(service),
+        responses_router(service),
+        embeddings_router(service),
+        tokens_router(service),
+        files_router(files),
+        batches_router(batches),
+    ):
+        app.include_router(router, responses=OPENAI_ERRORS)
     _add_operations(app, service)
     _add_errors(app, service)
+    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
 
     def on_refusal(scope: Scope, error: ApiError) -> None:
         service.metrics.refuse(error.status)
@@ -50,21 +66,47 @@ def make_app(service: Service, keys: KeyStore | None) -> ASGIApp:
     return Gate(app, service.settings, keys, on_refusal)
 
 
-def _lifespan(service: Service, keys: KeyStore | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _schema(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's own, without the status that it gives invalid requests: here they answer 400."""
+    if app.openapi_schema is None:
+        made = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for operations in made["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):  # type: ignore[no-untyped-def]  # noqa: ANN202
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
         await service.learn_public_prefixes()
         watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
+        if batches is not None:
+            batches.start()
         yield
+        if batches is not None:
+            await batches.stop()
         if watching is not None:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
         await service.llm.stop()
+        _close_books(service)
         service.audit.close()
 
     return live
+
+
+def _close_books(service: Service) -> None:
+    """Said in the log, so that a leak does not go unnoticed."""
+    try:
+        service.llm.audit()
+    except AssertionError:
+        LOG.exception("the books do not balance: please report this")
+    else:
+        LOG.info("ended: all memory for keys and values was given back")
 
 
 async def _reload_keys(keys: KeyStore) -> None:
@@ -79,7 +121,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         """The process answers."""
         return {"status": "ok"}
 
-    @app.get("/ready")
+    @app.get("/ready", responses={503: {"description": "Draining, or stuck"}})
     async def ready() -> Response:
         """Requests are welcome: not draining, and the engine moves."""
         if service.is_draining:
@@ -88,7 +130,7 @@ def _add_operations(app: FastAPI, service: Service) -> None:
             return JSONResponse({"status": "stuck"}, 503)
         return JSONResponse({"status": "ready"})
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 

@@ -10,9 +10,11 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
 from surefoot.engine import Usage
+from surefoot.server.asker import Asker
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.schemas.replies import ChatReply, whole_or_stream
 from surefoot.server.service import Service
 from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
@@ -25,9 +27,9 @@ ROUTE = "/v1/chat/completions"
 def chat_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(ChatReply))
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
-        chat = Chat(await start_conversation(service, body, http, ROUTE))
+        chat = Chat(await start_conversation(service, body, Asker.of(http)))
         if body.stream:
             return EventStream(chat.run, chat.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, chat.run, chat.reply))

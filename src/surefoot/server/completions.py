@@ -9,10 +9,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import Logprob
+from surefoot.server.asker import Asker
 from surefoot.server.chat import usage_of
 from surefoot.server.conversation import find_mark
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
@@ -25,9 +27,9 @@ MOST_ANSWERS = 64
 def completions_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(CompletionReply))
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
-        completion = await start_completion(service, body, http)
+        completion = await start_completion(service, body, Asker.of(http))
         if body.stream:
             return EventStream(completion.run, completion.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, completion.run, completion.reply))
@@ -35,13 +37,13 @@ def completions_router(service: Service) -> APIRouter:
     return router
 
 
-async def start_completion(service: Service, body: CompletionRequest, http: HttpRequest) -> "Completion":
+async def start_completion(service: Service, body: CompletionRequest, asker: Asker) -> "Completion":
     service.check_model(body.model)
     prompts, n = body.prompts(), body.n or 1
     if len(prompts) * n > MOST_ANSWERS:
         raise bad_request(f"prompts times n is {len(prompts) * n}: ask for {MOST_ANSWERS} answers at most", "n")
-    with service.admit(http.state.caller) as ticket:
-        mark = find_mark(service, http, body, len(prompts) * n)
+    with service.admit(asker.caller) as ticket:
+        mark = find_mark(service, asker, body, len(prompts) * n)
         tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
         for one in tokens:
             check_tokens(service, one)
@@ -51,15 +53,15 @@ async def start_completion(service: Service, body: CompletionRequest, http: Http
         params = body.sampling(limit, body.logprobs, mark.seed, grammar)
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
-        run = await service.start(ticket, ROUTE, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
+        run = await service.start(ticket, asker, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
     return Completion(run, body, texts if body.echo else [""] * len(prompts))
 
 
-def check_tokens(service: Service, tokens: Sequence[int]) -> None:
+def check_tokens(service: Service, tokens: Sequence[int], param: str = "prompt") -> None:
     if not tokens:
-        raise bad_request("the prompt is empty: give at least one character or token", "prompt")
+        raise bad_request(f"the {param} is empty: give at least one character or token", param)
     if max(tokens) >= service.llm.llm.config.vocab_size:
-        raise bad_request(f"token {max(tokens)} is beyond the vocabulary", "prompt")
+        raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
 
 
 class Completion:

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from starlette.requests import Request as HttpRequest
-
 from surefoot.api.outputs import CompletionOutput, Piece
+from surefoot.server.asker import Asker
 from surefoot.server.parts import THINK, Chain, Delta, Parser, ReasoningParser
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import Run, Service
@@ -46,10 +45,10 @@ class Conversation:
                 yield piece, delta if piece.finish_reason is None else delta + parser.finish()
 
 
-async def start_conversation(service: Service, body: ChatRequest, http: HttpRequest, route: str) -> Conversation:
+async def start_conversation(service: Service, body: ChatRequest, asker: Asker) -> Conversation:
     service.check_model(body.model)
-    with service.admit(http.state.caller) as ticket:
-        mark = find_mark(service, http, body, body.n or 1)
+    with service.admit(asker.caller) as ticket:
+        mark = find_mark(service, asker, body, body.n or 1)
         tools, choice = body.tools or [], body.tool_choice or "auto"
         check_tools(tools, choice)
         prompt = await render_chat(service, body)
@@ -60,7 +59,7 @@ async def start_conversation(service: Service, body: ChatRequest, http: HttpRequ
         limit = service.check_length(ticket.caller, len(tokens), body.limit)
         params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
         run = await service.start(
-            ticket, route, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier
+            ticket, asker, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier
         )
     return Conversation(run, body, is_thinking)
 
@@ -90,11 +89,11 @@ def template_variables(body: ChatRequest) -> dict[str, Any]:
     return {**given, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
 
 
-def find_mark(service: Service, http: HttpRequest, body: Any, num_answers: int) -> Mark:
+def find_mark(service: Service, asker: Asker, body: Any, num_answers: int) -> Mark:
     """Where the client broke off, or a beginning. Without a seed in the request the server draws one."""
     asked = json.dumps(body.model_dump(exclude={"stream", "stream_options"}), sort_keys=True)
-    digest = digest_of(service.fingerprint, http.url.path, asked)
-    if (last := http.headers.get("last-event-id")) and body.stream:
-        return Mark.parse(last, digest, num_answers)
+    digest = digest_of(service.fingerprint, asker.route, asked)
+    if asker.last_event_id and body.stream:
+        return Mark.parse(asker.last_event_id, digest, num_answers)
     seed = body.seed if body.seed is not None else secrets.randbits(63)
-    return Mark.start(digest, uuid.uuid4().hex, int(time.time()), seed, num_answers)
+    return Mark.start(digest, asker.request or uuid.uuid4().hex, int(time.time()), seed, num_answers)

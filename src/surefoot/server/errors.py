@@ -65,7 +65,8 @@ def of_status(status: int) -> ApiError:
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """The first of pydantic's complaints, as a sentence. What the client sent is not repeated: it may be long."""
-    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    # Of several forms that a field may have, the one that all but fits is what the client meant.
+    first = min(errors, key=lambda one: (one["type"] != "extra_forbidden", one["type"].endswith("_type")))
     path = [str(part) for part in first["loc"] if part != "body"]
     param = ".".join(path) or None
     if first["type"] == "json_invalid":

@@ -16,6 +16,7 @@ from surefoot.server.keys import ANYONE, Caller, KeyStore
 from surefoot.server.settings import Settings
 
 OPEN_ROUTES = frozenset({"/health", "/ready"})
+UPLOADS = "/v1/files"
 MOST_KEY_CHARACTERS = 512
 
 
@@ -43,12 +44,13 @@ class Gate:
             self._check_host(headers)
             self._check_origin(headers)
             scope.setdefault("state", {})["caller"] = self._find_caller(scope["path"], headers)
-            self._check_length(headers)
+            most = self._most_bytes(scope)
+            self._check_length(headers, most)
         except ApiError as error:
             self._on_refusal(scope, error)
             await send_error(scope, send, error)
             return
-        body = _Body(receive, self._settings, self._held)
+        body = _Body(receive, self._settings, self._held, most)
         try:
             await self._app(scope, body, send)
         finally:
@@ -85,10 +87,14 @@ class Gate:
             )
         return caller
 
-    def _check_length(self, headers: Headers) -> None:
+    def _most_bytes(self, scope: Scope) -> int:
+        is_upload = scope["path"] == UPLOADS and scope["method"] == "POST"
+        return self._settings.max_file_bytes if is_upload else self._settings.max_body_bytes
+
+    def _check_length(self, headers: Headers, most: int) -> None:
         length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or int(length[:20]) > self._settings.max_body_bytes:
-            raise _too_large(self._settings)
+        if not length.isascii() or not length.isdigit() or int(length[:20]) > most:
+            raise _too_large(most)
 
 
 def _is_address(name: str) -> bool:
@@ -109,12 +115,13 @@ class _Held:
 class _Body:
     """A body that comes without a length, or slowly, or beside too many others, ends here."""
 
-    def __init__(self, receive: Receive, settings: Settings, held: _Held) -> None:
+    def __init__(self, receive: Receive, settings: Settings, held: _Held, most: int) -> None:
         self._receive = receive
         self._settings = settings
         self._held = held
+        self._most = most
         self.num_bytes = 0
-        self._end = time.monotonic() + settings.read_s
+        self._end = time.monotonic() + settings.read_s * max(1.0, most / settings.max_body_bytes)
         self._whole = False
 
     async def __call__(self) -> Message:
@@ -123,20 +130,20 @@ class _Body:
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, self._end - time.monotonic()))
         except TimeoutError:
-            raise ApiError(408, f"the request took more than {self._settings.read_s:g} s to arrive") from None
+            raise ApiError(408, "the request took too long to arrive: send it faster, or in parts") from None
         length = len(message.get("body", b""))
         self.num_bytes += length
         self._held.num_bytes += length
-        if self.num_bytes > self._settings.max_body_bytes:
-            raise _too_large(self._settings)
+        if self.num_bytes > self._most:
+            raise _too_large(self._most)
         if self._held.num_bytes > self._settings.max_held_bytes:
             raise too_many("the server holds as many bytes of requests as it may", 5.0, "queue_full")
         self._whole = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 
 
-def _too_large(settings: Settings) -> ApiError:
-    return ApiError(413, f"the body is larger than {settings.max_body_bytes} bytes: send less")
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {most} bytes: send less")
 
 
 async def send_error(scope: Scope, send: Send, error: ApiError) -> None:

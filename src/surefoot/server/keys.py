@@ -126,6 +126,10 @@ class KeyStore:
     def find(self, key: str) -> Caller | None:
         return self._callers.get(hash_of(key))
 
+    def find_user(self, user: str) -> Caller | None:
+        """By the first of the user's keys."""
+        return next((caller for caller in self._callers.values() if caller.user == user), None)
+
     def reload_if_changed(self) -> bool:
         stamp = self._read_stamp()
         return stamp != self._stamp and self.reload()

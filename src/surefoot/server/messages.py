@@ -12,11 +12,13 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import CompletionOutput
 from surefoot.engine import Usage
+from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, render_chat, start_conversation
 from surefoot.server.errors import ApiError, of_validation
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
+from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service
 from surefoot.server.sse import event
 from surefoot.server.streaming import EventStream, unless_gone
@@ -27,9 +29,9 @@ ROUTE = "/v1/messages"
 def messages_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(MessageReply))
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
-        answer = MessageAnswer(await start_conversation(service, as_chat(body), http, ROUTE))
+        answer = MessageAnswer(await start_conversation(service, as_chat(body), Asker.of(http)))
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, answer.run, answer.reply))

@@ -71,7 +71,6 @@ class Metrics:
         """A request has ended."""
         usage, times = output.usage, output.timings
         self.prompt_tokens.inc(usage.num_prompt)
-        self.generated.inc(usage.num_generated)
         self.cache_queries.inc(usage.num_prompt)
         self.cache_hits.inc(usage.num_cached)
         self.drafted.inc(usage.num_drafted)

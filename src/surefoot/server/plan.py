@@ -12,19 +12,21 @@ MIB = 1 << 20
 
 
 def describe(llm: LLM, settings: Settings) -> Iterator[str]:
-    """Model, memory, speed, users. Speed is what reading weights, keys and values allows, not a promise."""
-    config, backend = llm.config, llm.backend
-    cores = machine.cores()
-    bandwidth = llm.measure_bandwidth(0.1)
-    weights, kv = llm.read_bytes(0), llm.read_bytes(TYPICAL_TOKENS) - llm.read_bytes(0)
-    alone = bandwidth / (weights + kv)
-    num_users = _num_users(bandwidth, weights, kv, llm.runner.max_requests)
+    """Model and memory."""
+    config, weights = llm.config, llm.read_bytes(0)
     yield f"model    {settings.model_name}: {config.family}, {len(config.layers)} layers, context {llm.max_context}"
     yield (
         f"memory   {weights / MIB:.0f} MiB weights read a step, {llm.runner.kv.total_bytes / MIB:.0f} MiB for keys and "
         f"values, of {machine.memory().limit_bytes / MIB:.0f} MiB"
     )
-    yield f"machine  {backend.variant} on {cores.usable} threads, {bandwidth / 1e9:.1f} GB/s"
+
+
+def describe_speed(llm: LLM, bandwidth: float) -> Iterator[str]:
+    """Speed and users: what reading weights, keys and values allows, not a promise."""
+    weights, kv = llm.read_bytes(0), llm.read_bytes(TYPICAL_TOKENS) - llm.read_bytes(0)
+    alone = bandwidth / (weights + kv)
+    num_users = _num_users(bandwidth, weights, kv, llm.runner.max_requests)
+    yield f"machine  {llm.backend.variant} on {machine.cores().usable} threads, {bandwidth / 1e9:.1f} GB/s"
     yield (
         f"speed    at most {alone:.0f} tokens/s for one user, {num_users * bandwidth / (weights + num_users * kv):.0f} "
         f"for {num_users} who each see {READING_SPEED:g} or more"

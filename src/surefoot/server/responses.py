@@ -11,9 +11,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import RequestOutput
+from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service
 from surefoot.server.sse import event
@@ -26,13 +28,13 @@ Event = tuple[str, dict[str, Any]]
 def responses_router(service: Service) -> APIRouter:
     router = APIRouter()
 
-    @router.post(ROUTE)
+    @router.post(ROUTE, responses=whole_or_stream(ResponseReply))
     async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
         try:
             chat = body.as_chat()
         except ValidationError as error:
             raise of_validation(error.errors()) from error
-        answer = ResponseAnswer(await start_conversation(service, chat, http, ROUTE), body)
+        answer = ResponseAnswer(await start_conversation(service, chat, Asker.of(http)), body)
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
         return JSONResponse(await unless_gone(http, answer.run, answer.reply))

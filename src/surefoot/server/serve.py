@@ -13,6 +13,8 @@ from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.server.app import make_app
 from surefoot.server.keys import KeyStore
+from surefoot.server.plan import describe, describe_speed
+from surefoot.server.records import StateFolder
 from surefoot.server.service import Service, StepWatch
 from surefoot.server.settings import Settings
 
@@ -26,16 +28,21 @@ class UnsafeBind(ValueError):
 
 
 def serve(
-    llm: LLM, settings: Settings, keys: KeyStore | None, fingerprint: str, on_ready: Callable[[int], None]
+    llm: LLM,
+    settings: Settings,
+    keys: KeyStore | None,
+    state: StateFolder | None,
+    fingerprint: str,
+    tell: Callable[[str], None],
 ) -> None:
-    """Returns when the server has been told to end and has drained. on_ready: gets the port."""
+    """Returns when the server has been told to end and has drained. tell: gets lines for whoever started it."""
     check_bind(settings, keys)
     sys.setswitchinterval(SWITCH_S)
     watch = StepWatch()
     service = Service(AsyncLLM(llm, watch), settings, fingerprint)
     watch.metrics = service.metrics
     config = uvicorn.Config(
-        make_app(service, keys),
+        make_app(service, keys, state),
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -47,7 +54,9 @@ def serve(
         limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=64 << 10,
     )
-    DrainingServer(config, service, keys, on_ready).run()
+    for line in describe(llm, settings):
+        tell(line)
+    DrainingServer(config, service, keys, tell).run()
 
 
 def check_bind(settings: Settings, keys: KeyStore | None) -> None:
@@ -60,19 +69,29 @@ def check_bind(settings: Settings, keys: KeyStore | None) -> None:
 
 class DrainingServer(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, service: Service, keys: KeyStore | None, on_ready: Callable[[int], None]
+        self, config: uvicorn.Config, service: Service, keys: KeyStore | None, tell: Callable[[str], None]
     ) -> None:
         super().__init__(config)
         self._service = service
         self._keys = keys
-        self._on_ready = on_ready
+        self._tell = tell
+        self._telling: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
         await super().startup(sockets)
         if self._keys is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._keys.reload)
         if self.started:
-            self._on_ready(self.servers[0].sockets[0].getsockname()[1])
+            host, port = self.config.host, self.servers[0].sockets[0].getsockname()[1]
+            self._tell(f"ready    http://{f'[{host}]' if ':' in host else host}:{port}/v1")
+            self._telling = asyncio.create_task(self._tell_speed())
+
+    async def _tell_speed(self) -> None:
+        """Measured when requests are welcome already: memory that was never used takes a while to touch."""
+        llm = self._service.llm
+        bandwidth = await llm.between_steps(lambda: llm.llm.measure_bandwidth(0.1))
+        for line in describe_speed(llm.llm, bandwidth):
+            self._tell(line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._service.is_draining = True

@@ -14,6 +14,7 @@ from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowRea
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
 from surefoot.engine import Event
+from surefoot.server.asker import Asker
 from surefoot.server.audit import AuditLog
 from surefoot.server.errors import ApiError, bad_request, too_many
 from surefoot.server.keys import Caller
@@ -136,7 +137,7 @@ class Service:
     async def start(
         self,
         ticket: "Ticket",
-        route: str,
+        asker: Asker,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         mark: Mark,
@@ -144,11 +145,13 @@ class Service:
         deadline_s: float | None = None,
         tier: str | None = None,
         continues: bool = False,
+        embeds: bool = False,
     ) -> "Run":
         """The requests are with the engine when this returns; the ticket is then the run's."""
         caller = ticket.caller
-        run = Run(self, ticket, route, mark, sum(map(len, prompts)))
-        now = time.monotonic()
+        run = Run(self, ticket, asker.route, mark, sum(map(len, prompts)))
+        now, most_s = time.monotonic(), asker.deadline_s or self.settings.deadline_s
+        is_patient = asker.is_patient or tier in PATIENT_TIERS
         requests = [
             Request(
                 id=uuid.uuid4().hex,
@@ -157,11 +160,12 @@ class Service:
                 user=caller.user,
                 priority=caller.priority,
                 weight=caller.weight,
-                service=ServiceClass.BATCH if tier in PATIENT_TIERS else ServiceClass.INTERACTIVE,
+                service=ServiceClass.BATCH if is_patient else ServiceClass.INTERACTIVE,
                 namespace=caller.user,
                 num_public_tokens=self._num_public(prompt),
                 eos_token_ids=self.llm.llm.tokenizer.ids.ends,
-                deadline=now + min(deadline_s or self.settings.deadline_s, self.settings.deadline_s),
+                deadline=now + min(deadline_s or most_s, most_s),
+                embeds=embeds,
             )
             for prompt in prompts
         ]
@@ -249,7 +253,7 @@ class Run:
         except (EngineFailed, SlowReader) as error:
             self.end = type(error).__name__
             status = 500 if isinstance(error, EngineFailed) else 408
-            raise ApiError(status, f"{error}: send the request again") from error
+            raise ApiError(status, f"{error}: send the request again", code=self.end) from error
         self.end = "whole"
 
     def _check_end(self, piece: Piece) -> None:
@@ -298,6 +302,7 @@ class StepWatch:
             return
         self.metrics.step_size.observe(num_tokens)
         self.metrics.step_time.observe(elapsed_ms / 1000)
+        self.metrics.generated.inc(sum(len(event.tokens) for event in events))
         now = time.monotonic()
         for event in events:
             if event.tokens and event.key in self._last:

@@ -11,7 +11,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class Settings:
     """max_queue: requests that may be in the server, running and waiting; max_queue_share: of these, for one user.
 
-    max_held_bytes: of all bodies of requests that have not ended.
+    max_held_bytes: of all bodies of requests that have not ended. max_file_bytes: of an upload.
     public_prefixes: system messages that hold nothing private, so that all users may share what was computed for them.
     deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
     read_s: how long a client may take to send its request, or not to read its answer.
@@ -27,6 +27,7 @@ class Settings:
     public_prefixes: tuple[str, ...] = ()
     max_body_bytes: int = 4 << 20
     max_held_bytes: int = 256 << 20
+    max_file_bytes: int = 64 << 20
     max_queue: int = 256
     max_queue_share: float = 0.5
     deadline_s: float = 600.0

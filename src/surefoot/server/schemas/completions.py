@@ -7,11 +7,7 @@ from pydantic import Field, model_validator
 from surefoot.server.schemas.base import MOST_PROMPTS, Positive, ResponseFormat, SamplingFields, TokenId
 
 Tokens = Annotated[list[TokenId], Field(min_length=1)]
-Prompts = (
-    str | Tokens
-    | Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
-    | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
-)  # fmt: skip
+Prompts = str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
 DEFAULT_MAX_TOKENS = 16
 
 
@@ -32,8 +28,11 @@ class CompletionRequest(SamplingFields):
         return self
 
     def prompts(self) -> list[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]
-        return list(self.prompt)
+        return listed(self.prompt)
+
+
+def listed(prompt: str | list[int] | list[str | list[int]]) -> list[str | list[int]]:
+    """One prompt or several, as several."""
+    if isinstance(prompt, str) or isinstance(prompt[0], int):
+        return [prompt]
+    return list(prompt)

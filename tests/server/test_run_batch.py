@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from surefoot import LLM, SamplingParams
-from surefoot.api.batch import finished_ids, read_lines, run_batch
-from surefoot.api.openai_body import parse_body
+from surefoot.api.batch import finished_ids, read_lines
+from surefoot.server.run_batch import run_batch
 from tests.cli.process import COMMAND, run
 from tests.stories import stories_gguf
 
+VARYING = ("timings_ms", "prompt_tokens_details", "completion_tokens_details")  # of usage: time, cache, drafts
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
@@ -36,11 +37,12 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Replies by custom_id, without what may differ: the time, and what was cached."""
+    """Replies by custom_id, without what may differ: the time, what was cached, and how long it took."""
     found = [json.loads(one) for one in path.read_text().splitlines()]
     for reply in found:
         reply["response"]["body"].pop("created", None)
-        reply["response"]["body"].get("usage", {}).pop("prompt_tokens_details", None)
+        for name in VARYING:
+            reply["response"]["body"].get("usage", {}).pop(name, None)
     assert len({reply["custom_id"] for reply in found}) == len(found), "a line came twice"
     return {reply["custom_id"]: reply for reply in found}
 
@@ -89,10 +91,10 @@ def test_without_a_seed_the_line_is_the_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (line(1, "/v1/embeddings", input="a"), "use /v1/chat"),
+        (line(1, "/v1/images", input="a"), "use one of /v1/chat"),
         (line(1, COMPLETIONS, prompt="a", best_of=3), "best_of"),
         (line(1, COMPLETIONS, prompt="a", stream=True), "stream"),
-        (line(1, COMPLETIONS, prompt=[]), "prompt must be"),
+        (line(1, COMPLETIONS, prompt=[]), "at least 1"),
         (line(1, COMPLETIONS, prompt=[600]), "vocabulary"),
         (line(1, COMPLETIONS, prompt="a", temperature="hot"), "temperature"),
         (line(1, COMPLETIONS, prompt=["a", [600]], max_tokens=3), "vocabulary"),
@@ -190,9 +192,16 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     assert "0 answered" in again.stderr
 
 
-def test_bodies_become_parameters() -> None:
-    body = {"prompt": "a", "stop": ["x", "y"], "logit_bias": {"5": -3}, "top_k": 4, "max_tokens": None, "logprobs": 2}
-    params = parse_body(COMPLETIONS, body, 9).params
-    assert (params.stop, params.logit_bias, params.top_k, params.max_tokens) == (("x", "y"), {5: -3}, 4, None)
-    assert (params.seed, params.logprobs, params.temperature) == (9, 2, 1.0)
-    assert parse_body(COMPLETIONS, {"prompt": "a"}, 9).params.max_tokens == 16
+def test_what_the_routes_know(tmp_path: Path) -> None:
+    """Formats, tools and embeddings: a line is a request to the server's own routes."""
+    messages = [{"role": "user", "content": "Say it."}]
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    schema |= {"additionalProperties": False}
+    chat, vector = answers(
+        tmp_path,
+        line(1, CHAT, messages=messages, response_format={"type": "json_schema", "json_schema": {"schema": schema}}),
+        line(2, "/v1/embeddings", input=["Once upon a time", [1, 403]]),
+    )
+    assert chat["status_code"] == 200, chat
+    assert set(json.loads(chat["body"]["choices"][0]["message"]["content"])) == {"a"}
+    assert [len(one["embedding"]) for one in vector["body"]["data"]] == [64, 64]

@@ -1,0 +1,78 @@
+"""`surefoot top`: a running server, live in a terminal, from its /metrics."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+
+from surefoot.cli.errors import told
+from surefoot.server.watching import View, fetch, look
+
+
+def top(
+    url: Annotated[str, typer.Argument(help="Of the server, as http://127.0.0.1:8000.")] = "http://127.0.0.1:8000",
+    key: Annotated[
+        str | None, typer.Option(envvar="SUREFOOT_KEY", help="A key, where the server wants one.", show_default=False)
+    ] = None,
+    every_s: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look for one interval, then leave.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look.")] = False,
+) -> None:
+    """Watch a running server: requests, tokens a second, time of a step, memory, cache, users."""
+    address = url.rstrip("/").removesuffix("/v1") + "/metrics"
+    console = Console()
+    is_live = console.is_terminal and not console.is_dumb_terminal and not once and not as_json
+    with (
+        suppress(KeyboardInterrupt),
+        told(),
+        Live(console=console, auto_refresh=False, screen=True) if is_live else nullcontext() as live,
+    ):
+        for view in views(address, key, every_s):
+            if as_json:
+                typer.echo(json.dumps(asdict(view)))
+            elif live is not None:
+                live.update(drawn(view, address), refresh=True)
+            else:
+                console.print(drawn(view, address))
+            if once:
+                return
+
+
+def views(address: str, key: str | None, every_s: float) -> Iterator[View]:
+    """A look at each interval."""
+    before, began = fetch(address, key), time.monotonic()
+    while True:
+        time.sleep(every_s)
+        after, now = fetch(address, key), time.monotonic()
+        yield look(before, after, now - began)
+        before, began = after, now
+
+
+def drawn(view: View, address: str) -> Group:
+    def number(value: float | None, unit: str = "") -> str:
+        return "-" if value is None else f"{value:.4g}{unit}"
+
+    table = Table(title=f"{view.model} at {address}", title_justify="left", show_header=False, box=None)
+    rows = [
+        ("requests", f"{view.requests_running} running, {view.requests_waiting} waiting"),
+        ("tokens/s", f"{number(view.generated_per_second)} generated, {number(view.prompt_per_second)} of prompts"),
+        ("step", f"{number(view.step_ms, ' ms')}, {number(view.tokens_per_step)} tokens"),
+        ("users feel", f"{number(view.ttft_ms, ' ms')} to the first token, {number(view.gap_ms, ' ms')} between two"),
+        ("queue", number(view.queue_ms, " ms")),
+        ("memory", f"{view.kv_use:.0%} of keys and values in use, {view.preemptions} gave way"),
+        ("cache", "-" if view.cache_hit_rate is None else f"{view.cache_hit_rate:.0%} of prompts found"),
+        ("trouble", f"{view.refused} refused, {view.engine_failures} failed steps, {view.throttled_s:.1f} s throttled"),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    users = Table("user", "tokens/s", box=None)
+    for user, speed in view.tokens_by_user.items():
+        users.add_row(user or "(everyone)", number(speed))
+    return Group(table, users) if view.tokens_by_user else Group(table)

@@ -1,0 +1,105 @@
+"""/v1/files and /v1/batches."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from surefoot.server.records import Record
+from surefoot.server.schemas.base import Body, Reply
+
+FileId = Annotated[str, Field(max_length=64)]
+Status = Literal[
+    "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
+]  # fmt: skip
+UNFINISHED: tuple[Status, ...] = ("validating", "in_progress", "finalizing", "cancelling")
+
+
+class FileRecord(Record):
+    object: Literal["file"] = "file"
+    bytes: int
+    filename: str
+    purpose: str
+    status: Literal["processed"] = "processed"
+
+
+class Counts(Reply):
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class BatchRecord(Record):
+    object: Literal["batch"] = "batch"
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    status: Status = "validating"
+    errors: dict[str, Any] | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    in_progress_at: int | None = None
+    expires_at: int
+    finalizing_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    expired_at: int | None = None
+    cancelling_at: int | None = None
+    cancelled_at: int | None = None
+    request_counts: Counts = Counts()
+    metadata: dict[str, str] | None = None
+
+
+class BatchRequest(Body):
+    input_file_id: FileId
+    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
+    completion_window: Annotated[str, Field(pattern=r"^([1-9]|[1-9][0-9]|1[0-6][0-9])h$")]
+    metadata: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)
+    ] = None
+
+    @property
+    def window_s(self) -> int:
+        return 3600 * int(self.completion_window[:-1])
+
+
+class FileReply(Reply):
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: str
+
+
+class BatchReply(Reply):
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    input_file_id: str
+    completion_window: str
+    status: Status
+    created_at: int
+    request_counts: Counts
+
+
+class FileList(Reply):
+    object: Literal["list"] = "list"
+    data: list[FileReply]
+    has_more: bool = False
+    first_id: str | None = None
+    last_id: str | None = None
+
+
+class BatchList(Reply):
+    object: Literal["list"] = "list"
+    data: list[BatchReply]
+    has_more: bool = False
+    first_id: str | None = None
+    last_id: str | None = None
+
+
+class Deleted(Reply):
+    id: str
+    object: Literal["file"] = "file"
+    deleted: bool = True

@@ -1,0 +1,94 @@
+"""What the routes answer, as far as /openapi.json promises it. The answers are written where they are made."""
+
+from typing import Any, Literal
+
+from surefoot.server.schemas.base import Reply
+
+
+class ErrorDetail(Reply):
+    """message: what to do."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(Reply):
+    error: ErrorDetail
+
+
+class AnthropicDetail(Reply):
+    type: str
+    message: str
+
+
+class AnthropicError(Reply):
+    type: Literal["error"]
+    error: AnthropicDetail
+
+
+class ChatChoice(Reply):
+    index: int
+    message: dict[str, Any]
+    finish_reason: str
+
+
+class TextChoice(Reply):
+    index: int
+    text: str
+    finish_reason: str
+
+
+class UsageReply(Reply):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class ChatReply(Reply):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: UsageReply
+
+
+class CompletionReply(Reply):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: UsageReply
+
+
+class ResponseReply(Reply):
+    id: str
+    object: Literal["response"]
+    status: str
+    model: str
+    output: list[dict[str, Any]]
+
+
+class MessageReply(Reply):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[dict[str, Any]]
+    stop_reason: str | None
+
+
+Responses = dict[int | str, dict[str, Any]]
+
+OPENAI_ERRORS: Responses = {
+    status: {"model": ErrorReply, "description": text}
+    for status, text in (("4XX", "Refused: the message says what to do"), ("5XX", "Failed"))
+}
+ANTHROPIC_ERRORS: Responses = {status: {**one, "model": AnthropicError} for status, one in OPENAI_ERRORS.items()}
+
+
+def whole_or_stream(model: type[Reply]) -> Responses:
+    return {200: {"model": model, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}

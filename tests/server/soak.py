@@ -1,0 +1,255 @@
+"""Many clients for a long time, most of them hostile: python -m tests.server.soak --minutes 10 --clients 200
+
+Honest answers are compared bit for bit with those of a quiet server. The server runs with a limit on its memory, and
+closes its books at the end.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.model.test_smollm2 import find_file
+from tests.server.process import Server
+from tests.server.test_sharing import quick_key
+
+CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+ASK: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "Name three colours."}]}
+SHARE_HONEST = 0.2
+NUM_HONEST_REQUESTS = 10
+BOOKS = "ended: all memory for keys and values was given back"
+
+
+@dataclass
+class Report:
+    """ends: of hostile requests, by kind and status."""
+
+    num_honest: int = 0
+    num_different: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    engine_failures: float = 0
+    peak_mib: float = 0
+    limit_mib: float = 0
+    seconds: float = 0
+    books_balance: bool = False
+    complaints: list[str] = field(default_factory=list)
+
+    def note(self, end: str) -> None:
+        self.ends[end] = self.ends.get(end, 0) + 1
+
+    @property
+    def is_good(self) -> bool:
+        clean = not (self.num_different or self.engine_failures or self.complaints)
+        return self.num_honest > 0 and clean and self.books_balance and self.peak_mib < self.limit_mib
+
+
+# ---- honest ----
+
+
+def honest_request(number: int) -> tuple[str, dict[str, Any]]:
+    """Of every kind; the same number, the same request."""
+    text = f"Name {number + 2} colours of the rainbow, and say why."
+    if number % 5 == 4:
+        return EMBEDDINGS, {"model": "small", "input": [text, text * (1 + number)]}
+    body = {"model": "small", "messages": [{"role": "user", "content": text}], "seed": number, "max_tokens": 8}
+    if number % 5 == 3:
+        schema = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
+        return CHAT, {**body, "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+    return CHAT, {**body, "logprobs": True, "top_logprobs": 3, "n": 1 + number % 2}
+
+
+async def honest_answer(http: httpx.AsyncClient, number: int) -> Any:
+    route, body = honest_request(number)
+    while True:
+        reply = await http.post(route, json=body)
+        if reply.status_code not in (429, 503):
+            assert reply.status_code == 200, reply.text
+            found = reply.json()
+            return found["data"] if route == EMBEDDINGS else found["choices"]
+        await asyncio.sleep(0.3)
+
+
+# ---- hostile ----
+
+Hostile = Callable[[httpx.AsyncClient, random.Random], Awaitable[str]]
+
+
+async def leaves(http: httpx.AsyncClient, rng: random.Random) -> str:
+    """At some phase: while sending, waiting, reading."""
+    body = json.dumps({**ASK, "max_tokens": 900, "ignore_eos": True, "stream": rng.random() < 0.5, "n": 4}).encode()
+    address = http.base_url
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    lines = [f"POST {CHAT} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    lines += [f"Authorization: {http.headers['Authorization']}", f"Content-Length: {len(body)}", "", ""]
+    writer.write(("\r\n".join(lines).encode() + body)[: rng.choice([20, 200, 300, 10_000, 10_000])])
+    await writer.drain()
+    await asyncio.sleep(rng.choice([0.0, 0.05, 0.3, 0.6, 2.0]))
+    writer.transport.abort()
+    return "left"
+
+
+async def reads_slowly(http: httpx.AsyncClient, rng: random.Random) -> str:
+    body = {**ASK, "max_tokens": 80, "ignore_eos": True, "stream": True, "logprobs": True, "top_logprobs": 20}
+    async with http.stream("POST", CHAT, json=body) as reply:
+        async for _ in reply.aiter_bytes(512):
+            await asyncio.sleep(0.1)
+            if rng.random() < 0.05:
+                break
+    return f"{reply.status_code}"
+
+
+ENDLESS = {"type": "string", "allOf": [{"pattern": f".*{number}.*"} for number in range(40)]}
+WORDS = "a " * 100_000
+TOO_MUCH: list[dict[str, Any]] = [
+    {"n": 10**9},
+    {"n": 16, "max_tokens": 60, "ignore_eos": True},
+    {"max_tokens": -1},
+    {"temperature": 1e308},
+    {"temperature": -3},
+    {"logit_bias": {"999999999": 5}},
+    {"stop": ["a"] * 1000},
+    {"seed": -(2**80)},
+    {"top_logprobs": 10**6, "logprobs": True},
+    {"messages": [{"role": "user", "content": WORDS}]},
+    {"messages": [{"role": "user", "content": "a"}] * 5000},
+    {"response_format": {"type": "regex", "regex": ".*" * 20_000}},
+    {"response_format": {"type": "regex", "regex": "(a|a)*" * 50 + "b"}},
+    {"response_format": {"type": "grammar", "grammar": "start: " + '"a" ' * 300_000}},
+    {"response_format": {"type": "json_schema", "json_schema": {"schema": ENDLESS}}},
+    {"tools": [{"type": "function", "function": {"name": f"f{n}", "parameters": ENDLESS}} for n in range(128)]},
+]
+RAW = [
+    b'{"model": "small", "messages": [{"role": "user", "content": "\xff\xfe\x80"}]}',
+    b'{"model": "small", "messages": [{"role": "user", "content": "\\ud800"}], "max_tokens": 3}',
+    b'{"model": "small", "messages": [{"role": "user", "content": "a"}], "temperature": NaN}',
+    b'{"model": "small", "messages": [{"role": "user", "content": "a"}], "top_p": -Infinity}',
+    b'{"model": "small", "messages": [{"role": "user", "content": "a"}], "max_tokens": 1e400}',
+    b'{"model": "small", "messages": [{"role": "user", "content": "a"}], "seed": ' + b"9" * 5000 + b"}",
+    b"[" * 100_000,
+    b'{"a": ' * 20_000,
+    b"\x00" * 1000,
+]
+
+
+async def asks_too_much(http: httpx.AsyncClient, rng: random.Random) -> str:
+    reply = await http.post(CHAT, json={**ASK, "max_tokens": 4, **rng.choice(TOO_MUCH)})
+    assert reply.status_code in (200, 400, 413, 429, 503), reply.text
+    return f"{reply.status_code}"
+
+
+async def sends_nonsense(http: httpx.AsyncClient, rng: random.Random) -> str:
+    route = rng.choice([CHAT, COMPLETIONS, EMBEDDINGS, "/v1/messages", "/v1/responses", "/tokenize", "/v1/batches"])
+    headers = {"Content-Type": "application/json"}
+    reply = await http.post(route, content=rng.choice(RAW), headers=headers)
+    assert reply.status_code in (200, 400, 413, 429, 503), reply.text
+    return f"{reply.status_code}"
+
+
+async def embeds_much(http: httpx.AsyncClient, rng: random.Random) -> str:
+    body = {"model": "small", "input": ["word " * rng.choice([10, 500, 3000])] * rng.choice([1, 8, 300])}
+    try:
+        reply = await http.post(EMBEDDINGS, json=body, timeout=rng.choice([1.0, 60.0]))
+    except httpx.TimeoutException:
+        return "left"
+    assert reply.status_code in (200, 400, 413, 429, 503), reply.text
+    return f"{reply.status_code}"
+
+
+HOSTILE: list[Hostile] = [leaves, leaves, reads_slowly, asks_too_much, asks_too_much, sends_nonsense, embeds_much]
+
+# ---- all of them ----
+
+
+async def run_clients(server: Server, keys: dict[str, str], num_clients: int, seconds: float, report: Report) -> None:
+    def connect(user: str) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=2 * num_clients)
+        headers = {"Authorization": f"Bearer {keys[user]}"}
+        return httpx.AsyncClient(base_url=server.root, headers=headers, timeout=600, limits=limits)
+
+    async with connect("honest") as honest, connect("hostile") as hostile:
+        quiet = [await honest_answer(honest, number) for number in range(NUM_HONEST_REQUESTS)]
+        end = time.monotonic() + seconds
+
+        async def be_honest(client: int) -> None:
+            number = client
+            while report.num_honest < 1 or time.monotonic() < end:
+                same = await honest_answer(honest, number % NUM_HONEST_REQUESTS) == quiet[number % NUM_HONEST_REQUESTS]
+                report.num_honest += 1
+                report.num_different += not same
+                number += 1
+
+        async def be_hostile(client: int) -> None:
+            rng = random.Random(client)
+            while time.monotonic() < end:
+                kind = rng.choice(HOSTILE)
+                try:
+                    report.note(f"{kind.__name__} {await kind(hostile, rng)}")
+                except (httpx.TransportError, OSError) as error:
+                    report.note(f"{kind.__name__} {type(error).__name__}")
+                except AssertionError as error:
+                    report.complaints.append(f"{kind.__name__}: {str(error)[:300]}")
+                await asyncio.sleep(rng.random() * 0.2)
+
+        num_honest = max(1, round(SHARE_HONEST * num_clients))
+        others = [asyncio.create_task(be_hostile(one)) for one in range(num_honest, num_clients)]
+        await asyncio.gather(*(be_honest(one) for one in range(num_honest)))
+        for other in others:  # who still waits goes, all at once
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+def soak(model: Path, num_clients: int, seconds: float, memory_mib: int) -> Report:
+    report = Report(limit_mib=memory_mib)
+    with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
+        file = Path(folder) / "keys.toml"
+        keys = {user: quick_key(file, user) for user in ("honest", "hostile")}
+        words = ["--keys", str(file), "--max-context", "2048", "--max-running", "16", "--drain-s", "5"]
+        server = Server(model, *words, "--state-dir", f"{folder}/state", memory_bytes=memory_mib << 20)
+        try:
+            began = time.monotonic()
+            asyncio.run(run_clients(server, keys, num_clients, seconds, report))
+            report.seconds = time.monotonic() - began
+            _look_at(server, keys["honest"], report)
+        finally:
+            server.stop()
+    return report
+
+
+def _look_at(server: Server, key: str, report: Report) -> None:
+    report.engine_failures = server.metric("surefoot:engine_failures_total", key)
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    found = re.search(r"VmPeak:\s+(\d+)", status)
+    assert found is not None
+    report.peak_mib = int(found[1]) / 1024
+    server.terminate()
+    server.wait_for(rf"{BOOKS}|do not balance", 60)
+    server.process.wait(timeout=60)
+    log = server.stop()
+    report.books_balance = BOOKS in log
+    if "Traceback" in log:
+        report.complaints.append("the log has a traceback: " + log[log.index("Traceback") :][:2000])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--memory-mib", type=int, default=3072, help="what the server's process may map")
+    parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2-135M by default")
+    given = parser.parse_args()
+    report = soak(given.model or find_file(), given.clients, 60 * given.minutes, given.memory_mib)
+    print(json.dumps({"is_good": report.is_good, **asdict(report)}, indent=2))
+    raise SystemExit(not report.is_good)
+
+
+if __name__ == "__main__":
+    main()
