@@ -130,7 +130,7 @@ def test_cancelled_and_late_requests_give_everything_back_inside_a_long_prompt()
     assert loop.ended[key("late")].reason is FinishReason.DEADLINE
     assert loop.ended[key("long")].reason is FinishReason.CANCELLED
     assert 0.9 <= before < 0.9 + 0.5, "noticed at the first boundary behind it"
-    assert max(times) <= 0.5, "no step is so long that a cancellation would wait longer"
+    assert max(times) <= 0.85, "whoever comes meanwhile waits no longer"
     assert loop.scheduler.kv.pools[0].num_available == loop.scheduler.kv.pools[0].num_blocks
     loop.scheduler.audit()
 

@@ -36,7 +36,7 @@ def test_batch_requests_let_steps_be_longer() -> None:
         loop = make_loop(SchedulerConfig(max_context=10_000), base_ms=100.0)
         loop.scheduler.add(request("decodes", 20, 2000, service=service))
         loop.scheduler.add(request("long", 8000, 1, service=service))
-        sizes[service] = [loop.step().num_tokens for _ in range(20)][-1]
+        sizes[service] = max(loop.step().num_tokens for _ in range(20))
     assert sizes[ServiceClass.BATCH] > 2 * sizes[ServiceClass.INTERACTIVE]
 
 

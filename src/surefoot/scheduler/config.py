@@ -10,7 +10,8 @@ class SchedulerConfig:
 
     gap_ms: how long a step may take while interactive requests decode, since that is the gap between their tokens;
     max_gap_ratio: nor more than so many times a step that only decodes. batch_gap_ms: otherwise; whoever comes then
-    waits so long at most. min_chunk: prompt tokens that a step takes even when decoding alone is slower than that.
+    waits so long at most. late_ms: how long after its deadline a request may still run. min_chunk: prompt tokens that
+    a step takes even when decoding alone is slower than that.
 
     turn_every: one admission in so many, and one step's first chunk in so many, goes to who has waited longest.
     output_cost: what a generated token costs its user, in prompt tokens. slack_tokens: requests whose turn differs by
@@ -28,6 +29,7 @@ class SchedulerConfig:
     gap_ms: float = 200.0
     max_gap_ratio: float = 2.5
     batch_gap_ms: float = 800.0
+    late_ms: float = 400.0
     turn_every: int = 4
     output_cost: float = 2.0
     slack_tokens: int = 512

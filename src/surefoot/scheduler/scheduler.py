@@ -148,7 +148,7 @@ class Scheduler:
         dropped = self._drop(now)
         step = Step()
         self._plan_decoding(step)
-        self._plan_prompts(step)
+        self._plan_prompts(step, now)
         step.drop_preempted()
         self._num_steps += 1
         self._step = step if step.chunks else None
@@ -230,9 +230,9 @@ class Scheduler:
 
     # ---- prompts ----
 
-    def _plan_prompts(self, step: Step) -> None:
+    def _plan_prompts(self, step: Step, now: float) -> None:
         """Chunks of prompts while the budget lasts."""
-        budget, num_vain = self._budget(step), 0
+        budget, num_vain = self._budget(step, now), 0
         if (owed := self._make_way(step)) is not None:
             self._pass_over(step, owed)
             budget -= self._plan_chunk(step, owed, budget)
@@ -283,7 +283,7 @@ class Scheduler:
         step.passed_over[sample] = None
         self._pending.hide(sample)
 
-    def _budget(self, step: Step) -> int:
+    def _budget(self, step: Step, now: float) -> int:
         """Prompt tokens that keep the step within its time, as far as steps so far tell."""
         config, num_decoding = self.config, step.num_tokens
         room = max(config.max_step_tokens - num_decoding, config.min_chunk)
@@ -292,6 +292,8 @@ class Scheduler:
         decode_ms = self.speed.predict_ms(num_decoding)
         if interactive and decode_ms is not None:
             target = min(target, config.max_gap_ratio * decode_ms)
+        if (first := self._deadlines.peek()) is not None:
+            target = min(target, (first[0] - now) * 1000 + config.late_ms)
         within = self.speed.tokens_within(target)
         wanted = config.first_chunk if within is None else within - num_decoding
         return min(max(wanted, config.min_chunk), room)
