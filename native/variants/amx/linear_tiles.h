@@ -29,7 +29,7 @@ inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that sta
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
 // Few rows are quicker on vectors, more so where the weights must be expanded into memory for the tiles, and most where
 // vectors need not expand them.
-inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : by_codes(p) ? 8 : p.w->limbs == 1 ? 3 : 4); }
+inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : by_codes(p) ? 5 : p.w->limbs == 1 ? 3 : 4); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
@@ -160,19 +160,28 @@ inline void multiply(const int8_t* a, const int8_t* b, int64_t stride, const uin
 
 // ---- one panel's chunk of depth ----
 
-inline const uint8_t* codes_of(const Problem& p, int64_t panel, int64_t tile) {
-  return p.w->panel(panel) + p.w->codes + tile * p.w->tile_bytes();
-}
-
-inline const uint8_t* expand_chunk(const Problem& p, int64_t panel, int64_t first, int64_t tiles, uint8_t* planes) {
-  if (plain(p)) return codes_of(p, panel, first);
-  with_source(*p.w, [&](const auto& source) { write_planes(source(panel), first * kTileLines, first * kTileLines, (first + tiles) * kTileLines, planes); });
-  return planes;
-}
-
 struct Chunk {
   int64_t panel, first, tiles;
   bool opens, closes;  // the first, the last of the depth
+};
+
+// A task's chunks in turn: down the stretch, then the same stretch of the next panel; after the last panel, the next stretch.
+struct Chunks {
+  const Problem& p;
+  const Share& share;
+
+  Chunk at(int64_t panel, int64_t first) const {
+    const int64_t tiles = p.w->num_tiles(), count = std::min(chunk_tiles(p), tiles - first);
+    return {panel, first, count, first == 0, first + count == tiles};
+  }
+  Chunk first() const { return at(share.first_panel, 0); }
+  std::optional<Chunk> after(const Chunk& c) const {
+    const int64_t stretch = stretch_tiles(p), start = c.first / stretch * stretch, tile = c.first + c.tiles;
+    if (!c.closes && tile % stretch) return at(c.panel, tile);
+    if (c.panel + 1 < share.last_panel) return at(c.panel + 1, start);
+    if (start + stretch < p.w->num_tiles()) return at(share.first_panel, start + stretch);
+    return {};
+  }
 };
 
 // Makes the next chunk's weights ready in the shadow of the products of the one before, which take so many steps. Weights
@@ -180,6 +189,8 @@ struct Chunk {
 template <class Source>
 class Supply {
  public:
+  static constexpr bool kPlain = std::is_same_v<Source, PlainSource<1>>;
+
   Supply(const Problem& p, uint8_t* scratch) : p_(p), scratch_(scratch) {}
 
   void start(const Source& source, const Chunk& c, int64_t steps) {
@@ -200,7 +211,6 @@ class Supply {
   }
 
  private:
-  static constexpr bool kPlain = std::is_same_v<Source, PlainSource<1>>;
   static constexpr int64_t kTileStep = 2 * Source::kLimbs * kTileBytes;
 
   void make_until(int64_t line) {
@@ -224,6 +234,20 @@ class Supply {
   int64_t first_ = 0, at_ = 0, last_ = 0, steps_ = 1, done_ = 0;
   bool second_ = false;
 };
+
+// body(chunk, planes) for a task's chunks, each made ready in the steps of the one before: so many for every tile of depth.
+template <class Maker, class Source, class Body>
+void each_chunk(const Problem& p, const Maker& source, const Share& share, Supply<Source>& supply, int64_t steps, const Body& body) {
+  const Chunks chunks{p, share};
+  std::optional<Chunk> next = chunks.first();
+  supply.start(source(next->panel), *next, 1);
+  while (next) {
+    const Chunk c = *next;
+    const uint8_t* planes = supply.finish();
+    if ((next = chunks.after(c))) supply.start(source(next->panel), *next, steps * c.tiles);
+    body(c, planes);
+  }
+}
 
 // ---- two-limb rows, more than 8 ----
 
@@ -335,34 +359,9 @@ struct Task {
         waiting(reinterpret_cast<Waiting*>(scratch + planes_bytes(problem))) {}
 
   void run() {
-    std::optional<Chunk> next = chunk(share.first_panel, 0);
-    prepare(*next);
-    while (next) {
-      const Chunk c = *next;
-      const uint8_t* planes = supply.finish();
-      if ((next = after(c))) prepare(*next);
-      run_chunk(c, planes);
-    }
-    finisher.finish();
-  }
-
-  Chunk chunk(int64_t panel, int64_t first) const {
-    const int64_t tiles = p.w->num_tiles(), count = std::min(chunk_tiles(p), tiles - first);
-    return {panel, first, count, first == 0, first + count == tiles};
-  }
-
-  // Down the stretch, then the same stretch of the next panel; after the last panel, the next stretch.
-  std::optional<Chunk> after(const Chunk& c) const {
-    const int64_t stretch = stretch_tiles(p), start = c.first / stretch * stretch, tile = c.first + c.tiles;
-    if (!c.closes && tile % stretch) return chunk(c.panel, tile);
-    if (c.panel + 1 < share.last_panel) return chunk(c.panel + 1, start);
-    if (start + stretch < p.w->num_tiles()) return chunk(share.first_panel, start + stretch);
-    return {};
-  }
-
-  void prepare(const Chunk& c) {
     const int64_t bands = (share.last_row - share.first_row + 15) / 16;
-    supply.start(source(c.panel), c, bands * c.tiles);
+    each_chunk(p, source, share, supply, bands, [&](const Chunk& c, const uint8_t* planes) { run_chunk(c, planes); });
+    finisher.finish();
   }
 
   void run_chunk(const Chunk& c, const uint8_t* planes) {
@@ -391,11 +390,9 @@ inline Sums<3> join(const Sums<2>& first, const Sums<2>& second) {
   return s;
 }
 
-template <int WLimbs>
-inline void multiply_mixed(const int8_t* a, int64_t stride, const uint8_t* w, int64_t tiles, bool from_memory) {
+template <int WLimbs, class Between>
+inline void multiply_mixed(const int8_t* a, int64_t stride, const uint8_t* w, int64_t tiles, const Between& between) {
   for (int64_t t = 0; t < tiles; ++t, a += kTile, w += 2 * WLimbs * kTileBytes) {
-    if (from_memory)
-      for (int64_t line = 0; line < 2 * WLimbs * kTileBytes; line += kLine) prefetch(w + 2 * kAhead + line);
     _tile_loadd(4, a, stride);
     _tile_loadd(6, w, kLine);
     _tile_dpbssd(0, 4, 6);
@@ -407,20 +404,15 @@ inline void multiply_mixed(const int8_t* a, int64_t stride, const uint8_t* w, in
       _tile_loadd(7, w + 3 * kTileBytes, kLine);
       _tile_dpbssd(3, 4, 7);
     }
+    between(w);
   }
 }
 
 // Sums 0 and 1 hold (high, low) times the first limb in successive rows, which is just k0 and k1 of a row with one limb
 // of weight; 2 and 3 hold the same times the second limb.
 template <int WLimbs>
-void mixed_panel(const Problem& p, int64_t panel, uint8_t* planes) {
+void finish_mixed(const Problem& p, int64_t panel) {
   Sums<2> first[8], second[8];
-  clear_sums<2>();
-  const int64_t tiles = p.w->num_tiles(), step = chunk_tiles(p);
-  for (int64_t at = 0; at < tiles; at += step) {
-    const int64_t count = std::min(step, tiles - at);
-    multiply_mixed<WLimbs>(p.row(0) + at * kTile, p.x.stride, expand_chunk(p, panel, at, count, planes), count, plain(p));
-  }
   constexpr int64_t kRowBytes = sizeof(Sums<2>) / 2;
   _tile_stored(0, first->k[0], kRowBytes);
   _tile_stored(1, first->k[0] + kHalf, kRowBytes);
@@ -435,23 +427,37 @@ void mixed_panel(const Problem& p, int64_t panel, uint8_t* planes) {
   }
 }
 
-inline void run_mixed(const Problem& p, const Share& share, uint8_t* scratch) {
+template <class Maker>
+void run_mixed(const Problem& p, const Maker& source, const Share& share, uint8_t* scratch) {
+  using Source = decltype(source(0));
+  constexpr int kWLimbs = Source::kLimbs;
   configure(static_cast<int>(2 * p.rows));
-  for (int64_t panel = share.first_panel; panel < share.last_panel; ++panel)
-    p.w->limbs == 1 ? mixed_panel<1>(p, panel, scratch) : mixed_panel<2>(p, panel, scratch);
+  Supply<Source> supply(p, scratch);
+  each_chunk(p, source, share, supply, 1, [&](const Chunk& c, const uint8_t* planes) {
+    if (c.opens) clear_sums<2>();
+    multiply_mixed<kWLimbs>(p.row(0) + c.first * kTile, p.x.stride, planes, c.tiles, [&](const uint8_t* w) {
+      if constexpr (!Supply<Source>::kPlain) return supply.step();
+      // So few rows wait for the memory: it is asked a fixed way ahead, over the ends of chunks.
+      for (int64_t line = 0; line < 2 * kTileBytes; line += kLine) prefetch(w + 2 * kAhead + line);
+    });
+    if (c.closes) finish_mixed<kWLimbs>(p, c.panel);
+  });
 }
 
 template <int XLimbs>
 void run_task(const Problem& p, const Share& share, uint8_t* scratch) {
-  const auto run = [&](const auto& source) { Task<XLimbs, std::decay_t<decltype(source)>>(p, source, share, scratch).run(); };
+  const auto run = [&](const auto& source) {
+    if constexpr (XLimbs == 2)
+      if (mixed(p)) return run_mixed(p, source, share, scratch);
+    Task<XLimbs, std::decay_t<decltype(source)>>(p, source, share, scratch).run();
+  };
   if constexpr (XLimbs == 2)
     if (by_codes(p) && counts(*p.w)) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
   with_source(*p.w, run);
 }
 
 inline void run(const Problem& p, const Share& share, uint8_t* scratch) {
-  if (mixed(p)) run_mixed(p, share, scratch);
-  else p.x.limbs == 2 ? run_task<2>(p, share, scratch) : run_task<1>(p, share, scratch);
+  p.x.limbs == 2 ? run_task<2>(p, share, scratch) : run_task<1>(p, share, scratch);
   release();
 }
 
