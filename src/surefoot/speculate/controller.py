@@ -14,7 +14,7 @@ from surefoot.speculate.drafter import Prospect
 
 MOST_DEPTH = 48
 MOST_DRAFTS = 96  # of all samples in a step: each wants a row of logits
-LEAST_GAIN = 1.04  # below, the noise of measuring decides
+LEAST_GAIN = 1.12  # below, the noise of measuring decides
 LEAST_CHANCE = 0.01
 PROBE_EVERY = 32  # steps without a draft; twice as many after each that was wrong, up to
 LONGEST_PAUSE = 128
