@@ -53,8 +53,8 @@ def test_where_rows_are_free_it_goes_deep_and_where_they_are_not_it_does_not() -
     assert best_depths([0.9] * 8, [48] * 8, 8, flat) == [12] * 8
     assert best_depths([0.9] * 8, [48] * 8, 8, steep) == [0] * 8
     assert best_depths([0.9, 0.1], [48, 48], 2, [10 + number for number in range(97)])[1] == 0
-    assert best_depths([0.9], [48], 1, flat, level_ms=6.0) == [1]
-    assert best_depths([0.9], [48], 1, flat, level_ms=10.0) == [0]
+    assert best_depths([0.9], [48], 1, flat, level_ms=6.0) == [2]
+    assert best_depths([0.9], [48], 1, flat, level_ms=8.0) == [0]
 
 
 class Workload:
