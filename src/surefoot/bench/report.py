@@ -12,6 +12,7 @@ from surefoot.bench.disturbance import MOST
 from surefoot.bench.figures import Figure
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import Results
+from surefoot.bench.speculate_versus import KIND as SPECULATE_VERSUS
 from surefoot.bench.step_profile import StepProfile
 from surefoot.bench.timing import BANDWIDTH, INT8_PEAK, Measurement, share
 
@@ -44,6 +45,8 @@ def show_speculate(results: ModelResults, console: Console) -> None:
 def _speculate_parts(results: ModelResults) -> Iterable[RenderableType]:
     yield _draft_costs(results.model["costs"])
     yield _on_and_off(results)
+    if results.peers:
+        yield _speculate_versus(results)
     yield _figures(results.figures, _disturbed(results))
     yield from _notes(results)
 
@@ -63,6 +66,14 @@ def _on_and_off(results: ModelResults) -> Table:
         if m.case.kind in ("edit", "chat") and m.best and m.median:
             drafts = results.model["drafts"].get(f"{m.case.kind} {m.case.labels['requests']}")
             table.add_row(_title(m), f"{m.best:.3f}", f"{m.median:.3f}", *_drafts(drafts, str(m.case.labels["way"])))
+    return table
+
+
+def _speculate_versus(results: ModelResults) -> Table:
+    table = _table("Beside peers", "case", "best tokens/s", "median")
+    for m in _of(results, SPECULATE_VERSUS, engine=None):
+        if m.best and m.median:
+            table.add_row(_title(m), f"{1 / m.best:.1f}", f"{1 / m.median:.1f}")
     return table
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 from surefoot.api import LLM, SamplingParams
 from surefoot.bench.disturbance import usage
@@ -14,8 +15,18 @@ from surefoot.bench.facts import facts_of_run, machine_facts, progress
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.limits import gauges
 from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.peers.serving import NO_PEER, PEERS, Room, ServingPeer
 from surefoot.bench.speculate_cost import measure_costs
 from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
+from surefoot.bench.speculate_versus import (
+    LOADS,
+    NAMES,
+    Answered,
+    Load,
+    SpeculateVersus,
+    run_speculate_versus,
+    speculate_versus_questions,
+)
 from surefoot.bench.timing import Budget, Case, Interleaver, ratios
 from surefoot.core import Request
 from surefoot.engine import Usage
@@ -26,21 +37,25 @@ Say = Callable[[str], None]
 MIB = 1 << 20
 CASES = (("edit", 1), ("edit", 8), ("chat", 1), ("chat", 32))
 CONTEXT = 2048
+PEER_STREAMS = 16  # one for each prompt: a server that keeps prompts by slots forgets none
 COST_SHARE = 0.15  # of the time, for what drafts cost
 
 
 @dataclass(frozen=True)
 class SpeculateSettings:
-    """seconds: for the cases, loading not counted. num_new: tokens of an answer. num_alone: answers one by one."""
+    """seconds: for the cases, loading not counted; peer_seconds: for what is run beside peers, starting them not
+    counted. num_new: tokens of an answer. num_alone: answers one by one."""
 
     seconds: float = 600
     rounds: int = 5
     num_new: int = 192
     num_alone: int = 4
+    peer_seconds: float = 2400
+    peer_rounds: int = 2
     footprint_bytes: int = 512 * MIB
 
 
-QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2)
+QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2, peer_seconds=120, peer_rounds=1)
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,15 @@ class Used:
     @classmethod
     def of(cls, one: Usage) -> "Used":
         return cls(one.num_generated - 1, one.num_passes - 1, one.num_drafted, one.num_accepted)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """after_first_s: from each one's first token to its end, summed."""
+
+    seconds: float
+    after_first_s: float
+    used: Used
 
 
 class Crowd:
@@ -82,13 +106,22 @@ class Crowd:
 
         Prompts are found in the cache, answers of other runs are not.
         """
-        prompts = self._prompts[kind] if num_requests > 1 else self._prompts[kind][:num_alone]
-        self._read(prompts)
-        speculator.is_paused = not is_on
-        seconds, used = self._answer(prompts, num_requests, f"run {next(self._runs)}")
+        load, speculator.is_paused = self.load(kind, num_requests, num_alone), not is_on
+        answers = self._answer(load.prompts, num_requests)
         if is_on:
-            self.used.setdefault(f"{kind} {num_requests}", []).append(used)
-        return seconds
+            self.used.setdefault(f"{kind} {num_requests}", []).append(answers.used)
+        return answers.seconds
+
+    def load(self, kind: str, num_requests: int, num_alone: int) -> Load:
+        prompts = self._prompts[kind] if num_requests > 1 else self._prompts[kind][:num_alone]
+        return Load(kind, num_requests, tuple(prompts), self._num_new)
+
+    def answer(self, load: Load) -> Answered:
+        """As a peer is asked to."""
+        answers = self._answer(load.prompts, load.at_once)
+        if load.at_once > 1:
+            return Answered(answers.seconds, answers.used.num_tokens + len(load.prompts))
+        return Answered(answers.after_first_s, answers.used.num_tokens)
 
     def _read(self, prompts: Sequence[tuple[int, ...]]) -> None:
         for prompt in prompts:
@@ -105,10 +138,13 @@ class Crowd:
         )
         return number
 
-    def _answer(self, prompts: Sequence[tuple[int, ...]], at_once: int, namespace: str) -> tuple[float, Used]:
-        engine, queue, used = self._llm.engine, deque(prompts), list[Usage]()
+    def _answer(self, prompts: Sequence[tuple[int, ...]], at_once: int) -> _Answers:
+        self._read(prompts)
+        engine, queue, used, namespace = self._llm.engine, deque(prompts), list[Usage](), f"run {next(self._runs)}"
         texts: dict[str, list[int]] = {}
         given: dict[str, tuple[int, ...]] = {}
+        firsts: dict[str, float] = {}
+        after_first_s = 0.0
         start = time.perf_counter()
         while queue or engine.has_work:
             while queue and len(given) - len(used) < at_once:
@@ -117,12 +153,16 @@ class Crowd:
                 given[number], texts[number] = prompt, []
             for event in engine.step():
                 texts[event.key.request] += event.tokens
-                used += [event.usage] if event.usage is not None else []
+                now = time.perf_counter()
+                first = firsts.setdefault(event.key.request, now)
+                if event.usage is not None:
+                    used.append(event.usage)
+                    after_first_s += now - first
         seconds = time.perf_counter() - start
         for number, prompt in given.items():
             if self._answers.setdefault(prompt, texts[number]) != texts[number]:
                 raise RuntimeError("speculation changed an answer, which it never should: please report this")
-        return seconds, _total(Used.of(one) for one in used)
+        return _Answers(seconds, after_first_s, _total(Used.of(one) for one in used))
 
 
 def _total(parts: Iterable[Used]) -> Used:
@@ -131,8 +171,15 @@ def _total(parts: Iterable[Used]) -> Used:
 
 
 def run_speculate(
-    model: str, settings: SpeculateSettings, variant: str | None, threads: int | None, speculate: str, say: Say
+    model: str,
+    settings: SpeculateSettings,
+    variant: str | None,
+    threads: int | None,
+    speculate: str,
+    peers: Sequence[ServingPeer],
+    say: Say,
 ) -> ModelResults:
+    """peers: each of them without speculation and with."""
     say("loading")
     start = time.perf_counter()
     llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate)
@@ -156,8 +203,25 @@ def run_speculate(
         "costs": [asdict(cost) for cost in costs],
         "drafts": {name: asdict(_total(runs)) for name, runs in crowd.used.items()},
     }
-    figures = [question.figure() for question in _questions(measurements, crowd)]
-    return ModelResults(measurements, figures, described, {}, {}, facts | facts_of_run(before, begin))
+    versus = None
+    if peers:
+        llm.speculator.is_paused = False
+        versus = _versus(Path(model), crowd, llm, peers, settings, say)
+    absent = versus.peers.absent if versus else dict.fromkeys(PEERS, NO_PEER)
+    named, beside = (versus.peers.described, versus.measurements) if versus else ({}, {})
+    questions = [*_questions(measurements, crowd), *speculate_versus_questions(versus, absent)]
+    figures = [question.figure() for question in questions]
+    facts |= facts_of_run(before, begin)
+    return ModelResults({**measurements, **beside}, figures, described, named, absent, facts)
+
+
+def _versus(
+    model: Path, crowd: Crowd, llm: LLM, peers: Sequence[ServingPeer], settings: SpeculateSettings, say: Say
+) -> SpeculateVersus:
+    loads = [crowd.load(kind, at_once, settings.num_alone) for kind, at_once in LOADS]
+    room = Room(llm.backend.threads, PEER_STREAMS, CONTEXT, PEER_STREAMS * CONTEXT)
+    budget = Budget(settings.peer_seconds, settings.peer_rounds)
+    return run_speculate_versus(model, crowd.answer, loads, peers, room, budget, say)
 
 
 def _cases(crowd: Crowd, settings: SpeculateSettings, speculator: Speculator) -> Iterator[Case]:
@@ -179,10 +243,9 @@ def _questions(found: Measurements, crowd: Crowd) -> Iterator[Question]:
         used = _total(runs[1:] or runs)  # in the first it learnt what steps cost
         return used.num_tokens / used.num_passes
 
-    names = {"edit": "edits and extraction", "chat": "free chat"}
     targets = {("edit", 1): 3.0, ("edit", 8): 1.5, ("chat", 1): 0.98, ("chat", 32): 0.98}
     for kind, num_requests in CASES:
-        meaning = f"{names[kind]}, {num_requests} at once: speed over speculation off"
+        meaning = f"{NAMES[kind]}, {num_requests} at once: speed over speculation off"
         target = Target(targets[kind, num_requests])
         yield Question(f"speedup_{kind}_{num_requests}", meaning, target, partial(speedup, kind, num_requests))
     yield Question("tokens_per_pass_edit", "edits, one by one: tokens a pass", None, tokens_per_pass)

@@ -12,11 +12,12 @@ SPARED = 1000  # ids at both ends of a vocabulary, where control tokens lie
 
 @dataclass(frozen=True)
 class Task:
-    """namespace: whose cached prefixes it may use."""
+    """namespace: whose cached prefixes it may use. is_forced: so many tokens, whatever the model says."""
 
     prompt: tuple[int, ...]
     num_new: int
     namespace: str = ""
+    is_forced: bool = True
 
 
 def ids(rng: random.Random, count: int, vocab: int) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ from surefoot.bench.model import QUICK as QUICK_MODEL
 from surefoot.bench.model import ModelSettings, run_model
 from surefoot.bench.model_results import ModelResults
 from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
-from surefoot.bench.peers.all_serving import SERVING_PEERS
-from surefoot.bench.peers.serving import PEERS, ServingPeer
+from surefoot.bench.peers.all_serving import SERVING_PEERS, SPECULATING_PEERS
+from surefoot.bench.peers.serving import PEERS, ServingPeer, speculating
 from surefoot.bench.peers.shape import SHAPES, make_shape
 from surefoot.bench.plot import goodput_plot
 from surefoot.bench.report import show, show_engine, show_model, show_serve, show_speculate
@@ -40,6 +40,7 @@ ServingPeers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Install llama.cpp, OpenVINO and vLLM (once) and measure them too.")
 ]
 OnlyPeers = Annotated[list[str] | None, typer.Option(help="Of the peers only this one; may be given again.")]
+PeerSeconds = Annotated[float | None, typer.Option(min=1, help="For what is run beside peers.")]
 
 bench = typer.Typer(help="Measure speed beside the machine's limits and beside peers.", no_args_is_help=True)
 
@@ -100,7 +101,7 @@ def engine(
     peers: ServingPeers = False,
     only: OnlyPeers = None,
     seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading and peers.")] = None,
-    peer_seconds: Annotated[float | None, typer.Option(min=1, help="For what is run beside peers.")] = None,
+    peer_seconds: PeerSeconds = None,
 ) -> None:
     """Many requests at once through the whole engine: mixed, queued, with a shared prompt, disturbed by a long one."""
     settings = QUICK_ENGINE if quick else EngineSettings()
@@ -167,17 +168,30 @@ def speculate(
     how: Annotated[str, typer.Option("--speculate", help="What to measure: auto, lookup or draft:MODEL.")] = "auto",
     variant: options.Variant = None,
     threads: options.Threads = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers/--no-peers", help="Install llama.cpp, OpenVINO and vLLM (once); measure their speculation."
+        ),
+    ] = False,
+    only: OnlyPeers = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading and peers.")] = None,
+    peer_seconds: PeerSeconds = None,
     svg: Annotated[
         Path | None, typer.Option(help="Draw speed-up over acceptance, depth and batch into this file.")
     ] = None,
 ) -> None:
     """The same prompts with speculation and without, in turns: edits and extraction, whose answers repeat much of the
-    prompt, and free chat, alone and at once. The answers are compared too."""
+    prompt, and free chat, alone and at once. The answers are compared too. With peers, each of them answers the same
+    prompts, with its own speculation and without."""
     settings = QUICK_SPECULATE if quick else SpeculateSettings()
-    settings = replace(settings, seconds=seconds or settings.seconds)
+    settings = replace(
+        settings, seconds=seconds or settings.seconds, peer_seconds=peer_seconds or settings.peer_seconds
+    )
+    names = {name for peer in _chosen(peers, only) for name in (peer.name, speculating(peer.name))}
+    both = [peer for peer in (*SERVING_PEERS, *SPECULATING_PEERS) if peer.name in names]
     with told(), _status() as say:
-        results = run_speculate(path, settings, variant, threads, how, say)
+        results = run_speculate(path, settings, variant, threads, how, both, say)
         if svg is not None:
             svg.write_text(draw_speedups(results))
     _print(results, as_json_, show_speculate)

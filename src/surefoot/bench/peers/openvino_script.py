@@ -12,12 +12,18 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov  # type: ignore[import-not-found]
 import openvino_genai as genai  # type: ignore[import-not-found]
 import uvicorn
+
+
+class Ask(NamedTuple):
+    prompt: list[int]
+    num_new: int
+    ignore_eos: bool
 
 
 class Engine:
@@ -31,21 +37,24 @@ class Engine:
         scheduling.enable_prefix_caching = settings["prefix_caching"]
         scheduling.dynamic_split_fuse = True
         properties = {"INFERENCE_NUM_THREADS": settings["threads"]}
+        self._lookup: dict[str, int] = settings["lookup"]
+        if self._lookup:
+            properties["prompt_lookup"] = True
         self._pipeline = genai.ContinuousBatchingPipeline(model, scheduling, "CPU", properties)
-        self._new: queue.Queue[tuple[list[int], int, Callable[[list[int] | None], None]]] = queue.Queue()
+        self._new: queue.Queue[tuple[Ask, Callable[[list[int] | None], None]]] = queue.Queue()
         threading.Thread(target=self._loop, daemon=True).start()
 
-    def submit(self, prompt: list[int], num_new: int, on_tokens: Callable[[list[int] | None], None]) -> None:
+    def submit(self, ask: Ask, on_tokens: Callable[[list[int] | None], None]) -> None:
         """on_tokens: called on the engine's thread, at last with None."""
-        self._new.put((prompt, num_new, on_tokens))
+        self._new.put((ask, on_tokens))
 
     def _loop(self) -> None:
         numbers, live = count(), dict[int, tuple[Any, Callable[[list[int] | None], None]]]()
         while True:
             while not live or not self._new.empty():
-                prompt, num_new, on_tokens = self._new.get()
+                ask, on_tokens = self._new.get()
                 number = next(numbers)
-                live[number] = (self._add(number, prompt, num_new), on_tokens)
+                live[number] = (self._add(number, ask), on_tokens)
             self._pipeline.step()
             for number, (handle, on_tokens) in list(live.items()):
                 while handle.can_read():
@@ -55,10 +64,12 @@ class Engine:
                     on_tokens(None)
                     del live[number]
 
-    def _add(self, number: int, prompt: list[int], num_new: int) -> Any:
-        config = genai.GenerationConfig()
-        config.max_new_tokens, config.ignore_eos, config.do_sample = num_new, True, False
-        return self._pipeline.add_request(number, ov.Tensor(np.array([prompt], np.int64)), config)
+    def _add(self, number: int, ask: Ask) -> Any:
+        config = self._pipeline.get_config()  # which knows the tokens that end an answer
+        config.max_new_tokens, config.ignore_eos, config.do_sample = ask.num_new, ask.ignore_eos, False
+        for name, value in self._lookup.items():
+            setattr(config, name, value)
+        return self._pipeline.add_request(number, ov.Tensor(np.array([ask.prompt], np.int64)), config)
 
 
 class App:
@@ -79,7 +90,7 @@ class App:
             message = await receive()
             data, more = data + message.get("body", b""), message.get("more_body", False)
         body = json.loads(data)
-        tokens = self._tokens(body["prompt"], body["max_tokens"])
+        tokens = self._tokens(Ask(body["prompt"], body["max_tokens"], body["ignore_eos"]))
         if body.get("stream"):
             await _stream(send, tokens)
         else:
@@ -88,13 +99,13 @@ class App:
                 num_tokens += len(piece)
             await _respond(send, json.dumps({"usage": {"completion_tokens": num_tokens}}).encode())
 
-    async def _tokens(self, prompt: list[int], num_new: int) -> AsyncIterator[list[int]]:
+    async def _tokens(self, ask: Ask) -> AsyncIterator[list[int]]:
         loop, came = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
 
         def hand_over(piece: list[int] | None) -> None:
             loop.call_soon_threadsafe(came.put_nowait, piece)
 
-        self._engine.submit(prompt, num_new, hand_over)
+        self._engine.submit(ask, hand_over)
         while (piece := await came.get()) is not None:
             yield piece
 

@@ -15,20 +15,25 @@ EXPORT = (TORCH, "optimum-intel==2.2.0", "openvino-tokenizers==2026.4.1.0", "nnc
 SERVER = ("uvicorn", "httptools", "uvloop")
 SCRIPT = Path(__file__).with_name("openvino_script.py")
 KV_GB = 2
+LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}  # as its documentation has them
 
 
 @dataclass(frozen=True)
 class OpenVinoServer:
-    """A GGUF file is read as it is; a folder's weights are made 8-bit integers first, as its tools do it."""
+    """A GGUF file is read as it is; a folder's weights are made 8-bit integers first, as its tools do it.
+
+    speculates: by prompt lookup.
+    """
 
     name: str = "openvino"
+    speculates: bool = False
 
     def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
         home = install_venv(GENAI, lambda home: _install(home, say))
         form = model if model.suffix == ".gguf" else _exported(model, home, say)
         settings = {
             "threads": room.threads, "num_streams": room.num_streams, "cache_gb": KV_GB, "prefix_caching": True,
-            "max_batched_tokens": 2048,
+            "max_batched_tokens": 2048, "lookup": LOOKUP if self.speculates else {},
         }  # fmt: skip
         command = (str(home / "venv" / "bin" / "python"), str(SCRIPT), str(form), str(port), json.dumps(settings))
         described = {"build": GENAI, "model": form.name, "text": "token ids: it need not decode", **settings}

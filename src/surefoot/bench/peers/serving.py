@@ -17,6 +17,11 @@ NO_PATH = {"PYTHONPATH": ""}  # a peer's venv must not see our packages
 NO_PEER = "takes no part in this run: add --peers"
 
 
+def speculating(name: str) -> str:
+    """What a peer is called when it speculates: it then runs beside itself."""
+    return f"{name} speculating"
+
+
 @dataclass(frozen=True)
 class Room:
     """What a server is given: threads, requests at once, tokens of one request and of all together."""

