@@ -13,6 +13,12 @@ from surefoot.cli.main import app
 from tests.stories import stories_gguf
 
 FIGURES = {"speedup_edit_1", "speedup_edit_8", "speedup_chat_1", "speedup_chat_32", "tokens_per_pass_edit"}
+PEERS = {
+    f"{figure}_{load}"
+    for peer in ("llamacpp", "openvino", "vllm")
+    for figure in (f"{peer}_speedup", f"vs_{peer}")
+    for load in ("edit_1", "edit_8", "chat_1")
+}
 
 
 def test_every_figure_comes(tmp_path: Path) -> None:
@@ -21,9 +27,11 @@ def test_every_figure_comes(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
-    assert set(report["figures"]) == FIGURES
-    assert all(isinstance(value, float) and math.isfinite(value) for value in report["figures"].values())
-    assert report["figures"]["tokens_per_pass_edit"] >= 1
+    figures = report["figures"]
+    assert set(figures) == FIGURES | PEERS
+    assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)
+    assert all(figures[name] is None and report["reasons"][name] for name in PEERS)
+    assert figures["tokens_per_pass_edit"] >= 1
     assert {case["name"] for case in report["cases"]} == {
         f"{kind}/{way}" for kind in ("edit/1", "edit/8", "chat/1", "chat/32") for way in ("on", "off")
     }
