@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from surefoot.scheduler.heap import LazyHeap
-from surefoot.scheduler.sample import Sample
+from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.users import User
 
 
@@ -112,6 +112,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._bands: dict[tuple[int, int], FairQueue] = {}
+        self._passed_over: dict[Sample, None] = {}  # in this step, in order
         self.turns = TurnQueue()
 
     def __iter__(self) -> Iterator[Sample]:
@@ -142,6 +143,21 @@ class Pending:
             band.remove(sample)
             if not band:
                 del self._bands[sample.band]
+
+    def pass_over(self, sample: Sample) -> None:
+        """No candidate for the rest of this step."""
+        self._passed_over[sample] = None
+        self.hide(sample)
+
+    def is_passed_over(self, sample: Sample) -> bool:
+        return sample in self._passed_over
+
+    def show_passed_over(self) -> None:
+        """At the step's end: those that still have tokens to compute, in the order they came."""
+        for sample in self._passed_over:
+            if sample.state in (State.WAITING, State.PREFILLING):
+                self.show(sample)
+        self._passed_over.clear()
 
     def candidates(self, most: int, slack: float) -> list[Sample]:
         """Equals at the head of the first band that has any."""

@@ -1,0 +1,135 @@
+"""A step's second part: whose prompts it reads, and how much of them."""
+
+from surefoot.core import Chunk
+from surefoot.kv import KvManager, Node
+from surefoot.scheduler.charges import Charges
+from surefoot.scheduler.config import SchedulerConfig
+from surefoot.scheduler.making_way import MakingWay
+from surefoot.scheduler.queue import Pending
+from surefoot.scheduler.room import Room
+from surefoot.scheduler.rows import Rows
+from surefoot.scheduler.sample import Sample, State
+from surefoot.scheduler.step import Step
+
+MOST_IN_VAIN = 4  # samples that a step finds no room for before it stops looking
+
+
+class Prompts:
+    """Who goes next is for the queues and, one time in turn_every, for waiting alone; a chunk is as large as the
+    budget, the blocks and what others compute at the same time allow."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KvManager,
+        pending: Pending,
+        rows: Rows,
+        room: Room,
+        way: MakingWay,
+        charges: Charges,
+    ) -> None:
+        self._config = config
+        self._kv = kv
+        self._pending = pending
+        self._rows = rows
+        self._room = room
+        self._way = way
+        self._charges = charges
+        self._since_turn = 0  # admissions
+
+    def plan(self, step: Step, budget: int) -> None:
+        """Chunks while the budget lasts. Once in a step is enough for each, whether it gets a chunk or not."""
+        num_vain = 0
+        if (owed := self._way.free_row(step)) is not None:
+            self._pending.pass_over(owed)
+            budget -= self._plan_chunk(step, owed, budget)
+        while budget > 0 and num_vain < MOST_IN_VAIN and (sample := self._next(step)) is not None:
+            self._pending.pass_over(sample)
+            num_tokens = self._plan_chunk(step, sample, budget)
+            budget -= num_tokens
+            num_vain += num_tokens == 0
+        self._pending.show_passed_over()
+
+    # ---- who is next ----
+
+    @property
+    def _is_turn(self) -> bool:
+        """Whether the next admission is for who has waited longest. Until it fits, nobody else is admitted."""
+        return self._since_turn >= self._config.turn_every - 1
+
+    def _next(self, step: Step) -> Sample | None:
+        first = self._pending.turns.first() if self._is_turn else None
+        if first is not None and not self._pending.is_passed_over(first):
+            return first
+        begun = [sample for sample in self._rows.prefilling if not self._pending.is_passed_over(sample)]
+        if begun and step.number % self._config.turn_every == 0:
+            return begun[0]
+        if first is not None or self._rows.are_all_taken:
+            return min(begun, key=lambda sample: (sample.band, sample.user.counter, sample.tag), default=None)
+        found = self._pending.candidates(self._config.num_candidates, self._config.slack_tokens)
+        return max(found, key=self._num_known, default=None)
+
+    def _num_known(self, sample: Sample) -> int:
+        """Blocks that need not be computed, among equals; who has begun goes before who has not."""
+        if sample.state is State.PREFILLING:
+            return self._config.max_context
+        return len(self._room.match(sample))
+
+    # ---- its chunk ----
+
+    def _plan_chunk(self, step: Step, sample: Sample, budget: int) -> int:
+        """The number of tokens it got: none if there is no room, or if another's chunk computes the same block."""
+        nodes = self._room.match(sample)
+        if self._is_being_filled(step, sample, nodes):
+            return 0
+        if sample.state is State.WAITING:
+            if not (self._rows.has_room(sample) and self._room.is_enough(sample, nodes)):
+                return 0
+            self._admit(sample)
+        if nodes:
+            self._room.adopt(sample)
+        start = sample.num_computed
+        num_tokens = self._size(start, sample.num_left, budget)
+        if not self._way.grow_by_force(step, sample, start + num_tokens):
+            return 0
+        self._note_filling(step, sample, start + num_tokens)
+        self._charges.prompt(sample, start + num_tokens)
+        is_last = num_tokens == sample.num_left
+        tokens = tuple(sample.tokens[start : start + num_tokens])
+        covers = sample.covers if is_last else ()
+        num_logits = int(is_last and not sample.request.embeds)
+        step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers))
+        return num_tokens
+
+    def _admit(self, sample: Sample) -> None:
+        if self._is_turn and sample is self._pending.turns.first():
+            self._since_turn = 0
+            self._pending.turns.end_turn(sample.user)
+        else:
+            self._since_turn += 1
+        self._rows.admit(sample)
+
+    def _size(self, start: int, num_left: int, budget: int) -> int:
+        """A chunk that is not the last ends with a block, where it can, so that others can share it."""
+        num_tokens = min(num_left, budget, self._config.max_chunk)
+        beyond = (start + num_tokens) % self._kv.layout.block_size
+        return num_tokens - beyond if num_tokens < num_left and beyond < num_tokens else num_tokens
+
+    def _is_being_filled(self, step: Step, sample: Sample, nodes: list[Node]) -> bool:
+        """Whether another's chunk computes its next block: then it waits, and finds it there in the next step."""
+        if not step.filling:
+            return False
+        known = sample.holding.num_shared + len(nodes)
+        keys = sample.known_keys(self._kv.layout.block_size)
+        if known >= len(keys):
+            return False
+        node = nodes[-1] if nodes else sample.holding.cursor
+        return any((node, namespace, keys[known]) in step.filling for namespace in (sample.holding.namespace, None))
+
+    def _note_filling(self, step: Step, sample: Sample, num_tokens: int) -> None:
+        holding, size = sample.holding, self._kv.layout.block_size
+        first, keys = holding.num_shared, sample.full_keys(size)
+        if self._kv.caching and num_tokens >= (first + 1) * size and first < len(keys):
+            public = (first + 1) * size <= holding.num_public_tokens and holding.cursor.namespace is None
+            namespace = None if public else holding.namespace
+            step.filling.add((holding.cursor, namespace, keys[first]))
