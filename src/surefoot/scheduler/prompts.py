@@ -1,5 +1,7 @@
 """A step's second part: whose prompts it reads, and how much of them."""
 
+from collections.abc import Iterator
+
 from surefoot.core import Chunk
 from surefoot.kv import KvManager, Node
 from surefoot.scheduler.charges import Charges
@@ -36,19 +38,21 @@ class Prompts:
         self._way = way
         self._charges = charges
         self._since_turn = 0  # admissions
+        self._since_eldest = 0  # steps whose first chunk was for another than who was admitted first
 
     def plan(self, step: Step, budget: int) -> None:
         """Chunks while the budget lasts. Once in a step is enough for each, whether it gets a chunk or not."""
-        num_vain = 0
-        if (owed := self._way.free_row(step)) is not None:
-            self._pending.pass_over(owed)
-            budget -= self._plan_chunk(step, owed, budget)
-        while budget > 0 and num_vain < MOST_IN_VAIN and (sample := self._next(step)) is not None:
+        eldest, first, num_vain = next(self._begun(), None), None, 0
+        owed = self._way.free_row(step)
+        while budget > 0 and num_vain < MOST_IN_VAIN and (sample := owed or self._next(step)) is not None:
+            owed = None
             self._pending.pass_over(sample)
             num_tokens = self._plan_chunk(step, sample, budget)
             budget -= num_tokens
             num_vain += num_tokens == 0
+            first = first or (sample if num_tokens else None)
         self._pending.show_passed_over()
+        self._since_eldest = 0 if self._is_eldests_turn or first is eldest else self._since_eldest + 1
 
     # ---- who is next ----
 
@@ -57,17 +61,41 @@ class Prompts:
         """Whether the next admission is for who has waited longest. Until it fits, nobody else is admitted."""
         return self._since_turn >= self._config.turn_every - 1
 
+    @property
+    def _is_eldests_turn(self) -> bool:
+        """Whether the step's first chunk is for who was admitted first."""
+        return self._since_eldest >= self._config.turn_every - 1
+
     def _next(self, step: Step) -> Sample | None:
+        """Once an urgent prompt has a chunk, other users' add none: it would wait for the end of a longer step."""
+        sample = self._in_turn() or self._in_order()
+        if sample is None or not step.urgent or sample.is_urgent or sample.user in step.urgent:
+            return sample
+        return None
+
+    def _in_turn(self) -> Sample | None:
+        """By waiting alone: for a row, or since it was admitted."""
         first = self._pending.turns.first() if self._is_turn else None
         if first is not None and not self._pending.is_passed_over(first):
             return first
-        begun = [sample for sample in self._rows.prefilling if not self._pending.is_passed_over(sample)]
-        if begun and step.number % self._config.turn_every == 0:
-            return begun[0]
-        if first is not None or self._rows.are_all_taken:
-            return min(begun, key=lambda sample: (sample.band, sample.user.counter, sample.tag), default=None)
-        found = self._pending.candidates(self._config.num_candidates, self._config.slack_tokens)
-        return max(found, key=self._num_known, default=None)
+        return next(self._begun(), None) if self._is_eldests_turn else None
+
+    def _in_order(self) -> Sample | None:
+        """By the queues; among equals who is urgent goes first. Only of those who have begun, if nobody can be
+        admitted."""
+        config = self._config
+        if self._rows.are_all_taken or (self._is_turn and self._pending.turns):
+            return min(self._begun(), key=self._place, default=None)
+        found = self._pending.candidates(config.num_candidates, config.slack_tokens)
+        return max(found, key=lambda sample: (sample.is_urgent, self._num_known(sample)), default=None)
+
+    def _begun(self) -> Iterator[Sample]:
+        """In the order of admission."""
+        return (sample for sample in self._rows.prefilling if not self._pending.is_passed_over(sample))
+
+    def _place(self, sample: Sample) -> tuple[tuple[int, int], float, float]:
+        start = self._config.slack_tokens if sample.is_urgent else 0
+        return sample.band, sample.user.counter - start, sample.tag
 
     def _num_known(self, sample: Sample) -> int:
         """Blocks that need not be computed, among equals; who has begun goes before who has not."""
@@ -98,6 +126,8 @@ class Prompts:
         tokens = tuple(sample.tokens[start : start + num_tokens])
         covers = sample.covers if is_last else ()
         num_logits = int(is_last and not sample.request.embeds)
+        if sample.is_urgent:
+            step.urgent.add(sample.user)
         step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers))
         return num_tokens
 

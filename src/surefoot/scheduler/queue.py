@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from surefoot.scheduler.heap import LazyHeap
 from surefoot.scheduler.sample import Sample, State
@@ -39,20 +40,18 @@ class FairQueue:
             self._users.discard(sample.user)
 
     def candidates(self, most: int, slack: float) -> list[Sample]:
-        """The first in order, with those so close behind that they are its equals."""
-        found: list[Sample] = []
+        """The first in order, with those so close behind that they are its equals: one of each user before a second."""
         asked: list[User] = []
-        limit = 0.0
-        while len(found) < most and (user := self._next_user()) is not None:
-            if found and user.counter > limit:
+        while len(asked) < most and (user := self._next_user()) is not None:
+            if asked and user.counter > asked[0].counter + slack:
                 break
-            limit = limit if found else user.counter + slack
-            found += self._first_of(user, most - len(found), slack)
             asked.append(user)
             self._users.discard(user)
         for user in asked:
             self._users.push(user.counter, user)
-        return found
+        most_of_one = most - len(asked) + 1
+        in_rounds = zip_longest(*(self._first_of(user, most_of_one, slack) for user in asked))
+        return [sample for round in in_rounds for sample in round if sample is not None][:most]
 
     def _next_user(self) -> User | None:
         while (first := self._users.peek()) is not None:

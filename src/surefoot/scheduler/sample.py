@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from surefoot.core import FinishReason, Request, SampleKey
+from surefoot.core import FinishReason, Request, SampleKey, ServiceClass
 from surefoot.kv import BlockKey, Holding
 from surefoot.scheduler.users import User
 
@@ -58,6 +58,12 @@ class Sample:
     def rank(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Larger gives way first."""
         return self.band, self.age
+
+    @property
+    def is_urgent(self) -> bool:
+        """Somebody waits for it, and has nothing else that runs."""
+        is_all = self.user.num_rows == (0 if self.state is State.WAITING else len(self.covers))
+        return is_all and self.request.service is ServiceClass.INTERACTIVE
 
     @property
     def num_computed(self) -> int:
