@@ -1,9 +1,7 @@
 """`surefoot bench serve`: a real server process under load, beside the bare engine and beside peers' servers."""
 
-import gc
 import random
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
@@ -13,12 +11,12 @@ from pathlib import Path
 
 from surefoot.api import LLM
 from surefoot.bench.crowd import Crowd
-from surefoot.bench.disturbance import usage
-from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.facts import progress
 from surefoot.bench.fairness import Fairness, Others, measure_fairness
 from surefoot.bench.figures import Measurements
 from surefoot.bench.load import open_loop, poisson
-from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.loaded import load_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.one_core import one_core_cases, streams_s
 from surefoot.bench.outcomes import Point, point
 from surefoot.bench.peers.install import run as run_command
@@ -78,20 +76,19 @@ def run_serve(
     peers: Sequence[ServingPeer],
     say: Say,
 ) -> ModelResults:
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES)
-    load_seconds = time.perf_counter() - start
-    gc.collect()
-    gc.freeze()
-    begin, before, facts = time.perf_counter(), usage(), machine_facts(llm.backend)
+    def load() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES
+        )
+
+    loaded = load_model(model, load, say)
     words = _words(variant, threads)
     with ExitStack() as stack:
         keys = _make_keys(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "keys.toml")
         ready_s, server = _start(stack, model, (*words, "--keys", str(keys.file)), settings.num_starts, say)
-        room = Room(llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
+        room = Room(loaded.llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
         started = start_peers(stack, peers, Path(model), room, say)
-        crowd = Crowd(llm)
+        crowd = Crowd(loaded.llm)
         size = _size(crowd, SHARE_OF_STREAMS * settings.seconds / (2 * (settings.rounds + 1)))
         stage = Stage(crowd, server, keys.of, started, size, settings, say)
         _warm_up_peers(stage)
@@ -100,13 +97,12 @@ def run_serve(
         fairness = _fairness(stage)
     cores, way = _one_core(stage, model, words)
     served = Served({**measurements, **cores}, points, fairness, ready_s, started.absent)
-    described = describe_model(model, llm, load_seconds) | {
+    described = loaded.described | {
         "scale": size, "ready_s": ready_s, "one_core_by": way, "single_user": asdict(fairness),
         "points": [asdict(one) for one in points],
     }  # fmt: skip
     figures = [question.figure() for question in serve_questions(served)]
-    run_facts = facts | facts_of_run(before, begin)
-    return ModelResults(served.measurements, figures, described, started.described, started.absent, run_facts)
+    return ModelResults(served.measurements, figures, described, started.described, started.absent, loaded.run_facts())
 
 
 # ---- the server ----

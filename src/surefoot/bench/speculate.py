@@ -1,6 +1,5 @@
 """`surefoot bench speculate`: the same requests with speculation and without, in turns, in one process."""
 
-import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
@@ -8,11 +7,11 @@ from functools import partial
 from itertools import count
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.disturbance import usage
-from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.facts import progress
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.limits import gauges
-from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.loaded import load_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.speculate_cost import measure_costs
 from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
 from surefoot.bench.timing import Budget, Case, Interleaver, ratios
@@ -121,31 +120,30 @@ def _total(parts: Iterable[Used]) -> Used:
 def run_speculate(
     model: str, settings: SpeculateSettings, variant: str | None, threads: int | None, speculate: str, say: Say
 ) -> ModelResults:
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate)
+    def load() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate
+        )
+
+    loaded = load_model(model, load, say)
+    llm = loaded.llm
     if llm.speculator is None:
         raise ValueError("there is nothing to measure without speculation: give another --speculate")
-    load_seconds = time.perf_counter() - start
-    gc.collect()
-    gc.freeze()
-    begin, before = time.perf_counter(), usage()
-    facts = machine_facts(llm.backend)
     say("measuring what drafts cost")
     costs = measure_costs(llm, COST_SHARE * settings.seconds)
     llm.engine.reset()
     crowd = Crowd(llm, settings.num_new)
     cases = list(_cases(crowd, settings, llm.speculator))
-    budget = Budget(settings.seconds - (time.perf_counter() - begin), rounds=settings.rounds)
+    budget = Budget(settings.seconds - loaded.seconds, rounds=settings.rounds)
     limits = gauges(llm.backend, settings.footprint_bytes)
     measurements = Interleaver(limits, budget, report=lambda *at: say(progress(*at))).run(cases)
-    described = describe_model(model, llm, load_seconds) | {
+    described = loaded.described | {
         "speculate": speculate,
         "costs": [asdict(cost) for cost in costs],
         "drafts": {name: asdict(_total(runs)) for name, runs in crowd.used.items()},
     }
     figures = [question.figure() for question in _questions(measurements, crowd)]
-    return ModelResults(measurements, figures, described, {}, {}, facts | facts_of_run(before, begin))
+    return ModelResults(measurements, figures, described, {}, {}, loaded.run_facts())
 
 
 def _cases(crowd: Crowd, settings: SpeculateSettings, speculator: Speculator) -> Iterator[Case]:
