@@ -80,7 +80,7 @@ void many_rows(const Problem& p, const Maker& source, const Share& share, uint8_
     if (!planes) {
       all_rows(p, one, panel);
     } else {
-      write_planes(one, 0, 0, p.lines(), planes);
+      write_planes(one, p.lines(), planes);
       all_rows(p, PlainSource<Source::kLimbs>{planes}, panel);
     }
   }

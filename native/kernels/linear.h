@@ -95,8 +95,12 @@ inline void finish_sum(const PanelEnd& end, int64_t row, int half, Lanes sum) {
 }
 
 template <int WLimbs>
+inline void finish_half(const PanelEnd& end, int64_t row, int half, const SumsOf<2, WLimbs>& s) {
+  finish_sum(end, row, half, combine<2, WLimbs>(s, half));
+}
+template <int WLimbs>
 inline void finish_two_limbs(const PanelEnd& end, int64_t row, const SumsOf<2, WLimbs>& s) {
-  for (int half = 0; half < 2; ++half) finish_sum(end, row, half, combine<2, WLimbs>(s, half));
+  for (int half = 0; half < 2; ++half) finish_half<WLimbs>(end, row, half, s);
 }
 
 // The exact sums of both halves: as two limbs by two, however they were added up.
@@ -139,7 +143,7 @@ void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* 
   for (int panel = 0; panel < Panels; ++panel)
     for (int r = 0; r < Rows; ++r)
       for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = k2[panel][r][half] = set1i(0);
-  Source::template each<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
+  each_line<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
     Ready ready_w[2][kWLimbs];
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < kWLimbs; ++limb) ready_w[half][limb] = ready(w[half][limb]);

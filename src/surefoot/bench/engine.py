@@ -99,11 +99,11 @@ def _cases(crowd: Crowd, speed: Speed, seconds: float) -> Iterator[Case]:
     size = scale(0.11, 3 * LONG_PROMPT * token, LONG_PROMPT)
     long = min(scaled(LONG_PROMPT, size), llm.max_context - 64)
     yield case("long prompt", "gap", size, partial(crowd.gaps, NUM_STREAMS, long), tokens=long)
-    # Their steps, of both ways together.
-    for lengths, share, num_steps in (("log-uniform", 0.18, 3000), ("50 or 200", 0.12, 2600), ("equal", 0.06, 1600)):
+    # Their steps, of all ways together.
+    for lengths, share, num_steps in (("log-uniform", 0.22, 5000), ("50 or 200", 0.10, 2600), ("equal", 0.05, 1600)):
         size = scale(share, num_steps * step, 416)
-        for way in ("continuous", "static"):
-            run = partial(_queued, crowd, lengths, way == "static", size)
+        for way in ("continuous", "static", *(["dropping"] if lengths == "log-uniform" else [])):
+            run = partial(_queued, crowd, lengths, way, size)
             yield case(f"batching/{lengths}/{way}", "batching", size, run, way=way, lengths=lengths)
     size = scale(0.16, 36_000 * token + 64 * step, 1072)
     for way in ("cached", "cold"):
@@ -126,7 +126,9 @@ def _shared(crowd: Crowd, cached: bool, size: float) -> float:
     return crowd.run(shared_prefix(NUM_SHARING, crowd.vocab, crowd.seed(), size, cached))
 
 
-def _queued(crowd: Crowd, lengths: str, static: bool, size: float) -> float:
+def _queued(crowd: Crowd, lengths: str, way: str, size: float) -> float:
     num_queued = NUM_QUEUED if size > LEAST_SCALE else 3 * STATIC_SLOTS
     tasks = queued(num_queued, crowd.vocab, crowd.seed(), lengths, size)
-    return crowd.run_static(tasks, STATIC_SLOTS) if static else crowd.run(tasks, STATIC_SLOTS)
+    if way == "continuous":
+        return crowd.run(tasks, STATIC_SLOTS)
+    return crowd.run_static(tasks, STATIC_SLOTS, drops=way == "dropping")

@@ -1,6 +1,7 @@
 """`surefoot bench speculate`: the same requests with speculation and without, in turns, in one process."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
@@ -76,35 +77,46 @@ class Crowd:
         return found
 
     def run(self, kind: str, num_requests: int, num_alone: int, speculator: Speculator, is_on: bool) -> float:
-        """Seconds after the first token of each. Prompts are found in the cache, answers of other runs are not."""
-        speculator.is_paused = not is_on
-        namespace = f"run {next(self._runs)}"
-        prompts = self._prompts[kind][: num_requests if num_requests > 1 else num_alone]
-        groups = [prompts] if num_requests > 1 else [[prompt] for prompt in prompts]
-        found = [self._answer(group, namespace) for group in groups]
-        if is_on:
-            self.used.setdefault(f"{kind} {num_requests}", []).append(_total(used for _, used in found))
-        return sum(seconds for seconds, _ in found)
+        """Seconds for all prompts of the kind (alone: some), so many at a time: where one ends, the next begins.
 
-    def _answer(self, prompts: Sequence[tuple[int, ...]], namespace: str) -> tuple[float, Used]:
-        engine = self._llm.engine
-        params, ends = SamplingParams(temperature=0, max_tokens=self._num_new, seed=0), self._llm.tokenizer.ids.ends
-        given = {f"bench {next(self._ids)}": prompt for prompt in prompts}
-        for number, prompt in given.items():
-            # Prompts count as public, so that every run finds them in the cache.
-            request = Request(
-                number, prompt, params, namespace=namespace, num_public_tokens=len(prompt), eos_token_ids=ends
-            )
-            engine.add(request)
-        texts: dict[str, list[int]] = {number: [] for number in given}
-        used, start = list[Usage](), time.perf_counter()
-        while engine.has_work:
-            begin, waiting = time.perf_counter(), not all(texts.values())
+        Prompts are found in the cache, answers of other runs are not.
+        """
+        prompts = self._prompts[kind] if num_requests > 1 else self._prompts[kind][:num_alone]
+        self._read(prompts)
+        speculator.is_paused = not is_on
+        seconds, used = self._answer(prompts, num_requests, f"run {next(self._runs)}")
+        if is_on:
+            self.used.setdefault(f"{kind} {num_requests}", []).append(used)
+        return seconds
+
+    def _read(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        for prompt in prompts:
+            self._add(prompt, "reading", 1)
+        while self._llm.engine.has_work:
+            self._llm.engine.step()
+
+    def _add(self, prompt: tuple[int, ...], namespace: str, num_new: int) -> str:
+        """Prompts count as public, so that every run finds them in the cache."""
+        params, number = SamplingParams(temperature=0, max_tokens=num_new, seed=0), f"bench {next(self._ids)}"
+        ends = self._llm.tokenizer.ids.ends
+        self._llm.engine.add(
+            Request(number, prompt, params, namespace=namespace, num_public_tokens=len(prompt), eos_token_ids=ends)
+        )
+        return number
+
+    def _answer(self, prompts: Sequence[tuple[int, ...]], at_once: int, namespace: str) -> tuple[float, Used]:
+        engine, queue, used = self._llm.engine, deque(prompts), list[Usage]()
+        texts: dict[str, list[int]] = {}
+        given: dict[str, tuple[int, ...]] = {}
+        start = time.perf_counter()
+        while queue or engine.has_work:
+            while queue and len(given) - len(used) < at_once:
+                prompt = queue.popleft()
+                number = self._add(prompt, namespace, self._num_new)
+                given[number], texts[number] = prompt, []
             for event in engine.step():
                 texts[event.key.request] += event.tokens
                 used += [event.usage] if event.usage is not None else []
-            if waiting:
-                start += time.perf_counter() - begin  # somebody's prompt
         seconds = time.perf_counter() - start
         for number, prompt in given.items():
             if self._answers.setdefault(prompt, texts[number]) != texts[number]:
