@@ -24,7 +24,8 @@ def test_every_figure_comes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     figures = report["figures"]
-    assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)
+    missing = {name: report["reasons"].get(name) for name in FIGURES if not math.isfinite(figures[name] or math.nan)}
+    assert not missing, missing
     assert 0.1 < figures["served_over_bare"] < 1.5
     assert figures["goodput"] > 0
     others = set(figures) - FIGURES
