@@ -5,7 +5,7 @@ from surefoot.scheduler.charges import Charges
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.queue import Pending
 from surefoot.scheduler.room import Room
-from surefoot.scheduler.rows import Rows
+from surefoot.scheduler.rows import Rows, is_unhurried
 from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.step import Step
 from surefoot.scheduler.users import Users
@@ -79,15 +79,13 @@ class MakingWay:
 
     def _who_yields(self, owed: Sample) -> Sample | None:
         """The youngest, never a user's eldest: so that everybody goes on."""
-        running, num_rows = self._rows.running, self._rows.num_rows
-        if owed.request.service is ServiceClass.INTERACTIVE:
-            unhurried = [one for one in running if one.request.service is ServiceClass.BATCH]
-            if len(unhurried) > 1:
-                return max(unhurried, key=lambda one: one.age)
+        num_rows = self._rows.num_rows
+        if owed.request.service is ServiceClass.INTERACTIVE and self._rows.num_unhurried > 1:
+            return max(filter(is_unhurried, self._rows.running), key=lambda one: one.age)
         if owed.user.num_rows + len(owed.covers) > max(1.0, self._users.part(owed.user, num_rows) / 2):
             return None
         user = self._users.largest_holder()
         if user.num_rows <= max(1.0, self._users.part(user, num_rows)):
             return None
-        own = sorted((one for one in running if one.user is user), key=lambda one: one.age)
+        own = sorted((one for one in self._rows.running if one.user is user), key=lambda one: one.age)
         return own[-1] if len(own) > 1 and own[-1].band >= owed.band else None

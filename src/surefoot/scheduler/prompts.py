@@ -140,10 +140,11 @@ class Prompts:
         self._rows.admit(sample)
 
     def _size(self, start: int, num_left: int, budget: int) -> int:
-        """A chunk that is not the last ends with a block, where it can, so that others can share it."""
+        """A chunk that is not the last ends with a block, where that shortens it by little, so that others can share it
+        at once."""
         num_tokens = min(num_left, budget, self._config.max_chunk)
         beyond = (start + num_tokens) % self._kv.layout.block_size
-        return num_tokens - beyond if num_tokens < num_left and beyond < num_tokens else num_tokens
+        return num_tokens - beyond if num_tokens < num_left and beyond <= num_tokens // 8 else num_tokens
 
     def _is_being_filled(self, step: Step, sample: Sample, nodes: list[Node]) -> bool:
         """Whether another's chunk computes its next block: then it waits, and finds it there in the next step."""

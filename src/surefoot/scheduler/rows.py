@@ -1,6 +1,6 @@
 """Who runs: the rows that are taken, and what the next plan says of them."""
 
-from surefoot.core import RowStart, SampleKey
+from surefoot.core import RowStart, SampleKey, ServiceClass
 from surefoot.scheduler.queue import Pending
 from surefoot.scheduler.sample import Sample, State
 
@@ -13,6 +13,7 @@ class Rows:
         self.num_taken = 0  # or promised
         self.prefilling: dict[Sample, None] = {}  # in the order of admission
         self.decoding: dict[Sample, None] = {}
+        self.num_unhurried = 0  # samples of the class that nobody waits for
         self._pending = pending
         self._starts: dict[SampleKey, Sample] = {}  # that the next plan announces
         self._ends: list[SampleKey] = []
@@ -49,6 +50,7 @@ class Rows:
 
     def _enter(self, sample: Sample, state: State) -> None:
         sample.state = state
+        self.num_unhurried += is_unhurried(sample)
         self._starts[sample.key] = sample
 
     def leave(self, sample: Sample) -> None:
@@ -63,6 +65,7 @@ class Rows:
         else:
             del self.decoding[sample]
         self.num_taken -= len(sample.covers)
+        self.num_unhurried -= is_unhurried(sample)
         sample.user.num_rows -= len(sample.covers)
         if self._starts.pop(sample.key, None) is None:
             self._ends.append(sample.key)
@@ -80,6 +83,11 @@ class Rows:
         assert {sample for sample in running if sample.state is State.PREFILLING} == set(self.prefilling)
         assert {sample for sample in running if sample.state is State.DECODING} == set(self.decoding)
         assert self.num_taken == sum(len(sample.covers) for sample in running) <= self.num_rows
+        assert self.num_unhurried == sum(map(is_unhurried, running))
         assert self._starts.keys() <= {sample.key for sample in running}
         for user in {sample.user for sample in samples}:
             assert user.num_rows == sum(len(sample.covers) for sample in running if sample.user is user)
+
+
+def is_unhurried(sample: Sample) -> bool:
+    return sample.request.service is ServiceClass.BATCH

@@ -132,7 +132,15 @@ class Scheduler:
             target = min(target, (first - now) * 1000 + config.late_ms)
         within = self.speed.tokens_within(target)
         wanted = config.first_chunk if within is None else within - num_decoding
-        return min(max(wanted, config.min_chunk), room)
+        return min(self._whole_bands(num_decoding, max(wanted, config.min_chunk)), room)
+
+    def _whole_bands(self, num_decoding: int, num_prompt: int) -> int:
+        """A band of rows costs nearly the same however full it is, so a step ends with one: with the one above where
+        the least chunk would not fit below."""
+        beyond = (num_decoding + num_prompt) % self.config.band
+        if num_prompt - beyond >= self.config.min_chunk:
+            return num_prompt - beyond
+        return num_prompt + (self.config.band - beyond if beyond else 0)
 
     def commit(self, result: StepResult) -> list[Delta]:
         """Advance everyone in the plan by what was computed and accepted."""
