@@ -116,8 +116,6 @@ int64_t rows_of_task(const Problem& p) {
   return p.rows;
 }
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Many tasks per thread level out noise; wide ones fetch the rows from afar less often.
 Cut cut(const Problem& p, int threads) {
   const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 8);

@@ -52,7 +52,8 @@ static_assert(sizeof(PackedHeader) == 256);
 
 inline constexpr int kLargestWeight = 127 * 128 + 63;  // of two limbs
 
-inline int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t align64(int64_t bytes) { return divide_up(bytes, 64) * 64; }
 
 // A header with every size filled in, or an error for a combination that has no kernel.
 inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets, PackedHeader& h) {

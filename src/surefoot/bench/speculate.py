@@ -1,6 +1,5 @@
 """`surefoot bench speculate`: the same requests with speculation and without, in turns, in one process."""
 
-import gc
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,11 +9,11 @@ from itertools import count
 from pathlib import Path
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.disturbance import usage
-from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.facts import progress
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.limits import gauges
-from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.loaded import load_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.peers.serving import NO_PEER, PEERS, Room, ServingPeer
 from surefoot.bench.speculate_cost import measure_costs
 from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
@@ -180,25 +179,25 @@ def run_speculate(
     say: Say,
 ) -> ModelResults:
     """peers: each of them without speculation and with."""
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate)
+
+    def load() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate
+        )
+
+    loaded = load_model(model, load, say)
+    llm = loaded.llm
     if llm.speculator is None:
         raise ValueError("there is nothing to measure without speculation: give another --speculate")
-    load_seconds = time.perf_counter() - start
-    gc.collect()
-    gc.freeze()
-    begin, before = time.perf_counter(), usage()
-    facts = machine_facts(llm.backend)
     say("measuring what drafts cost")
     costs = measure_costs(llm, COST_SHARE * settings.seconds)
     llm.engine.reset()
     crowd = Crowd(llm, settings.num_new)
     cases = list(_cases(crowd, settings, llm.speculator))
-    budget = Budget(settings.seconds - (time.perf_counter() - begin), rounds=settings.rounds)
+    budget = Budget(settings.seconds - loaded.seconds, rounds=settings.rounds)
     limits = gauges(llm.backend, settings.footprint_bytes)
     measurements = Interleaver(limits, budget, report=lambda *at: say(progress(*at))).run(cases)
-    described = describe_model(model, llm, load_seconds) | {
+    described = loaded.described | {
         "speculate": speculate,
         "costs": [asdict(cost) for cost in costs],
         "drafts": {name: asdict(_total(runs)) for name, runs in crowd.used.items()},
@@ -211,8 +210,7 @@ def run_speculate(
     named, beside = (versus.peers.described, versus.measurements) if versus else ({}, {})
     questions = [*_questions(measurements, crowd), *speculate_versus_questions(versus, absent)]
     figures = [question.figure() for question in questions]
-    facts |= facts_of_run(before, begin)
-    return ModelResults({**measurements, **beside}, figures, described, named, absent, facts)
+    return ModelResults({**measurements, **beside}, figures, described, named, absent, loaded.run_facts())
 
 
 def _versus(
