@@ -6,11 +6,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from surefoot.compress import search
 from surefoot.compress.allocate import Option, allocate
-from surefoot.compress.assign import gptq, nearest, output_error
+from surefoot.compress.assign import Carry, gptq, nearest, output_error
 from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError
+from surefoot.compress.levels import FP4, NF4, Levels
 from surefoot.compress.moments import Moments
 from surefoot.compress.names import parse_format, suited
 from surefoot.compress.rotation import int8_error, rotate
@@ -35,7 +37,7 @@ def matrix() -> tuple[F32, F32]:
 def error(fmt: Format, searched: bool, carried: bool) -> float:
     weights, moments = matrix()
     grid = fmt.fit(weights, np.diag(moments) if searched else None)
-    codes = gptq(grid, weights, moments) if carried else nearest(grid, weights)
+    codes = gptq(grid, weights, Carry.of(moments)) if carried else nearest(grid, weights)
     return output_error(weights, grid.floats(codes), moments) / output_error(weights, 0 * weights, moments)
 
 
@@ -57,7 +59,7 @@ def test_inputs_without_correlation_leave_the_nearest() -> None:
     """Where columns have nothing to do with each other there is nothing to carry on."""
     weights, _ = matrix()
     grid = parse_format("int4-g32").fit(weights, None)
-    assert (gptq(grid, weights, np.eye(COLUMNS, dtype=np.float32)) == nearest(grid, weights)).all()
+    assert (gptq(grid, weights, Carry.of(np.eye(COLUMNS, dtype=np.float32))) == nearest(grid, weights)).all()
 
 
 def test_columns_that_no_input_reaches() -> None:
@@ -65,7 +67,39 @@ def test_columns_that_no_input_reaches() -> None:
     moments = moments.copy()
     moments[7], moments[:, 7] = 0, 0
     grid = parse_format("Q4_K").fit(weights, np.diag(moments) + 1e-8)
-    assert np.isfinite(grid.floats(gptq(grid, weights, moments))).all()
+    assert np.isfinite(grid.floats(gptq(grid, weights, Carry.of(moments)))).all()
+
+
+@pytest.mark.parametrize("values", [NF4, FP4, GGML["IQ4_NL"].values, GGML["MXFP4"].values, range(-8, 8)])
+def test_the_nearest_level(values: tuple[float, ...]) -> None:
+    levels = Levels.of(values)
+    borders = (levels.values[1:] + levels.values[:-1]) / 2
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.uniform(-1.5, 1.5, 20000) * np.abs(levels.values).max(), levels.values]).astype(np.float32)
+    expected = np.searchsorted(borders, x)
+    assert (levels.index(x) == expected).all()
+    assert (levels.nearest(x) == levels.values[expected]).all()
+    assert (levels.index(np.float32([-1e30, 1e30])) == [0, len(levels.values) - 1]).all()
+
+
+def test_what_errors_are_carried_on_by() -> None:
+    """U'U is the inverse of the damped moments, in the order of columns."""
+    _, moments = matrix()
+    carry = Carry.of(moments, damping=0.01)
+    assert (np.diff(np.diag(moments)[carry.order]) <= 0).all()
+    assert (np.tril(carry.factor, -1) == 0).all()
+    damped = moments[np.ix_(carry.order, carry.order)] + 0.01 * np.diag(moments).mean() * np.eye(COLUMNS)
+    assert np.abs(carry.factor.T @ (carry.factor @ damped) - np.eye(COLUMNS)).max() < 1e-3
+
+
+@pytest.mark.parametrize("name", ["int4-g32", "int4", "int4-g32-zero", "Q4_1", "IQ4_NL", "MXFP4"])
+def test_parts_of_a_matrix_are_fitted_as_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, moments = matrix()
+    whole = parse_format(name).fit(weights, np.diag(moments))
+    monkeypatch.setattr(search, "PART", COLUMNS)
+    monkeypatch.setattr(search, "LEAST", 1)
+    parts = parse_format(name).fit(weights, np.diag(moments))
+    assert np.allclose(whole.scales, parts.scales, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(GGML))

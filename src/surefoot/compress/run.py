@@ -125,7 +125,7 @@ def _within_budget(
     def candidates(name: str, _: int, k: int) -> Sequence[Format]:
         return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
 
-    measured = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance)
+    measured = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance, order.threads)
     table = {name: measured[name] for name in shapes if measured.get(name)}
     left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
     chosen = allocate(table, budget_bytes(checkpoint, order, shapes) - left_out)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from surefoot.compress.assign import Carry
 from surefoot.compress.forward import MATRICES, Forward, as_tensor, check_family, layer_weights
 from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
@@ -98,4 +99,5 @@ def _outer(
             plain = Method("", method.searched and tied, False, False, "")
             yield name, quantise(values, final if tied else None, formats[name], plain)
         else:
-            yield name, quantise(values, final, formats[name], method)
+            carry = Carry.of(final.second) if method.carried and final is not None else None
+            yield name, quantise(values, final, formats[name], method, carry)
