@@ -30,8 +30,8 @@ class Levels:
         return bool((np.diff(self.values) == 1).all())
 
     @cached_property
-    def _cells(self) -> "_Cells":
-        return _Cells.between((self.values[1:] + self.values[:-1]) / np.float32(2))
+    def _borders(self) -> F32:
+        return (self.values[1:] + self.values[:-1]) / np.float32(2)
 
     def index(self, x: F32) -> U8:
         """The nearest level's number."""
@@ -39,37 +39,17 @@ class Levels:
             low = self.values[0]
             codes: U8 = np.clip(np.rint(x) - low, 0, len(self.values) - 1).astype(np.uint8)
             return codes
-        return self._cells.index(x)
+        return self._num_below(x)
 
     def nearest(self, x: F32) -> F32:
         if self.uniform:
             rounded: F32 = np.rint(x)
             return np.clip(rounded, self.values[0], self.values[-1], out=rounded)
-        return self.values[self._cells.index(x)]
+        return np.take(self.values, self._num_below(x), mode="clip")
 
-
-@dataclass(frozen=True)
-class _Cells:
-    """The line in cells as wide as the narrowest gap, so that each has one border between levels at most: where x lies
-    is one look into a table and one comparison, a tenth of a binary search's time."""
-
-    low: np.float32
-    per_unit: np.float32
-    before: U8  # borders to the left of the cell
-    border: F32  # the one in it, infinite where there is none
-
-    @classmethod
-    def between(cls, borders: F32) -> "_Cells":
-        width = np.diff(borders).min() * 0.99
-        place = ((borders - borders[0]) / width).astype(np.int64)
-        count = int(place[-1]) + 2
-        inside = np.full(count, np.inf, np.float32)
-        inside[place] = borders
-        before = np.searchsorted(place, np.arange(count)).astype(np.uint8)
-        return cls(np.float32(borders[0]), np.float32(1 / width), before, inside)
-
-    def index(self, x: F32) -> U8:
-        where = (x - self.low) * self.per_unit
-        cell = np.clip(where, 0, len(self.before) - 1, out=where).astype(np.int32)
-        numbers: U8 = self.before[cell] + (x > self.border[cell])
-        return numbers
+    def _num_below(self, x: F32) -> U8:
+        """Borders below x, counted one by one: for tables of 16, a tenth of a binary search's time."""
+        count, below = np.zeros(x.shape, np.uint8), np.empty(x.shape, np.bool_)
+        for border in self._borders:
+            count += np.greater(x, border, out=below).view(np.uint8)
+        return count
