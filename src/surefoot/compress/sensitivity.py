@@ -24,7 +24,8 @@ from surefoot.compress.stream import Advance, Windows, in_batches
 from surefoot.ops.arrays import F32
 from surefoot.weights import Checkpoint
 
-HEAD_ROWS = 512  # tokens on which the head's formats are compared
+HEAD_ROWS = 512  # positions on which the head's formats are compared
+HEAD_TOKENS = 16384  # of the vocabulary, those that these positions find likeliest: nearly all there is to lose
 Candidates = Callable[[str, int, int], Sequence[Format]]  # of a tensor's name, rows and columns
 
 
@@ -167,10 +168,11 @@ class _Head:
             importance = (x * x).mean(dim=0).numpy() + np.float32(1e-8)
             some = h[:: max(1, len(h) // HEAD_ROWS)][:HEAD_ROWS]
             reference = torch.log_softmax(self.forward.logits(some, norm, head), dim=-1)
-            found = []
+            likely = reference.exp().sum(dim=0).topk(min(HEAD_TOKENS, len(head))).indices
+            rows, replaced, found = head[likely].numpy(), head.clone(), []
             for fmt in candidates(self.name, *head.shape):
-                grid = fmt.fit(head.numpy(), importance)
-                replaced = torch.from_numpy(grid.floats(nearest(grid, head.numpy())))
+                grid = fmt.fit(rows, importance)
+                replaced[likely] = torch.from_numpy(grid.floats(nearest(grid, rows)))
                 other = torch.log_softmax(self.forward.logits(some, norm, replaced), dim=-1)
                 kl = float((reference.exp() * (reference - other)).sum(dim=-1).mean())
                 found.append(Option(fmt.name, fmt.nbytes(*head.shape), max(kl, 0.0)))
