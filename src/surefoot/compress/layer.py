@@ -71,7 +71,8 @@ def carries(moments: Mapping[str, Moments], method: Method, pool: ThreadPoolExec
     """By matrix; one for all that share their inputs."""
     if not method.carried:
         return {}
-    made = pool.map(lambda group: Carry.of(moments[group[0]].second), GROUPS)
+    firsts = [moments[group[0]] for group in GROUPS]
+    made = pool.map(lambda one: Carry.of(one.second, one.num_rows), firsts)
     return {name: one for group, one in zip(GROUPS, made, strict=True) for name in group}
 
 
