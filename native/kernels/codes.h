@@ -1,9 +1,10 @@
-// Rows of two limbs times 4-bit weights of two limbs, straight from the codes.
+// Rows of two limbs times weights of two limbs, on vectors: the sum is exact, so it may be added up in the shortest way.
 //
-// A weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a limb's sum: the codes
-// themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed once for all panels.
+// 4-bit codes: a weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a limb's sum:
+// the codes themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed once for all panels.
 // Where the table only counts (table[code] = code + t, "direct"), the code needs no table either: the weight is
 // (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
+// 8-bit codes: the weight itself, a word, times a limb of x as a word.
 #pragma once
 #include <algorithm>
 
@@ -11,45 +12,27 @@
 
 namespace sf {
 
-inline constexpr int64_t kCodeRows = 64;      // rows that share one pass over a task's weights
 inline constexpr int64_t kInt32Lines = 256;   // 1024 columns of 127 * kLargestWeight stay within int32
 
-// Does multiplying codes serve this problem?
-inline bool by_codes(const Problem& p) { return p.w->bits == 4 && p.w->limbs == 2 && p.x.limbs == 2; }
+inline bool by_codes(const Problem& p) { return p.w->limbs == 2 && p.x.limbs == 2; }
 
 inline bool counts(const PackedHeader& h) {
+  if (h.bits != 4) return false;
   const int first = static_cast<int8_t>(h.table[0]);
   for (int i = 1; i < 16; ++i)
     if (static_cast<int8_t>(h.table[i]) != first + i) return false;
   return true;
 }
 
-// Some rows and the sums of their spans: extras[row][span][limb] has the sum in its high 16 bits, -8 times it in the low.
+// Some rows, and what a way of adding up has prepared of each of them: so many numbers a row.
 struct CodeRows {
   const int8_t* x;
-  const int32_t* extras;
-  int64_t row_stride, limb_stride, num_spans;
-
-  int32_t extra(int64_t row, int64_t span, int limb) const { return extras[(row * num_spans + span) * 2 + limb]; }
+  const int32_t* prepared;
+  int64_t row_stride, limb_stride, row_prepared;
 };
 
 inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
 inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
-inline int64_t extras_bytes(const Problem& p) { return std::min(p.rows, kCodeRows) * num_spans(p) * 2 * sizeof(int32_t); }
-
-inline void sum_spans(const Problem& p, int64_t row, int32_t* extras) {
-  const int64_t span = span_lines(p);
-  for (int limb = 0; limb < 2; ++limb)
-    for (int64_t line = 0; line < p.lines(); line += kTileLines) {
-      int32_t fours[kTileLines];
-      storei(fours, add_fours(p.row(row) + limb * p.x.stride + 4 * line));
-      for (int64_t at = 0; at < kTileLines; at += span) {
-        int32_t sum = 0;
-        for (int64_t i = at; i < at + span; ++i) sum += fours[i];
-        extras[(line + at) / span * 2 + limb] = static_cast<int32_t>(static_cast<uint32_t>(sum) << 16 | static_cast<uint16_t>(-8 * sum));
-      }
-    }
-}
 
 // Keeps gcc from giving each line of an unrolled span a pointer of its own, which are then spilled.
 template <class T>
@@ -61,10 +44,32 @@ inline T* in_register(T* p) {
 template <int Rows>
 using LimbSums = Ints[Rows][2][2];  // [row][limb][half]
 
+// The sums of a row's spans, [span][limb]: the sum in the high 16 bits, -8 times it in the low.
+struct SpanSums {
+  static constexpr int64_t kRows = 64;  // rows that share one pass over a task's weights
+  using Source = WideSource<4>;
+
+  static int64_t row_prepared(const Problem& p) { return num_spans(p) * 2; }
+  static void prepare(const Problem& p, int64_t row, int32_t* sums) {
+    const int64_t span = span_lines(p);
+    for (int limb = 0; limb < 2; ++limb)
+      for (int64_t line = 0; line < p.lines(); line += kTileLines) {
+        int32_t fours[kTileLines];
+        storei(fours, add_fours(p.row(row) + limb * p.x.stride + 4 * line));
+        for (int64_t at = 0; at < kTileLines; at += span) {
+          int32_t sum = 0;
+          for (int64_t i = at; i < at + span; ++i) sum += fours[i];
+          sums[(line + at) / span * 2 + limb] = static_cast<int32_t>(static_cast<uint32_t>(sum) << 16 | static_cast<uint16_t>(-8 * sum));
+        }
+      }
+  }
+  static int32_t of(const CodeRows& x, int64_t row, int64_t span, int limb) { return x.prepared[row * x.row_prepared + span * 2 + limb]; }
+};
+
 // Where the codes are the weights' own steps.
-struct Direct {
+struct Direct : SpanSums {
   template <int Rows, int Span>
-  static void add(const WideSource<4>& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  static void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
     CodeSums lower[Rows][2], upper[Rows][2];
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) lower[r][limb] = upper[r][limb] = no_codes();
@@ -85,7 +90,7 @@ struct Direct {
     const Ints pairs[2] = {load_pairs(parameters, w.with_offsets, middle), load_pairs(parameters + w.half_bytes, w.with_offsets, middle)};
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) {
-        const int32_t extra = x.extra(r, span, limb);
+        const int32_t extra = of(x, r, span, limb);
         Ints both[2];
         code_sums(lower[r][limb], upper[r][limb], both);
         for (int half = 0; half < 2; ++half)
@@ -95,9 +100,9 @@ struct Direct {
 };
 
 // Where a table says what they stand for.
-struct LookedUp {
+struct LookedUp : SpanSums {
   template <int Rows, int Span>
-  static void add(const WideSource<4>& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  static void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
     Ints s[Rows][2][2];
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = set1i(0);
@@ -120,7 +125,7 @@ struct LookedUp {
       const Ints multiplier = load_words(at), offset = w.with_offsets ? load_words(at + 32) : set1i(0);
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < 2; ++limb) {
-          const int32_t sum = x.extra(r, span, limb) >> 16;
+          const int32_t sum = of(x, r, span, limb) >> 16;
           const Ints exact = subi(s[r][limb][half], set1i(kReadyBias * sum));
           const Ints added = addi(muli(multiplier, exact), muli(offset, set1i(sum)));
           sums[r][limb][half] = addi(sums[r][limb][half], added);
@@ -129,11 +134,58 @@ struct LookedUp {
   }
 };
 
+// 8-bit codes. A row's limbs as pairs of words, [limb][columns 0 and 2, columns 1 and 3][line].
+struct Words {
+  static constexpr int64_t kRows = 16;
+  using Source = WideSource<8>;
+
+  static int64_t row_prepared(const Problem& p) { return p.lines() * 4; }
+  static void prepare(const Problem& p, int64_t row, int32_t* pairs) {
+    const int64_t lines = p.lines();
+    const Ints low_half = set1i(0xFFFF);
+    for (int limb = 0; limb < 2; ++limb, pairs += 2 * lines)
+      for (int64_t line = 0; line < lines; line += kTileLines) {
+        int32_t fours[kTileLines];
+        std::memcpy(fours, p.row(row) + limb * p.x.stride + 4 * line, sizeof fours);
+        const Ints four = loadi(fours);
+        storei(pairs + line, addi(andi(sar<24>(shl<24>(four)), low_half), shl<16>(sar<24>(shl<8>(four)))));
+        storei(pairs + lines + line, addi(andi(sar<24>(shl<16>(four)), low_half), shl<16>(sar<24>(four))));
+      }
+  }
+
+  template <int Rows, int Span>
+  static void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+    const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)), for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
+    const int64_t line = span * Span, lines = x.row_prepared / 4;
+    const uint8_t* codes = in_register(w.codes + line / kTileLines * 2048 + line % kTileLines * kLine);
+    const int32_t* pairs = in_register(x.prepared + line);
+    Ints s[Rows][2][2];
+    std::copy_n(&sums[0][0][0], Rows * 4, &s[0][0][0]);
+#pragma GCC unroll 8
+    for (int i = 0; i < Span; ++i) {
+      Ints even[2], odd[2];
+      for (int half = 0; half < 2; ++half) {
+        const uint8_t* at = codes + half * 1024 + i * kLine;
+        prefetch(at + kAhead);
+        words(load_line(at), group[half], even[half], odd[half]);
+      }
+      for (int r = 0; r < Rows; ++r)
+        for (int limb = 0; limb < 2; ++limb) {
+          const int32_t* pair = pairs + r * x.row_prepared + limb * 2 * lines + i;
+          const Ints x_even = set1i(pair[0]), x_odd = set1i(pair[lines]);
+          for (int half = 0; half < 2; ++half)
+            s[r][limb][half] = dot_pairs(dot_pairs(s[r][limb][half], even[half], x_even), odd[half], x_odd);
+        }
+    }
+    std::copy_n(&s[0][0][0], Rows * 4, &sums[0][0][0]);
+  }
+};
+
 // Some rows times one panel or several, whose spans are read in turn.
 template <class Way, int Rows, int Span>
 void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
-  const auto sources = make_each<kPanelBlock>([&](int64_t i) { return WideSource<4>(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
-  const int64_t group_spans = std::max<int64_t>(sources[0].group_lines / Span, 1), spans = x.num_spans;
+  const auto sources = make_each<kPanelBlock>([&](int64_t i) { return typename Way::Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
+  const int64_t group_spans = std::max<int64_t>(sources[0].group_lines / Span, 1), spans = p.lines() / Span;
   Doubles totals[kPanelBlock][Rows][2];
   for (int i = 0; i < panels; ++i)
     for (int r = 0; r < Rows; ++r) totals[i][r][0] = totals[i][r][1] = to_double(set1i(0));
@@ -169,25 +221,35 @@ void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_
 }
 
 template <class Way, int Span>
-void run_by_codes(const Problem& p, const Share& share, int32_t* extras) {
-  const int64_t spans = num_spans(p);
-  for (int64_t start = 0; start < p.rows; start += kCodeRows) {
-    const int64_t end = std::min(start + kCodeRows, p.rows);
-    for (int64_t row = start; row < end; ++row) sum_spans(p, row, extras + (row - start) * spans * 2);
+void run_by_codes(const Problem& p, const Share& share, int32_t* prepared) {
+  const int64_t each = Way::row_prepared(p);
+  for (int64_t start = 0; start < p.rows; start += Way::kRows) {
+    const int64_t end = std::min(start + Way::kRows, p.rows);
+    for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * each);
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
       for (int64_t row = start; row < end; row += kRowBlock) {
-        const CodeRows x{p.row(row), extras + (row - start) * spans * 2, 2 * p.x.stride, p.x.stride, spans};
+        const CodeRows x{p.row(row), prepared + (row - start) * each, 2 * p.x.stride, p.x.stride, each};
         some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels);
       }
     }
   }
 }
 
+// f(way)
+template <class F>
+auto with_way(const Problem& p, const F& f) {
+  if (p.w->bits == 8) return f(Words{});
+  return counts(*p.w) ? f(Direct{}) : f(LookedUp{});
+}
+
+inline int64_t prepared_bytes(const Problem& p) {
+  return with_way(p, [&]<class Way>(Way) -> int64_t { return std::min(p.rows, Way::kRows) * Way::row_prepared(p) * sizeof(int32_t); });
+}
+
 inline void run_by_codes(const Problem& p, const Share& share, uint8_t* scratch) {
-  auto* extras = reinterpret_cast<int32_t*>(scratch);
-  if (span_lines(p) == 8) return counts(*p.w) ? run_by_codes<Direct, 8>(p, share, extras) : run_by_codes<LookedUp, 8>(p, share, extras);
-  counts(*p.w) ? run_by_codes<Direct, 4>(p, share, extras) : run_by_codes<LookedUp, 4>(p, share, extras);
+  auto* prepared = reinterpret_cast<int32_t*>(scratch);
+  with_way(p, [&]<class Way>(Way) { span_lines(p) == 8 ? run_by_codes<Way, 8>(p, share, prepared) : run_by_codes<Way, 4>(p, share, prepared); });
 }
 
 }  // namespace sf

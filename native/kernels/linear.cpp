@@ -17,12 +17,12 @@ inline constexpr int64_t kFewRows = kRowBlock > 2 ? kRowBlock : 2;
 template <int Rows, int Panels, int XLimbs, class Source>
 void rows_times_panels(const Problem& p, const Source* sources, int64_t row, int64_t panel) {
   const int64_t row_stride = XLimbs * p.x.stride, groups = p.groups();
-  SumsOf<XLimbs, Source::kLimbs> sums[Panels * Rows];
+  Sums<2> sums[Panels * Rows];
   if constexpr (XLimbs == 2) {
     dot_rows<Rows, Panels, 2>(sources, 0, p.lines(), p.row(row), row_stride, p.x.stride, sums);
     for (int i = 0; i < Panels; ++i) {
       const PanelEnd end(p, panel + i);
-      for (int r = 0; r < Rows; ++r) finish_two_limbs<Source::kLimbs>(end, row + r, sums[i * Rows + r]);
+      for (int r = 0; r < Rows; ++r) finish_two_limbs<1>(end, row + r, sums[i * Rows + r]);
     }
   } else {
     Partial partial[Panels * Rows] = {};
@@ -40,8 +40,9 @@ void rows_times_panels(const Problem& p, const Source* sources, int64_t row, int
 
 template <int Rows, int Panels, class Source>
 void some_rows(const Problem& p, const Source* sources, int64_t row, int64_t panel) {
-  p.x.limbs == 2 ? rows_times_panels<Rows, Panels, 2>(p, sources, row, panel)
-                 : rows_times_panels<Rows, Panels, 1>(p, sources, row, panel);
+  if constexpr (Source::kLimbs == 1)
+    if (p.x.limbs == 2) return rows_times_panels<Rows, Panels, 2>(p, sources, row, panel);
+  rows_times_panels<Rows, Panels, 1>(p, sources, row, panel);  // two limbs by two go by codes
 }
 
 // A panel's weights expanded once serve all rows, as many at a time as registers hold.
@@ -80,7 +81,7 @@ void many_rows(const Problem& p, const Maker& source, const Share& share, uint8_
     if (!planes) {
       all_rows(p, one, panel);
     } else {
-      write_planes(one, 0, 0, p.lines(), planes);
+      write_planes(one, p.lines(), planes);
       all_rows(p, PlainSource<Source::kLimbs>{planes}, panel);
     }
   }
@@ -130,7 +131,7 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
 #else
   (void)c;
 #endif
-  return by_codes(p) ? extras_bytes(p) : expanded_bytes(p);
+  return by_codes(p) ? prepared_bytes(p) : expanded_bytes(p);
 }
 
 void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {

@@ -95,8 +95,12 @@ inline void finish_sum(const PanelEnd& end, int64_t row, int half, Lanes sum) {
 }
 
 template <int WLimbs>
+inline void finish_half(const PanelEnd& end, int64_t row, int half, const SumsOf<2, WLimbs>& s) {
+  finish_sum(end, row, half, combine<2, WLimbs>(s, half));
+}
+template <int WLimbs>
 inline void finish_two_limbs(const PanelEnd& end, int64_t row, const SumsOf<2, WLimbs>& s) {
-  for (int half = 0; half < 2; ++half) finish_sum(end, row, half, combine<2, WLimbs>(s, half));
+  for (int half = 0; half < 2; ++half) finish_half<WLimbs>(end, row, half, s);
 }
 
 // The exact sums of both halves: as two limbs by two, however they were added up.
@@ -131,33 +135,28 @@ inline int32_t four_bytes(const int8_t* p) {
   return four;
 }
 
-// The sums of Rows rows with Panels panels over the lines first to last: out[panel * Rows + row].
+// The sums of Rows rows with Panels panels over the lines first to last, where at most one side has two limbs:
+// out[panel * Rows + row].
 template <int Rows, int Panels, int XLimbs, class Source>
-void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, SumsOf<XLimbs, Source::kLimbs>* out) {
+void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums<2>* out) {
   constexpr int kWLimbs = Source::kLimbs;
-  Ints k0[Panels][Rows][2], k1[Panels][Rows][2], k2[Panels][Rows][2];
+  static_assert(XLimbs == 1 || kWLimbs == 1);
+  Ints k0[Panels][Rows][2], k1[Panels][Rows][2];
   for (int panel = 0; panel < Panels; ++panel)
     for (int r = 0; r < Rows; ++r)
-      for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = k2[panel][r][half] = set1i(0);
-  Source::template each<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
+      for (int half = 0; half < 2; ++half) k0[panel][r][half] = k1[panel][r][half] = set1i(0);
+  each_line<Panels>(sources, first, last, [&](int64_t line, int panel, const Line(&w)[2][kWLimbs]) {
     Ready ready_w[2][kWLimbs];
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < kWLimbs; ++limb) ready_w[half][limb] = ready(w[half][limb]);
     for (int r = 0; r < Rows; ++r) {
       const int8_t* at = x + r * row_stride + 4 * line;
-      Ints(&a)[2] = k0[panel][r];
-      Ints(&b)[2] = k1[panel][r];
-      const int32_t high = four_bytes(at);
+      const int32_t high = four_bytes(at), low = XLimbs == 2 ? four_bytes(at + limb_stride) : 0;
       for (int half = 0; half < 2; ++half) {
-        a[half] = dot4(a[half], ready_w[half][0], high);
-        if constexpr (kWLimbs == 2) b[half] = dot4(b[half], ready_w[half][1], high);
-      }
-      if constexpr (XLimbs == 2) {
-        const int32_t low = four_bytes(at + limb_stride);
-        for (int half = 0; half < 2; ++half) {
-          b[half] = dot4(b[half], ready_w[half][0], low);
-          if constexpr (kWLimbs == 2) k2[panel][r][half] = dot4(k2[panel][r][half], ready_w[half][1], low);
-        }
+        Ints &a = k0[panel][r][half], &b = k1[panel][r][half];
+        a = dot4(a, ready_w[half][0], high);
+        if constexpr (kWLimbs == 2) b = dot4(b, ready_w[half][1], high);
+        if constexpr (XLimbs == 2) b = dot4(b, ready_w[half][0], low);
       }
     }
   });
@@ -165,13 +164,12 @@ void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* 
     const int8_t* at = x + r * row_stride + 4 * first;
     const int32_t high = ready_excess(at, 4 * (last - first));
     const int32_t low = XLimbs == 2 ? ready_excess(at + limb_stride, 4 * (last - first)) : 0;
-    const Ints extra0 = set1i(high), extra1 = set1i(kWLimbs == 2 ? high + low : low);
+    const Ints extra0 = set1i(high), extra1 = set1i(kWLimbs == 2 ? high : low);
     for (int panel = 0; panel < Panels; ++panel)
       for (int half = 0; half < 2; ++half) {
         auto& sums = out[panel * Rows + r];
         storei(sums.k[0] + half * kHalf, subi(k0[panel][r][half], extra0));
         storei(sums.k[1] + half * kHalf, subi(k1[panel][r][half], extra1));
-        if constexpr (XLimbs == 2 && kWLimbs == 2) storei(sums.k[2] + half * kHalf, subi(k2[panel][r][half], set1i(low)));
       }
   }
 }

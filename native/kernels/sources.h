@@ -1,6 +1,6 @@
 // Where the lines of a panel come from: straight from packed bytes, or expanded from codes as they are read.
-// Source::each walks the lines of a range in several panels at once, since one stream alone does not draw the memory's full
-// bandwidth, and calls body(line, panel, weights) for each, weights[half][limb] being lines of int8.
+// A source gives the weights of a line, w[half][limb] being lines of int8: weights(line, group, w), where group(line) is what
+// the span() lines from a multiple of span() on have in common.
 #pragma once
 #include <type_traits>
 
@@ -13,23 +13,33 @@ namespace sf {
 inline constexpr int64_t kAhead = 4096;
 inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
+// body(line, panel, w) for the lines of a range, in several panels in turn: one stream alone does not draw the memory's full
+// bandwidth.
+template <int Panels, class Source, class Body>
+void each_line(const Source* sources, int64_t first, int64_t last, const Body& body) {
+  const int64_t span = sources->span();
+  for (int64_t start = first; start < last; start += span) {
+    typename Source::Group groups[Panels];
+    for (int panel = 0; panel < Panels; ++panel) groups[panel] = sources[panel].group(start);
+    for (int64_t line = start; line < start + span; ++line)
+      for (int panel = 0; panel < Panels; ++panel) {
+        Line w[2][Source::kLimbs];
+        sources[panel].weights(line, groups[panel], w);
+        body(line, panel, w);
+      }
+  }
+}
+
 // Weights that are int8 in memory already: [tile][limb][half][line].
 template <int Limbs>
 struct PlainSource {
   static constexpr int kLimbs = Limbs;
+  struct Group {};
   const uint8_t* planes;
 
-  template <int Panels, class Body>
-  static void each(const PlainSource* sources, int64_t first, int64_t last, const Body& body) {
-    for (int64_t line = first; line < last; ++line)
-      for (int panel = 0; panel < Panels; ++panel) {
-        Line w[2][Limbs];
-        sources[panel].load(line, w);
-        body(line, panel, w);
-      }
-  }
-
-  void load(int64_t line, Line (&w)[2][Limbs]) const {
+  int64_t span() const { return kTileLines; }
+  Group group(int64_t) const { return {}; }
+  void weights(int64_t line, const Group&, Line (&w)[2][Limbs]) const {
     constexpr int64_t kPlane = kTileLines * kLine;
     const uint8_t* tile = planes + line / kTileLines * (2 * Limbs * kPlane) + line % kTileLines * kLine;
     for (int half = 0; half < 2; ++half)
@@ -41,7 +51,7 @@ struct PlainSource {
   }
 };
 
-// What the expanding sources share: walks groups, then lines.
+// What the expanding sources share.
 struct Grouped {
   const uint8_t* codes;
   const uint8_t* parameters;
@@ -55,11 +65,10 @@ struct Grouped {
         half_bytes(h.half_parameter_bytes()), group_lines(h.group / 4), first_entry(static_cast<int8_t>(h.table[0])),
         with_offsets(h.with_offsets) {}
 
-  // span(first line, how many, where their group's parameters start) over runs of lines that share a group and a tile.
-  template <class Span>
-  void spans(int64_t first, int64_t last, const Span& span) const {
-    const int64_t length = group_lines < kTileLines ? group_lines : kTileLines;
-    for (int64_t line = first; line < last; line += length) span(line, length, line / group_lines * 2 * half_bytes);
+  int64_t span() const { return group_lines < kTileLines ? group_lines : kTileLines; }
+  const uint8_t* parameters_of(int64_t line, int half) const {
+    const int64_t group = static_cast<uint32_t>(line) / static_cast<uint32_t>(group_lines);
+    return parameters + (group * 2 + half) * half_bytes;
   }
   const uint8_t* nibbles(int64_t line) const {
     prefetch(codes + line * kLine + kAhead);
@@ -69,45 +78,34 @@ struct Grouped {
 
 struct Narrow4Source : Grouped {
   static constexpr int kLimbs = 1;
+  struct Group {
+    Narrow half[2];
+  };
   using Grouped::Grouped;
 
-  template <int Panels, class Body>
-  static void each(const Narrow4Source* sources, int64_t first, int64_t last, const Body& body) {
-    sources->spans(first, last, [&](int64_t start, int64_t length, int64_t at) {
-      Narrow group[Panels][2];
-      for (int panel = 0; panel < Panels; ++panel)
-        for (int half = 0; half < 2; ++half) group[panel][half] = load_narrow(sources[panel].parameters + at + half * 32);
-      for (int64_t line = start; line < start + length; ++line)
-        for (int panel = 0; panel < Panels; ++panel) {
-          const Line both = load_line(sources[panel].nibbles(line));
-          const Line w[2][1] = {{expand(look_up(sources->table, low_nibbles(both)), group[panel][0])},
-                                {expand(look_up(sources->table, high_nibbles(both)), group[panel][1])}};
-          body(line, panel, w);
-        }
-    });
+  Group group(int64_t line) const { return {{load_narrow(parameters_of(line, 0)), load_narrow(parameters_of(line, 1))}}; }
+  void weights(int64_t line, const Group& group, Line (&w)[2][1]) const {
+    const Line both = load_line(nibbles(line));
+    w[0][0] = expand(look_up(table, low_nibbles(both)), group.half[0]);
+    w[1][0] = expand(look_up(table, high_nibbles(both)), group.half[1]);
   }
 };
 
 template <int Bits>
 struct WideSource : Grouped {
   static constexpr int kLimbs = 2;
+  struct Group {
+    Wide half[2];
+  };
   using Grouped::Grouped;
 
-  template <int Panels, class Body>
-  static void each(const WideSource* sources, int64_t first, int64_t last, const Body& body) {
-    sources->spans(first, last, [&](int64_t start, int64_t length, int64_t at) {
-      Wide group[Panels][2];
-      for (int panel = 0; panel < Panels; ++panel)
-        for (int half = 0; half < 2; ++half)
-          group[panel][half] = load_wide(sources[panel].parameters + at + half * sources->half_bytes, sources->with_offsets);
-      for (int64_t line = start; line < start + length; ++line)
-        for (int panel = 0; panel < Panels; ++panel) {
-          Line values[2], w[2][2];
-          sources[panel].load_values(line, values);
-          for (int half = 0; half < 2; ++half) expand<Bits>(values[half], group[panel][half], w[half][0], w[half][1]);
-          body(line, panel, w);
-        }
-    });
+  Group group(int64_t line) const {
+    return {{load_wide(parameters_of(line, 0), with_offsets), load_wide(parameters_of(line, 1), with_offsets)}};
+  }
+  void weights(int64_t line, const Group& group, Line (&w)[2][2]) const {
+    Line values[2];
+    load_values(line, values);
+    for (int half = 0; half < 2; ++half) expand<Bits>(values[half], group.half[half], w[half][0], w[half][1]);
   }
 
   void load_values(int64_t line, Line (&values)[2]) const {
@@ -134,14 +132,12 @@ void with_source(const PackedHeader& h, const F& f) {
   return h.limbs == 1 ? f(maker(std::type_identity<Narrow4Source>{})) : f(maker(std::type_identity<WideSource<4>>{}));
 }
 
-// A source's lines first to last written out as planes: [tile][limb][half][line], what PlainSource and the tiles read. The
-// planes begin with line `begin`.
+// All of a source's lines written out as planes: [tile][limb][half][line], what PlainSource reads.
 template <class Source>
-void write_planes(const Source& source, int64_t begin, int64_t first, int64_t last, uint8_t* planes) {
+void write_planes(const Source& source, int64_t lines, uint8_t* planes) {
   constexpr int64_t kPlane = kTileLines * kLine, kLimbs = Source::kLimbs;
-  Source::template each<1>(&source, first, last, [&](int64_t line, int, const Line(&w)[2][kLimbs]) {
-    const int64_t at = line - begin;
-    uint8_t* base = planes + at / kTileLines * (2 * kLimbs * kPlane) + at % kTileLines * kLine;
+  each_line<1>(&source, 0, lines, [&](int64_t line, int, const Line(&w)[2][kLimbs]) {
+    uint8_t* base = planes + line / kTileLines * (2 * kLimbs * kPlane) + line % kTileLines * kLine;
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < kLimbs; ++limb) store_line(base + (limb * 2 + half) * kPlane, w[half][limb]);
   });

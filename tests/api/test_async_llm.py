@@ -103,6 +103,34 @@ def test_refused_as_a_whole() -> None:
     run(test)
 
 
+def test_what_is_refused_as_a_whole_is_gone_at_once() -> None:
+    """Before any step: its ids are free again, and nothing is left to end."""
+
+    async def test(llm: AsyncLLM) -> None:
+        several, too_long = request(llm.llm, "a", n=3), request(llm.llm, "b", "word " * 2000)
+
+        def add() -> bool:
+            llm._add_all([several, too_long], asyncio.Future(loop=llm._loop))
+            return llm.llm.engine.has_work
+
+        assert not await llm.between_steps(add)
+        llm.llm.engine.planner.audit()
+        assert await (await llm.submit([several])).outputs()
+
+    run(test)
+
+
+def test_an_id_in_use_is_refused_and_its_owner_goes_on() -> None:
+    async def test(llm: AsyncLLM) -> None:
+        stream = await llm.submit([request(llm.llm, "a")])
+        with pytest.raises(ValueError, match="give it another id"):
+            await llm.submit([request(llm.llm, "b"), request(llm.llm, "a")])
+        assert llm.num_requests == 1
+        assert len((await stream.outputs())[0].outputs[0].token_ids) == 20
+
+    run(test)
+
+
 def test_reader_who_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_UNREAD_TOKENS", 30)
 

@@ -11,7 +11,8 @@ from tests.stories import stories_gguf
 
 FIGURES = {
     "output_tps_8", "output_tps_32", "step_of_limit_32", "static_batching_ratio", "static_batching_50_200_ratio",
-    "static_batching_equal_ratio", "prefix_cache_ratio", "gap_p99_over_median", "overhead_share_32", "kv_waste",
+    "static_batching_equal_ratio", "static_batching_dropping_ratio",
+    "prefix_cache_ratio", "gap_p99_over_median", "overhead_share_32", "kv_waste",
 }  # fmt: skip
 PEERS = {
     f"{figure}_{peer}{load}"

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from surefoot.bench.load import Endpoint, Others, Outcome, Run, ask, closed_loop, open_loop, poisson, probe
+from surefoot.bench.fairness import Others, measure_fairness
+from surefoot.bench.load import Endpoint, Outcome, Run, ask, closed_loop, open_loop, poisson
 from surefoot.bench.long_prompt import worst_over_usual
 from surefoot.bench.one_core import one_core
 from surefoot.bench.outcomes import percentile, point
@@ -84,12 +85,16 @@ def test_what_is_refused_is_told(server: Running) -> None:
 
 
 def test_one_beside_others(server: Running) -> None:
-    endless = iter(lambda: mixed(1, VOCAB, 3)[0], None)
-    others = Others(server.endpoint(), endless, num_streams=6, settle_s=0.1)
-    run = probe(server.endpoint(), [Task((300, 301), 3)] * 4, others)
-    assert run.errors == []
-    assert [one.num_tokens for one in run.outcomes] == [3] * 4
-    assert all(a.end <= b.sent for a, b in pairwise(run.outcomes))
+    endpoint, probes = server.endpoint(), [Task((300, 301), 3)] * 4
+    crowd = iter(mixed(200, VOCAB, 3, 0.2))
+    found = measure_fairness(endpoint, probes[:3], probes, Others(endpoint, crowd, num_streams=6))
+    assert (len(found.idle_s), len(found.busy_s)) == (2, 4)
+    assert min(*found.idle_s, *found.busy_s, found.step_s) > 0
+    assert found.ratio == (max(found.busy_s) - found.step_s) / max(found.idle_s)
+    with pytest.raises(EngineError, match="no more tasks"):
+        measure_fairness(endpoint, probes, probes, Others(endpoint, iter(mixed(6, VOCAB, 4, 0.1)), 6, num_begun=7))
+    with pytest.raises(EngineError, match="failed: status 400"):
+        measure_fairness(endpoint, [Task((300,) * 4000, 2)], probes, Others(endpoint, crowd, 6))
 
 
 def test_a_long_prompt_stops_others(server: Running) -> None:

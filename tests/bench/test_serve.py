@@ -4,11 +4,13 @@ import json
 import math
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from surefoot.bench.fairness import Fairness
 from surefoot.bench.load import Outcome, Run
 from surefoot.bench.outcomes import Point, point
-from surefoot.bench.serve_figures import Fairness, Served, serve_questions
+from surefoot.bench.serve_figures import Served, serve_questions
 from surefoot.cli.main import app
 from tests.stories import stories_gguf
 
@@ -22,7 +24,8 @@ def test_every_figure_comes(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     figures = report["figures"]
-    assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)
+    missing = {name: report["reasons"].get(name) for name in FIGURES if not math.isfinite(figures[name] or math.nan)}
+    assert not missing, missing
     assert 0.1 < figures["served_over_bare"] < 1.5
     assert figures["goodput"] > 0
     others = set(figures) - FIGURES
@@ -40,7 +43,9 @@ def made_point(engine: str, rate: float, num_good: int, num_late: int) -> Point:
 def test_figures_of_peers() -> None:
     points = [made_point("surefoot", 1, 10, 0), made_point("surefoot", 4, 30, 10)]
     points += [made_point("llamacpp", 1, 8, 2), made_point("llamacpp", 4, 1, 39), made_point("openvino", 1, 0, 5)]
-    served = Served({}, points, Fairness(0.1, 0.25, 0.05), [1.5, 1.7, 9.0], {"vllm": "it does not load here"})
+    served = Served(
+        {}, points, Fairness((0.1, 0.02), (0.02, 0.2, 0.25), 0.05), [1.5, 1.7, 9.0], {"vllm": "it does not load here"}
+    )
     figures = {one.name: one for one in (question.figure() for question in serve_questions(served))}
     assert (figures["goodput"].value, figures["goodput_llamacpp"].value) == (3.0, 0.8)
     assert figures["goodput_vs_llamacpp"].met is True
@@ -48,6 +53,7 @@ def test_figures_of_peers() -> None:
     assert figures["goodput_vs_openvino"].value is None
     assert "no request within the limits" in (figures["goodput_vs_openvino"].reason or "")
     assert figures["goodput_vs_vllm"].reason == "it does not load here"
+    assert figures["single_user_ttft_ratio"].value == pytest.approx(2.0)
     assert figures["single_user_ttft_ratio"].met is True
     assert figures["ready_s"].value == 1.7
     assert figures["ttft_p95_ms"].value == 9000

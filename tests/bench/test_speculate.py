@@ -33,7 +33,7 @@ def test_every_figure_comes(tmp_path: Path) -> None:
 
 
 def test_the_prompts() -> None:
-    assert len(edit_prompts()) == len(set(edit_prompts())) == 8
+    assert len(edit_prompts()) == len(set(edit_prompts())) == 16
     assert len(chat_prompts()) == len(set(chat_prompts())) == NUM_CHATS
     assert all(old in edit_prompts()[2 * number] for number, old in enumerate(("margin", "interval", "result")))
 

@@ -15,7 +15,7 @@ from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import Stopped, embed
 from surefoot.runner import DraftHead, DraftModel, Executor, Runner, load_head
 from surefoot.sampling import Grammars, Sampler
-from surefoot.sampling.grammar import json_grammar, regex_grammar
+from surefoot.sampling.grammar import Constraint, json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import NOTHING, Drafter, Lookup, Preferring, Prospect, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
@@ -121,6 +121,19 @@ def test_what_a_grammar_forces_is_drafted_and_right() -> None:
     nothing.prospects = lambda keys, most: [NOTHING] * len(keys)
     (used,) = usages(make_engine(Speculator(nothing, Fixed(9)), with_grammars=True), [request])
     assert used.num_drafted == used.num_accepted > 8  # "name": , "age": and the quotes around
+
+
+def test_a_grammar_is_not_asked_where_nothing_may_be_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Constraint] = []
+    monkeypatch.setattr(Constraint, "forced", lambda constraint: asked.append(constraint) or ())
+    closed, speculator = Fixed(9), Speculator(Lookup(), Fixed(9))
+    speculator.is_paused = True
+    closed.is_open = lambda num_tokens: False
+    for still in (speculator, Speculator(Lookup(), closed)):
+        run(make_engine(still, with_grammars=True), grammar_requests())
+    assert not asked
+    run(make_engine(Speculator(Lookup(), Fixed(9)), with_grammars=True), grammar_requests())
+    assert asked
 
 
 def test_what_fails_behind_a_draft_fails_as_without(monkeypatch: pytest.MonkeyPatch) -> None:

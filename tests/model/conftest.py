@@ -4,8 +4,7 @@ import functools
 
 import pytest
 
-from surefoot.ops import Backend, VariantError
-from surefoot.ops.backend import NEEDS, choose_variant
+from surefoot.ops import Backend
 
 
 @functools.cache
@@ -16,11 +15,3 @@ def make_backend(variant: str | None, threads: int) -> Backend:
 @pytest.fixture
 def backend() -> Backend:
     return make_backend(None, 2)
-
-
-@pytest.fixture(params=list(NEEDS))
-def variant(request: pytest.FixtureRequest) -> str:
-    try:
-        return choose_variant(request.param)
-    except VariantError as lacking:
-        pytest.skip(str(lacking))

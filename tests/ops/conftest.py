@@ -4,8 +4,7 @@ import functools
 
 import pytest
 
-from surefoot.ops import Backend, VariantError
-from surefoot.ops.backend import NEEDS, choose_variant
+from surefoot.ops import Backend
 
 THREADS = (1, 2, 7)  # 7 on a small machine is oversubscribed, on purpose
 
@@ -13,14 +12,6 @@ THREADS = (1, 2, 7)  # 7 on a small machine is oversubscribed, on purpose
 @functools.cache
 def backend(variant: str, threads: int) -> Backend:
     return Backend(variant, threads)
-
-
-@pytest.fixture(params=list(NEEDS))
-def variant(request: pytest.FixtureRequest) -> str:
-    try:
-        return choose_variant(request.param)
-    except VariantError as lacking:
-        pytest.skip(str(lacking))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Who goes before whom, and that nobody is left behind."""
 
+import math
 import random
 
 import hypothesis.strategies as st
@@ -124,6 +125,31 @@ def test_a_newcomer_gets_a_row_of_who_holds_them_all() -> None:
     assert rows.count("few") >= 2
     loop.drain(20_000)
     assert loop.scheduler.num_preemptions <= 10, "one in four of forty requests"
+
+
+@given(
+    seed=st.integers(0, 2**32), num_before=st.integers(1, 80), num_prompt=st.integers(2, 300),
+    base_ms=st.integers(2, 40), token_ms=st.floats(0.1, 5), max_running=st.sampled_from([8, 32, 64]),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_who_has_nothing_else_overtakes_a_crowd_whose_prompts_are_read(
+    seed: int, num_before: int, num_prompt: int, base_ms: int, token_ms: float, max_running: int
+) -> None:
+    """But for what goes by waiting alone (one admission, and one step in turn_every), every step until the first token
+    reads this prompt, and no other."""
+    config = SchedulerConfig(max_running=max_running, max_context=1024)
+    rng, loop = random.Random(seed), make_loop(config, base_ms=base_ms, token_ms=token_ms)
+    for number in range(50):
+        loop.scheduler.add(request(f"many{number}", rng.randint(128, 256), rng.randint(16, 128), user="many"))
+    for _ in range(num_before):
+        loop.step()
+    loop.scheduler.add(request("one", num_prompt, 1, user="one"))
+    begin, num_in_turn = loop.num_steps, 0
+    while key("one") not in loop.tokens:
+        talking = loop.tokens.keys() - loop.ended.keys()
+        read = [chunk.key for chunk in loop.step().chunks if chunk.key not in talking]
+        num_in_turn += read != [key("one")]
+    assert num_in_turn <= 1 + math.ceil((loop.num_steps - begin) / config.turn_every)
 
 
 def test_who_is_waited_for_gets_a_row_of_who_is_not() -> None:

@@ -10,8 +10,9 @@
 // What keeps the tile unit busy (measured; docs/design/integer-matmul.md):
 // - A panel's chunk of depth (32 KB of int8 weights) stays in L1 while bands of rows stream past it from L2 by loads that
 //   do not displace it (TILELOADDT1). Deeper matrices take several chunks, with the sums waiting in scratch between them.
-// - Vector work rides along: while a band is multiplied, the band before it is finished row by row, and the next chunk's
-//   codes are expanded, or its weights asked for, line by line.
+// - Vector work rides along, a little after every product: the band before is finished, half a row at a time, and the next
+//   chunk's codes are expanded, or its weights asked for, line by line. More at a time does not hide: the queue of
+//   instructions fills up with it, and the products behind wait.
 #pragma once
 #include <optional>
 
@@ -21,15 +22,15 @@
 
 namespace sf::tiles {
 
+inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline constexpr int64_t kTileBytes = 1024;
 inline constexpr int64_t kChunkBytes = 32 << 10;  // of expanded weights of one panel
 inline constexpr int64_t kBlockRows = 192;        // rows that share one pass over a task's weights
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
 
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
-// Few rows are quicker on vectors, more so where the weights must be expanded into memory for the tiles, and most where
-// vectors need not expand them.
-inline bool worth(const Problem& p) { return p.rows > (plain(p) ? 2 : by_codes(p) ? 5 : p.w->limbs == 1 ? 3 : 4); }
+// Few rows are quicker on vectors, more so where vectors need not expand the weights.
+inline bool worth(const Problem& p) { return p.rows > (!by_codes(p) ? 2 : p.w->bits == 8 ? 4 : 5); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
@@ -57,14 +58,17 @@ inline int64_t stretch_tiles(const Problem& p) {
   return one_band(p) ? p.w->num_tiles() : std::max(columns / kTile / chunk_tiles(p), int64_t(1)) * chunk_tiles(p);
 }
 
+// Does a panel go through its whole depth at once? Then the next one's sums may wait where its own did, warm in L2.
+inline bool one_stretch(const Problem& p) { return stretch_tiles(p) >= p.w->num_tiles(); }
+
 // Scratch: the expanded planes of two chunks, the one in use and the next, then the waiting sums (two limbs) or partial sums
-// (one limb) of a block of rows for each panel of the task.
+// (one limb) of a block of rows for each panel under way.
 inline int64_t chunk_bytes(const Problem& p) { return chunk_tiles(p) * 2 * kTileBytes * p.w->limbs; }
 inline int64_t planes_bytes(const Problem& p) { return plain(p) ? 0 : 2 * chunk_bytes(p); }
 inline int64_t scratch_bytes(const Problem& p, int64_t task_panels) {
   const bool waits = p.x.limbs == 1 || (p.w->num_tiles() > chunk_tiles(p) && !one_band(p));
   const int64_t each = p.x.limbs == 1 ? sizeof(Partial) : p.w->limbs == 1 ? sizeof(SumsOf<2, 1>) : sizeof(SumsOf<2, 2>);
-  return planes_bytes(p) + (waits ? task_panels * block_rows(p) * each : 0) + 64;
+  return planes_bytes(p) + (waits ? (one_stretch(p) ? 1 : task_panels) * block_rows(p) * each : 0) + 64;
 }
 
 // ---- sums between tiles and memory: a band's Sums lie one after the other, [row][k0, k1, k2][32] ----
@@ -106,57 +110,84 @@ inline void clear_sums() {
   }
 }
 
-// Sums 2 and 3 get two products each, kept four apart, since a product's result is ready after about 52 cycles.
-inline void multiply_two_by_two(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* w) {
-  _tile_stream_loadd(6, high, stride);
-  _tile_loadd(7, w + 2 * kTileBytes, kLine);
-  _tile_dpbssd(2, 6, 7);
-  _tile_loadd(7, w + 3 * kTileBytes, kLine);
-  _tile_dpbssd(3, 6, 7);
-  _tile_loadd(7, w + kTileBytes, kLine);
-  _tile_dpbssd(1, 6, 7);
-  _tile_loadd(7, w, kLine);
-  _tile_dpbssd(0, 6, 7);
-  _tile_stream_loadd(6, low, stride);
-  _tile_dpbssd(2, 6, 7);
-  _tile_loadd(7, w + kTileBytes, kLine);
-  _tile_dpbssd(3, 6, 7);
-  _tile_loadd(7, w + 3 * kTileBytes, kLine);
-  _tile_dpbssd(5, 6, 7);
-  _tile_loadd(7, w + 2 * kTileBytes, kLine);
-  _tile_dpbssd(4, 6, 7);
-}
+// ---- products: planes w are [tile][limb][half]; even and odd do vector work in the shadow of a product, in turn ----
 
-// a and b: the first and the second tile of rows; w: planes [tile][limb][half]. between(t) is vector work for the shadow of
-// the tile products.
-template <int XLimbs, int WLimbs, class Between>
-inline void multiply(const int8_t* a, const int8_t* b, int64_t stride, const uint8_t* w, int64_t tiles, const Between& between) {
-  for (int64_t t = 0; t < tiles; ++t, a += kTile, b += kTile, w += 2 * WLimbs * kTileBytes) {
-    if constexpr (XLimbs == 2 && WLimbs == 2) {
-      multiply_two_by_two(a, b, stride, w);
-      between(t);
-      continue;
-    }
+// Two tiles of rows times one limb of weight.
+template <class Even, class Odd>
+inline void multiply_pairs(const int8_t* a, const int8_t* b, int64_t stride, const uint8_t* w, int64_t tiles, Even& even, Odd& odd) {
+  for (int64_t t = 0; t < tiles; ++t, a += kTile, b += kTile, w += 2 * kTileBytes) {
     _tile_stream_loadd(4, a, stride);
     _tile_loadd(6, w, kLine);
     _tile_dpbssd(0, 4, 6);
-    if constexpr (WLimbs == 1) {
-      _tile_loadd(7, w + kTileBytes, kLine);
-      _tile_dpbssd(1, 4, 7);
-      _tile_stream_loadd(5, b, stride);
-      _tile_dpbssd(2, 5, 6);
-      _tile_dpbssd(3, 5, 7);
-    } else {
-      _tile_loadd(7, w + kTileBytes, kLine);
-      _tile_dpbssd(1, 4, 7);
-      _tile_loadd(6, w + 2 * kTileBytes, kLine);
-      _tile_dpbssd(2, 4, 6);
-      _tile_loadd(7, w + 3 * kTileBytes, kLine);
-      _tile_dpbssd(3, 4, 7);
-    }
-    between(t);
+    even.step();
+    _tile_loadd(7, w + kTileBytes, kLine);
+    _tile_dpbssd(1, 4, 7);
+    odd.step();
+    _tile_stream_loadd(5, b, stride);
+    _tile_dpbssd(2, 5, 6);
+    even.step();
+    _tile_dpbssd(3, 5, 7);
+    odd.step();
   }
 }
+
+// One tile of rows times all limbs.
+template <int WLimbs, class Even, class Odd>
+inline void multiply_one(const int8_t* a, int64_t stride, const uint8_t* w, int64_t tiles, Even& even, Odd& odd) {
+  for (int64_t t = 0; t < tiles; ++t, a += kTile, w += 2 * WLimbs * kTileBytes) {
+    _tile_stream_loadd(4, a, stride);
+    _tile_loadd(6, w, kLine);
+    _tile_dpbssd(0, 4, 6);
+    even.step();
+    _tile_loadd(7, w + kTileBytes, kLine);
+    _tile_dpbssd(1, 4, 7);
+    odd.step();
+    if constexpr (WLimbs == 2) {
+      _tile_loadd(6, w + 2 * kTileBytes, kLine);
+      _tile_dpbssd(2, 4, 6);
+      even.step();
+      _tile_loadd(7, w + 3 * kTileBytes, kLine);
+      _tile_dpbssd(3, 4, 7);
+      odd.step();
+    }
+  }
+}
+
+// Two limbs by two. Sums 2 and 3 get two products each, kept four apart, since a product's result is ready after about 52
+// cycles.
+template <class Even, class Odd>
+inline void multiply_two_by_two(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* w, int64_t tiles, Even& even, Odd& odd) {
+  for (int64_t t = 0; t < tiles; ++t, high += kTile, low += kTile, w += 4 * kTileBytes) {
+    _tile_stream_loadd(6, high, stride);
+    _tile_loadd(7, w + 2 * kTileBytes, kLine);
+    _tile_dpbssd(2, 6, 7);
+    even.step();
+    _tile_loadd(7, w + 3 * kTileBytes, kLine);
+    _tile_dpbssd(3, 6, 7);
+    odd.step();
+    _tile_loadd(7, w + kTileBytes, kLine);
+    _tile_dpbssd(1, 6, 7);
+    even.step();
+    _tile_loadd(7, w, kLine);
+    _tile_dpbssd(0, 6, 7);
+    odd.step();
+    _tile_stream_loadd(6, low, stride);
+    _tile_dpbssd(2, 6, 7);
+    even.step();
+    _tile_loadd(7, w + kTileBytes, kLine);
+    _tile_dpbssd(3, 6, 7);
+    odd.step();
+    _tile_loadd(7, w + 3 * kTileBytes, kLine);
+    _tile_dpbssd(5, 6, 7);
+    even.step();
+    _tile_loadd(7, w + 2 * kTileBytes, kLine);
+    _tile_dpbssd(4, 6, 7);
+    odd.step();
+  }
+}
+
+// Steps of supply while a band is multiplied by a tile of depth.
+inline int64_t tile_steps(const Problem& p) { return p.x.limbs == 1 ? 2 : 2 * p.w->limbs; }
 
 // ---- one panel's chunk of depth ----
 
@@ -194,57 +225,80 @@ class Supply {
   Supply(const Problem& p, uint8_t* scratch) : p_(p), scratch_(scratch) {}
 
   void start(const Source& source, const Chunk& c, int64_t steps) {
+    const int64_t lines = c.tiles * kTileLines;
     source_.emplace(source);
-    first_ = at_ = c.first * kTileLines;
-    last_ = (c.first + c.tiles) * kTileLines;
-    if constexpr (!kPlain) planes_ = scratch_ + (second_ = !second_) * chunk_bytes(p_);
-    steps_ = steps, done_ = 0;
+    span_ = source.span();
+    line_ = c.first * kTileLines, last_ = line_ + lines;
+    if constexpr (kPlain) planes_ = source.planes + c.first * kTileStep;
+    else planes_ = scratch_ + (second_ = !second_) * chunk_bytes(p_);
+    out_ = planes_;
+    left_ = pause_ = std::max<int64_t>(steps / lines, 1);
+    each_ = divide_up(lines, steps);
   }
   void step() {
-    if (at_ < last_) make_until(first_ + (last_ - first_) * ++done_ / steps_);
+    if (--left_) return;
+    left_ = pause_;
+    if (line_ == last_) return;
+    if (each_ == 1) return make_lines<1>();
+    if (each_ == 2) return make_lines<2>();
+    for (int64_t i = 0; i < each_ && line_ < last_; i += 4) make_lines<4>();
   }
   // Where the chunk's planes are, all of them ready.
   const uint8_t* finish() {
-    if constexpr (kPlain) return source_->planes + first_ / kTileLines * kTileStep;
-    make_until(last_);
+    if constexpr (kPlain) return planes_;
+    while (line_ % 4 && line_ < last_) make_lines<1>();
+    while (line_ < last_) make_lines<4>();
     return planes_;
   }
 
  private:
-  static constexpr int64_t kTileStep = 2 * Source::kLimbs * kTileBytes;
+  using Byte = std::conditional_t<kPlain, const uint8_t, uint8_t>;
+  static constexpr int kPlanes = 2 * Source::kLimbs;
+  static constexpr int64_t kTileStep = kPlanes * kTileBytes;
 
-  void make_until(int64_t line) {
+  // Count lines from a multiple of Count on, so that they share a tile and a group.
+  template <int Count>
+  void make_lines() {
     if constexpr (kPlain) {
-      for (; at_ < line; ++at_)
-        for (int half = 0; half < 2; ++half)
-          __builtin_prefetch(source_->planes + at_ / kTileLines * kTileStep + half * kTileBytes + at_ % kTileLines * kLine, 0, 2);
+      for (int i = 0; i < Count; ++i)
+        for (int half = 0; half < 2; ++half) __builtin_prefetch(out_ + i * kLine + half * kTileBytes, 0, 2);
     } else {
-      // Whole groups: a line that is ready early does no harm.
-      const int64_t span = std::min<int64_t>(source_->group_lines, kTileLines), end = (line + span - 1) / span * span;
-      if (at_ >= end) return;
-      write_planes(*source_, first_, at_, end, planes_);
-      at_ = end;
+      expand_lines<Count>();
     }
+    line_ += Count;
+    out_ += line_ % kTileLines ? Count * kLine : kTileStep - kTileBytes + Count * kLine;
+  }
+  template <int Count>
+  [[gnu::noinline]] void expand_lines() {
+    if ((line_ & (span_ - 1)) == 0) group_ = source_->group(line_);  // spans are powers of two
+    Line w[Count][2][Source::kLimbs];
+    for (int i = 0; i < Count; ++i) source_->weights(line_ + i, group_, w[i]);
+    uint8_t* out = out_;
+    for (int i = 0; i < Count; ++i)
+      for (int plane = 0; plane < kPlanes; ++plane) store_line(out + i * kLine + plane * kTileBytes, w[i][plane % 2][plane / 2]);
   }
 
   const Problem& p_;
   uint8_t* scratch_;
-  uint8_t* planes_ = nullptr;
+  Byte* planes_ = nullptr;
+  Byte* out_ = nullptr;
   std::optional<Source> source_;
-  int64_t first_ = 0, at_ = 0, last_ = 0, steps_ = 1, done_ = 0;
-  bool second_ = false;
+  typename Source::Group group_;
+  int64_t span_ = 1, line_ = 0, last_ = 0;
+  int64_t each_ = 0, pause_ = 1, left_ = 1;  // so many lines at every so many-th step
+  bool second_ = false;  // of the two buffers
 };
 
-// body(chunk, planes) for a task's chunks, each made ready in the steps of the one before: so many for every tile of depth.
+// body(chunk, planes) for a task's chunks, each made ready while the one before is multiplied.
 template <class Maker, class Source, class Body>
-void each_chunk(const Problem& p, const Maker& source, const Share& share, Supply<Source>& supply, int64_t steps, const Body& body) {
+void each_chunk(const Problem& p, const Maker& source, const Share& share, Supply<Source>& supply, int64_t bands, const Body& body) {
   const Chunks chunks{p, share};
   std::optional<Chunk> next = chunks.first();
   supply.start(source(next->panel), *next, 1);
   while (next) {
     const Chunk c = *next;
     const uint8_t* planes = supply.finish();
-    if ((next = chunks.after(c))) supply.start(source(next->panel), *next, steps * c.tiles);
+    if ((next = chunks.after(c))) supply.start(source(next->panel), *next, bands * c.tiles * tile_steps(p));
     body(c, planes);
   }
 }
@@ -257,17 +311,21 @@ struct Finisher {
   SumsOf<2, WLimbs> sums[2][16];
   int current = 0;
   std::optional<PanelEnd> end;
-  int64_t row = 0, rows = 0, done = 0;
+  int64_t row = 0, rows = 0, done = 0;  // halves of rows
 
   SumsOf<2, WLimbs>* fresh() { return sums[current ^= 1]; }
   void start(const Problem& p, int64_t panel, int64_t new_row, int64_t new_rows) {
     end.emplace(p, panel);
     row = new_row, rows = new_rows, done = 0;
   }
-  void finish_until(int64_t count) {
-    for (; done < std::min(count, rows); ++done) finish_two_limbs<WLimbs>(*end, row + done, sums[current][done]);
+  void step() {
+    if (done == 2 * rows) return;
+    finish_half<WLimbs>(*end, row + done / 2, static_cast<int>(done % 2), sums[current][done / 2]);
+    ++done;
   }
-  void finish() { finish_until(rows); }
+  void finish() {
+    while (done < 2 * rows) step();
+  }
 };
 
 template <int WLimbs, class Source>
@@ -276,11 +334,8 @@ void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
   const int8_t* a = p.row(row) + c.first * kTile;
   if (c.opens) clear_sums<WLimbs + 1>();
   else if (!one_band(p)) load_sums(waiting);
-  const int64_t per_step = (finisher.rows + c.tiles - 1) / c.tiles;
-  multiply<2, WLimbs>(a, a + p.x.stride, 2 * p.x.stride, planes, c.tiles, [&](int64_t t) {
-    finisher.finish_until((t + 1) * per_step);
-    supply.step();
-  });
+  if constexpr (WLimbs == 1) multiply_pairs(a, a + p.x.stride, 2 * p.x.stride, planes, c.tiles, finisher, supply);
+  else multiply_two_by_two(a, a + p.x.stride, 2 * p.x.stride, planes, c.tiles, finisher, supply);
   if (!c.closes) {
     if (!one_band(p)) store_sums<false>(waiting);
     return;
@@ -298,14 +353,15 @@ struct Gatherer {
   Sums<2> sums[2][32];
   int current = 0;
   const float* scales = nullptr;  // of the group, one every `groups`
-  int64_t groups = 0, rows = 0, done = 0;
+  int64_t groups = 0, rows = 0, done = 0, each_step = 0;
   Partial* partial = nullptr;
 
   Sums<2>* fresh() { return sums[current ^= 1]; }
-  void gather_until(int64_t count) {
-    for (; done < std::min(count, rows); ++done) add_group<WLimbs>(sums[current][done], scales[done * groups], partial[done]);
-  }
+  void step() { gather_until(std::min(done + each_step, rows)); }
   void gather() { gather_until(rows); }
+  void gather_until(int64_t count) {
+    for (; done < count; ++done) add_group<WLimbs>(sums[current][done], scales[done * groups], partial[done]);
+  }
 };
 
 template <int WLimbs, class Source>
@@ -320,13 +376,12 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
   gatherer.groups = groups;
   gatherer.partial = partial;
   for (int64_t tile = c.first; tile < last; tile += per_group) {
-    const int64_t count = std::min(per_group, last - tile), per_step = (gatherer.rows + count - 1) / count;
+    const int64_t count = std::min(per_group, last - tile);
+    gatherer.each_step = divide_up(rows, 2 * count);
     clear_sums<2>();
     const uint8_t* w = planes + (tile - c.first) * 2 * WLimbs * kTileBytes;
-    multiply<1, WLimbs>(a + tile * kTile, b + tile * kTile, p.x.stride, w, count, [&](int64_t t) {
-      gatherer.gather_until((t + 1) * per_step);
-      supply.step();
-    });
+    if constexpr (WLimbs == 1) multiply_pairs(a + tile * kTile, b + tile * kTile, p.x.stride, w, count, gatherer, supply);
+    else multiply_one<WLimbs>(a + tile * kTile, p.x.stride, w, count, gatherer, supply);
     gatherer.gather();
     store_sums<WLimbs == 1>(gatherer.fresh());
     gatherer.scales = p.x.scales + row * groups + tile / per_group;
@@ -350,7 +405,7 @@ struct Task {
   const Maker& source;
   const Share& share;
   Supply<Source> supply;
-  Waiting* waiting;  // [panel][row of the block]
+  Waiting* waiting;  // [panel under way][row of the block]
   Finisher<kWLimbs> finisher;
   int configured = 0;
 
@@ -365,7 +420,7 @@ struct Task {
   }
 
   void run_chunk(const Chunk& c, const uint8_t* planes) {
-    Waiting* block = waiting + (c.panel - share.first_panel) * block_rows(p);
+    Waiting* block = waiting + (one_stretch(p) ? 0 : c.panel - share.first_panel) * block_rows(p);
     for (int64_t row = share.first_row, rows; row < share.last_row; row += rows) {
       rows = band_rows(p, share.last_row - row);
       const int tile_rows = static_cast<int>(std::min<int64_t>(rows, 16));
@@ -390,24 +445,6 @@ inline Sums<3> join(const Sums<2>& first, const Sums<2>& second) {
   return s;
 }
 
-template <int WLimbs, class Between>
-inline void multiply_mixed(const int8_t* a, int64_t stride, const uint8_t* w, int64_t tiles, const Between& between) {
-  for (int64_t t = 0; t < tiles; ++t, a += kTile, w += 2 * WLimbs * kTileBytes) {
-    _tile_loadd(4, a, stride);
-    _tile_loadd(6, w, kLine);
-    _tile_dpbssd(0, 4, 6);
-    _tile_loadd(7, w + kTileBytes, kLine);
-    _tile_dpbssd(1, 4, 7);
-    if constexpr (WLimbs == 2) {
-      _tile_loadd(6, w + 2 * kTileBytes, kLine);
-      _tile_dpbssd(2, 4, 6);
-      _tile_loadd(7, w + 3 * kTileBytes, kLine);
-      _tile_dpbssd(3, 4, 7);
-    }
-    between(w);
-  }
-}
-
 // Sums 0 and 1 hold (high, low) times the first limb in successive rows, which is just k0 and k1 of a row with one limb
 // of weight; 2 and 3 hold the same times the second limb.
 template <int WLimbs>
@@ -427,6 +464,15 @@ void finish_mixed(const Problem& p, int64_t panel) {
   }
 }
 
+// So few rows wait for the memory: int8 weights are asked for a fixed way ahead, over the ends of chunks.
+struct Ahead {
+  const uint8_t* at;
+
+  void step() {
+    for (const uint8_t* end = at + kTileBytes; at < end; at += kLine) prefetch(at);
+  }
+};
+
 template <class Maker>
 void run_mixed(const Problem& p, const Maker& source, const Share& share, uint8_t* scratch) {
   using Source = decltype(source(0));
@@ -435,11 +481,10 @@ void run_mixed(const Problem& p, const Maker& source, const Share& share, uint8_
   Supply<Source> supply(p, scratch);
   each_chunk(p, source, share, supply, 1, [&](const Chunk& c, const uint8_t* planes) {
     if (c.opens) clear_sums<2>();
-    multiply_mixed<kWLimbs>(p.row(0) + c.first * kTile, p.x.stride, planes, c.tiles, [&](const uint8_t* w) {
-      if constexpr (!Supply<Source>::kPlain) return supply.step();
-      // So few rows wait for the memory: it is asked a fixed way ahead, over the ends of chunks.
-      for (int64_t line = 0; line < 2 * kTileBytes; line += kLine) prefetch(w + 2 * kAhead + line);
-    });
+    Ahead ahead{planes + 2 * kAhead};
+    const int8_t* rows = p.row(0) + c.first * kTile;
+    if constexpr (Supply<Source>::kPlain) multiply_one<1>(rows, p.x.stride, planes, c.tiles, ahead, ahead);
+    else multiply_one<kWLimbs>(rows, p.x.stride, planes, c.tiles, supply, supply);
     if (c.closes) finish_mixed<kWLimbs>(p, c.panel);
   });
 }

@@ -106,6 +106,19 @@ inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
   expand_half<Bits>(values.hi, p.scale.hi, p.offset.hi, high.hi, low.hi);
 }
 
+inline Wide for_words(const Wide& p) {
+  const __m256i sixty_four = _mm256_set1_epi16(64);
+  return {p.scale, {_mm256_sub_epi16(p.offset.lo, sixty_four), _mm256_sub_epi16(p.offset.hi, sixty_four)}};
+}
+inline void words_half(__m256i values, __m256i scale, __m256i offset, __m256i& even, __m256i& odd) {
+  even = _mm256_add_epi16(product<8>(_mm256_slli_epi16(values, 8), scale), offset);
+  odd = _mm256_add_epi16(product<8>(_mm256_and_si256(values, _mm256_set1_epi16(static_cast<int16_t>(0xFF00))), scale), offset);
+}
+inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
+  words_half(values.lo, p.scale.lo, p.offset.lo, even.lo, odd.lo);
+  words_half(values.hi, p.scale.hi, p.offset.hi, even.hi, odd.hi);
+}
+
 // Kept in 16 bits, two per output: 8 lines of 2 products of 15 * 127 at most.
 using CodeSums = Line;
 inline CodeSums no_codes() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }

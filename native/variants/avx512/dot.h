@@ -90,6 +90,13 @@ inline void expand(Line values, Wide p, Line& high, Line& low) {
   low.v = _mm512_sub_epi8(_mm512_and_si512(both, _mm512_set1_epi8(127)), _mm512_set1_epi8(64));
 }
 
+inline Wide for_words(const Wide& p) { return {p.scale, _mm512_sub_epi16(p.offset, _mm512_set1_epi16(64))}; }
+inline void words(Line values, const Wide& p, Ints& even, Ints& odd) {
+  const __m512i odd_bytes = _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
+  even.v = _mm512_add_epi16(product<8>(_mm512_slli_epi16(values.v, 8), p.scale), p.offset);
+  odd.v = _mm512_add_epi16(product<8>(_mm512_and_si512(values.v, odd_bytes), p.scale), p.offset);
+}
+
 using CodeSums = Ints;
 inline CodeSums no_codes() { return set1i(0); }
 inline CodeSums dot_codes(CodeSums sum, Line codes, int32_t four) { return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(four))}; }

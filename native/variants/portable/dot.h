@@ -74,7 +74,19 @@ inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
   }
 }
 
-// ---- 4-bit codes multiplied as they are: see kernels/codes.h ----
+// ---- codes multiplied as they are: see kernels/codes.h ----
+
+// load_wide's, for words instead of limbs.
+inline Wide for_words(const Wide& p) { return p; }
+// Weights of 8-bit codes as pairs of int16 in 32 bits: an output's columns 0 and 2, and its columns 1 and 3.
+inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
+  const auto weight = [&](int i) { return ((values.v[i] * p.scale[i / 4] + 64) >> 7) + p.offset[i / 4]; };
+  const auto pair = [](int low, int high) { return int32_t(uint32_t(uint16_t(low)) | uint32_t(high) << 16); };
+  for (int i = 0; i < 16; ++i) {
+    even.v[i] = pair(weight(4 * i), weight(4 * i + 2));
+    odd.v[i] = pair(weight(4 * i + 1), weight(4 * i + 3));
+  }
+}
 
 // Sums of codes times activations, over eight lines at most.
 using CodeSums = Ints;

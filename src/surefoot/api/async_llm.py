@@ -181,6 +181,8 @@ class AsyncLLM:
 
         continues: the answers go on with the prompts' text, so that a first space counts. single: a piece a token.
         """
+        if taken := [request.id for request in requests if request.id in self._streams]:
+            raise ValueError(f"there is a request {taken[0]!r} already: give it another id")
         lives = [LiveRequest(self.llm.tokenizer, request, None, continues) for request in requests]
         stream = AnswerStream(self, lives, single)
         if not self._streams:
@@ -287,7 +289,7 @@ class AsyncLLM:
                 added.append(request)
         except Exception as error:
             for request in added:
-                self.llm.engine.abort(request.id)
+                self.llm.engine.withdraw(request)
             self._call(_refuse, accepted, error)
             return
         self._call(_accept, accepted, None)

@@ -1,7 +1,5 @@
 """`surefoot bench engine`: many requests at once through the whole engine, beside the limit and lesser ways."""
 
-import gc
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -9,11 +7,11 @@ from pathlib import Path
 
 from surefoot.api import LLM
 from surefoot.bench.crowd import Crowd, Speed
-from surefoot.bench.disturbance import usage
 from surefoot.bench.engine_figures import engine_questions
-from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.facts import progress
 from surefoot.bench.limits import gauges
-from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.loaded import load_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
 from surefoot.bench.step_profile import profile_steps
 from surefoot.bench.timing import Budget, Case, Interleaver, Label
@@ -51,26 +49,22 @@ def run_engine(
     peers: Sequence[ServingPeer],
     say: Say,
 ) -> ModelResults:
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(
-        model, variant=variant, threads=threads, max_context=LONG_PROMPT + 128, max_running=32,
-        kv_bytes=settings.kv_bytes, speculate="off",
-    )  # fmt: skip
-    load_seconds = time.perf_counter() - start
-    gc.collect()
-    gc.freeze()
-    begin, before = time.perf_counter(), usage()
-    facts, crowd = machine_facts(llm.backend), Crowd(llm)
+    def load() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=LONG_PROMPT + 128, max_running=32,
+            kv_bytes=settings.kv_bytes, speculate="off",
+        )  # fmt: skip
+
+    loaded = load_model(model, load, say)
+    llm, crowd = loaded.llm, Crowd(loaded.llm)
     say("finding how much fits into the time")
     cases = list(_cases(crowd, crowd.speed(), settings.seconds / settings.rounds))
-    left = settings.seconds - (time.perf_counter() - begin)
     # What found the speeds has warmed up: with one round, the first counts.
-    budget = Budget(left, rounds=settings.rounds - 1)
+    budget = Budget(settings.seconds - loaded.seconds, rounds=settings.rounds - 1)
     limits = gauges(llm.backend, settings.footprint_bytes)
     interleaver = Interleaver(limits, budget, report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
-    described = describe_model(model, llm, load_seconds) | {
+    described = loaded.described | {
         "scales": {case.name: case.labels["percent"] / 100 for case in cases},  # type: ignore[operator]
         "block_size": llm.room.layout.block_size,
         "kv_bytes": llm.room.layout.total_bytes,
@@ -84,8 +78,7 @@ def run_engine(
     questions = [*engine_questions(measurements, crowd), *versus_questions(versus, absent)]
     figures = [question.figure() for question in questions]
     named, beside = (versus.peers.described, versus.measurements) if versus else ({}, {})
-    facts |= facts_of_run(before, begin)
-    return ModelResults({**measurements, **beside}, figures, described, named, absent, facts)
+    return ModelResults({**measurements, **beside}, figures, described, named, absent, loaded.run_facts())
 
 
 def _cases(crowd: Crowd, speed: Speed, seconds: float) -> Iterator[Case]:
@@ -106,11 +99,11 @@ def _cases(crowd: Crowd, speed: Speed, seconds: float) -> Iterator[Case]:
     size = scale(0.11, 3 * LONG_PROMPT * token, LONG_PROMPT)
     long = min(scaled(LONG_PROMPT, size), llm.max_context - 64)
     yield case("long prompt", "gap", size, partial(crowd.gaps, NUM_STREAMS, long), tokens=long)
-    # Their steps, of both ways together.
-    for lengths, share, num_steps in (("log-uniform", 0.18, 3000), ("50 or 200", 0.12, 2600), ("equal", 0.06, 1600)):
+    # Their steps, of all ways together.
+    for lengths, share, num_steps in (("log-uniform", 0.22, 5000), ("50 or 200", 0.10, 2600), ("equal", 0.05, 1600)):
         size = scale(share, num_steps * step, 416)
-        for way in ("continuous", "static"):
-            run = partial(_queued, crowd, lengths, way == "static", size)
+        for way in ("continuous", "static", *(["dropping"] if lengths == "log-uniform" else [])):
+            run = partial(_queued, crowd, lengths, way, size)
             yield case(f"batching/{lengths}/{way}", "batching", size, run, way=way, lengths=lengths)
     size = scale(0.16, 36_000 * token + 64 * step, 1072)
     for way in ("cached", "cold"):
@@ -133,7 +126,9 @@ def _shared(crowd: Crowd, cached: bool, size: float) -> float:
     return crowd.run(shared_prefix(NUM_SHARING, crowd.vocab, crowd.seed(), size, cached))
 
 
-def _queued(crowd: Crowd, lengths: str, static: bool, size: float) -> float:
+def _queued(crowd: Crowd, lengths: str, way: str, size: float) -> float:
     num_queued = NUM_QUEUED if size > LEAST_SCALE else 3 * STATIC_SLOTS
     tasks = queued(num_queued, crowd.vocab, crowd.seed(), lengths, size)
-    return crowd.run_static(tasks, STATIC_SLOTS) if static else crowd.run(tasks, STATIC_SLOTS)
+    if way == "continuous":
+        return crowd.run(tasks, STATIC_SLOTS)
+    return crowd.run_static(tasks, STATIC_SLOTS, drops=way == "dropping")

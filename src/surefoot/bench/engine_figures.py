@@ -81,6 +81,10 @@ def _batching_questions(found: Measurements) -> Iterator[Question]:
         meaning = f"continuous batching over static, 8 slots, lengths {lengths}"
         answer = partial(_ratio, found, "batching", "static", "continuous", lengths=lengths)
         yield Question(f"static_batching_{name}ratio", meaning, Target(least), answer)
+    yield Question(
+        "static_batching_dropping_ratio", "continuous batching over static that does not compute what has ended",
+        None, partial(_ratio, found, "batching", "dropping", "continuous", lengths="log-uniform"),
+    )  # fmt: skip
 
 
 def _ratio(found: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> float:

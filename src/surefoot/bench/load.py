@@ -10,7 +10,7 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count, pairwise, takewhile
 from typing import Any, cast
@@ -34,6 +34,10 @@ class Endpoint:
     port: int
     model: str
     key: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
 
 
 @dataclass(frozen=True)
@@ -79,16 +83,6 @@ class Run:
         return sum(one.num_tokens for one in self.done) / self.seconds
 
 
-@dataclass(frozen=True)
-class Others:
-    """Others who keep a server busy. tasks: without end. settle_s: until they are all at work."""
-
-    endpoint: Endpoint
-    tasks: Iterator[Task]
-    num_streams: int
-    settle_s: float
-
-
 def poisson(rate: float, seconds: float, seed: int) -> list[float]:
     """Times of arrivals at so many a second on average, each independent of the others."""
     rng = random.Random(seed)
@@ -126,28 +120,6 @@ def closed_loop(endpoint: Endpoint, tasks: Sequence[Task], num_streams: int, str
     return _run(drive)
 
 
-def probe(endpoint: Endpoint, tasks: Sequence[Task], others: Others | None = None) -> Run:
-    """One request after the other; with others, while others keep the server busy."""
-
-    async def drive(begin: float) -> list[Outcome]:
-        if others is None:
-            return [await ask(endpoint, task, begin) for task in tasks]
-        busy = [asyncio.create_task(_endless(others, begin)) for _ in range(others.num_streams)]
-        await asyncio.sleep(others.settle_s)
-        found = [await ask(endpoint, task, begin) for task in tasks]
-        for one in busy:
-            one.cancel()
-        await asyncio.wait(busy)
-        return found
-
-    return _run(drive)
-
-
-async def _endless(others: Others, begin: float) -> None:
-    for task in others.tasks:
-        await ask(others.endpoint, task, begin)
-
-
 def _run(drive: Callable[[float], Coroutine[Any, Any, list[Outcome]]]) -> Run:
     begin = time.perf_counter()
     outcomes = uvloop.run(drive(begin))
@@ -183,10 +155,8 @@ def _request(endpoint: Endpoint, task: Task, streamed: bool) -> bytes:
     data = json.dumps(body).encode()
     head = [
         "POST /v1/completions HTTP/1.1", f"Host: {endpoint.host}:{endpoint.port}", "Content-Type: application/json",
-        f"Content-Length: {len(data)}", "Connection: close",
+        f"Content-Length: {len(data)}", "Connection: close", *map(": ".join, endpoint.headers.items()),
     ]  # fmt: skip
-    if endpoint.key is not None:
-        head.append(f"Authorization: Bearer {endpoint.key}")
     return "\r\n".join([*head, "", ""]).encode() + data
 
 

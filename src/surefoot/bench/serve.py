@@ -1,28 +1,27 @@
 """`surefoot bench serve`: a real server process under load, beside the bare engine and beside peers' servers."""
 
-import gc
 import random
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from surefoot.api import LLM
 from surefoot.bench.crowd import Crowd
-from surefoot.bench.disturbance import usage
-from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.facts import progress
+from surefoot.bench.fairness import Fairness, Others, measure_fairness
 from surefoot.bench.figures import Measurements
-from surefoot.bench.load import Others, open_loop, poisson, probe
-from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.load import open_loop, poisson
+from surefoot.bench.loaded import load_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.one_core import one_core_cases, streams_s
-from surefoot.bench.outcomes import Point, percentile, point
+from surefoot.bench.outcomes import Point, point
 from surefoot.bench.peers.install import run as run_command
 from surefoot.bench.peers.serving import Room, ServingPeer, StartedPeers, start_peers
-from surefoot.bench.serve_figures import Fairness, Served, serve_questions
+from surefoot.bench.serve_figures import Served, serve_questions
 from surefoot.bench.server_process import SUREFOOT, Running, free_port, own_launch, running
 from surefoot.bench.timing import Budget, Case, EngineError, Interleaver
 from surefoot.bench.workloads import Task, ids, mixed, num_tokens
@@ -77,20 +76,19 @@ def run_serve(
     peers: Sequence[ServingPeer],
     say: Say,
 ) -> ModelResults:
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES)
-    load_seconds = time.perf_counter() - start
-    gc.collect()
-    gc.freeze()
-    begin, before, facts = time.perf_counter(), usage(), machine_facts(llm.backend)
+    def load() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES
+        )
+
+    loaded = load_model(model, load, say)
     words = _words(variant, threads)
     with ExitStack() as stack:
         keys = _make_keys(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "keys.toml")
         ready_s, server = _start(stack, model, (*words, "--keys", str(keys.file)), settings.num_starts, say)
-        room = Room(llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
+        room = Room(loaded.llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
         started = start_peers(stack, peers, Path(model), room, say)
-        crowd = Crowd(llm)
+        crowd = Crowd(loaded.llm)
         size = _size(crowd, SHARE_OF_STREAMS * settings.seconds / (2 * (settings.rounds + 1)))
         stage = Stage(crowd, server, keys.of, started, size, settings, say)
         _warm_up_peers(stage)
@@ -99,13 +97,12 @@ def run_serve(
         fairness = _fairness(stage)
     cores, way = _one_core(stage, model, words)
     served = Served({**measurements, **cores}, points, fairness, ready_s, started.absent)
-    described = describe_model(model, llm, load_seconds) | {
-        "scale": size, "ready_s": ready_s, "one_core_by": way, "fairness": asdict(fairness),
+    described = loaded.described | {
+        "scale": size, "ready_s": ready_s, "one_core_by": way, "single_user": asdict(fairness),
         "points": [asdict(one) for one in points],
     }  # fmt: skip
     figures = [question.figure() for question in serve_questions(served)]
-    run_facts = facts | facts_of_run(before, begin)
-    return ModelResults(served.measurements, figures, described, started.described, started.absent, run_facts)
+    return ModelResults(served.measurements, figures, described, started.described, started.absent, loaded.run_facts())
 
 
 # ---- the server ----
@@ -209,16 +206,12 @@ def _sweep(stage: Stage, capacity: float) -> Iterator[Point]:
 
 
 def _fairness(stage: Stage) -> Fairness:
-    """One user's requests, one after the other: on an idle server, and beside another user with fifty at once."""
+    """One user's requests, one after the other: on an idle server, and from the moment that another has sent fifty."""
     stage.say("one user among many")
     one, many = (stage.server.endpoint(stage.keys[user]) for user in (ONE, MANY))
-    busy = Others(many, (stage.tasks(1)[0] for _ in count()), NUM_GREEDY, settle_s=stage.settings.seconds / 30)
-    idle_run, busy_run = (probe(one, _probes(stage), others) for others in (None, busy))
-    if errors := idle_run.errors + busy_run.errors:
-        raise EngineError(f"a request of one user among many failed: {errors[0]}")
-    waits = [percentile([found.ttft for found in run.outcomes], 0.95) for run in (idle_run, busy_run)]
-    step = percentile([gap for found in busy_run.outcomes for gap in found.gaps], 0.5)
-    return Fairness(waits[0] or 0.0, waits[1] or 0.0, step or 0.0)
+    crowds = (mixed(NUM_GREEDY, stage.crowd.vocab, stage.crowd.seed()) for _ in count())
+    others = Others(many, chain.from_iterable(crowds), NUM_GREEDY)
+    return measure_fairness(one, _probes(stage), _probes(stage), others)
 
 
 def _probes(stage: Stage) -> list[Task]:

@@ -5,26 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from surefoot.bench.fairness import Fairness
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.one_core import BY_ITSELF, HAND_SET
 from surefoot.bench.outcomes import Point
 from surefoot.bench.peers.serving import PEERS
 from surefoot.bench.timing import ratios
-
-
-@dataclass(frozen=True)
-class Fairness:
-    """Seconds until one user's first text, in the worst twentieth: alone, and beside another with many requests. step:
-    between two of their texts then."""
-
-    idle_ttft_s: float
-    busy_ttft_s: float
-    step_s: float
-
-    @property
-    def ratio(self) -> float:
-        """What is beyond one step, over the wait at an idle server."""
-        return (self.busy_ttft_s - self.step_s) / self.idle_ttft_s
 
 
 @dataclass(frozen=True)
@@ -58,7 +44,9 @@ def serve_questions(served: Served) -> Iterator[Question]:
     meaning = "output tokens/s over HTTP at 32 streams, over the bare engine's"
     yield Question("served_over_bare", meaning, Target(0.95), over_bare)
     yield from _arrival_questions(served)
-    meaning = "one user's first text beside one with 50 requests, less a step, over an idle server's"
+    meaning = (
+        "one user's first text beside another's 50 requests, less a step, over an idle server's (95th percentiles)"
+    )
     yield Question("single_user_ttft_ratio", meaning, Target(2.0, at_least=False), lambda: served.fairness.ratio)
     limit = Target(2.0, at_least=False)
     yield Question("ready_s", "from start to ready, s", limit, lambda: statistics.median(served.ready_s))

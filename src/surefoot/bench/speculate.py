@@ -1,18 +1,18 @@
 """`surefoot bench speculate`: the same requests with speculation and without, in turns, in one process."""
 
-import gc
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from itertools import count
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.disturbance import usage
-from surefoot.bench.facts import facts_of_run, machine_facts, progress
+from surefoot.bench.facts import progress
 from surefoot.bench.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.limits import gauges
-from surefoot.bench.model_results import ModelResults, describe_model
+from surefoot.bench.loaded import load_model
+from surefoot.bench.model_results import ModelResults
 from surefoot.bench.speculate_cost import measure_costs
 from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
 from surefoot.bench.timing import Budget, Case, Interleaver, ratios
@@ -77,35 +77,46 @@ class Crowd:
         return found
 
     def run(self, kind: str, num_requests: int, num_alone: int, speculator: Speculator, is_on: bool) -> float:
-        """Seconds after the first token of each. Prompts are found in the cache, answers of other runs are not."""
-        speculator.is_paused = not is_on
-        namespace = f"run {next(self._runs)}"
-        prompts = self._prompts[kind][: num_requests if num_requests > 1 else num_alone]
-        groups = [prompts] if num_requests > 1 else [[prompt] for prompt in prompts]
-        found = [self._answer(group, namespace) for group in groups]
-        if is_on:
-            self.used.setdefault(f"{kind} {num_requests}", []).append(_total(used for _, used in found))
-        return sum(seconds for seconds, _ in found)
+        """Seconds for all prompts of the kind (alone: some), so many at a time: where one ends, the next begins.
 
-    def _answer(self, prompts: Sequence[tuple[int, ...]], namespace: str) -> tuple[float, Used]:
-        engine = self._llm.engine
-        params, ends = SamplingParams(temperature=0, max_tokens=self._num_new, seed=0), self._llm.tokenizer.ids.ends
-        given = {f"bench {next(self._ids)}": prompt for prompt in prompts}
-        for number, prompt in given.items():
-            # Prompts count as public, so that every run finds them in the cache.
-            request = Request(
-                number, prompt, params, namespace=namespace, num_public_tokens=len(prompt), eos_token_ids=ends
-            )
-            engine.add(request)
-        texts: dict[str, list[int]] = {number: [] for number in given}
-        used, start = list[Usage](), time.perf_counter()
-        while engine.has_work:
-            begin, waiting = time.perf_counter(), not all(texts.values())
+        Prompts are found in the cache, answers of other runs are not.
+        """
+        prompts = self._prompts[kind] if num_requests > 1 else self._prompts[kind][:num_alone]
+        self._read(prompts)
+        speculator.is_paused = not is_on
+        seconds, used = self._answer(prompts, num_requests, f"run {next(self._runs)}")
+        if is_on:
+            self.used.setdefault(f"{kind} {num_requests}", []).append(used)
+        return seconds
+
+    def _read(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        for prompt in prompts:
+            self._add(prompt, "reading", 1)
+        while self._llm.engine.has_work:
+            self._llm.engine.step()
+
+    def _add(self, prompt: tuple[int, ...], namespace: str, num_new: int) -> str:
+        """Prompts count as public, so that every run finds them in the cache."""
+        params, number = SamplingParams(temperature=0, max_tokens=num_new, seed=0), f"bench {next(self._ids)}"
+        ends = self._llm.tokenizer.ids.ends
+        self._llm.engine.add(
+            Request(number, prompt, params, namespace=namespace, num_public_tokens=len(prompt), eos_token_ids=ends)
+        )
+        return number
+
+    def _answer(self, prompts: Sequence[tuple[int, ...]], at_once: int, namespace: str) -> tuple[float, Used]:
+        engine, queue, used = self._llm.engine, deque(prompts), list[Usage]()
+        texts: dict[str, list[int]] = {}
+        given: dict[str, tuple[int, ...]] = {}
+        start = time.perf_counter()
+        while queue or engine.has_work:
+            while queue and len(given) - len(used) < at_once:
+                prompt = queue.popleft()
+                number = self._add(prompt, namespace, self._num_new)
+                given[number], texts[number] = prompt, []
             for event in engine.step():
                 texts[event.key.request] += event.tokens
                 used += [event.usage] if event.usage is not None else []
-            if waiting:
-                start += time.perf_counter() - begin  # somebody's prompt
         seconds = time.perf_counter() - start
         for number, prompt in given.items():
             if self._answers.setdefault(prompt, texts[number]) != texts[number]:
@@ -121,31 +132,30 @@ def _total(parts: Iterable[Used]) -> Used:
 def run_speculate(
     model: str, settings: SpeculateSettings, variant: str | None, threads: int | None, speculate: str, say: Say
 ) -> ModelResults:
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate)
+    def load() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_CHATS, speculate=speculate
+        )
+
+    loaded = load_model(model, load, say)
+    llm = loaded.llm
     if llm.speculator is None:
         raise ValueError("there is nothing to measure without speculation: give another --speculate")
-    load_seconds = time.perf_counter() - start
-    gc.collect()
-    gc.freeze()
-    begin, before = time.perf_counter(), usage()
-    facts = machine_facts(llm.backend)
     say("measuring what drafts cost")
     costs = measure_costs(llm, COST_SHARE * settings.seconds)
     llm.engine.reset()
     crowd = Crowd(llm, settings.num_new)
     cases = list(_cases(crowd, settings, llm.speculator))
-    budget = Budget(settings.seconds - (time.perf_counter() - begin), rounds=settings.rounds)
+    budget = Budget(settings.seconds - loaded.seconds, rounds=settings.rounds)
     limits = gauges(llm.backend, settings.footprint_bytes)
     measurements = Interleaver(limits, budget, report=lambda *at: say(progress(*at))).run(cases)
-    described = describe_model(model, llm, load_seconds) | {
+    described = loaded.described | {
         "speculate": speculate,
         "costs": [asdict(cost) for cost in costs],
         "drafts": {name: asdict(_total(runs)) for name, runs in crowd.used.items()},
     }
     figures = [question.figure() for question in _questions(measurements, crowd)]
-    return ModelResults(measurements, figures, described, {}, {}, facts | facts_of_run(before, begin))
+    return ModelResults(measurements, figures, described, {}, {}, loaded.run_facts())
 
 
 def _cases(crowd: Crowd, settings: SpeculateSettings, speculator: Speculator) -> Iterator[Case]:

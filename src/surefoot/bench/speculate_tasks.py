@@ -1,5 +1,7 @@
 """Prompts for the benchmark of speculation: answers that repeat much of the prompt, and free talk."""
 
+import difflib
+import fnmatch
 import heapq
 import inspect
 import statistics
@@ -14,6 +16,10 @@ FUNCTIONS: tuple[tuple[Callable[..., object], str, str], ...] = (
     (statistics.median_grouped, "interval", "class_width"),
     (heapq.nsmallest, "result", "smallest"),
     (textwrap.shorten, "width", "max_width"),
+    (difflib.get_close_matches, "cutoff", "threshold"),
+    (statistics.quantiles, "result", "cut_points"),
+    (fnmatch.filter, "pat", "pattern"),
+    (heapq.nlargest, "result", "largest"),
 )
 RECORDS = (
     ("Ada Lovelace", "London", 36), ("Alan Turing", "Wilmslow", 41), ("Grace Hopper", "Arlington", 85),
@@ -30,7 +36,7 @@ STYLES = ("Explain to a child {}.", "Write a short story in which somebody finds
 
 
 def edit_prompts() -> list[str]:
-    """Half of them change code, half make JSON of a text."""
+    """Half of them change code, half make JSON of a text: sixteen, so that eight can be under way all the time."""
     edits = []
     for number, (function, old, new) in enumerate(FUNCTIONS):
         code = inspect.getsource(function)

@@ -13,6 +13,7 @@ from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import TOLD, told
 from surefoot.cli.interrupts import interrupts
+from surefoot.cli.one_user import open_for_one
 from surefoot.cli.status import Speedometer
 
 HELP = """[bold]/help[/]               these lines
@@ -207,15 +208,7 @@ def chat(
             presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=tuple(stop or ()), seed=seed,
             max_tokens=max_tokens,
         )  # fmt: skip
-        llm = LLM(
-            model,
-            float_format=float_format,
-            max_context=context,
-            max_running=1,
-            threads=threads,
-            variant=variant,
-            speculate=speculate,
-        )
+        llm = open_for_one(model, float_format, context, threads, variant, speculate)
         at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
     console = Console(highlight=False, soft_wrap=True)

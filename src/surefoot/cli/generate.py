@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
+from surefoot.api import Piece, RequestOutput, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.interrupts import interrupts
+from surefoot.cli.one_user import open_for_one
 from surefoot.cli.status import Speedometer
 
 INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
@@ -55,15 +56,7 @@ def generate(
             max_tokens=max_tokens, logprobs=logprobs,
         )  # fmt: skip
         text = sys.stdin.read() if prompt == "-" else prompt
-        llm = LLM(
-            model,
-            float_format=float_format,
-            max_context=context,
-            max_running=1,
-            threads=threads,
-            variant=variant,
-            speculate=speculate,
-        )
+        llm = open_for_one(model, float_format, context, threads, variant, speculate)
         wants_stats = sys.stderr.isatty() if stats is None else stats
         speedometer = Speedometer(llm) if wants_stats else None
         messages = [{"role": "system", "content": system}] if system else []

@@ -167,6 +167,11 @@ class Engine:
         self._planner.finish(key)
         return self._event(Delta(key, (), FinishReason.STOP), ())
 
+    def withdraw(self, request: Request) -> None:
+        """Take it back between steps, as if it had never come."""
+        for number in range(request.params.n):
+            self.finish(SampleKey(request.id, number))
+
     def step(self) -> list[Event]:
         plan = self._planner.schedule(self._clock())
         self._note_starts(plan)

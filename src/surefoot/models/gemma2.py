@@ -48,15 +48,22 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
         return LayerConfig(replace(kv, window=0 if i % 2 else window), rope)
 
-    config = gguf_config(checkpoint, "gemma2", layer=layer)
-    largest = len(config.layers) == 46  # 27B divides by the root of width / heads, the others by that of a head's lanes
+    return replace(
+        gemma_from_gguf(gguf_config(checkpoint, "gemma2", layer=layer), num_largest=46),
+        attention_softcap=gguf.get("attn_logit_softcapping", 50.0),
+        logit_softcap=gguf.get("final_logit_softcapping", 30.0),
+    )
+
+
+def gemma_from_gguf(config: ModelConfig, num_largest: int) -> ModelConfig:
+    """num_largest: layers of the 27B model, which divides by the root of width / heads; the others by that of a head's
+    lanes."""
+    largest = len(config.layers) == num_largest
     return replace(
         config,
         glu=GluForm("gelu_tanh"),
         scale=inverse_root(config.width / config.heads) if largest else config.scale,
         embedding_scale=math.sqrt(config.width),
-        attention_softcap=gguf.get("attn_logit_softcapping", 50.0),
-        logit_softcap=gguf.get("final_logit_softcapping", 30.0),
     )
 
 

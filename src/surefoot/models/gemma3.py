@@ -3,13 +3,12 @@
 Window layers rotate with a base of their own.
 """
 
-import math
 from dataclasses import replace
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
-from surefoot.models.gemma2 import build, gemma_from_hf
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig
+from surefoot.models.gemma2 import build, gemma_from_gguf, gemma_from_hf
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.ops import GluForm, RopeForm
+from surefoot.ops import RopeForm
 from surefoot.weights.checkpoint import Checkpoint
 
 __all__ = ["build", "from_gguf", "from_hf"]
@@ -29,14 +28,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
             return LayerConfig(kv, rope)
         return LayerConfig(replace(kv, window=window), replace(rope, theta=theta, scaling=None))
 
-    config = gguf_config(checkpoint, "gemma3", layer=layer)
-    largest = len(config.layers) == 62  # 27B divides by the root of width / heads, the others by that of a head's lanes
-    return replace(
-        config,
-        glu=GluForm("gelu_tanh"),
-        scale=inverse_root(config.width / config.heads) if largest else config.scale,
-        embedding_scale=math.sqrt(config.width),
-    )
+    return gemma_from_gguf(gguf_config(checkpoint, "gemma3", layer=layer), num_largest=62)
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:

@@ -2,6 +2,7 @@
 
 import weakref
 from ctypes import c_uint8
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ HUGE_BYTES = 1 << 20
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Array:
     """A new contiguous array that starts at a multiple of 64 bytes, in huge pages if it is large."""
-    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    nbytes = prod(shape) * np.dtype(dtype).itemsize
     if nbytes >= HUGE_BYTES:
         huge: Array = huge_empty(nbytes).view(dtype).reshape(shape)
         return huge

@@ -50,7 +50,7 @@ class SamplingRows:
         """Arrays from numbers (the same for every row) or from one number a row."""
         given = (temperature, top_k, top_p, min_p, seeds, positions)
         arrays = (np.array(value, dtype) for value, dtype in zip(given, DTYPES.values(), strict=True))
-        return cls(*(np.broadcast_to(array, rows).copy() for array in arrays))
+        return cls(*(array if array.ndim else np.full(rows, array) for array in arrays))
 
 
 @dataclass(frozen=True)

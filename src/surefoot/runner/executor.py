@@ -292,10 +292,8 @@ class Executor:
                 if number == chunk.key.sample and ones[-1].token != BROKEN:
                     row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
                     state = None if place is None else hidden[place]
-                    goes_on = ones[-1].token not in row.stops
-                    forced = row.state.forced if goes_on else ()
-                    gains[chunk.key] = Gain([one.token for one in ones], state, forced)
-                    if goes_on:
+                    gains[chunk.key] = Gain([one.token for one in ones], state, row.state.forced)
+                    if ones[-1].token not in row.stops:
                         rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
         return self._speculator.propose(gains, rooms, num_others)
 

@@ -30,7 +30,6 @@ class DrawState:
         if self._params.grammar is not None and self.constraint is None and self._grammars is not None:
             self.constraint = self._grammars.start(self._params.grammar, self._drawn)
 
-    @property
     def forced(self) -> tuple[int, ...]:
         """What comes next, if the grammar leaves no choice."""
         return () if self.constraint is None else self.constraint.forced()

@@ -2,9 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from surefoot.scheduler.heap import LazyHeap
-from surefoot.scheduler.sample import Sample
+from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.users import User
 
 
@@ -39,20 +40,18 @@ class FairQueue:
             self._users.discard(sample.user)
 
     def candidates(self, most: int, slack: float) -> list[Sample]:
-        """The first in order, with those so close behind that they are its equals."""
-        found: list[Sample] = []
+        """The first in order, with those so close behind that they are its equals: one of each user before a second."""
         asked: list[User] = []
-        limit = 0.0
-        while len(found) < most and (user := self._next_user()) is not None:
-            if found and user.counter > limit:
+        while len(asked) < most and (user := self._next_user()) is not None:
+            if asked and user.counter > asked[0].counter + slack:
                 break
-            limit = limit if found else user.counter + slack
-            found += self._first_of(user, most - len(found), slack)
             asked.append(user)
             self._users.discard(user)
         for user in asked:
             self._users.push(user.counter, user)
-        return found
+        most_of_one = most - len(asked) + 1
+        in_rounds = zip_longest(*(self._first_of(user, most_of_one, slack) for user in asked))
+        return [sample for round in in_rounds for sample in round if sample is not None][:most]
 
     def _next_user(self) -> User | None:
         while (first := self._users.peek()) is not None:
@@ -112,6 +111,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._bands: dict[tuple[int, int], FairQueue] = {}
+        self._passed_over: dict[Sample, None] = {}  # in this step, in order
         self.turns = TurnQueue()
 
     def __iter__(self) -> Iterator[Sample]:
@@ -142,6 +142,21 @@ class Pending:
             band.remove(sample)
             if not band:
                 del self._bands[sample.band]
+
+    def pass_over(self, sample: Sample) -> None:
+        """No candidate for the rest of this step."""
+        self._passed_over[sample] = None
+        self.hide(sample)
+
+    def is_passed_over(self, sample: Sample) -> bool:
+        return sample in self._passed_over
+
+    def show_passed_over(self) -> None:
+        """At the step's end: those that still have tokens to compute, in the order they came."""
+        for sample in self._passed_over:
+            if sample.state in (State.WAITING, State.PREFILLING):
+                self.show(sample)
+        self._passed_over.clear()
 
     def candidates(self, most: int, slack: float) -> list[Sample]:
         """Equals at the head of the first band that has any."""

@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from surefoot.core import Request, SampleKey
+from surefoot.core import FinishReason, Request, SampleKey, ServiceClass
 from surefoot.kv import BlockKey, Holding
 from surefoot.scheduler.users import User
 
@@ -60,6 +60,12 @@ class Sample:
         return self.band, self.age
 
     @property
+    def is_urgent(self) -> bool:
+        """Somebody waits for it, and has nothing else that runs."""
+        is_all = self.user.num_rows == (0 if self.state is State.WAITING else len(self.covers))
+        return is_all and self.request.service is ServiceClass.INTERACTIVE
+
+    @property
     def num_computed(self) -> int:
         return self.holding.num_computed
 
@@ -67,6 +73,18 @@ class Sample:
     def num_left(self) -> int:
         """Tokens to compute before the next can be drawn."""
         return len(self.tokens) - self.num_computed
+
+    def accept(self, drawn: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
+        """Its new tokens, up to the one that ends it. An embedding ends without one."""
+        for number, token in enumerate(drawn, 1):
+            if token < 0:
+                return drawn[: number - 1], FinishReason.ERROR
+            self.tokens.append(token)
+            if token in self.stops:
+                return drawn[:number], FinishReason.STOP
+            if len(self.tokens) >= self.end:
+                return drawn[:number], FinishReason.LENGTH
+        return drawn, None if drawn else FinishReason.STOP
 
     def full_keys(self, block_size: int) -> list[BlockKey]:
         """Tokens of its full blocks. None of an embedding's: each of its hidden states is wanted, so that it can skip

@@ -1,26 +1,27 @@
-"""How long a step of so many tokens takes, finely enough to tell 8 rows from 9."""
+"""How long a step of so many tokens takes: stairs, since kernels take rows in bands."""
 
 from collections import deque
 from itertools import chain
 from statistics import median_low
 
-EXACT = 16  # up to here every size by itself: kernels change their ways at a few rows
+EXACT = 8  # up to here every size by itself: kernels change their ways at a few rows
+BAND = 16  # rows that go through the tiles together: one of them or all cost nearly the same
 NUM_KEPT = 9
 FORGET_AFTER = 256  # steps; then a size counts as never seen, and is tried again
 REFRESH_EVERY = 8  # steps that bring nothing new
 
-Point = tuple[float, float]  # tokens, ms
+Point = tuple[int, float]  # a size, ms
 
 
 class StepCost:
-    """The last few times of each size, and the rising curve through their middles.
+    """The last few times of each size, and the rising stairs of their middles.
 
     Where a larger step seems to take less than a smaller one, their times are taken together: so one slow step spoils
     nothing, and one fast step promises nothing.
     """
 
     def __init__(self) -> None:
-        self._times: dict[int, deque[Point]] = {}  # by size
+        self._times: dict[int, deque[float]] = {}  # by size: ms
         self._seen: dict[int, int] = {}  # by size: the step
         self._num_steps = 0
         self._curve: list[Point] | None = None
@@ -37,13 +38,13 @@ class StepCost:
         times = self._times.setdefault(size, deque(maxlen=NUM_KEPT))
         if len(times) < NUM_KEPT or self._num_steps % REFRESH_EVERY == 0:
             self._curve = None
-        times.append((num_tokens, elapsed_ms))
+        times.append(elapsed_ms)
 
     def curve(self) -> list[Point]:
-        """Through every size seen of late, both tokens and ms rising."""
+        """Every size seen of late, both tokens and ms rising."""
         if self._curve is None:
             late = [size for size in sorted(self._times) if self._num_steps - self._seen[size] <= FORGET_AFTER]
-            self._curve = rising([list(self._times[size]) for size in late])
+            self._curve = rising({size: list(self._times[size]) for size in late})
             self._tables.clear()
         return self._curve
 
@@ -59,37 +60,34 @@ class StepCost:
 
 
 def size_of(num_tokens: int) -> int:
-    """Steps of one size are measured together: quarters of each doubling."""
+    """Steps of one size are measured together, named by their largest: bands of rows, or quarters of a doubling."""
     if num_tokens <= EXACT:
         return num_tokens
-    shift = num_tokens.bit_length() - 3
-    return num_tokens >> shift << shift
+    width = max(BAND, 1 << (num_tokens - 1).bit_length() - 3)
+    return -(-num_tokens // width) * width
 
 
-def rising(groups: list[list[Point]]) -> list[Point]:
-    """The middle of each group, in order; neighbours that fall are one group (isotonic regression of medians)."""
-    pools: list[tuple[float, list[list[Point]]]] = []
-    for group in groups:
-        pool, ms = [group], _middle_ms([group])
+def rising(times: dict[int, list[float]]) -> list[Point]:
+    """The middle of each size's times; neighbours that fall are taken together (isotonic regression of medians)."""
+    pools: list[tuple[float, list[int]]] = []
+    for size, own in times.items():
+        pool, ms = [size], median_low(own)
         while pools and pools[-1][0] > ms:
             pool = pools.pop()[1] + pool
-            ms = _middle_ms(pool)
+            ms = median_low(list(chain.from_iterable(times[one] for one in pool)))
         pools.append((ms, pool))
-    return [(median_low([tokens for tokens, _ in group]), ms) for ms, pool in pools for group in pool]
-
-
-def _middle_ms(pool: list[list[Point]]) -> float:
-    return median_low([ms for _, ms in chain.from_iterable(pool)])
+    return [(size, ms) for ms, pool in pools for size in pool]
 
 
 def _read(curve: list[Point], first: int, last: int) -> list[float]:
-    """Off the line that joins the points."""
+    """A size that was seen by its own time, others off the line that joins their neighbours'."""
     largest, most_ms = curve[-1]
     curve = [*curve, (2 * largest, most_ms), (8 * largest, 4 * most_ms)]
     found, place = [], 0
     for num_tokens in range(first, last + 1):
-        while place < len(curve) - 2 and num_tokens > curve[place + 1][0]:
+        size = size_of(num_tokens)
+        while place < len(curve) - 2 and size > curve[place + 1][0]:
             place += 1
         (left, left_ms), (right, right_ms) = curve[place], curve[place + 1]
-        found.append(left_ms + (right_ms - left_ms) / (right - left) * max(0.0, num_tokens - left))
+        found.append(left_ms + (right_ms - left_ms) / (right - left) * max(0, size - left))
     return found

@@ -26,12 +26,12 @@ class Verified(NamedTuple):
 class Gain(NamedTuple):
     """What a sample drew in a step. state: the target's hidden row behind the last token, if that is known.
 
-    forced: what must come next, by its grammar.
+    forced: tells what must come next, by its grammar. That takes time: it is asked only where something may be drafted.
     """
 
     tokens: Sequence[int]
     state: F32 | None = None
-    forced: tuple[int, ...] = ()
+    forced: Callable[[], tuple[int, ...]] | None = None
 
 
 class Speculator:
@@ -87,8 +87,7 @@ class Speculator:
             if self._drafter is not None:
                 for key, (tokens, state, _) in gains.items():
                     self._drafter.advance(key, tokens, state)
-                forced = {key: gain.forced for key, gain in gains.items() if gain.forced}
-                return self._draft(self._drafter, forced, rooms, len(rooms) + num_others)
+                return self._draft(self._drafter, gains, rooms, len(rooms) + num_others)
         return {}
 
     @contextmanager
@@ -104,7 +103,7 @@ class Speculator:
     def _draft(
         self,
         drafter: Drafter,
-        forced: Mapping[SampleKey, tuple[int, ...]],
+        gains: Mapping[SampleKey, Gain],
         rooms: Mapping[SampleKey, int],
         num_tokens: int,
     ) -> dict[SampleKey, tuple[int, ...]]:
@@ -112,7 +111,8 @@ class Speculator:
         if self.is_paused or not keys or not self._chooser.is_open(num_tokens):
             return {}
         found = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
-        found |= {key: Prospect(len(tokens), FORCED) for key, tokens in forced.items() if key in found}
+        forced = {key: tokens for key in keys if (ask := gains[key].forced) is not None and (tokens := ask())}
+        found |= {key: Prospect(len(tokens), FORCED) for key, tokens in forced.items()}
         fitting = {key: one._replace(most=min(one.most, rooms[key])) for key, one in found.items()}
         depths = self._chooser.depths(fitting, num_tokens)
         drafts = {key: forced[key][:depth] for key, depth in depths.items() if key in forced}

@@ -1,0 +1,123 @@
+"""One user with one request at a time beside another with many: how long does the one wait for a first text?"""
+
+import asyncio
+import http.client
+import re
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import uvloop
+
+from surefoot.bench.load import Endpoint, Outcome, ask
+from surefoot.bench.outcomes import percentile
+from surefoot.bench.timing import EngineError
+from surefoot.bench.workloads import Task
+
+POLL_S = 0.01
+SUM, COUNT = "surefoot:step_seconds_sum", "surefoot:step_seconds_count"
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """Seconds until the one's first texts, in the order they were asked for: alone, and beside the other.
+
+    step_s: the mean step while they were asked for beside the other.
+    """
+
+    idle_s: tuple[float, ...]
+    busy_s: tuple[float, ...]
+    step_s: float
+
+    @property
+    def ratio(self) -> float:
+        """The 95th percentile beside the other, less one step, over that at an idle server."""
+        idle, busy = (percentile(waits, 0.95) for waits in (self.idle_s, self.busy_s))
+        assert idle is not None
+        assert busy is not None
+        return (busy - self.step_s) / idle
+
+
+@dataclass(frozen=True)
+class Others:
+    """Another user, who keeps so many requests in flight: when one ends the next is sent.
+
+    num_begun: of them that must have had a text before the one asks. With none, the one asks as soon as they are sent,
+    while the server reads their prompts.
+    """
+
+    endpoint: Endpoint
+    tasks: Iterator[Task]
+    num_streams: int
+    num_begun: int = 0
+
+
+def measure_fairness(one: Endpoint, idle: Sequence[Task], busy: Sequence[Task], others: Others) -> Fairness:
+    """The one's tasks are asked for one after the other; the first of all only warms up. Raises EngineError if any
+    request fails."""
+
+    async def drive() -> Fairness:
+        _, *alone = await _waits(one, idle)
+        async with _kept_busy(others):
+            before = _steps(one)
+            beside = await _waits(one, busy)
+            seconds, count = (after - begin for after, begin in zip(_steps(one), before, strict=True))
+        return Fairness(tuple(alone), tuple(beside), seconds / count)
+
+    return uvloop.run(drive())
+
+
+async def _waits(endpoint: Endpoint, tasks: Sequence[Task]) -> list[float]:
+    return [_checked(await ask(endpoint, task, time.perf_counter())).ttft for task in tasks]
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    if outcome.error is not None:
+        raise EngineError(f"a request of one user beside another failed: {outcome.error}")
+    return outcome
+
+
+@asynccontextmanager
+async def _kept_busy(others: Others) -> AsyncIterator[None]:
+    """All requests are in flight before it begins, and until it ends."""
+    seen: list[list[float]] = [[] for _ in range(others.num_streams)]
+
+    async def stream(times: list[float]) -> None:
+        for task in others.tasks:
+            _checked(await ask(others.endpoint, task, time.perf_counter(), seen=times))
+
+    running = [asyncio.create_task(stream(times)) for times in seen]
+
+    def check() -> None:
+        for one in running:
+            if one.done():
+                one.result()
+                raise EngineError("the other user had no more tasks")
+
+    try:
+        await asyncio.sleep(POLL_S)
+        while sum(map(bool, seen)) < others.num_begun:
+            check()
+            await asyncio.sleep(POLL_S)
+        yield
+        check()
+    finally:
+        for one in running:
+            one.cancel()
+        await asyncio.wait(running)
+
+
+def _steps(endpoint: Endpoint) -> tuple[float, float]:
+    """Seconds and number of all steps so far, as the server counts them."""
+    connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=60)
+    try:
+        connection.request("GET", "/metrics", headers=endpoint.headers)
+        lines = connection.getresponse().read().decode().splitlines()
+    finally:
+        connection.close()
+
+    def value(name: str) -> float:
+        return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{name}[{{ ]", line))
+
+    return value(SUM), value(COUNT)

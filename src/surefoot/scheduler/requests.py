@@ -1,0 +1,92 @@
+"""The samples that have not ended, by request: how they come and go."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from surefoot.core import Delta, FinishReason, Request, SampleKey
+from surefoot.kv import KvManager
+from surefoot.scheduler.charges import Charges
+from surefoot.scheduler.heap import LazyHeap
+from surefoot.scheduler.rows import Rows
+from surefoot.scheduler.sample import Sample, State
+from surefoot.scheduler.users import Users
+
+
+class Requests:
+    def __init__(self, kv: KvManager, users: Users, rows: Rows, charges: Charges) -> None:
+        self._kv = kv
+        self._users = users
+        self._rows = rows
+        self._charges = charges
+        self._samples: dict[str, dict[int, Sample]] = {}
+        self._deadlines: LazyHeap[str] = LazyHeap()
+        self._arrivals = count()
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._samples
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (sample for siblings in self._samples.values() for sample in siblings.values())
+
+    def find(self, key: SampleKey) -> Sample | None:
+        return self._samples.get(key.request, {}).get(key.sample)
+
+    @property
+    def first_deadline(self) -> float | None:
+        first = self._deadlines.peek()
+        return None if first is None else first[0]
+
+    def add(self, request: Request, end: int) -> Sample:
+        """One that stands for all n."""
+        user = self._users.enter(request.user, request.weight)
+        holding = self._kv.open(request.namespace, request.num_public_tokens)
+        sample = Sample(request, 0, user, holding, next(self._arrivals), end)
+        sample.covers = tuple(range(request.params.n))
+        sample.tag = self._charges.num_served + len(request.prompt)
+        self._samples[request.id] = {0: sample}
+        if request.deadline is not None:
+            self._deadlines.push(request.deadline, request.id)
+        return sample
+
+    def fork(self, parent: Sample, number: int) -> Sample:
+        """A sample of its own at the prompt's end: it shares all blocks, and draws its own tokens from here on."""
+        holding = self._kv.fork(parent.holding)
+        user = self._users.enter(parent.request.user)
+        sample = Sample(parent.request, number, user, holding, parent.arrival, parent.end)
+        sample.tag, sample.num_cached = parent.tag, parent.num_cached
+        sample.num_charged = holding.num_computed
+        self._samples[parent.request.id][number] = sample
+        parent.covers = (parent.key.sample,)
+        parent.room = 0  # to write to a block that is now shared it must look at the blocks again
+        self._rows.add_fork(sample)
+        return sample
+
+    def end(self, sample: Sample) -> None:
+        self._rows.leave(sample)
+        self._charges.output(sample)
+        sample.state = State.ENDED
+        sample.plain_until = 0
+        self._kv.close(sample.holding)
+        self._users.leave(sample.user)
+        siblings = self._samples[sample.key.request]
+        del siblings[sample.key.sample]
+        if not siblings:
+            del self._samples[sample.key.request]
+            self._deadlines.discard(sample.key.request)
+
+    def end_all(self, request_id: str, reason: FinishReason) -> list[Delta]:
+        """All samples of a request, also those that one still stands for; nothing happens if it has ended."""
+        samples = list(self._samples.get(request_id, {}).values())
+        ended = [(number, sample.num_cached) for sample in samples for number in sample.covers]
+        for sample in samples:
+            self.end(sample)
+        return [Delta(SampleKey(request_id, number), (), reason, num_cached) for number, num_cached in ended]
+
+    def end_late(self, now: float) -> list[Delta]:
+        dropped: list[Delta] = []
+        while (first := self._deadlines.peek()) is not None and first[0] <= now:
+            dropped += self.end_all(first[1], FinishReason.DEADLINE)
+        return dropped
