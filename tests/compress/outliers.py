@@ -35,7 +35,7 @@ def main(model: Path, text: Path) -> None:
             peak = float((abs(x).max(axis=1) / ((x**2).mean(axis=1) ** 0.5 + 1e-9)).mean())
             found.append((peak, number, group, x, [weights[f"{name}.weight"].numpy() for name in group]))
     for peak, number, group, x, matrices in sorted(found, key=lambda one: -one[0])[:4]:
-        moments = Moments(x.T @ x / len(x), abs(x).max(axis=0))
+        moments = Moments(x.T @ x / len(x), abs(x).max(axis=0), len(x))
         factors = smooth_factors(config, group[0], matrices, moments)
         w = matrices[0]
         print(

@@ -6,11 +6,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from surefoot.compress import search
 from surefoot.compress.allocate import Option, allocate
-from surefoot.compress.assign import gptq, nearest, output_error
+from surefoot.compress.assign import DAMPING, Carry, gptq, nearest, output_error
 from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError
+from surefoot.compress.levels import FP4, NF4, Levels
 from surefoot.compress.moments import Moments
 from surefoot.compress.names import parse_format, suited
 from surefoot.compress.rotation import int8_error, rotate
@@ -19,7 +21,7 @@ from surefoot.formats.ggml import decode_floats
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
 
-ROWS, COLUMNS = 16, 256
+ROWS, COLUMNS, INPUTS = 16, 256, 1024
 FORMATS = ["int2-g32", "int3-g64", "int4-g32", "int4-g32-zero", "int4", "int5-g32", "int8", "nf4", "fp4-g64", *GGML]
 
 
@@ -28,14 +30,14 @@ def matrix() -> tuple[F32, F32]:
     """Weights, and second moments of correlated inputs."""
     rng = np.random.default_rng(3)
     mixed = rng.standard_normal((COLUMNS, COLUMNS)) * np.exp(rng.standard_normal(COLUMNS)) / np.sqrt(COLUMNS)
-    inputs = (rng.standard_normal((1024, COLUMNS)) @ mixed).astype(np.float32)
+    inputs = (rng.standard_normal((INPUTS, COLUMNS)) @ mixed).astype(np.float32)
     return 0.05 * rng.standard_normal((ROWS, COLUMNS)).astype(np.float32), inputs.T @ inputs
 
 
 def error(fmt: Format, searched: bool, carried: bool) -> float:
     weights, moments = matrix()
     grid = fmt.fit(weights, np.diag(moments) if searched else None)
-    codes = gptq(grid, weights, moments) if carried else nearest(grid, weights)
+    codes = gptq(grid, weights, Carry.of(moments, INPUTS)) if carried else nearest(grid, weights)
     return output_error(weights, grid.floats(codes), moments) / output_error(weights, 0 * weights, moments)
 
 
@@ -57,7 +59,24 @@ def test_inputs_without_correlation_leave_the_nearest() -> None:
     """Where columns have nothing to do with each other there is nothing to carry on."""
     weights, _ = matrix()
     grid = parse_format("int4-g32").fit(weights, None)
-    assert (gptq(grid, weights, np.eye(COLUMNS, dtype=np.float32)) == nearest(grid, weights)).all()
+    assert (gptq(grid, weights, Carry.of(np.eye(COLUMNS, dtype=np.float32), INPUTS)) == nearest(grid, weights)).all()
+
+
+def test_few_inputs_are_believed_less() -> None:
+    """Judged on other inputs, GPTQ of few is no worse than rounding, and of many far better."""
+    weights, moments = matrix()
+    mixed = np.linalg.cholesky(moments / INPUTS + 1e-6 * np.eye(COLUMNS))
+    rng = np.random.default_rng(9)
+
+    def lost(num_rows: int) -> float:
+        inputs = (rng.standard_normal((num_rows, COLUMNS)) @ mixed.T).astype(np.float32)
+        seen = inputs.T @ inputs
+        grid = parse_format("int4-g32").fit(weights, np.diag(moments))
+        plain = output_error(weights, grid.floats(nearest(grid, weights)), moments)
+        return output_error(weights, grid.floats(gptq(grid, weights, Carry.of(seen, num_rows))), moments) / plain
+
+    assert lost(COLUMNS // 2) < 1
+    assert lost(16 * COLUMNS) < 0.5 * lost(COLUMNS // 2)
 
 
 def test_columns_that_no_input_reaches() -> None:
@@ -65,7 +84,40 @@ def test_columns_that_no_input_reaches() -> None:
     moments = moments.copy()
     moments[7], moments[:, 7] = 0, 0
     grid = parse_format("Q4_K").fit(weights, np.diag(moments) + 1e-8)
-    assert np.isfinite(grid.floats(gptq(grid, weights, moments))).all()
+    assert np.isfinite(grid.floats(gptq(grid, weights, Carry.of(moments, INPUTS)))).all()
+
+
+@pytest.mark.parametrize("values", [NF4, FP4, GGML["IQ4_NL"].values, GGML["MXFP4"].values, range(-8, 8)])
+def test_the_nearest_level(values: tuple[float, ...]) -> None:
+    levels = Levels.of(values)
+    borders = (levels.values[1:] + levels.values[:-1]) / 2
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.uniform(-1.5, 1.5, 20000) * np.abs(levels.values).max(), levels.values]).astype(np.float32)
+    expected = np.searchsorted(borders, x)
+    assert (levels.index(x) == expected).all()
+    assert (levels.nearest(x) == levels.values[expected]).all()
+    assert (levels.index(np.float32([-1e30, 1e30])) == [0, len(levels.values) - 1]).all()
+
+
+def test_what_errors_are_carried_on_by() -> None:
+    """U'U is the inverse of the damped moments, in the order of columns."""
+    _, moments = matrix()
+    carry = Carry.of(moments, INPUTS)
+    assert (np.diff(np.diag(moments)[carry.order]) <= 0).all()
+    assert (np.tril(carry.factor, -1) == 0).all()
+    trusted = moments + np.diag(np.diag(moments)) * COLUMNS / INPUTS
+    damped = (trusted + DAMPING * np.diag(trusted).mean() * np.eye(COLUMNS))[np.ix_(carry.order, carry.order)]
+    assert np.abs(carry.factor.T @ (carry.factor @ damped) - np.eye(COLUMNS)).max() < 1e-3
+
+
+@pytest.mark.parametrize("name", ["int4-g32", "int4", "int4-g32-zero", "Q4_1", "IQ4_NL", "MXFP4"])
+def test_parts_of_a_matrix_are_fitted_as_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, moments = matrix()
+    whole = parse_format(name).fit(weights, np.diag(moments))
+    monkeypatch.setattr(search, "PART", COLUMNS)
+    monkeypatch.setattr(search, "LEAST", 1)
+    parts = parse_format(name).fit(weights, np.diag(moments))
+    assert np.allclose(whole.scales, parts.scales, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(GGML))
@@ -149,7 +201,7 @@ def test_rotation_is_orthogonal() -> None:
 def test_smoothing_and_rotation_tame_outliers() -> None:
     """Errors fall to less than a third of the plain ones."""
     x, weights = outlier_layer()
-    moments = Moments(x.T @ x / len(x), np.abs(x).max(axis=0))
+    moments = Moments(x.T @ x / len(x), np.abs(x).max(axis=0), len(x))
     config = cast(ModelConfig, None)  # which heads share lanes matters to attn_output alone
     factors = smooth_factors(config, "ffn_gate", [weights], moments)
     plain = int8_error(x, weights)

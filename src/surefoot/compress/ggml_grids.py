@@ -5,7 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from surefoot.compress.grids import Grid, Levels, best_power, by_group, safe, search_affine, search_scale
+from surefoot.compress.grids import Grid, by_group
+from surefoot.compress.levels import Levels
+from surefoot.compress.search import best_power, safe, search_affine, search_scale
 from surefoot.formats import ggml
 from surefoot.formats.ggml import Blocks, BlockType
 from surefoot.formats.ggml_encode import PUT, put_codes, put_parameters

@@ -4,57 +4,13 @@ A grid is chosen before any code is, so that codes can be assigned in any order 
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from surefoot.compress.levels import Levels
+from surefoot.compress.search import F3, as_half, safe, search_scale, search_zero, zero_point
 from surefoot.ops.arrays import F32, U8
-
-SHRINKS = np.linspace(0.6, 1.05, 16, dtype=np.float32)  # of a group's range: what the search tries
-REFITS = 2  # rounds of least squares for the scale (and offset), once its codes are known
-# Quantiles of a normal distribution, brought to -1..1 with an exact 0 (QLoRA); FP4: e2m1.
-NF4 = (
-    -1.0, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.0910500, 0.0,
-    0.0795803, 0.1609302, 0.2461123, 0.3379152, 0.4407098, 0.5626170, 0.7229568, 1.0,
-)  # fmt: skip
-FP4 = (-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-
-F3 = NDArray[np.float32]  # [n, groups, group]
-
-
-@dataclass(frozen=True)
-class Levels:
-    """What a code may stand for, ascending."""
-
-    values: F32
-
-    @classmethod
-    def of(cls, values: "tuple[float, ...] | range") -> "Levels":
-        return cls(np.array(sorted(set(values)), np.float32))
-
-    @cached_property
-    def uniform(self) -> bool:
-        return bool((np.diff(self.values) == 1).all())
-
-    @cached_property
-    def _middles(self) -> F32:
-        return ((self.values[1:] + self.values[:-1]) / 2).astype(np.float32)
-
-    def index(self, x: F32) -> U8:
-        """The nearest level's number."""
-        if self.uniform:
-            low = self.values[0]
-            codes: U8 = np.clip(np.rint(x) - low, 0, len(self.values) - 1).astype(np.uint8)
-            return codes
-        return np.searchsorted(self._middles, x).astype(np.uint8)
-
-    def nearest(self, x: F32) -> F32:
-        if self.uniform:
-            rounded: F32 = np.clip(np.rint(x), self.values[0], self.values[-1])
-            return rounded
-        return self.values[np.searchsorted(self._middles, x)]
 
 
 @dataclass(frozen=True)
@@ -167,95 +123,9 @@ class TableFormat:
         return Grid(levels, self.group, as_half(top if weigh is None else search_scale(levels, x, weigh, top)))
 
 
-# ---- choosing scales ----
-
-
 def by_group(weights: F32, group: int) -> F3:
     return weights.reshape(len(weights), -1, group)
 
 
 def _weights(importance: F32 | None, group: int) -> F3 | None:
     return None if importance is None else importance.reshape(1, -1, group)
-
-
-def safe(scales: F32) -> F32:
-    """No zeros to divide by: a group of nothing but zeros keeps code 0 whatever its scale."""
-    return np.where(np.abs(scales) > 1e-12, scales, np.float32(1e-6)).astype(np.float32)
-
-
-def as_half(scales: F32) -> F32:
-    """As files keep them."""
-    return safe(scales.astype(np.float16).astype(np.float32))
-
-
-def search_scale(levels: Levels, x: F3, weigh: F3, top: F32, signs: tuple[int, ...] = (1,)) -> F32:
-    """The scale of each group with the least weighted squared error; `top` is where the search begins."""
-    best, least = top, np.full(top.shape, np.inf, np.float32)
-    for sign in signs:
-        for shrink in SHRINKS:
-            scales = top * np.float32(sign) * shrink
-            for _ in range(REFITS):
-                level = levels.nearest(x / scales[..., None])
-                scales = safe(_ratio((weigh * level * x).sum(axis=2), (weigh * level * level).sum(axis=2), scales))
-            error = (weigh * (x - level * scales[..., None]) ** 2).sum(axis=2)
-            better = error < least
-            best, least = np.where(better, scales, best), np.where(better, error, least)
-    return best
-
-
-def best_power(levels: Levels, x: F3, weigh: F3, top: F32) -> F32:
-    """As search_scale, among powers of two."""
-    nearest: F32 = np.exp2(np.rint(np.log2(top))).astype(np.float32)
-    best, least = nearest, np.full(top.shape, np.inf, np.float32)
-    for power in (0.5, 1.0, 2.0):
-        scales = nearest * np.float32(power)
-        error = (weigh * (x - levels.nearest(x / scales[..., None]) * scales[..., None]) ** 2).sum(axis=2)
-        best, least = np.where(error < least, scales, best), np.minimum(error, least)
-    return best
-
-
-def zero_point(steps: int, low: F32, high: F32) -> tuple[F32, F32]:
-    """Scale, and the code of `steps` + 1 that stands for 0."""
-    scales = as_half(safe((high - low) / np.float32(steps)))
-    return scales, np.clip(np.rint(-low / scales), 0, steps)
-
-
-def search_zero(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
-    """As search_scale, with a zero point."""
-    best, least = zero_point(steps, low, high), np.full(low.shape, np.inf, np.float32)
-    for shrink in SHRINKS:
-        scales, zeros = zero_point(steps, low * shrink, high * shrink)
-        for _ in range(REFITS):
-            level = np.clip(np.rint(x / scales[..., None]) + zeros[..., None], 0, steps) - zeros[..., None]
-            top, bottom = (weigh * level * x).sum(axis=2), (weigh * level * level).sum(axis=2)
-            scales = as_half(_ratio(top, bottom, scales))
-        error = (weigh * (x - level * scales[..., None]) ** 2).sum(axis=2)
-        better = (error < least) & (scales > 0)
-        best = np.where(better, scales, best[0]), np.where(better, zeros, best[1])
-        least = np.where(better, error, least)
-    return best
-
-
-def search_affine(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
-    """Scale and lowest value of each group, for codes 0 to `steps`: the least weighted squared error found."""
-    best = safe((high - low) / np.float32(steps)), low
-    least = np.full(low.shape, np.inf, np.float32)
-    total = np.broadcast_to(weigh.sum(axis=2), low.shape)
-    mean_x = (weigh * x).sum(axis=2)
-    for shrink in SHRINKS:
-        scales, lows = safe((high - low) * shrink / np.float32(steps)), low * shrink
-        for _ in range(REFITS):
-            code = np.clip(np.rint((x - lows[..., None]) / scales[..., None]), 0, steps)
-            mean_c, cc = (weigh * code).sum(axis=2), (weigh * code * code).sum(axis=2)
-            cx = (weigh * code * x).sum(axis=2)
-            scales = safe(_ratio(total * cx - mean_c * mean_x, total * cc - mean_c**2, scales))
-            lows = (mean_x - scales * mean_c) / total
-        error = (weigh * (x - code * scales[..., None] - lows[..., None]) ** 2).sum(axis=2)
-        better = (error < least) & (scales > 0)
-        best = np.where(better, scales, best[0]), np.where(better, lows, best[1])
-        least = np.where(better, error, least)
-    return best
-
-
-def _ratio(top: F32, bottom: F32, otherwise: F32) -> F32:
-    return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1), otherwise).astype(np.float32)

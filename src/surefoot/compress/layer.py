@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.compress import scaling
-from surefoot.compress.assign import gptq, nearest
-from surefoot.compress.forward import MATRICES
+from surefoot.compress.assign import Carry, gptq, nearest
+from surefoot.compress.forward import GROUPS, MATRICES
 from surefoot.compress.grids import Format, Grid
 from surefoot.compress.moments import Moments
 from surefoot.models import ModelConfig
@@ -59,12 +59,21 @@ Made = Quantised | F32
 Arrays = Mapping[str, F32]
 
 
-def quantise(weights: F32, moments: Moments | None, fmt: Format, method: Method) -> Quantised:
-    searched = method.searched and moments is not None
-    grid = fmt.fit(weights, moments.importance + 1e-8 if searched and moments is not None else None)
-    carried = method.carried and moments is not None
-    codes = gptq(grid, weights, moments.second) if carried and moments is not None else nearest(grid, weights)
-    return Quantised(fmt, grid, codes)
+def quantise(
+    weights: F32, moments: Moments | None, fmt: Format, method: Method, carry: Carry | None = None
+) -> Quantised:
+    """carry: of the moments, where the method has one."""
+    grid = fmt.fit(weights, moments.importance + 1e-8 if method.searched and moments is not None else None)
+    return Quantised(fmt, grid, nearest(grid, weights) if carry is None else gptq(grid, weights, carry))
+
+
+def carries(moments: Mapping[str, Moments], method: Method, pool: ThreadPoolExecutor) -> dict[str, Carry]:
+    """By matrix; one for all that share their inputs."""
+    if not method.carried:
+        return {}
+    firsts = [moments[group[0]] for group in GROUPS]
+    made = pool.map(lambda one: Carry.of(one.second, one.num_rows), firsts)
+    return {name: one for group, one in zip(GROUPS, made, strict=True) for name in group}
 
 
 def quantise_layer(
@@ -81,8 +90,10 @@ def quantise_layer(
     wanted = [name for name in MATRICES if name in formats]
     # numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other.
     with ThreadPoolExecutor(threads) as pool:
+        carry = carries(moments, method, pool)
         codes = pool.map(
-            lambda name: quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method), wanted
+            lambda name: quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method, carry.get(name)),
+            wanted,
         )
         return {**weights, **{f"{name}.weight": one for name, one in zip(wanted, codes, strict=True)}}
 

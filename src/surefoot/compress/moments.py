@@ -14,10 +14,11 @@ FIRST = {group[0]: group for group in GROUPS}
 
 @dataclass(frozen=True)
 class Moments:
-    """Of one group's inputs: X'X / rows [k, k], and the largest |x| of each column."""
+    """Of one group's inputs: X'X / rows [k, k], the largest |x| of each column, and how many rows there were."""
 
     second: F32
     largest: F32
+    num_rows: int
 
     @property
     def importance(self) -> F32:
@@ -25,7 +26,7 @@ class Moments:
 
     def scaled(self, scales: F32) -> "Moments":
         """As if the inputs had been divided."""
-        return Moments(self.second / np.outer(scales, scales), self.largest / scales)
+        return Moments(self.second / np.outer(scales, scales), self.largest / scales, self.num_rows)
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Collector:
     def moments(self) -> dict[str, Moments]:
         """By matrix; the members of a group share theirs."""
         made = {
-            first: Moments((second / self.num_rows).numpy(), self.largest[first].numpy())
+            first: Moments((second / self.num_rows).numpy(), self.largest[first].numpy(), self.num_rows)
             for first, second in self.second.items()
         }
         return {name: made[first] for first, group in FIRST.items() for name in group}

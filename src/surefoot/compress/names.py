@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 
 from surefoot.compress.ggml_grids import GGML
-from surefoot.compress.grids import FP4, NF4, Format, IntFormat, TableFormat
+from surefoot.compress.grids import Format, IntFormat, TableFormat
 from surefoot.compress.later import CompressError
+from surefoot.compress.levels import FP4, NF4
 
 INT = re.compile(r"int([2-8])(?:-g(\d+))?(-zero)?")
 TABLES = {"nf4": NF4, "fp4": FP4}

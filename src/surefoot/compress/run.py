@@ -59,7 +59,7 @@ def run(source: Path, out: Path, order: Order, say: Say = lambda what, done, tot
     config = check_family(checkpoint)
     windows = _windows(order, lambda text: cut_windows(tokenizer, text, order.context))
     total = len(config.layers) + 1
-    with _threads(order.threads):
+    with with_threads(order.threads):
         formats, table = choose(checkpoint, order, windows, _counted(say, "measuring", total - 1))
         tensors = quantised_tensors(
             checkpoint, windows, formats, METHODS[order.method], _counted(say, "quantising", total), order.threads
@@ -125,7 +125,7 @@ def _within_budget(
     def candidates(name: str, _: int, k: int) -> Sequence[Format]:
         return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
 
-    measured = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance)
+    measured = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance, order.threads)
     table = {name: measured[name] for name in shapes if measured.get(name)}
     left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
     chosen = allocate(table, budget_bytes(checkpoint, order, shapes) - left_out)
@@ -191,7 +191,7 @@ class _Tally:
 
 
 @contextmanager
-def _threads(threads: int) -> Iterator[None]:
+def with_threads(threads: int) -> Iterator[None]:
     """torch on so many threads; numpy's products on one, since matrices are shared out over threads already."""
     try:
         limits = importlib.import_module("threadpoolctl").threadpool_limits

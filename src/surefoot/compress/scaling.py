@@ -80,8 +80,8 @@ def fold(config: ModelConfig, now: Scaled, group: tuple[str, ...], factors: F32)
     weights, moments = dict(now.weights), dict(now.moments)
     for name in group:
         weights[f"{name}.weight"] = weights[f"{name}.weight"] * factors
-        if name in moments:
-            moments[name] = moments[name].scaled(factors)
+    if group[0] in moments:
+        moments |= dict.fromkeys(group, moments[group[0]].scaled(factors))
     maker = MAKERS[group[0]]
     if maker.endswith("_norm"):
         offset = np.float32(config.norm.weight_offset)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from surefoot.compress.assign import Carry
 from surefoot.compress.forward import MATRICES, Forward, as_tensor, check_family, layer_weights
 from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
@@ -79,7 +80,7 @@ def _final_moments(forward: Forward, states: Sequence[Tensor], norm: Tensor) -> 
     if not states:
         return None
     rows = torch.cat([forward.norm(h, norm).reshape(-1, h.shape[-1]) for h in states])
-    return Moments((rows.T @ rows / len(rows)).numpy(), rows.abs().amax(dim=0).numpy())
+    return Moments((rows.T @ rows / len(rows)).numpy(), rows.abs().amax(dim=0).numpy(), len(rows))
 
 
 def _outer(
@@ -98,4 +99,5 @@ def _outer(
             plain = Method("", method.searched and tied, False, False, "")
             yield name, quantise(values, final if tied else None, formats[name], plain)
         else:
-            yield name, quantise(values, final, formats[name], method)
+            carry = Carry.of(final.second, final.num_rows) if method.carried and final is not None else None
+            yield name, quantise(values, final, formats[name], method, carry)

@@ -1,0 +1,147 @@
+"""Scales (and offsets) of groups of weights by the least error, each column weighed by the inputs that it meets."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.compress.levels import Levels
+from surefoot.ops.arrays import F32
+
+SHRINKS = np.linspace(0.6, 1.05, 16, dtype=np.float32)  # of a group's range: what the search tries
+REFITS = 2  # rounds of least squares for the scale (and offset), once its codes are known
+PART = 65536  # weights that are searched for at once: they stay in the cache
+LEAST = 64  # groups at once, however long
+ONE = np.float32(1)
+
+F3 = NDArray[np.float32]  # [n, groups, group]
+
+
+def safe(scales: F32) -> F32:
+    """No zeros to divide by: a group of nothing but zeros keeps code 0 whatever its scale."""
+    return np.where(np.abs(scales) > 1e-12, scales, np.float32(1e-6)).astype(np.float32)
+
+
+def as_half(scales: F32) -> F32:
+    """As files keep them."""
+    return safe(scales.astype(np.float16).astype(np.float32))
+
+
+def search_scale(levels: Levels, x: F3, weigh: F3, top: F32, signs: tuple[int, ...] = (1,)) -> F32:
+    """The scale of each group with the least weighted squared error; `top` is where the search begins."""
+    (found,) = _in_parts(partial(_scale, levels, signs), x, weigh, top)
+    return found
+
+
+def best_power(levels: Levels, x: F3, weigh: F3, top: F32) -> F32:
+    """As search_scale, among powers of two."""
+    (found,) = _in_parts(partial(_power, levels), x, weigh, top)
+    return found
+
+
+def zero_point(steps: int, low: F32, high: F32) -> tuple[F32, F32]:
+    """Scale, and the code of `steps` + 1 that stands for 0."""
+    scales = as_half(safe((high - low) / np.float32(steps)))
+    return scales, np.clip(np.rint(-low / scales), 0, steps)
+
+
+def search_zero(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
+    """As search_scale, with a zero point."""
+    scales, zeros = _in_parts(partial(_zero, steps), x, weigh, low, high)
+    return scales, zeros
+
+
+def search_affine(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
+    """Scale and lowest value of each group, for codes 0 to `steps`: the least weighted squared error found."""
+    scales, lows = _in_parts(partial(_affine, steps), x, weigh, low, high)
+    return scales, lows
+
+
+# ---- some groups at a time, side by side: weights are [group, groups], what a group has in common [groups] ----
+
+
+def _in_parts(search: Callable[..., tuple[F32, ...]], x: F3, weigh: F3, *ends: F32) -> list[F32]:
+    n, groups, size = x.shape
+    rows = max(-(-LEAST // groups), PART // (groups * size))
+    parts = []
+    for start in range(0, n, rows):
+        some = x[start : start + rows]
+        each = np.broadcast_to(weigh, some.shape)
+        parts.append(search(_turned(some), _turned(each), *(one[start : start + rows].ravel() for one in ends)))
+    return [np.concatenate(found).reshape(n, groups) for found in zip(*parts, strict=True)]
+
+
+def _turned(x: F3) -> F32:
+    return np.ascontiguousarray(x.reshape(-1, x.shape[2]).T)
+
+
+def _dot(a: F32, b: F32) -> F32:
+    found: F32 = np.einsum("ij,ij->j", a, b)
+    return found
+
+
+def _ratio(top: F32, bottom: F32, otherwise: F32) -> F32:
+    return np.where(bottom > 0, top / np.where(bottom > 0, bottom, 1), otherwise).astype(np.float32)
+
+
+def _scale(levels: Levels, signs: tuple[int, ...], x: F32, weigh: F32, top: F32) -> tuple[F32]:
+    best, least, weighed = top, np.full(top.shape, np.inf, np.float32), weigh * x
+    for shrink in np.outer(signs, SHRINKS).astype(np.float32).ravel():
+        scales = top * shrink
+        for _ in range(REFITS):
+            level = levels.nearest(x * (ONE / scales))
+            scales = safe(_ratio(_dot(weighed, level), _dot(weigh * level, level), scales))
+        off = x - level * scales
+        error = _dot(weigh * off, off)
+        better = error < least
+        best, least = np.where(better, scales, best), np.where(better, error, least)
+    return (best,)
+
+
+def _power(levels: Levels, x: F32, weigh: F32, top: F32) -> tuple[F32]:
+    nearest: F32 = np.exp2(np.rint(np.log2(top))).astype(np.float32)
+    best, least = nearest, np.full(top.shape, np.inf, np.float32)
+    for power in (0.5, 1.0, 2.0):
+        scales = nearest * np.float32(power)
+        off = x - levels.nearest(x / scales) * scales
+        error = _dot(weigh * off, off)
+        best, least = np.where(error < least, scales, best), np.minimum(error, least)
+    return (best,)
+
+
+def _zero(steps: int, x: F32, weigh: F32, low: F32, high: F32) -> tuple[F32, F32]:
+    best, least, weighed = zero_point(steps, low, high), np.full(low.shape, np.inf, np.float32), weigh * x
+    for shrink in SHRINKS:
+        scales, zeros = zero_point(steps, low * shrink, high * shrink)
+        for _ in range(REFITS):
+            level: F32 = np.rint(x * (ONE / scales))
+            np.clip(level, -zeros, steps - zeros, out=level)
+            scales = as_half(_ratio(_dot(weighed, level), _dot(weigh * level, level), scales))
+        off = x - level * scales
+        error = _dot(weigh * off, off)
+        better = (error < least) & (scales > 0)
+        best = np.where(better, scales, best[0]), np.where(better, zeros, best[1])
+        least = np.where(better, error, least)
+    return best
+
+
+def _affine(steps: int, x: F32, weigh: F32, low: F32, high: F32) -> tuple[F32, F32]:
+    best = safe((high - low) / np.float32(steps)), low
+    least, weighed = np.full(low.shape, np.inf, np.float32), weigh * x
+    total, mean_x = weigh.sum(axis=0), weighed.sum(axis=0)
+    for shrink in SHRINKS:
+        scales, lows = safe((high - low) * shrink / np.float32(steps)), low * shrink
+        for _ in range(REFITS):
+            code = (x - lows) * (ONE / scales)
+            np.clip(np.rint(code, out=code), 0, steps, out=code)
+            coded = weigh * code
+            mean_c, cc, cx = coded.sum(axis=0), _dot(coded, code), _dot(weighed, code)
+            scales = safe(_ratio(total * cx - mean_c * mean_x, total * cc - mean_c**2, scales))
+            lows = (mean_x - scales * mean_c) / total
+        off = x - code * scales - lows
+        error = _dot(weigh * off, off)
+        better = (error < least) & (scales > 0)
+        best = np.where(better, scales, best[0]), np.where(better, lows, best[1])
+        least = np.where(better, error, least)
+    return best
