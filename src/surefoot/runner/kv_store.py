@@ -1,12 +1,14 @@
 """The KV bytes of every layer, and which blocks are free."""
 
 from collections.abc import Mapping
+from math import gcd
 
 import numpy as np
 
-from surefoot.models import ModelConfig, SharedKv
+from surefoot.models import KvLayer, ModelConfig, SharedKv
 from surefoot.ops import Arena, Backend, KvCache, KvForm, empty_kv_cache, kv_copy
-from surefoot.ops.arrays import I64
+from surefoot.ops.arrays import ALIGNMENT, I64
+from surefoot.ops.kv import HUGE_PAGE
 
 
 class KvStore:
@@ -84,15 +86,33 @@ def _make_caches(
     backend: Backend, config: ModelConfig, counts: Mapping[int, int], form: KvForm, block_size: int
 ) -> list[KvCache]:
     """One per layer; a layer that shares another's has that one's."""
+    owned = [layer.kv for layer in config.layers if not isinstance(layer.kv, SharedKv)]
+    sizes = [counts[kv.window] * _block_bytes(backend, kv, form, block_size) for kv in owned]
+    gaps = iter([_spread(nbytes, len(owned)) - nbytes for nbytes in sizes])
     caches: list[KvCache] = []
-    arena = Arena()
+    arena = Arena(sum(_spread(nbytes, len(owned)) for nbytes in sizes))
     for layer in config.layers:
         if isinstance(layer.kv, SharedKv):
             caches.append(caches[layer.kv.layer])
             continue
         kv, count = layer.kv, counts[layer.kv.window]
         caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form, arena))
+        arena.empty(next(gaps))
     return caches
+
+
+def _spread(nbytes: int, num_layers: int) -> int:
+    """Bytes from a layer's start to the next one's, so that no two of them come to the end of a huge page together: to
+    touch one for the first time takes a millisecond or more, and those of all layers would fall into one step."""
+    part = -(-HUGE_PAGE // num_layers // ALIGNMENT) * ALIGNMENT
+    num_parts = -(-nbytes // part)
+    while gcd(num_parts, num_layers) > 1:
+        num_parts += 1
+    return num_parts * part
+
+
+def _block_bytes(backend: Backend, kv: KvLayer, form: KvForm, block_size: int) -> int:
+    return empty_kv_cache(backend, 1, block_size, kv.heads, kv.key_dim, kv.value_dim, form).data.nbytes
 
 
 def slot_bytes(
@@ -101,8 +121,6 @@ def slot_bytes(
     """What a token takes in all layers of a window, by window."""
     sizes = dict.fromkeys(config.windows, 0)
     for layer in config.layers:
-        if isinstance(kv := layer.kv, SharedKv):
-            continue
-        block = empty_kv_cache(backend, 1, block_size, kv.heads, kv.key_dim, kv.value_dim, form)
-        sizes[kv.window] += -(-block.data.nbytes // block_size)
+        if not isinstance(kv := layer.kv, SharedKv):
+            sizes[kv.window] += -(-_block_bytes(backend, kv, form, block_size) // block_size)
     return sizes
