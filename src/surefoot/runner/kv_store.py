@@ -1,7 +1,6 @@
 """The KV bytes of every layer, and which blocks are free."""
 
-from collections.abc import Mapping
-from math import gcd
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -88,27 +87,31 @@ def _make_caches(
     """One per layer; a layer that shares another's has that one's."""
     owned = [layer.kv for layer in config.layers if not isinstance(layer.kv, SharedKv)]
     sizes = [counts[kv.window] * _block_bytes(backend, kv, form, block_size) for kv in owned]
-    gaps = iter([_spread(nbytes, len(owned)) - nbytes for nbytes in sizes])
+    gaps = _gaps(sizes)
     caches: list[KvCache] = []
-    arena = Arena(sum(_spread(nbytes, len(owned)) for nbytes in sizes))
+    arena = Arena(sum(sizes) + sum(gaps) + ALIGNMENT * len(sizes))
+    left = iter(gaps)
     for layer in config.layers:
         if isinstance(layer.kv, SharedKv):
             caches.append(caches[layer.kv.layer])
             continue
         kv, count = layer.kv, counts[layer.kv.window]
+        arena.empty(next(left))
         caches.append(empty_kv_cache(backend, count, block_size, kv.heads, kv.key_dim, kv.value_dim, form, arena))
-        arena.empty(next(gaps))
     return caches
 
 
-def _spread(nbytes: int, num_layers: int) -> int:
-    """Bytes from a layer's start to the next one's, so that no two of them come to the end of a huge page together: to
-    touch one for the first time takes a millisecond or more, and those of all layers would fall into one step."""
-    part = -(-HUGE_PAGE // num_layers // ALIGNMENT) * ALIGNMENT
-    num_parts = -(-nbytes // part)
-    while gcd(num_parts, num_layers) > 1:
-        num_parts += 1
-    return num_parts * part
+def _gaps(sizes: Sequence[int]) -> list[int]:
+    """Bytes to leave free before each layer, so that no two of them come to the end of a huge page together: to touch
+    one for the first time takes a millisecond or more, and those of all layers would fall into one step."""
+    places = {number * HUGE_PAGE // len(sizes) // ALIGNMENT * ALIGNMENT for number in range(len(sizes))}
+    end, gaps = 0, list[int]()
+    for nbytes in sizes:
+        gap, place = min(((place - end) % HUGE_PAGE, place) for place in places)
+        places.remove(place)
+        gaps.append(gap)
+        end += gap + -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return gaps
 
 
 def _block_bytes(backend: Backend, kv: KvLayer, form: KvForm, block_size: int) -> int:
