@@ -3,6 +3,7 @@
 from surefoot.core.request import FinishReason, Request, SampleKey, ServiceClass
 from surefoot.core.sampling import SamplingParams, sample_seed
 from surefoot.core.step import (
+    BAND_ROWS,
     NO_BLOCK,
     BlockCopy,
     BlockTable,
@@ -16,6 +17,7 @@ from surefoot.core.step import (
 )
 
 __all__ = [
+    "BAND_ROWS",
     "NO_BLOCK",
     "BlockCopy",
     "BlockTable",

@@ -8,6 +8,7 @@ from surefoot.core.request import FinishReason, Request, SampleKey
 
 BlockTable = tuple[int, ...]
 NO_BLOCK = -1  # in a table: the tokens there have left the window, nothing reads them
+BAND_ROWS = 16  # that the matrix kernels take together: one of them or all cost nearly the same
 
 
 class BlockCopy(NamedTuple):

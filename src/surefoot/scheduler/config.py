@@ -11,7 +11,7 @@ class SchedulerConfig:
     gap_ms: how long a step may take while interactive requests decode, since that is the gap between their tokens;
     max_gap_ratio: nor more than so many times a step that only decodes. batch_gap_ms: otherwise; whoever comes then
     waits so long at most. late_ms: how long after its deadline a request may still run. min_chunk: prompt tokens that
-    a step takes even when decoding alone is slower than that. band: rows that the matrix kernels take together.
+    a step takes even when decoding alone is slower than that.
 
     turn_every: one admission in so many, and one step's first chunk in so many, goes to who has waited longest.
     output_cost: what a generated token costs its user, in prompt tokens. slack_tokens: requests whose turn differs by
@@ -24,7 +24,6 @@ class SchedulerConfig:
     max_waiting: int = 100_000
     max_chunk: int = 512
     min_chunk: int = 16
-    band: int = 16
     first_chunk: int = 64
     max_step_tokens: int = 4096
     gap_ms: float = 200.0
@@ -39,7 +38,7 @@ class SchedulerConfig:
     user_weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        least_one = ("max_context", "max_running", "max_chunk", "min_chunk", "band", "first_chunk", "num_candidates")
+        least_one = ("max_context", "max_running", "max_chunk", "min_chunk", "first_chunk", "num_candidates")
         for name in least_one:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")

@@ -4,7 +4,7 @@ There is no prefill phase and no decode phase. Each sample has tokens and a coun
 some tokens so that the count chases the tokens. Prompts, cached prefixes, drafts and what was preempted are all that.
 """
 
-from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, ServiceClass, StepPlan, StepResult
+from surefoot.core import BAND_ROWS, Delta, FinishReason, Load, Request, SampleKey, ServiceClass, StepPlan, StepResult
 from surefoot.kv import KvManager
 from surefoot.scheduler.charges import Charges
 from surefoot.scheduler.config import SchedulerConfig
@@ -137,10 +137,8 @@ class Scheduler:
     def _whole_bands(self, num_decoding: int, num_prompt: int) -> int:
         """A band of rows costs nearly the same however full it is, so a step ends with one: with the one above where
         the least chunk would not fit below."""
-        beyond = (num_decoding + num_prompt) % self.config.band
-        if num_prompt - beyond >= self.config.min_chunk:
-            return num_prompt - beyond
-        return num_prompt + (self.config.band - beyond if beyond else 0)
+        below = num_prompt - (num_decoding + num_prompt) % BAND_ROWS
+        return below if below >= self.config.min_chunk else below + BAND_ROWS
 
     def commit(self, result: StepResult) -> list[Delta]:
         """Advance everyone in the plan by what was computed and accepted."""

@@ -4,8 +4,9 @@ from collections import deque
 from itertools import chain
 from statistics import median_low
 
+from surefoot.core import BAND_ROWS
+
 EXACT = 8  # up to here every size by itself: kernels change their ways at a few rows
-BAND = 16  # rows that go through the tiles together: one of them or all cost nearly the same
 NUM_KEPT = 9
 FORGET_AFTER = 256  # steps; then a size counts as never seen, and is tried again
 REFRESH_EVERY = 8  # steps that bring nothing new
@@ -63,7 +64,7 @@ def size_of(num_tokens: int) -> int:
     """Steps of one size are measured together, named by their largest: bands of rows, or quarters of a doubling."""
     if num_tokens <= EXACT:
         return num_tokens
-    width = max(BAND, 1 << (num_tokens - 1).bit_length() - 3)
+    width = max(BAND_ROWS, 1 << (num_tokens - 1).bit_length() - 3)
     return -(-num_tokens // width) * width
 
 
