@@ -23,10 +23,12 @@ from tests.weights.conftest import model_file
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
 pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
 
-from surefoot.compress.forward import whole_forward  # noqa: E402
+from surefoot.compress.forward import GROUPS, Forward, check_family, layer_weights, whole_forward  # noqa: E402
 from surefoot.compress.layer import METHODS, floats_of  # noqa: E402
 from surefoot.compress.names import parse_format  # noqa: E402
 from surefoot.compress.run import matrices  # noqa: E402
+from surefoot.compress.scaling import Scaled, fold, shared_lanes  # noqa: E402
+from surefoot.compress.sensitivity import backward  # noqa: E402
 from surefoot.compress.stream import quantised_tensors  # noqa: E402
 
 __all__ = ["model_file"]
@@ -95,6 +97,25 @@ class _Replaced:
 
     def floats(self, name: str) -> Any:
         return self.tensors[name]
+
+
+def test_what_scaled_matrices_lose() -> None:
+    """Sensitivities with factors folded in afterwards are those of the model that has them in its weights."""
+    checkpoint, _ = open_model(stories_gguf())
+    config, rng = check_family(checkpoint), np.random.default_rng(2)
+    weights = layer_weights(checkpoint, 1)
+    now = Scaled({name: one.numpy() for name, one in weights.items()}, {})
+    for group in GROUPS:
+        factors = np.exp2(rng.uniform(-1, 1, now.weights[f"{group[0]}.weight"].shape[1])).astype(np.float32)
+        now = fold(config, now, group, shared_lanes(config, group[0], factors))
+    h, gradient = torch.randn(2, 1, 40, weights["attn_q.weight"].shape[1], generator=torch.Generator().manual_seed(1))
+    found, _ = backward(Forward(config), 1, weights, [h], [gradient], 40)
+    folded = {name: torch.from_numpy(one) for name, one in now.weights.items()}
+    expected, _ = backward(Forward(config), 1, folded, [h], [gradient], 40)
+    for name, one in found.items():
+        ours, theirs = one.scaled(now.columns.get(name), now.rows.get(name)), expected[name]
+        assert np.allclose(ours.gradients, theirs.gradients, rtol=1e-3, atol=1e-5 * theirs.gradients.max())
+        assert np.allclose(ours.unseen.second, theirs.unseen.second, rtol=1e-3, atol=1e-5 * theirs.unseen.second.max())
 
 
 def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:

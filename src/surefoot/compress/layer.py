@@ -86,7 +86,8 @@ def quantise_layer(
 ) -> dict[str, Made]:
     """The layer's tensors, by GGUF names without "blk.N."; matrices that `formats` does not name stay in float."""
     if method.scaled:
-        weights, moments = scaling.awq(config, weights, moments, formats)
+        scaled = scaling.awq(config, weights, moments, formats)
+        weights, moments = scaled.weights, scaled.moments
     wanted = [name for name in MATRICES if name in formats]
     # numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other.
     with ThreadPoolExecutor(threads) as pool:

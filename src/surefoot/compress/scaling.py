@@ -4,7 +4,7 @@ Matrices that share an input are multiplied by the factors; the norm or the matr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,20 +24,22 @@ Arrays = Mapping[str, F32]
 
 @dataclass(frozen=True)
 class Scaled:
+    """A layer with factors folded in: by matrix, what its columns were multiplied and its rows divided by."""
+
     weights: dict[str, F32]
     moments: dict[str, Moments]
+    columns: dict[str, F32] = field(default_factory=dict)
+    rows: dict[str, F32] = field(default_factory=dict)
 
 
-def awq(
-    config: ModelConfig, weights: Arrays, moments: Mapping[str, Moments], formats: Mapping[str, Format]
-) -> tuple[dict[str, F32], dict[str, Moments]]:
+def awq(config: ModelConfig, weights: Arrays, moments: Mapping[str, Moments], formats: Mapping[str, Format]) -> Scaled:
     """Group by group the factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
     now = Scaled(dict(weights), dict(moments))
     for group in GROUPS:
         given = [(now.weights[f"{name}.weight"], formats[name]) for name in group if name in formats]
         if len(given) == len(group):
             now = fold(config, now, group, best_factors(config, group, given, now.moments[group[0]]))
-    return now.weights, now.moments
+    return now
 
 
 def best_factors(config: ModelConfig, group: tuple[str, ...], given: list[tuple[F32, Format]], moments: Moments) -> F32:
@@ -82,15 +84,16 @@ def fold(config: ModelConfig, now: Scaled, group: tuple[str, ...], factors: F32)
         weights[f"{name}.weight"] = weights[f"{name}.weight"] * factors
     if group[0] in moments:
         moments |= dict.fromkeys(group, moments[group[0]].scaled(factors))
+    columns = now.columns | dict.fromkeys(group, factors)
     maker = MAKERS[group[0]]
     if maker.endswith("_norm"):
         offset = np.float32(config.norm.weight_offset)
         weights[f"{maker}.weight"] = (weights[f"{maker}.weight"] + offset) / factors - offset
-        return Scaled(weights, moments)
+        return Scaled(weights, moments, columns, now.rows)
     if maker == "attn_v":
         kv = config.kv(0)
         factors = factors.reshape(kv.heads, config.heads // kv.heads, -1)[:, 0].reshape(-1)
     weights[f"{maker}.weight"] = weights[f"{maker}.weight"] / factors[:, None]
     if f"{maker}.bias" in weights:
         weights[f"{maker}.bias"] = weights[f"{maker}.bias"] / factors
-    return Scaled(weights, moments)
+    return Scaled(weights, moments, columns, now.rows | {maker: factors})

@@ -4,6 +4,9 @@ To second order the divergence that a matrix's error dW makes is half of E[(g' d
 log-probability of a token drawn from the model's own prediction. With inputs and gradients taken apart (as K-FAC does)
 that is tr(G dW H dW') / 2 per token, for any dW: H the second moments of inputs, G those of gradients.
 
+Where the method folds AWQ's factors in, they are chosen first, for each matrix's middle candidate, and what is measured
+are the scaled matrices: their inputs are divided, and the gradients of makers' outputs multiplied, by the same factors.
+
 The pass is streamed as calibration is: forward with the states kept, then back, one layer in memory at a time.
 """
 
@@ -20,7 +23,9 @@ from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
 from surefoot.compress.layer import Method, carries, quantise
 from surefoot.compress.moments import Collector, Moments, both
+from surefoot.compress.scaling import awq
 from surefoot.compress.stream import Advance, Windows, in_batches
+from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
 from surefoot.weights import Checkpoint
 
@@ -49,6 +54,13 @@ class Sensitivity:
     moments: Moments
     unseen: Moments
 
+    def scaled(self, columns: F32 | None, rows: F32 | None) -> "Sensitivity":
+        """Of the matrix with its columns multiplied, so its inputs divided, and its rows (and outputs) divided."""
+        gradients = self.gradients if rows is None else self.gradients * np.outer(rows, rows)
+        if columns is None:
+            return Sensitivity(gradients, self.moments, self.unseen)
+        return Sensitivity(gradients, self.moments.scaled(columns), self.unseen.scaled(columns))
+
     def loss(self, delta: F32) -> float:
         """Of an error of the weights, in nats per token."""
         return 0.5 * float(np.einsum("ij,ij->", self.gradients @ delta, delta @ self.unseen.second, dtype=np.float64))
@@ -74,8 +86,8 @@ def measure(
     num_tokens = sum(h.shape[0] * h.shape[1] for h in states[0])
     for number in reversed(range(len(config.layers))):
         weights = layer_weights(checkpoint, number)
-        found, gradients = _backward(forward, number, weights, states[number], gradients, num_tokens)
-        table |= _layer_options(number, weights, found, candidates, method, threads)
+        found, gradients = backward(forward, number, weights, states[number], gradients, num_tokens)
+        table |= _layer_options(config, number, weights, found, candidates, method, threads)
         advance(f"layer {number}")
     if "output.weight" in checkpoint.tensors:
         table["token_embd.weight"] = []
@@ -94,7 +106,7 @@ def _forward(checkpoint: Checkpoint, forward: Forward, windows: Windows) -> list
     return states
 
 
-def _backward(
+def backward(
     forward: Forward,
     number: int,
     weights: Mapping[str, Tensor],
@@ -119,6 +131,7 @@ def _backward(
 
 
 def _layer_options(
+    config: ModelConfig,
     number: int,
     weights: Mapping[str, Tensor],
     found: Mapping[str, Sensitivity],
@@ -126,15 +139,35 @@ def _layer_options(
     method: Method,
     threads: int,
 ) -> dict[str, list[Option]]:
+    arrays = {name: one.numpy() for name, one in weights.items()}
+    formats = {name: candidates(f"blk.{number}.{name}.weight", *arrays[f"{name}.weight"].shape) for name in found}
+    if method.scaled:
+        arrays, found = _scaled(config, arrays, found, formats)
+
     def options(name: str) -> list[Option]:
-        matrix, one = weights[f"{name}.weight"].numpy(), found[name]
-        formats = candidates(f"blk.{number}.{name}.weight", *matrix.shape)
-        return [_option(matrix, one, fmt, method, carry.get(name)) for fmt in formats]
+        matrix, one = arrays[f"{name}.weight"], found[name]
+        return [_option(matrix, one, fmt, method, carry.get(name)) for fmt in formats[name]]
 
     with ThreadPoolExecutor(threads) as pool:
         carry = carries({name: one.moments for name, one in found.items()}, method, pool)
         made = pool.map(options, found)
         return {f"blk.{number}.{name}.weight": some for name, some in zip(found, made, strict=True)}
+
+
+def _scaled(
+    config: ModelConfig,
+    weights: Mapping[str, F32],
+    found: Mapping[str, Sensitivity],
+    formats: Mapping[str, Sequence[Format]],
+) -> tuple[dict[str, F32], dict[str, Sensitivity]]:
+    """With AWQ's factors for the middle one of each matrix's formats."""
+    middle = {name: _middle(some, weights[f"{name}.weight"]) for name, some in formats.items() if some}
+    made = awq(config, weights, {name: one.moments for name, one in found.items()}, middle)
+    return made.weights, {name: one.scaled(made.columns.get(name), made.rows.get(name)) for name, one in found.items()}
+
+
+def _middle(formats: Sequence[Format], weights: F32) -> Format:
+    return sorted(formats, key=lambda fmt: fmt.nbytes(*weights.shape))[(len(formats) - 1) // 2]
 
 
 def _option(weights: F32, found: Sensitivity, fmt: Format, method: Method, carry: Carry | None) -> Option:
