@@ -12,10 +12,20 @@ INT = re.compile(r"int([2-8])(?:-g(\d+))?(-zero)?")
 TABLES = {"nf4": NF4, "fp4": FP4}
 # Where a row is not whole blocks of 256, the type in blocks of 32 that llama.cpp takes too.
 INSTEAD = {"Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL", "IQ4_XS": "IQ4_NL", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
-# What the budget's optimiser chooses from, unless told.
+# What the budget's optimiser chooses from, unless told. A zero point costs less than the smaller groups that lose as
+# little; groups of 96 for rows that 64 does not divide, and between the sizes of 64 and of the next width.
 OFFERED = {
     "gguf": ("Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
-    "compressed-tensors": ("int3-g32", "int4-g64", "int4-g32", "int5-g32", "int6-g32", "int8-g32"),
+    "compressed-tensors": (
+        "int3-g32-zero",
+        "int4-g96-zero",
+        "int4-g64-zero",
+        "int4-g32-zero",
+        "int5-g96-zero",
+        "int5-g64-zero",
+        "int6-g32-zero",
+        "int8-g32",
+    ),
 }
 
 
