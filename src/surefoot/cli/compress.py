@@ -37,7 +37,7 @@ def compress(
     out: Annotated[Path, typer.Argument(help="The file (gguf) or folder (compressed-tensors) to write.")],
     method: Annotated[
         Method, typer.Option(help="; ".join(f"{one.name}: {one.help}" for one in METHODS.values()) + ".")
-    ] = Method.GPTQ,  # type: ignore[attr-defined]
+    ] = Method.AWQ_GPTQ,  # type: ignore[attr-defined]
     format_: Annotated[
         str | None, typer.Option("--format", help="One format for all matrices: Q4_K, Q8_0, int4-g32, int8 and so on.")
     ] = None,
