@@ -121,11 +121,11 @@ def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: Ac
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
 
 
-@pytest.mark.parametrize("group", [16, 32, 64, 192])
+@pytest.mark.parametrize("group", [16, 64])
 @pytest.mark.parametrize("limbs", [1, 2])
 @pytest.mark.parametrize("rows", range(1, 7))
 def test_few_rows_of_codes_that_count(backends: list[Backend], rows: int, limbs: int, group: int) -> None:
-    """Each of the few row counts has its own way there, on its own side of a threshold; weights and rows at their ends."""
+    """Each of the few row counts has its own way, on one side of a threshold; weights and rows at their ends."""
     rng = np.random.default_rng(rows)
     n, k = 75, 1500
     fmt = WeightFormat(4, limbs, group)
