@@ -12,8 +12,12 @@ inline constexpr int64_t kBlockRows = 192;        // rows that share one pass ov
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
 
 inline bool plain(const Problem& p) { return p.w->bits == 8 && p.w->limbs == 1; }
-// Few rows are quicker on vectors, more so where vectors need not expand the weights.
-inline bool worth(const Problem& p) { return p.rows > (!by_codes(p) ? 2 : p.w->bits == 8 ? 4 : 5); }
+// So many rows are quicker on vectors, more of them where vectors need not expand the weights.
+inline int64_t vector_rows(const Problem& p) {
+  if (!by_codes(p)) return 2;
+  return p.w->limbs == 1 ? 3 : p.w->bits == 8 ? 4 : 5;
+}
+inline bool worth(const Problem& p) { return p.rows > vector_rows(p); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.
