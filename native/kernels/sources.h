@@ -76,6 +76,8 @@ struct Grouped {
   }
 };
 
+// Its table starts at zero: one that counts need not be looked up.
+template <bool Counts>
 struct Narrow4Source : Grouped {
   static constexpr int kLimbs = 1;
   struct Group {
@@ -86,8 +88,12 @@ struct Narrow4Source : Grouped {
   Group group(int64_t line) const { return {{load_narrow(parameters_of(line, 0)), load_narrow(parameters_of(line, 1))}}; }
   void weights(int64_t line, const Group& group, Line (&w)[2][1]) const {
     const Line both = load_line(nibbles(line));
-    w[0][0] = expand(look_up(table, low_nibbles(both)), group.half[0]);
-    w[1][0] = expand(look_up(table, high_nibbles(both)), group.half[1]);
+    w[0][0] = expand(value(low_nibbles(both)), group.half[0]);
+    w[1][0] = expand(value(high_nibbles(both)), group.half[1]);
+  }
+  Line value(Line codes) const {
+    if constexpr (Counts) return codes;
+    else return look_up(table, codes);
   }
 };
 
@@ -129,7 +135,8 @@ void with_source(const PackedHeader& h, const F& f) {
   const auto maker = [&h]<class Source>(std::type_identity<Source>) { return [&h](int64_t panel) { return Source(h, panel); }; };
   if (h.bits == 8 && h.limbs == 1) return f([&h](int64_t panel) { return PlainSource<1>{h.panel(panel) + h.codes}; });
   if (h.bits == 8) return f(maker(std::type_identity<WideSource<8>>{}));
-  return h.limbs == 1 ? f(maker(std::type_identity<Narrow4Source>{})) : f(maker(std::type_identity<WideSource<4>>{}));
+  if (h.limbs == 2) return f(maker(std::type_identity<WideSource<4>>{}));
+  return h.counts() ? f(maker(std::type_identity<Narrow4Source<true>>{})) : f(maker(std::type_identity<Narrow4Source<false>>{}));
 }
 
 // All of a source's lines written out as planes: [tile][limb][half][line], what PlainSource reads.

@@ -252,7 +252,7 @@ void run_task(const Problem& p, const Share& share, uint8_t* scratch) {
   };
   if constexpr (XLimbs == 2) {
     if (mixed(p) && plain(p)) return run_plain(p, share);
-    if (p.w->limbs == 2 && counts(*p.w)) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
+    if (p.w->limbs == 2 && p.w->counts()) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
   }
   with_source(*p.w, run);
 }

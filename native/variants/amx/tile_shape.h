@@ -25,7 +25,8 @@ inline int64_t band_rows(const Problem& p, int64_t left) {
   const bool pairs = p.x.limbs == 1 && p.w->limbs == 1;
   return pairs && left >= 32 ? 32 : std::min<int64_t>(left, 16);
 }
-// Its sums need not leave the tiles between chunks, and both buffers of expanded weights stay in L1 if they are small.
+// Its sums need not leave the tiles between chunks, so that chunks may be small: both buffers of expanded weights must stay in
+// L1 while codes and rows stream through it.
 inline bool one_band(const Problem& p) { return p.x.limbs == 2 && p.rows <= 16; }
 inline int64_t block_rows(const Problem& p) { return std::min<int64_t>(p.rows, kBlockRows); }
 
@@ -33,7 +34,7 @@ inline int64_t block_rows(const Problem& p) { return std::min<int64_t>(p.rows, k
 inline int64_t group_tiles(const Problem& p) { return p.x.group ? p.x.group / kTile : p.w->num_tiles(); }
 // Tiles of depth in a chunk: whole groups of one-limb activations.
 inline int64_t chunk_tiles(const Problem& p) {
-  const int64_t bytes = one_band(p) && !plain(p) ? kChunkBytes / 2 : kChunkBytes;
+  const int64_t bytes = one_band(p) && !plain(p) ? kChunkBytes / 4 : kChunkBytes;
   const int64_t most = bytes / (2 * kTileBytes * p.w->limbs);
   if (p.x.limbs == 2) return most;
   return std::max(most / group_tiles(p), int64_t(1)) * group_tiles(p);
