@@ -11,7 +11,8 @@ namespace sf {
 
 // How far ahead of the reader the codes are asked for. The hardware's own prefetcher stops at pages.
 inline constexpr int64_t kAhead = 4096;
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+// Always inlined: gcc takes a function that only prefetches for one without effect, and may drop calls of it.
+[[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 // body(line, panel, w) for the lines of a range, in several panels in turn: one stream alone does not draw the memory's full
 // bandwidth.
