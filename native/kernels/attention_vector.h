@@ -67,8 +67,8 @@ class Ahead {
 };
 
 // A class of dots has: begin, once per task; visit, once per segment; then per tile
-//   score: take(group)(row, total) for every row and every visible group
-//   between: once per row between the two
+//   score: take(group)(row, total) for every row and every visible group, perhaps others too
+//   between: once per row before weigh
 //   weigh: take(dim)(row, out) for every row and every 16 dims, from weights as quantise_weights writes them
 class VectorDots {
  public:
@@ -112,7 +112,7 @@ class VectorDots {
 
  private:
   static constexpr int kBlockRows = 4;
-  // Groups scored together, so that what is broadcast of the queries serves more than one. The second may be one that
+  // Groups scored together, so that what is broadcast of the queries serves more than one. One of them may be one that
   // no row sees.
   static constexpr int kScoreGroups = kLaneRegisters >= 32 ? 2 : 1;
 
