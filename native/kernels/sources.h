@@ -92,9 +92,9 @@ struct Narrow4Source : Grouped {
     w[0][0] = expand(value(low_nibbles(both)), group.half[0]);
     w[1][0] = expand(value(high_nibbles(both)), group.half[1]);
   }
-  Line value(Line codes) const {
-    if constexpr (Counts) return codes;
-    else return look_up(table, codes);
+  Line value(Line nibble) const {
+    if constexpr (Counts) return nibble;
+    else return look_up(table, nibble);
   }
 };
 
