@@ -33,11 +33,26 @@ def test_steps_meet_the_gap_target_while_a_long_prompt_is_read(base_ms: float, t
 def test_batch_requests_let_steps_be_longer() -> None:
     sizes = {}
     for service in ServiceClass:
-        loop = make_loop(SchedulerConfig(max_context=10_000), base_ms=100.0)
+        loop = make_loop(SchedulerConfig(max_context=10_000), base_ms=10.0)
         loop.scheduler.add(request("decodes", 20, 2000, service=service))
+        for _ in range(3):
+            loop.step()
         loop.scheduler.add(request("long", 8000, 1, service=service))
-        sizes[service] = max(loop.step().num_tokens for _ in range(20))
+        sizes[service] = [loop.step().num_tokens for _ in range(20)][-1]
     assert sizes[ServiceClass.BATCH] > 2 * sizes[ServiceClass.INTERACTIVE]
+
+
+@pytest.mark.parametrize(("token_ms", "num_rows"), [(0.25, 160), (4.0, 64)])
+def test_prompts_of_a_crowd_are_read_in_short_steps(token_ms: float, num_rows: int) -> None:
+    """Whoever comes waits for a step's end: 50 ms, or what the rows take from which on larger steps are no cheaper."""
+    loop = make_loop(SchedulerConfig(max_context=10_000), base_ms=10.0, token_ms=token_ms)
+    sizes = []
+    for number in range(2):
+        loop.scheduler.add(request(f"r{number}", 8000, 1))
+        sizes.append([loop.step().num_tokens for _ in range(8)][-1])
+    alone, together = sizes
+    assert together == num_rows
+    assert alone == (512 if token_ms == 0.25 else num_rows), "who is alone has 200 ms"
 
 
 def test_prompts_go_on_when_decoding_alone_is_too_slow() -> None:
@@ -62,7 +77,7 @@ def test_a_curve_is_read_between_its_points_and_beyond() -> None:
 
 
 def test_one_slow_step_does_not_keep_steps_short_for_ever() -> None:
-    loop = make_loop(SchedulerConfig(max_context=100_000), base_ms=10.0, token_ms=0.5)
+    loop = make_loop(SchedulerConfig(max_context=100_000), base_ms=10.0, token_ms=0.3)
     loop.scheduler.speed.observe(300, 5000.0)
     loop.scheduler.add(request("decodes", 20, 2000))
     loop.scheduler.add(request("long", 60_000, 1, service=ServiceClass.BATCH))

@@ -47,7 +47,7 @@ class Prompts:
         while budget > 0 and num_vain < MOST_IN_VAIN and (sample := owed or self._next(step)) is not None:
             owed = None
             self._pending.pass_over(sample)
-            num_tokens = self._plan_chunk(step, sample, budget)
+            num_tokens = self._plan_chunk(step, sample, self._part(sample, budget))
             budget -= num_tokens
             num_vain += num_tokens == 0
             first = first or (sample if num_tokens else None)
@@ -69,25 +69,35 @@ class Prompts:
     def _next(self, step: Step) -> Sample | None:
         """Once an urgent prompt has a chunk, other users' add none: it would wait for the end of a longer step."""
         sample = self._in_turn() or self._in_order()
-        if sample is None or not step.urgent or sample.is_urgent or sample.user in step.urgent:
-            return sample
-        return None
+        return sample if sample is not None and (sample.is_urgent or not step.is_urgent) else None
 
     def _in_turn(self) -> Sample | None:
         """By waiting alone: for a row, or since it was admitted."""
         first = self._pending.turns.first() if self._is_turn else None
         if first is not None and not self._pending.is_passed_over(first):
             return first
-        return next(self._begun(), None) if self._is_eldests_turn else None
+        eldest = next(iter(self._rows.prefilling), None) if self._is_eldests_turn else None
+        return None if eldest is None or self._pending.is_passed_over(eldest) else eldest
 
     def _in_order(self) -> Sample | None:
         """By the queues; among equals who is urgent goes first. Only of those who have begun, if nobody can be
         admitted."""
-        config = self._config
         if self._rows.are_all_taken or (self._is_turn and self._pending.turns):
             return min(self._begun(), key=self._place, default=None)
-        found = self._pending.candidates(config.num_candidates, config.slack_tokens)
-        return max(found, key=lambda sample: (sample.is_urgent, self._num_known(sample)), default=None)
+        return max(self._candidates(), key=lambda sample: (sample.is_urgent, self._num_known(sample)), default=None)
+
+    def _part(self, sample: Sample, budget: int) -> int:
+        """Of the step's tokens: who is not urgent, but has its turn, leaves all but the least chunk to who is."""
+        if sample.is_urgent or not any(one.is_urgent and self._has_row(one) for one in self._candidates()):
+            return budget
+        return min(budget, self._config.min_chunk)
+
+    def _has_row(self, sample: Sample) -> bool:
+        """Or could have one now."""
+        return sample.state is not State.WAITING or self._rows.has_room(sample)
+
+    def _candidates(self) -> list[Sample]:
+        return self._pending.candidates(self._config.num_candidates, self._config.slack_tokens)
 
     def _begun(self) -> Iterator[Sample]:
         """In the order of admission."""
@@ -126,8 +136,7 @@ class Prompts:
         tokens = tuple(sample.tokens[start : start + num_tokens])
         covers = sample.covers if is_last else ()
         num_logits = int(is_last and not sample.request.embeds)
-        if sample.is_urgent:
-            step.urgent.add(sample.user)
+        step.is_urgent |= sample.is_urgent
         step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers))
         return num_tokens
 

@@ -4,6 +4,8 @@ There is no prefill phase and no decode phase. Each sample has tokens and a coun
 some tokens so that the count chases the tokens. Prompts, cached prefixes, drafts and what was preempted are all that.
 """
 
+import math
+
 from surefoot.core import BAND_ROWS, Delta, FinishReason, Load, Request, SampleKey, ServiceClass, StepPlan, StepResult
 from surefoot.kv import KvManager
 from surefoot.scheduler.charges import Charges
@@ -123,16 +125,22 @@ class Scheduler:
         """Prompt tokens that keep the step within its time, as far as steps so far tell."""
         config = self.config
         room = max(config.max_step_tokens - num_decoding, config.min_chunk)
-        interactive = any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._decoding)
-        target = config.gap_ms if interactive else config.batch_gap_ms
-        decode_ms = self.speed.predict_ms(num_decoding)
-        if interactive and decode_ms is not None:
-            target = min(target, config.max_gap_ratio * decode_ms)
-        if (first := self._requests.first_deadline) is not None:
-            target = min(target, (first - now) * 1000 + config.late_ms)
-        within = self.speed.tokens_within(target)
+        within = self.speed.tokens_within(self._target_ms(num_decoding, now))
         wanted = config.first_chunk if within is None else within - num_decoding
         return min(self._whole_bands(num_decoding, max(wanted, config.min_chunk)), room)
+
+    def _target_ms(self, num_decoding: int, now: float) -> float:
+        """How long the step may take: by who waits for its end."""
+        config = self.config
+        if any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._decoding):
+            target = min(config.gap_ms, config.max_gap_ratio * (self.speed.predict_ms(num_decoding) or math.inf))
+        else:
+            is_shared = len(self._requests) > 1 and self._pending.is_waited_for
+            least = config.crowd_ms if is_shared else config.gap_ms
+            target = max(least, self.speed.predict_ms(num_decoding + config.full_chunk) or 0.0)
+        if (first := self._requests.first_deadline) is not None:
+            target = min(target, (first - now) * 1000 + config.late_ms)
+        return target
 
     def _whole_bands(self, num_decoding: int, num_prompt: int) -> int:
         """A band of rows costs nearly the same however full it is, so a step ends with one: with the one above where
