@@ -153,6 +153,24 @@ def test_who_has_nothing_else_overtakes_a_crowd_whose_prompts_are_read(
     assert num_in_turn <= 1 + math.ceil((loop.num_steps - begin) / config.turn_every)
 
 
+def test_a_short_prompt_of_who_has_nothing_else_is_read_whole() -> None:
+    """However little of a prompt the step would take, by the gaps of those who decode."""
+    config = SchedulerConfig()
+    loop = make_loop(config, base_ms=300.0)
+    for number in range(8):
+        loop.scheduler.add(request(f"many{number}", 20, 200, user="many"))
+    loop.scheduler.add(request("long", 2000, 1, user="many"))
+    for _ in range(12):
+        least = loop.step()
+    assert max(len(chunk.tokens) for chunk in least.chunks) < 2 * config.min_chunk
+    for name, num_prompt in (("short", config.full_chunk), ("longer", config.full_chunk + 1)):
+        loop.scheduler.add(request(name, num_prompt, 1, user=name))
+        begin = loop.num_steps
+        while key(name) not in loop.tokens:
+            loop.step()
+        assert (loop.num_steps - begin == 1) == (name == "short")
+
+
 def test_who_is_waited_for_gets_a_row_of_who_is_not() -> None:
     loop = make_loop(SchedulerConfig(max_running=4))
     for number in range(8):

@@ -11,7 +11,7 @@ class SchedulerConfig:
     gap_ms: how long a step may take while interactive requests decode, since that is the gap between their tokens;
     max_gap_ratio: nor more than so many times a step that only decodes. Otherwise gap_ms too, or crowd_ms while several
     wait for their prompts to be read, since whoever comes waits for its end; but never less than full_chunk takes, the
-    rows from which on larger steps are no cheaper. late_ms: how long after its deadline a request may still run.
+    rows from which on larger steps are hardly cheaper. late_ms: how long after its deadline a request may still run.
     min_chunk: prompt tokens that a step takes even when decoding alone is slower than that.
 
     turn_every: one admission in so many, and one step's first chunk in so many, goes to who has waited longest.
@@ -40,7 +40,15 @@ class SchedulerConfig:
     user_weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        least_one = ("max_context", "max_running", "max_chunk", "min_chunk", "first_chunk", "full_chunk", "num_candidates")
+        least_one = (
+            "max_context",
+            "max_running",
+            "max_chunk",
+            "min_chunk",
+            "first_chunk",
+            "full_chunk",
+            "num_candidates",
+        )
         for name in least_one:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")

@@ -127,7 +127,7 @@ class Prompts:
         if nodes:
             self._room.adopt(sample)
         start = sample.num_computed
-        num_tokens = self._size(start, sample.num_left, budget)
+        num_tokens = self._size(step, sample, budget)
         if not self._way.grow_by_force(step, sample, start + num_tokens):
             return 0
         self._note_filling(step, sample, start + num_tokens)
@@ -148,12 +148,17 @@ class Prompts:
             self._since_turn += 1
         self._rows.admit(sample)
 
-    def _size(self, start: int, num_left: int, budget: int) -> int:
-        """A chunk that is not the last ends with a block, where that shortens it by little, so that others can share it
-        at once."""
-        num_tokens = min(num_left, budget, self._config.max_chunk)
-        beyond = (start + num_tokens) % self._kv.layout.block_size
-        return num_tokens - beyond if num_tokens < num_left and beyond <= num_tokens // 8 else num_tokens
+    def _size(self, step: Step, sample: Sample, budget: int) -> int:
+        """What is left of an urgent prompt, where that is short: its user would wait for several steps' other rows. A
+        chunk that is not the last ends with a block, where that shortens it by little, so that others can share it at
+        once."""
+        config, left = self._config, sample.num_left
+        is_short = left <= min(config.full_chunk, config.max_chunk, config.max_step_tokens - step.num_tokens)
+        if is_short and sample.is_urgent:
+            return left
+        num_tokens = min(left, budget, config.max_chunk)
+        beyond = (sample.num_computed + num_tokens) % self._kv.layout.block_size
+        return num_tokens - beyond if num_tokens < left and beyond <= num_tokens // 8 else num_tokens
 
     def _is_being_filled(self, step: Step, sample: Sample, nodes: list[Node]) -> bool:
         """Whether another's chunk computes its next block: then it waits, and finds it there in the next step."""
