@@ -1,5 +1,6 @@
 """What the scheduler can be told."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,8 @@ class SchedulerConfig:
     max_gap_ratio: nor more than so many times a step that only decodes. Otherwise gap_ms too, or crowd_ms while several
     wait for their prompts to be read, since whoever comes waits for its end; but never less than full_chunk takes, the
     rows from which on larger steps are hardly cheaper. late_ms: how long after its deadline a request may still run.
-    min_chunk: prompt tokens that a step takes even when decoding alone is slower than that.
+    min_chunk: prompt tokens that a step takes even when decoding alone is slower than that. row_context: so many tokens
+    before one cost as much as a row without any.
 
     turn_every: one admission in so many, and one step's first chunk in so many, goes to who has waited longest.
     output_cost: what a generated token costs its user, in prompt tokens. slack_tokens: requests whose turn differs by
@@ -31,6 +33,7 @@ class SchedulerConfig:
     max_gap_ratio: float = 2.5
     crowd_ms: float = 50.0
     full_chunk: int = 64
+    row_context: float = math.inf
     late_ms: float = 400.0
     turn_every: int = 4
     output_cost: float = 2.0

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from surefoot.core import Chunk
 from surefoot.kv import KvManager, Node
+from surefoot.scheduler.budget import Budget
 from surefoot.scheduler.charges import Charges
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.making_way import MakingWay
@@ -40,15 +41,14 @@ class Prompts:
         self._since_turn = 0  # admissions
         self._since_eldest = 0  # steps whose first chunk was for another than who was admitted first
 
-    def plan(self, step: Step, budget: int) -> None:
+    def plan(self, step: Step, budget: Budget) -> None:
         """Chunks while the budget lasts. Once in a step is enough for each, whether it gets a chunk or not."""
         eldest, first, num_vain = next(self._begun(), None), None, 0
         owed = self._way.free_row(step)
-        while budget > 0 and num_vain < MOST_IN_VAIN and (sample := owed or self._next(step)) is not None:
+        while not budget.is_spent and num_vain < MOST_IN_VAIN and (sample := owed or self._next(step)) is not None:
             owed = None
             self._pending.pass_over(sample)
-            num_tokens = self._plan_chunk(step, sample, self._part(sample, budget))
-            budget -= num_tokens
+            num_tokens = self._plan_chunk(step, sample, budget)
             num_vain += num_tokens == 0
             first = first or (sample if num_tokens else None)
         self._pending.show_passed_over()
@@ -86,11 +86,9 @@ class Prompts:
             return min(self._begun(), key=self._place, default=None)
         return max(self._candidates(), key=lambda sample: (sample.is_urgent, self._num_known(sample)), default=None)
 
-    def _part(self, sample: Sample, budget: int) -> int:
-        """Of the step's tokens: who is not urgent, but has its turn, leaves all but the least chunk to who is."""
-        if sample.is_urgent or not any(one.is_urgent and self._has_row(one) for one in self._candidates()):
-            return budget
-        return min(budget, self._config.min_chunk)
+    def _leaves_rest(self, sample: Sample) -> bool:
+        """Whether it has its turn before an urgent prompt, and so gets the least chunk only."""
+        return not sample.is_urgent and any(one.is_urgent and self._has_row(one) for one in self._candidates())
 
     def _has_row(self, sample: Sample) -> bool:
         """Or could have one now."""
@@ -115,7 +113,7 @@ class Prompts:
 
     # ---- its chunk ----
 
-    def _plan_chunk(self, step: Step, sample: Sample, budget: int) -> int:
+    def _plan_chunk(self, step: Step, sample: Sample, budget: Budget) -> int:
         """The number of tokens it got: none if there is no room, or if another's chunk computes the same block."""
         nodes = self._room.match(sample)
         if self._is_being_filled(step, sample, nodes):
@@ -127,9 +125,10 @@ class Prompts:
         if nodes:
             self._room.adopt(sample)
         start = sample.num_computed
-        num_tokens = self._size(step, sample, budget)
-        if not self._way.grow_by_force(step, sample, start + num_tokens):
+        num_tokens = self._size(sample, budget)
+        if not num_tokens or not self._way.grow_by_force(step, sample, start + num_tokens):
             return 0
+        budget.spend(start, num_tokens)
         self._note_filling(step, sample, start + num_tokens)
         self._charges.prompt(sample, start + num_tokens)
         is_last = num_tokens == sample.num_left
@@ -148,16 +147,16 @@ class Prompts:
             self._since_turn += 1
         self._rows.admit(sample)
 
-    def _size(self, step: Step, sample: Sample, budget: int) -> int:
+    def _size(self, sample: Sample, budget: Budget) -> int:
         """What is left of an urgent prompt, where that is short: its user would wait for several steps' other rows. A
         chunk that is not the last ends with a block, where that shortens it by little, so that others can share it at
         once."""
-        config, left = self._config, sample.num_left
-        is_short = left <= min(config.full_chunk, config.max_chunk, config.max_step_tokens - step.num_tokens)
-        if is_short and sample.is_urgent:
+        config, start, left = self._config, sample.num_computed, sample.num_left
+        if sample.is_urgent and left <= min(config.full_chunk, config.max_chunk, budget.room):
             return left
-        num_tokens = min(left, budget, config.max_chunk)
-        beyond = (sample.num_computed + num_tokens) % self._kv.layout.block_size
+        most = config.min_chunk if self._leaves_rest(sample) else config.max_chunk
+        num_tokens = min(budget.size(start, left), most)
+        beyond = (start + num_tokens) % self._kv.layout.block_size
         return num_tokens - beyond if num_tokens < left and beyond <= num_tokens // 8 else num_tokens
 
     def _is_being_filled(self, step: Step, sample: Sample, nodes: list[Node]) -> bool:
