@@ -226,10 +226,10 @@ def test_a_token_that_the_draft_model_lacks_costs_drafts_only() -> None:
     assert sum(one.num_drafted for one in used) < 100
 
 
-WIDTH, INSIDE = 64, 48
+WIDTH, INSIDE, VOCAB = 64, 48, 512
 
 
-def head_file(folder: Path, scale: float = 0.3) -> Path:
+def head_file(folder: Path, scale: float = 0.3, vocabulary: Sequence[int] = ()) -> Path:
     rng, path = np.random.default_rng(4), folder / "head.safetensors"
     tensors = {
         "in.weight": scale * rng.standard_normal((INSIDE, 2 * WIDTH)),
@@ -237,13 +237,14 @@ def head_file(folder: Path, scale: float = 0.3) -> Path:
         "state_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
         "token_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
     }
-    save_file({name: one.astype(np.float32) for name, one in tensors.items()}, path)
+    arrays = {name: one.astype(np.float32) for name, one in tensors.items()}
+    save_file(arrays | ({"vocabulary": np.array(vocabulary, np.int32)} if vocabulary else {}), path)
     return path
 
 
-@pytest.mark.parametrize("depth", [1, 5])
-def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int) -> None:
-    weights = load_head(head_file(tmp_path), WIDTH)
+@pytest.mark.parametrize(("depth", "vocabulary"), [(1, ()), (5, ()), (5, range(3, 500, 3))])
+def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int, vocabulary: Sequence[int]) -> None:
+    weights = load_head(head_file(tmp_path, vocabulary=vocabulary), WIDTH, VOCAB)
     speculator = Speculator(DraftHead(backend(), model(), weights), Fixed(depth))
     assert run(make_engine(speculator), requests()) == expected()
     assert speculator.is_on
@@ -251,7 +252,7 @@ def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int) -> None:
 
 def test_a_head_steps_as_it_says(tmp_path: Path) -> None:
     """Against the formula in numpy."""
-    weights = load_head(head_file(tmp_path), WIDTH)
+    weights = load_head(head_file(tmp_path), WIDTH, VOCAB)
     rng = np.random.default_rng(5)
     states, tokens = rng.standard_normal((3, WIDTH)).astype(np.float32), np.array([5, 400, 7])
     found = DraftHead(backend(), model(), weights).step(states, tokens)
@@ -269,7 +270,7 @@ def test_a_head_steps_as_it_says(tmp_path: Path) -> None:
 def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
     """With nothing added, a head's logits are those that the sample's last token was drawn from: greedy, it guesses
     that token again."""
-    weights = load_head(head_file(tmp_path, scale=0.0), WIDTH)
+    weights = load_head(head_file(tmp_path, scale=0.0), WIDTH, VOCAB)
     head = DraftHead(backend(), model(), weights)
     guesses: list[tuple[int, int]] = []
 
@@ -288,10 +289,29 @@ def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
     assert all(last == guess for last, guess in guesses)
 
 
+def test_a_head_guesses_from_its_vocabulary(tmp_path: Path) -> None:
+    """What is right among these ids: the target's own logits of the state, but for rounding to eight bits."""
+    ids = np.arange(1, VOCAB, 7)
+    whole, some = (
+        DraftHead(backend(), model(), load_head(head_file(tmp_path, vocabulary=given), WIDTH, VOCAB))
+        for given in ((), ids.tolist())
+    )
+    states = np.random.default_rng(6).standard_normal((4, WIDTH)).astype(np.float32)
+    expected, found = whole.logits(states).copy(), some.logits(states)
+    assert np.isneginf(np.delete(found, ids, axis=1)).all()
+    assert np.abs(found - expected)[:, ids].max() < 0.02 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("vocabulary", [[5, 4], [4, 4], [-1, 4], [4, VOCAB]])
+def test_vocabularies_that_cannot_be_are_refused(tmp_path: Path, vocabulary: list[int]) -> None:
+    with pytest.raises(SafetensorsError, match="ascending order"):
+        load_head(head_file(tmp_path, vocabulary=vocabulary), WIDTH, VOCAB)
+
+
 def test_files_that_are_no_heads_are_refused(tmp_path: Path) -> None:
     path = str(stories_gguf())
     with pytest.raises(SafetensorsError, match="other sizes"):
-        load_head(head_file(tmp_path), 32)
+        load_head(head_file(tmp_path), 32, VOCAB)
     save_file({"in.weight": np.zeros((2, 2), np.float32)}, tmp_path / "other.safetensors")
     with pytest.raises(SafetensorsError, match=r"lacks out\.weight"):
         LLM(path, threads=1, max_context=64, speculate=f"draft:{tmp_path / 'other.safetensors'}")
