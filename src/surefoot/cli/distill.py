@@ -41,7 +41,7 @@ def distill(
     num_layers: Annotated[int, typer.Option("--layers", min=2, help="A draft's layers, by importance.")] = 4,
     ffn: Annotated[int, typer.Option(min=32, help="A draft's feed-forward units, by importance.")] = 512,
     inside: Annotated[int, typer.Option(min=16, help="A head's units.")] = 2048,
-    vocabulary: Annotated[int, typer.Option(min=16, help="Tokens that a head guesses from.")] = 8192,
+    vocabulary: Annotated[int, typer.Option(min=16, help="Tokens that a head guesses from.")] = 16384,
     answer_tokens: Annotated[int, typer.Option(min=16, help="The longest answer that a head learns from.")] = 160,
     steps: Annotated[int, typer.Option(min=0, help="Steps of training; 0: none.")] = 1000,
     batch: Annotated[

@@ -79,7 +79,7 @@ def _answer(llm: LLM, prompts: Sequence[tuple[int, str]], num_new: int) -> list[
     llm.engine.reset()
     return [
         Answer(torch.tensor([token for token, _ in one]), torch.stack([state for _, state in one]))
-        for one in recorder.told.values()
+        for one in (recorder.told[f"{number}"] for number, _ in prompts)
     ]
 
 

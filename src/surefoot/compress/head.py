@@ -21,8 +21,9 @@ from surefoot.models import Workspace
 from surefoot.ops import embed
 from surefoot.ops.arrays import F32, I64
 
-DEPTH = 3  # tokens that the head is unrolled over
-COUNTED_ROWS, ROWS = 2048, 128  # states whose whole distributions choose the vocabulary; at once
+DEPTH = 3  # tokens that the head is judged by
+LEARNED_DEPTH = 2  # tokens that it is unrolled over when it learns
+ROWS = 128  # judged at once
 REGRESSION = 0.1  # the part of the states' own distance in the loss
 
 
@@ -54,17 +55,11 @@ class Target:
         return self._forward.norm(x, torch.tensor(1.0 - self._forward.config.norm.weight_offset))
 
 
-def choose_vocabulary(target: Target, answers: Sequence[Answer], size: int) -> I64:
-    """The ids that the target thinks of most when it answers, in ascending order."""
-    states = torch.cat([one.states for one in answers])
-    picked = states[:: max(1, len(states) // COUNTED_ROWS)]
-    weight: np.ndarray | None = None
-    for rows in picked.split(ROWS):
-        chances = torch.softmax(torch.from_numpy(target.logits(rows)), dim=-1).sum(dim=0).numpy()
-        weight = chances if weight is None else weight + chances
-    assert weight is not None
-    weight += np.bincount(torch.cat([one.tokens for one in answers]).numpy(), minlength=len(weight))
-    return np.sort(np.argsort(-weight, kind="stable")[:size])
+def choose_vocabulary(answers: Sequence[Answer], vocab_size: int, size: int) -> I64:
+    """The ids that stand in the answers most often, in ascending order. Those that do not, by their numbers: tokenizers
+    give the small ones to what is frequent."""
+    counts = np.bincount(torch.cat([one.tokens for one in answers]).numpy(), minlength=vocab_size)
+    return np.sort(np.argsort(-counts, kind="stable")[:size])
 
 
 class Head:
@@ -127,7 +122,7 @@ def loss_of(head: Head, target: Target, lesson: Lesson, rows: Tensor, step: int,
     """rows: of the target's head, those of the vocabulary."""
     places = lesson.places[chosen(len(lesson.places), step, settings)]
     states, losses = lesson.states[places].float(), []
-    for depth in range(DEPTH):
+    for depth in range(LEARNED_DEPTH):
         states = head.step(states, lesson.embedded(places + depth))
         wanted = lesson.states[places + depth + 1].float()
         with torch.no_grad():

@@ -23,7 +23,7 @@ class HeadOrder:
     settings: Settings
     num_new: int = 160
     inside: int = 2048
-    vocabulary: int = 8192
+    vocabulary: int = 16384
     threads: int = 1
 
 
@@ -61,7 +61,7 @@ def make_head(
     answers = write_answers(llm, prompts, order.num_new, out.with_suffix(".answers"), say_written)
     learned, held_out = answers[:-HELD_OUT], answers[-HELD_OUT:]
     target = Target(llm)
-    vocabulary = choose_vocabulary(target, learned, order.vocabulary)
+    vocabulary = choose_vocabulary(learned, llm.config.vocab_size, order.vocabulary)
     rows, exam = target.head(vocabulary), Lesson.of(target, held_out)
     expected = likeliest(target, exam)
     lesson = Lesson.of(target, learned)

@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.core import Request, SampleKey, SamplingParams, sample_seed
+from surefoot.formats import W8, round_to
 from surefoot.models import Model, Workspace
-from surefoot.ops import Backend, GluForm, embed, float_linear, glu, norm
+from surefoot.ops import Backend, GluForm, IntegerWeights, embed, glu, linear, norm, pack, quantise
 from surefoot.ops.arrays import F32, I64
 from surefoot.sampling import Draw, Sampler
 from surefoot.speculate import NOTHING, Prospect
@@ -29,8 +30,10 @@ from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_sa
 
 @dataclass(frozen=True)
 class HeadWeights:
-    inner: F32  # [m, 2 width]
-    outer: F32  # [width, m]
+    """The matrices in eight bits: a guess need not be exact, and every guess reads all of them."""
+
+    inner: IntegerWeights  # [m, 2 width]
+    outer: IntegerWeights  # [width, m]
     state_norm: F32
     token_norm: F32
     vocabulary: I64 | None = None  # what it guesses from; None: all
@@ -49,7 +52,8 @@ def load_head(path: Path, width: int, vocab_size: int) -> HeadWeights:
         raise SafetensorsError(
             f"{path.name} is a draft head of other sizes ({shapes}) than the model's width of {width}"
         )
-    return HeadWeights(inner, outer, state_norm, token_norm, _vocabulary(path, tensors, vocab_size))
+    vocabulary = _vocabulary(path, tensors, vocab_size)
+    return HeadWeights(round_to(W8, inner), round_to(W8, outer), state_norm, token_norm, vocabulary)
 
 
 def _vocabulary(path: Path, tensors: Mapping[str, StoredTensor], vocab_size: int) -> I64 | None:
@@ -79,6 +83,7 @@ class DraftHead:
     def __init__(self, backend: Backend, model: Model, weights: HeadWeights) -> None:
         ids = weights.vocabulary
         self._backend, self._model, self._weights = backend, model, weights
+        self._inner, self._outer = pack(backend, weights.inner), pack(backend, weights.outer)
         self._guessing = model if ids is None else replace(model, head=model.head.only(backend, ids))
         self._sampler, self._workspace = Sampler(backend), Workspace()
         self._samples: dict[SampleKey, _Sample] = {}
@@ -136,6 +141,6 @@ class DraftHead:
         embedded = embed(backend, tokens, model.embeddings, model.config.embedding_scale)
         norm(backend, form, np.ascontiguousarray(states), weights.state_norm, y=given[:, :width])
         norm(backend, form, embedded, weights.token_norm, y=given[:, width:])
-        inside = float_linear(backend, given, weights.inner)
+        inside = linear(backend, quantise(backend, given), self._inner)
         glu(backend, GluForm("silu"), inside, y=inside)
-        return states + float_linear(backend, inside, weights.outer)
+        return linear(backend, quantise(backend, inside), self._outer, residual=np.ascontiguousarray(states))
