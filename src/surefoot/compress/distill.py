@@ -83,6 +83,8 @@ def divergence(teacher: Tensor, student: Tensor, reverse: float) -> Tensor:
     """Mean over positions of (1 - r) KL(teacher || student) + r KL(student || teacher)."""
     p, q = torch.log_softmax(teacher, dim=-1), torch.log_softmax(student, dim=-1)
     onward = (p.exp() * (p - q)).sum(dim=-1).mean()
+    if reverse == 0:
+        return onward
     back = (q.exp() * (q - p)).sum(dim=-1).mean()
     return (1 - reverse) * onward + reverse * back
 
