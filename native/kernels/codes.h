@@ -1,9 +1,10 @@
-// Rows of two limbs times weights of two limbs, on vectors: the sum is exact, so it may be added up in the shortest way.
+// Rows of two limbs times codes in groups, on vectors, without making the weights: integer sums may be added up in any way.
 //
 // 4-bit codes: a weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a limb's sum:
 // the codes themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed once for all panels.
 // Where the table only counts (table[code] = code + t, "direct"), the code needs no table either: the weight is
 // (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
+// Weights of one limb go this way too while rows are few: making them takes twice the instructions of one row's products.
 // 8-bit codes: the weight itself, a word, times a limb of x as a word.
 #pragma once
 #include <algorithm>
@@ -14,14 +15,8 @@ namespace sf {
 
 inline constexpr int64_t kInt32Lines = 256;   // 1024 columns of 127 * kLargestWeight stay within int32
 
-inline bool by_codes(const Problem& p) { return p.w->limbs == 2 && p.x.limbs == 2; }
-
-inline bool counts(const PackedHeader& h) {
-  if (h.bits != 4) return false;
-  const int first = static_cast<int8_t>(h.table[0]);
-  for (int i = 1; i < 16; ++i)
-    if (static_cast<int8_t>(h.table[i]) != first + i) return false;
-  return true;
+inline bool by_codes(const Problem& p) {
+  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && p.w->counts()));
 }
 
 // Some rows, and what a way of adding up has prepared of each of them: so many numbers a row.
@@ -47,47 +42,61 @@ using LimbSums = Ints[Rows][2][2];  // [row][limb][half]
 // The sums of a row's spans, [span][limb]: the sum in the high 16 bits, -8 times it in the low.
 struct SpanSums {
   static constexpr int64_t kRows = 64;  // rows that share one pass over a task's weights
-  using Source = WideSource<4>;
 
   static int64_t row_prepared(const Problem& p) { return num_spans(p) * 2; }
   static void prepare(const Problem& p, int64_t row, int32_t* sums) {
-    const int64_t span = span_lines(p);
-    for (int limb = 0; limb < 2; ++limb)
-      for (int64_t line = 0; line < p.lines(); line += kTileLines) {
-        int32_t fours[kTileLines];
-        storei(fours, add_fours(p.row(row) + limb * p.x.stride + 4 * line));
-        for (int64_t at = 0; at < kTileLines; at += span) {
-          int32_t sum = 0;
-          for (int64_t i = at; i < at + span; ++i) sum += fours[i];
-          sums[(line + at) / span * 2 + limb] = static_cast<int32_t>(static_cast<uint32_t>(sum) << 16 | static_cast<uint16_t>(-8 * sum));
-        }
+    span_lines(p) == 8 ? prepare<8>(p, p.row(row), sums) : prepare<4>(p, p.row(row), sums);
+  }
+  template <int Span>
+  static void prepare(const Problem& p, const int8_t* x, int32_t* sums) {
+    for (int64_t line = 0; line < p.lines(); line += kTileLines)
+      for (int limb = 0; limb < 2; ++limb) {
+        const Ints sum = add_spans<Span>(x + limb * p.x.stride + 4 * line);
+        int32_t pairs[kTileLines];
+        storei(pairs, addi(shl<16>(sum), andi(subi(set1i(0), shl<3>(sum)), set1i(0xFFFF))));
+        for (int64_t at = 0; at < kTileLines; at += Span) sums[(line + at) / Span * 2 + limb] = pairs[at];
       }
   }
   static int32_t of(const CodeRows& x, int64_t row, int64_t span, int limb) { return x.prepared[row * x.row_prepared + span * 2 + limb]; }
 };
 
+// M and Z' of sixteen outputs, side by side.
+struct WidePairs {
+  using Source = WideSource<4>;
+  static Ints load(const Source& w, const uint8_t* half) { return load_pairs(half, w.with_offsets, w.first_entry + 8); }
+};
+struct NarrowPairs {
+  using Source = Narrow4Source<true>;
+  static Ints load(const Source&, const uint8_t* half) { return load_narrow_pairs(half, 8); }  // its table starts at zero
+};
+
 // Where the codes are the weights' own steps.
+template <class Pairs>
 struct Direct : SpanSums {
+  using Source = typename Pairs::Source;
+
   template <int Rows, int Span>
-  static void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
     CodeSums lower[Rows][2], upper[Rows][2];
+    const int8_t* fours[Rows][2];
     for (int r = 0; r < Rows; ++r)
-      for (int limb = 0; limb < 2; ++limb) lower[r][limb] = upper[r][limb] = no_codes();
+      for (int limb = 0; limb < 2; ++limb) {
+        lower[r][limb] = upper[r][limb] = no_codes();
+        fours[r][limb] = in_register(x.x + span * Span * 4 + r * x.row_stride + limb * x.limb_stride);
+      }
     const uint8_t* codes = in_register(w.codes + span * Span * kLine);
-    const int8_t* fours = in_register(x.x + span * Span * 4);
 #pragma GCC unroll 8
     for (int i = 0; i < Span; ++i) {
       prefetch(codes + i * kLine + kAhead);
       const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < 2; ++limb) {
-          const int32_t four = four_bytes(fours + r * x.row_stride + limb * x.limb_stride + 4 * i);
+          const int32_t four = four_bytes(fours[r][limb] + 4 * i);
           lower[r][limb] = dot_codes(lower[r][limb], low, four);
           upper[r][limb] = dot_codes(upper[r][limb], high, four);
         }
     }
-    const int middle = w.first_entry + 8;
-    const Ints pairs[2] = {load_pairs(parameters, w.with_offsets, middle), load_pairs(parameters + w.half_bytes, w.with_offsets, middle)};
+    const Ints pairs[2] = {Pairs::load(w, parameters), Pairs::load(w, parameters + w.half_bytes)};
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) {
         const int32_t extra = of(x, r, span, limb);
@@ -101,8 +110,10 @@ struct Direct : SpanSums {
 
 // Where a table says what they stand for.
 struct LookedUp : SpanSums {
+  using Source = WideSource<4>;
+
   template <int Rows, int Span>
-  static void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
     Ints s[Rows][2][2];
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = set1i(0);
@@ -154,7 +165,7 @@ struct Words {
   }
 
   template <int Rows, int Span>
-  static void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
     const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)), for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
     const int64_t line = span * Span, lines = x.row_prepared / 4;
     const uint8_t* codes = in_register(w.codes + line / kTileLines * 2048 + line % kTileLines * kLine);
@@ -181,24 +192,31 @@ struct Words {
   }
 };
 
-// Some rows times one panel or several, whose spans are read in turn.
+// The sums of some rows with one panel or several, whose spans are read in turn. Not inlined: gcc would keep the caller's totals
+// in the registers that the sums of a span need.
 template <class Way, int Rows, int Span>
-void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
-  const auto sources = make_each<kPanelBlock>([&](int64_t i) { return typename Way::Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
-  const int64_t group_spans = std::max<int64_t>(sources[0].group_lines / Span, 1), spans = p.lines() / Span;
+[[gnu::noinline]] void sum_spans(const typename Way::Source* sources, int panels, const CodeRows& x, int64_t first, int64_t last,
+                                 LimbSums<Rows>* sums) {
+  for (int i = 0; i < panels; ++i)
+    for (int r = 0; r < Rows; ++r)
+      for (int limb = 0; limb < 2; ++limb) sums[i][r][limb][0] = sums[i][r][limb][1] = set1i(0);
+  const int64_t group_spans = std::max<int64_t>(sources->group_lines / Span, 1);
+  for (int64_t span = first; span < last; ++span) {
+    const int64_t at = static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * 2 * sources->half_bytes;
+    for (int i = 0; i < panels; ++i) Way::template add<Rows, Span>(sources[i], x, span, sources[i].parameters + at, sums[i]);
+  }
+}
+
+// Weights of two limbs: sums of some lines are gathered in doubles before they overflow.
+template <class Way, int Rows, int Span>
+void wide_codes_times_panels(const Problem& p, const typename Way::Source* sources, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+  const int64_t spans = p.lines() / Span;
   Doubles totals[kPanelBlock][Rows][2];
   for (int i = 0; i < panels; ++i)
     for (int r = 0; r < Rows; ++r) totals[i][r][0] = totals[i][r][1] = to_double(set1i(0));
   for (int64_t first = 0; first < spans; first += kInt32Lines / Span) {
-    const int64_t last = std::min(first + kInt32Lines / Span, spans);
     LimbSums<Rows> sums[kPanelBlock];
-    for (int i = 0; i < panels; ++i)
-      for (int r = 0; r < Rows; ++r)
-        for (int limb = 0; limb < 2; ++limb) sums[i][r][limb][0] = sums[i][r][limb][1] = set1i(0);
-    for (int64_t span = first; span < last; ++span) {
-      const int64_t at = static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * 2 * sources[0].half_bytes;
-      for (int i = 0; i < panels; ++i) Way::template add<Rows, Span>(sources[i], x, span, sources[i].parameters + at, sums[i]);
-    }
+    sum_spans<Way, Rows, Span>(sources, panels, x, first, std::min(first + kInt32Lines / Span, spans), sums);
     for (int i = 0; i < panels; ++i)
       for (int r = 0; r < Rows; ++r)
         for (int half = 0; half < 2; ++half)
@@ -208,6 +226,26 @@ void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_
     const PanelEnd end(p, panel + i);
     for (int r = 0; r < Rows; ++r) finish_exact(end, row + r, totals[i][r]);
   }
+}
+
+// Weights of one limb: the sums of a whole row are within int32.
+template <class Way, int Rows, int Span>
+void narrow_codes_times_panels(const Problem& p, const typename Way::Source* sources, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+  LimbSums<Rows> sums[kPanelBlock];
+  sum_spans<Way, Rows, Span>(sources, panels, x, 0, p.lines() / Span, sums);
+  for (int i = 0; i < panels; ++i) {
+    const PanelEnd end(p, panel + i);
+    for (int r = 0; r < Rows; ++r)
+      for (int half = 0; half < 2; ++half) finish_sum(end, row + r, half, combine_limbs(sums[i][r][0][half], sums[i][r][1][half]));
+  }
+}
+
+template <class Way, int Rows, int Span>
+void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+  using Source = typename Way::Source;
+  const auto sources = make_each<kPanelBlock>([&](int64_t i) { return Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
+  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, sources.data(), x, row, panel, panels);
+  else narrow_codes_times_panels<Way, Rows, Span>(p, sources.data(), x, row, panel, panels);
 }
 
 template <class Way, int Span>
@@ -240,7 +278,8 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* prepared) {
 template <class F>
 auto with_way(const Problem& p, const F& f) {
   if (p.w->bits == 8) return f(Words{});
-  return counts(*p.w) ? f(Direct{}) : f(LookedUp{});
+  if (p.w->limbs == 1) return f(Direct<NarrowPairs>{});
+  return p.w->counts() ? f(Direct<WidePairs>{}) : f(LookedUp{});
 }
 
 inline int64_t prepared_bytes(const Problem& p) {

@@ -11,9 +11,6 @@
 namespace sf {
 namespace {
 
-// So many rows are multiplied while the weights pass by once; more of them are worth expanding the weights first.
-inline constexpr int64_t kFewRows = kRowBlock > 2 ? kRowBlock : 2;
-
 template <int Rows, int Panels, int XLimbs, class Source>
 void rows_times_panels(const Problem& p, const Source* sources, int64_t row, int64_t panel) {
   const int64_t row_stride = XLimbs * p.x.stride, groups = p.groups();

@@ -10,6 +10,8 @@
 namespace sf {
 
 inline constexpr int64_t kCachedResults = 1 << 17;  // floats
+// So many rows are multiplied while the weights pass by once; more of them are worth expanding the weights first.
+inline constexpr int64_t kFewRows = kRowBlock > 2 ? kRowBlock : 2;
 
 // One matrix times some rows. linear has one, linear_experts one per expert.
 struct Problem {
@@ -48,11 +50,12 @@ struct Partial {
 };
 
 // Where a side has one limb: float(k0) * 128 + float(k1), or float(k0) where both have one.
+inline Lanes combine_limbs(Ints k0, Ints k1) { return fma(to_float(k0), set1(128.0f), to_float(k1)); }
 template <int XLimbs, int WLimbs>
 inline Lanes combine(const Sums<2>& s, int half) {
-  const Lanes k0 = to_float(loadi(s.k[0] + half * kHalf));
-  if constexpr (XLimbs == 1 && WLimbs == 1) return k0;
-  return fma(k0, set1(128.0f), to_float(loadi(s.k[1] + half * kHalf)));
+  const Ints k0 = loadi(s.k[0] + half * kHalf);
+  if constexpr (XLimbs == 1 && WLimbs == 1) return to_float(k0);
+  return combine_limbs(k0, loadi(s.k[1] + half * kHalf));
 }
 // Where both have two: 2^14 k0 + 2^7 k1 + k2 is the exact sum, of less than 53 bits, and is rounded once.
 template <int XLimbs, int WLimbs>

@@ -45,6 +45,13 @@ struct PackedHeader {
   int64_t half_parameter_bytes() const { return limbs == 1 ? 32 : with_offsets ? 64 : 32; }
   int64_t group_bytes() const { return 2 * half_parameter_bytes(); }
   int64_t tile_bytes() const { return bits == 8 ? 2048 : 1024; }
+  // Is table[code] = code + some constant?
+  bool counts() const {
+    if (bits != 4) return false;
+    for (int i = 1; i < 16; ++i)
+      if (static_cast<int8_t>(table[i]) != static_cast<int8_t>(table[0]) + i) return false;
+    return true;
+  }
   const uint8_t* panel(int64_t p) const { return reinterpret_cast<const uint8_t*>(this) + panels + p * panel_bytes; }
   const float* scales() const { return reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(this) + row_scales); }
 };

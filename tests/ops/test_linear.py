@@ -33,6 +33,12 @@ forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationFo
 row_counts = st.one_of(st.integers(1, 20), st.sampled_from([31, 32, 33, 47, 64, 70]))
 
 
+def random_table(rng: np.random.Generator, low: int, high: int) -> np.ndarray:
+    """One that counts (the kernels need not look it up then), or any other."""
+    first = int(rng.integers(max(low, -20), min(high - 15, 5)))
+    return (np.arange(first, first + 16) if rng.random() < 0.5 else rng.integers(low, high, 16)).astype(np.int8)
+
+
 def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) -> IntegerWeights:
     """Codes, scales and offsets drawn at the edges of what the format allows, not only what rounding would give."""
     shape = (n, fmt.num_groups(k))
@@ -46,7 +52,7 @@ def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) 
         return IntegerWeights(fmt, codes, rows, scales, offsets)
     codes = rng.integers(0, 16, (n, k)).astype(np.int8)
     if fmt.limbs == 1:
-        table = rng.integers(-8, 8, 16).astype(np.int8)
+        table = random_table(rng, -8, 8)
         return IntegerWeights(
             fmt,
             codes,
@@ -55,10 +61,7 @@ def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) 
             rng.integers(-7, 8, shape).astype(np.int16),
             table,
         )
-    # A table that counts (the kernels need not look it up then), or any other.
-    table = (np.arange(16) + rng.integers(-20, 5) if rng.random() < 0.5 else rng.integers(-127, 128, 16)).astype(
-        np.int8
-    )
+    table = random_table(rng, -127, 128)
     offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
     room = 16319 if offsets is None else 8319
     largest = room // np.abs(table.astype(int)).max()
@@ -116,6 +119,43 @@ def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: Ac
     want = oracle.linear(x, weights)
     for backend in backends:
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+@pytest.mark.parametrize("group", [16, 64])
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("rows", range(1, 7))
+def test_few_rows_of_codes_that_count(backends: list[Backend], rows: int, limbs: int, group: int) -> None:
+    """Each of the few row counts has its own way, on one side of a threshold; weights and rows at their ends."""
+    rng = np.random.default_rng(rows)
+    n, k = 75, 1500
+    fmt = WeightFormat(4, limbs, group)
+    shape = (n, fmt.num_groups(k))
+    scales = rng.choice([0, 1, 15] if limbs == 1 else [-1000, 1, 1000], shape).astype(np.int16)
+    offsets = rng.choice([-7, 0, 7], shape).astype(np.int16)
+    codes = rng.choice([0, 7, 8, 15], (n, k)).astype(np.int8)
+    row_scales = rng.standard_normal(n).astype(np.float32)
+    weights = IntegerWeights(fmt, codes, row_scales, scales, offsets, np.arange(-8, 8).astype(np.int8))
+    x = aligned(largest_rows(rng, rows, k))
+    want = oracle.linear(x, weights)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+@pytest.mark.parametrize(
+    "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 16)]
+)
+@pytest.mark.parametrize("rows", [1, 5, 16, 17, 25, 31, 32, 33])
+def test_residual_in_place(backends: list[Backend], rows: int, fmt: WeightFormat) -> None:
+    """Whichever way so many rows go, each output is added to what lies there once."""
+    rng = np.random.default_rng(rows)
+    weights = random_weights(rng, fmt, 70, 700)
+    x = aligned(random_rows(rng, rows, 700, ActivationForm(2)))
+    before = rng.standard_normal((rows, 70)).astype(np.float32)
+    want = oracle.linear(x, weights, None, before)
+    for backend in backends:
+        y = before.copy()
+        linear(backend, x, pack(backend, weights), residual=y, out=y)
+        assert same_bits(y, want)
 
 
 @pytest.mark.parametrize("table", [np.arange(-8, 8), np.arange(16), np.array([127] * 8 + [-127] * 8)], ids=str)

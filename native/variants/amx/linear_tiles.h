@@ -2,7 +2,8 @@
 //
 // A band of rows (its limbs in tiles 4 and 5) meets a panel of 32 outputs (tiles 6 and 7) in four sums of 16x16, or six:
 //   two-limb rows, one limb of weight:   0, 1 = high times halves 0, 1;  2, 3 = low times halves 0, 1
-//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low (rows in 6, weights in 7)
+//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low (rows in 6, weights in 7);
+//                                        17 to 32 rows go by halves of a panel (two_bands.h)
 //   one-limb rows, one limb of weight:   0, 1 = rows 0-15;               2, 3 = rows 16-31
 //   one-limb rows, two limbs of weight:  0, 1 = times high;              2, 3 = times low
 // Up to 8 rows of two limbs ride in one tile, the limbs as rows of their own: one product per weight tile.
@@ -15,8 +16,7 @@
 //   instructions fills up with it, and the products behind wait.
 #pragma once
 #include "counted_source.h"
-#include "tile_products.h"
-#include "tile_supply.h"
+#include "two_bands.h"
 
 namespace sf::tiles {
 
@@ -162,26 +162,32 @@ inline Sums<3> join(const Sums<2>& first, const Sums<2>& second) {
   return s;
 }
 
-// Sums 0 and 1 hold (high, low) times the first limb in successive rows, which is just k0 and k1 of a row with one limb
-// of weight; 2 and 3 hold the same times the second limb.
+// Sums 0 and 1 hold (high, low) times the first limb of weight in successive rows, which is just k0 and k1 of a row with one
+// limb of weight; 2 and 3 hold the same times the second limb, or times another panel.
+struct MixedSums {
+  Sums<2> pair[2][8];
+
+  MixedSums() {
+    constexpr int64_t kRowBytes = sizeof(Sums<2>) / 2;
+    _tile_stored(0, pair[0]->k[0], kRowBytes);
+    _tile_stored(1, pair[0]->k[0] + kHalf, kRowBytes);
+    _tile_stored(2, pair[1]->k[0], kRowBytes);
+    _tile_stored(3, pair[1]->k[0] + kHalf, kRowBytes);
+  }
+};
+
 template <int WLimbs>
 void finish_mixed(const Problem& p, int64_t panel) {
-  Sums<2> first[8], second[8];
-  constexpr int64_t kRowBytes = sizeof(Sums<2>) / 2;
-  _tile_stored(0, first->k[0], kRowBytes);
-  _tile_stored(1, first->k[0] + kHalf, kRowBytes);
-  if constexpr (WLimbs == 2) {
-    _tile_stored(2, second->k[0], kRowBytes);
-    _tile_stored(3, second->k[0] + kHalf, kRowBytes);
-  }
+  const MixedSums sums;
   const PanelEnd end(p, panel);
   for (int64_t r = 0; r < p.rows; ++r) {
-    if constexpr (WLimbs == 2) finish_two_limbs<2>(end, r, join(first[r], second[r]));
-    else finish_two_limbs<1>(end, r, first[r]);
+    if constexpr (WLimbs == 2) finish_two_limbs<2>(end, r, join(sums.pair[0][r], sums.pair[1][r]));
+    else finish_two_limbs<1>(end, r, sums.pair[0][r]);
   }
 }
 
-// So few rows wait for the memory: int8 weights are asked for a fixed way ahead, over the ends of chunks.
+// Int8 weights need no making, and so few rows wait for the memory: weights are asked for a fixed way ahead, of two panels in
+// turn, since one stream alone does not draw the full bandwidth.
 struct Ahead {
   const uint8_t* at;
 
@@ -189,6 +195,40 @@ struct Ahead {
     for (const uint8_t* end = at + kTileBytes; at < end; at += kLine) prefetch(at);
   }
 };
+
+inline void multiply_panels(const int8_t* a, int64_t stride, const uint8_t* w, const uint8_t* v, int64_t tiles) {
+  Ahead ahead_w{w + kAhead}, ahead_v{v + kAhead};
+  for (int64_t t = 0; t < tiles; ++t, a += kTile, w += 2 * kTileBytes, v += 2 * kTileBytes) {
+    _tile_stream_loadd(4, a, stride);
+    _tile_loadd(6, w, kLine);
+    _tile_dpbssd(0, 4, 6);
+    ahead_w.step();
+    _tile_loadd(7, v, kLine);
+    _tile_dpbssd(2, 4, 7);
+    ahead_v.step();
+    _tile_loadd(6, w + kTileBytes, kLine);
+    _tile_dpbssd(1, 4, 6);
+    ahead_w.step();
+    _tile_loadd(7, v + kTileBytes, kLine);
+    _tile_dpbssd(3, 4, 7);
+    ahead_v.step();
+  }
+}
+
+inline void run_plain(const Problem& p, const Share& share) {
+  configure(static_cast<int>(2 * p.rows));
+  const auto planes = [&](int64_t panel) { return p.w->panel(panel) + p.w->codes; };
+  for (int64_t panel = share.first_panel; panel < share.last_panel; panel += 2) {
+    const bool both = panel + 1 < share.last_panel;
+    clear_sums<2>();
+    multiply_panels(p.row(0), p.x.stride, planes(panel), planes(both ? panel + 1 : panel), p.w->num_tiles());
+    MixedSums sums;
+    for (int i = 0; i < 1 + both; ++i) {
+      const PanelEnd end(p, panel + i);
+      for (int64_t r = 0; r < p.rows; ++r) finish_two_limbs<1>(end, r, sums.pair[i][r]);
+    }
+  }
+}
 
 template <class Maker>
 void run_mixed(const Problem& p, const Maker& source, const Share& share, uint8_t* scratch) {
@@ -198,10 +238,7 @@ void run_mixed(const Problem& p, const Maker& source, const Share& share, uint8_
   Supply<Source> supply(p, scratch);
   each_chunk(p, source, share, supply, 1, [&](const Chunk& c, const uint8_t* planes) {
     if (c.opens) clear_sums<2>();
-    Ahead ahead{planes + 2 * kAhead};
-    const int8_t* rows = p.row(0) + c.first * kTile;
-    if constexpr (Supply<Source>::kPlain) multiply_one<1>(rows, p.x.stride, planes, c.tiles, ahead, ahead);
-    else multiply_one<kWLimbs>(rows, p.x.stride, planes, c.tiles, supply, supply);
+    multiply_one<kWLimbs>(p.row(0) + c.first * kTile, p.x.stride, planes, c.tiles, supply, supply);
     if (c.closes) finish_mixed<kWLimbs>(p, c.panel);
   });
 }
@@ -211,10 +248,14 @@ void run_task(const Problem& p, const Share& share, uint8_t* scratch) {
   const auto run = [&](const auto& source) {
     if constexpr (XLimbs == 2)
       if (mixed(p)) return run_mixed(p, source, share, scratch);
+    if constexpr (XLimbs == 2 && decltype(source(0))::kLimbs == 2)
+      if (two_bands(p)) return run_two_bands(p, source, share, scratch);
     Task<XLimbs, std::decay_t<decltype(source)>>(p, source, share, scratch).run();
   };
-  if constexpr (XLimbs == 2)
-    if (by_codes(p) && counts(*p.w)) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
+  if constexpr (XLimbs == 2) {
+    if (mixed(p) && plain(p)) return run_plain(p, share);
+    if (p.w->limbs == 2 && p.w->counts()) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
+  }
   with_source(*p.w, run);
 }
 

@@ -152,10 +152,28 @@ inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
   }
   return p;
 }
-inline Ints add_fours(const int8_t* p) {
+// 8 bytes of scales and of offsets to 8 outputs.
+inline __m256i narrow_pairs(const uint8_t* scales, const uint8_t* offsets, int middle) {
+  const __m256i scale = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales)));
+  const __m256i offset = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(offsets)));
+  const __m256i twice = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
+  return _mm256_add_epi16(_mm256_mullo_epi16(twice, _mm256_set1_epi32(1 | middle * 65536)), _mm256_slli_epi32(offset, 16));
+}
+inline Ints load_narrow_pairs(const uint8_t* half, int middle) {
+  return {narrow_pairs(half, half + 16, middle), narrow_pairs(half + 8, half + 24, middle)};
+}
+template <int Span>
+inline __m256i add_spans_half(__m256i v) {
+  v = _mm256_add_epi32(v, _mm256_shuffle_epi32(v, 0xB1));
+  v = _mm256_add_epi32(v, _mm256_shuffle_epi32(v, 0x4E));
+  return Span == 8 ? _mm256_add_epi32(v, _mm256_permute2x128_si256(v, v, 1)) : v;
+}
+template <int Span>
+inline Ints add_spans(const int8_t* p) {
   const __m256i ones = _mm256_set1_epi8(1);
   const Line l = load_line(p);
-  return add_words({_mm256_maddubs_epi16(ones, l.lo), _mm256_maddubs_epi16(ones, l.hi)});
+  const Ints fours = add_words({_mm256_maddubs_epi16(ones, l.lo), _mm256_maddubs_epi16(ones, l.hi)});
+  return {add_spans_half<Span>(fours.lo), add_spans_half<Span>(fours.hi)};
 }
 inline Ints load_words(const uint8_t* sixteen) {
   const auto* p = reinterpret_cast<const __m128i*>(sixteen);

@@ -116,8 +116,17 @@ inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
   const __m512i pairs = _mm512_mullo_epi16(twice(half), _mm512_set1_epi32(1 | middle * 65536));
   return {with_offsets ? _mm512_mask_add_epi16(pairs, 0xAAAAAAAA, pairs, twice(half + 32)) : pairs};
 }
-inline Ints add_fours(const int8_t* p) {
-  return {_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(p))};
+inline Ints load_narrow_pairs(const uint8_t* half, int middle) {
+  const __m512i scales = spread(half, lane_pattern(static_cast<int32_t>(0x80008000), 0x00010001));
+  const __m512i offsets = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half + 16)));
+  return {_mm512_add_epi16(_mm512_mullo_epi16(scales, _mm512_set1_epi32(1 | middle * 65536)), _mm512_slli_epi32(offsets, 16))};
+}
+template <int Span>
+inline Ints add_spans(const int8_t* p) {
+  __m512i v = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(p));
+  v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_CDAB));
+  v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC));
+  return {Span == 8 ? _mm512_add_epi32(v, _mm512_shuffle_i32x4(v, v, _MM_PERM_CDAB)) : v};
 }
 inline Ints load_words(const uint8_t* sixteen) {
   return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sixteen)))};

@@ -115,10 +115,21 @@ inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
     r.v[i] = int32_t(uint32_t(uint16_t(p.scale[i])) | uint32_t(p.offset[i] + middle * p.scale[i]) << 16);
   return r;
 }
-// Sixteen sums of four bytes each.
-inline Ints add_fours(const int8_t* p) {
+inline Ints load_narrow_pairs(const uint8_t* half, int middle) {
+  const Narrow p = load_narrow(half);
   Ints r;
-  for (int i = 0; i < 16; ++i) r.v[i] = p[4 * i] + p[4 * i + 1] + p[4 * i + 2] + p[4 * i + 3];
+  for (int i = 0; i < 16; ++i) r.v[i] = int32_t(p.scale[i] | uint32_t(static_cast<int8_t>(p.offset[i]) + middle * p.scale[i]) << 16);
+  return r;
+}
+// 64 bytes, four to a lane: each lane is the sum over its Span neighbours.
+template <int Span>
+inline Ints add_spans(const int8_t* p) {
+  Ints r;
+  for (int first = 0; first < 16; first += Span) {
+    int32_t sum = 0;
+    for (int i = 4 * first; i < 4 * (first + Span); ++i) sum += p[i];
+    for (int i = first; i < first + Span; ++i) r.v[i] = sum;
+  }
   return r;
 }
 inline Ints load_words(const uint8_t* sixteen) {
