@@ -1,6 +1,7 @@
 // The thread pool: spin, then park. Work is a count of tasks that any thread may claim; results never depend on
 // who claims what, since a task owns its outputs.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -26,6 +27,12 @@ class Pool {
       return;
     }
     dispatch(count, [](const void* b, int64_t task, int thread) { (*static_cast<const Body*>(b))(task, thread); }, &body);
+  }
+
+  // The task that a thread will probably run after `task` (of `count`), to ask for its memory early: one thread runs them
+  // upwards, several claim them downwards. After the last it is any.
+  int64_t probably_next(int64_t task, int64_t count) const {
+    return workers_.empty() ? std::min(task + 1, count - 1) : std::max<int64_t>(task - size(), 0);
   }
 
  private:

@@ -17,7 +17,8 @@ namespace attention {
 namespace {
 
 constexpr int64_t kMaxUnitRows = 256;
-constexpr int64_t kUnitsPerThread = 3;     // below this, units are cut by segments
+constexpr int64_t kUnitsPerThread = 3;
+constexpr int64_t kTailCuts = 4;  // of the units that are claimed last
 constexpr int64_t kMinCutSegments = 4;
 
 // What a row's logits are made with: x * factor, after tanh(x * inner) if there is a softcap.
@@ -48,7 +49,7 @@ struct Work {
         outs(memory->take<float>(rows * layout.value_dim)),
         logits(memory->take<float>(kTileRows * kSegment)),
         weights(memory->take<uint8_t>(2 * kTileRows * 2 * kSegment)),
-        dots(layout, *memory) {}
+        dots(layout, rows, *memory) {}
 
   static int64_t bytes(const KvLayout& layout, int64_t rows) {
     Carve count(nullptr);
@@ -118,8 +119,7 @@ class TileOverSegment {
   void find_logits() {
     alignas(64) float most[kTileRows][kLanes];
     for (int r = 0; r < tile_.rows; ++r) store(most[r], set1(-FLT_MAX));
-    const Query query{work_.q + tile_.row * 2 * query_depth(layout_), work_.bias + tile_.row};
-    work_.dots.score(segment_, query, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
+    work_.dots.score(segment_, tile_.row, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
       return [&, g, row_scales, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
         Lanes x = mul(to_float(total), scales);
         if (kCapped) x = tanh(mul(x, set1(row_scales[r].inner)));
@@ -137,6 +137,7 @@ class TileOverSegment {
     alignas(64) float most[kTileRows][kLanes];
     for (int r = 0; r < tile_.rows; ++r) {
       Lanes largest = zero();
+      work_.dots.between();
       const auto scale = [&](int at, Lanes p) { return mul(p, load(value_scales(at / 16))); };
       const float factor = work_.scales[tile_.row + r].factor;
       float* logits = work_.logits + r * kSegment;
@@ -209,18 +210,19 @@ void attend_segment(const Call& call, const Unit& unit, Work<Dots>& work, const 
   if (tiles[1 - turn]) tiles[1 - turn]->join();
 }
 
+// after: the unit whose memory is asked for in the end, since this thread will probably take it next
 template <class Dots>
-void attend(const Call& call, const Unit& unit, Work<Dots>& work) {
+void attend(const Call& call, const Unit& unit, const Unit& after, Work<Dots>& work) {
   const int64_t value_dim = call.layout.value_dim;
-  work.dots.begin(static_cast<int>(std::min<int64_t>(unit.rows, kTileRows)));
   quantise_queries(call, unit, work);
+  work.dots.begin({work.q, work.bias}, unit.rows);
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row) begin(work.part(row, value_dim), value_dim);
   const int64_t first = call.first_visible(work.positions[0]), last = work.positions[unit.rows - 1] + 1;
-  Segment next = find_groups(call, unit, unit.first, first, last);
+  Segment next = first_groups(call, unit);
   for (int64_t number = unit.first; number < unit.last; ++number) {
     const Segment segment = next;
-    if (number + 1 < unit.last) next = find_groups(call, unit, number + 1, first, last);
+    next = number + 1 < unit.last ? find_groups(call, unit, number + 1, first, last) : first_groups(call, after);
     work.dots.visit(segment, next);
     attend_segment(call, unit, work, segment, number);
   }
@@ -248,8 +250,8 @@ void merge_parts(const Call& call, const Unit& unit, int64_t row, float* memory)
 // Few enough rows for every thread to have work, enough to reuse a segment's keys while they are in the cache.
 int64_t rows_per_unit(const Call& call, int64_t threads) {
   const int64_t all = call.args.starts[call.args.chunks] - call.args.starts[0];
-  const int64_t even = ceil_div(all * call.args.heads, kUnitsPerThread * threads);
-  return std::clamp(ceil_div(even, kTileRows) * kTileRows, int64_t(kTileRows), kMaxUnitRows);
+  const int64_t even = divide_up(all * call.args.heads, kUnitsPerThread * threads);
+  return std::clamp(divide_up(even, kTileRows) * kTileRows, int64_t(kTileRows), kMaxUnitRows);
 }
 
 std::vector<Unit> make_units(const Call& call, int64_t unit_rows) {
@@ -269,9 +271,14 @@ std::vector<Unit> make_units(const Call& call, int64_t unit_rows) {
   return units;
 }
 
-// Units of one tile are cut by segments when there are too few of them for the threads.
-int64_t num_cuts(const Unit& unit, int64_t wanted) {
-  return unit.rows > kTileRows ? 1 : std::clamp((unit.last - unit.first) / kMinCutSegments, int64_t(1), wanted);
+// How many pieces by segments a unit of one tile is cut into. Those that are claimed last are cut, so that threads of
+// different speed end together; all are if there are few.
+int64_t num_cuts(const std::vector<Unit>& units, int64_t index, int64_t threads) {
+  const Unit& unit = units[index];
+  const int64_t count = units.size(), last = count < 2 * threads ? count : threads;
+  if (threads == 1 || index >= last || unit.rows > kTileRows) return 1;
+  const int64_t wanted = std::max(kTailCuts, divide_up(kUnitsPerThread * threads, count));
+  return std::clamp((unit.last - unit.first) / kMinCutSegments, int64_t(1), wanted);
 }
 
 struct Plan {
@@ -283,16 +290,18 @@ Plan make_plan(Context& context, const Call& call) {
   const int64_t threads = context.pool.size();
   Plan plan;
   const std::vector<Unit> whole = make_units(call, rows_per_unit(call, threads));
-  const int64_t wanted = ceil_div(kUnitsPerThread * threads, std::max<int64_t>(whole.size(), 1));
+  const auto floats_of = [&](const Unit& unit) { return (unit.last - unit.first) * unit.rows * part_floats(call.layout); };
+  const int64_t count = whole.size();
   int64_t floats = 0;
-  for (const Unit& unit : whole)
-    if (num_cuts(unit, wanted) > 1) floats += (unit.last - unit.first) * unit.rows * part_floats(call.layout);
+  for (int64_t index = 0; index < count; ++index)
+    if (num_cuts(whole, index, threads) > 1) floats += floats_of(whole[index]);
   float* parts = context.shared.get<float>(floats);
-  for (Unit unit : whole) {
-    const int64_t cuts = num_cuts(unit, wanted), segments = unit.last - unit.first;
+  for (int64_t index = 0; index < count; ++index) {
+    Unit unit = whole[index];
+    const int64_t cuts = num_cuts(whole, index, threads), segments = unit.last - unit.first;
     if (cuts > 1) {
       unit.parts = parts;
-      parts += segments * unit.rows * part_floats(call.layout);
+      parts += floats_of(unit);
       plan.cut.push_back(unit);
     }
     for (int64_t i = 0; i < cuts; ++i) {
@@ -306,9 +315,9 @@ Plan make_plan(Context& context, const Call& call) {
 }
 
 template <class Dots>
-void attend_on(Context& context, int thread, const Call& call, const Unit& unit) {
+void attend_on(Context& context, int thread, const Call& call, const Unit& unit, const Unit& after) {
   Work<Dots> work(call.layout, kMaxUnitRows, Carve(context.scratch[thread].get<uint8_t>(1)));
-  attend(call, unit, work);
+  attend(call, unit, after, work);
 }
 
 void attend_integers(Context& context, const Call& call) {
@@ -319,16 +328,16 @@ void attend_integers(Context& context, const Call& call) {
 #endif
   reserve_scratch<uint8_t>(context, bytes);
   context.pool.run(plan.units.size(), [&](int64_t task, int thread) {
-    const Unit& unit = plan.units[task];
+    const Unit &unit = plan.units[task], &after = plan.units[context.pool.probably_next(task, plan.units.size())];
 #if defined(__AMX_INT8__)
-    if (unit.rows >= kTileDotsRows) return attend_on<TileDots>(context, thread, call, unit);
+    if (unit.rows >= kTileDotsRows) return attend_on<TileDots>(context, thread, call, unit, after);
 #endif
-    attend_on<VectorDots>(context, thread, call, unit);
+    attend_on<VectorDots>(context, thread, call, unit, after);
   });
-  for (const Unit& unit : plan.cut)
-    context.pool.run(unit.rows, [&](int64_t row, int thread) {
-      merge_parts(call, unit, row, context.scratch[thread].get<float>(1));
-    });
+  context.pool.run(plan.cut.size() * kTileRows, [&](int64_t task, int thread) {
+    const Unit& unit = plan.cut[task / kTileRows];
+    if (task % kTileRows < unit.rows) merge_parts(call, unit, task % kTileRows, context.scratch[thread].get<float>(1));
+  });
 }
 
 // ---- checks ----

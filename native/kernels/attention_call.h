@@ -2,11 +2,10 @@
 #pragma once
 #include <algorithm>
 
+#include "core/sizes.h"
 #include "kernels/attention.h"
 
 namespace sf::attention {
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // One call's constants. A "row" below is one (token, query head) of a kv head's share of a chunk, heads innermost.
 struct Call {
@@ -23,9 +22,10 @@ struct Call {
   int64_t first_visible(int64_t position) const {
     return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
   }
-  const uint8_t* group(int64_t chunk, int64_t kv_head, int64_t number) const {
-    const int64_t block = args.block_table[chunk * args.table_stride + number / layout.block_groups];
-    return kv_record(args.cache, layout, block, kv_head) + number % layout.block_groups * layout.group_bytes;
+  // The group at a place in one of the chunk's blocks.
+  const uint8_t* group(int64_t chunk, int64_t kv_head, int64_t block, int64_t place) const {
+    const int64_t stored = args.block_table[chunk * args.table_stride + block];
+    return kv_record(args.cache, layout, stored, kv_head) + place * layout.group_bytes;
   }
 };
 
@@ -74,16 +74,27 @@ inline Tile tile_at(const Call& call, const Unit& unit, const int64_t* positions
 // A segment without those groups that hold none of the tokens from `first` to `last` - 1, counted from its start.
 inline Segment narrowed(Segment s, int64_t first, int64_t last) {
   s.first = static_cast<int>(std::max<int64_t>(first, 0) / kGroupTokens);
-  s.last = static_cast<int>(ceil_div(std::min<int64_t>(last, kSegment), kGroupTokens));
+  s.last = static_cast<int>(divide_up(std::min<int64_t>(last, kSegment), kGroupTokens));
   return s;
 }
 
 // The groups of a segment that hold tokens from `first` to `last` - 1.
 inline Segment find_groups(const Call& call, const Unit& unit, int64_t segment, int64_t first, int64_t last) {
   Segment s = narrowed({}, first - segment * kSegment, last - segment * kSegment);
-  for (int g = 0; g < kSegmentGroups; ++g)
-    s.group[g] = call.group(unit.chunk, unit.kv_head, segment * kSegmentGroups + std::clamp(g, s.first, s.last - 1));
+  const int64_t number = segment * kSegmentGroups + s.first, block_groups = call.layout.block_groups;
+  int64_t block = number / block_groups, place = number % block_groups;  // the only divisions: they are slow
+  for (int g = 0; g < kSegmentGroups; ++g) {
+    s.group[g] = call.group(unit.chunk, unit.kv_head, block, place);
+    if (g < s.first || g >= s.last - 1) continue;
+    if (++place == block_groups) place = 0, ++block;
+  }
   return s;
+}
+
+// What a unit begins with.
+inline Segment first_groups(const Call& call, const Unit& unit) {
+  const int64_t last_row = unit.row + unit.rows - 1;
+  return find_groups(call, unit, unit.first, call.first_visible(call.position(unit.chunk, unit.row)), call.position(unit.chunk, last_row) + 1);
 }
 
 }  // namespace sf::attention

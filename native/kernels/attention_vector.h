@@ -6,7 +6,7 @@
 
 namespace sf::attention {
 
-inline int64_t query_depth(const KvLayout& layout) { return (layout.head_dim + 63) / 64 * 64; }
+inline int64_t query_depth(const KvLayout& layout) { return align64(layout.head_dim); }
 
 // What makes up for the 128 in every key byte, where the dot products leave it in.
 inline int32_t query_bias(const KvLayout& layout, const int8_t* q) {
@@ -24,23 +24,80 @@ struct Query {
   const int32_t* bias;
 };
 
-// A class of dots has: begin(rows of its tiles), once per task; visit, once per segment; then per tile
-//   score: take(group)(row, total) for every row and every visible group
+// Asks for the next segment's lines while this one is at hand, evenly over the work: a burst would wait for the few
+// buffers that lines on their way take, and memory would lie idle in the steps without. Two streams draw more than one.
+class Ahead {
+ public:
+  explicit Ahead(const KvLayout& layout) : group_bytes_(layout.group_bytes) {}
+
+  int64_t num_steps() const { return kStream * group_bytes_ / kStepBytes; }
+  void turn_to(const Segment& next) {
+    next_ = &next;
+    group_ = 0;
+    turn_to_group();
+  }
+  // At most to the end of a group.
+  void ask(int64_t steps) {
+    const uint8_t *a = lines_[0], *b = lines_[1], *stop = std::min(a + steps * kStepBytes, end_);
+    if (a == stop) return;
+    for (; a != stop; a += kStepBytes, b += kStepBytes) {
+      prefetch(a);
+      prefetch(a + 64);
+      prefetch(b);
+      prefetch(b + 64);
+    }
+    lines_[0] = a;
+    lines_[1] = b;
+    if (a == end_ && ++group_ < kStream) turn_to_group();
+  }
+
+ private:
+  void turn_to_group() {
+    lines_[0] = next_->group[group_];
+    lines_[1] = next_->group[group_ + kStream];
+    end_ = lines_[0] + group_bytes_;
+  }
+
+  static constexpr int kStream = kSegmentGroups / 2;  // groups of a stream
+  static constexpr int64_t kStepBytes = 128;          // of each stream; a group is a multiple of it
+  const int64_t group_bytes_;
+  const Segment* next_ = nullptr;
+  int group_ = 0;
+  const uint8_t *lines_[2] = {}, *end_ = nullptr;
+};
+
+// A class of dots has: begin, once per task; visit, once per segment; then per tile
+//   score: take(group)(row, total) for every row and every visible group, perhaps others too
+//   between: once per row before weigh
 //   weigh: take(dim)(row, out) for every row and every 16 dims, from weights as quantise_weights writes them
 class VectorDots {
  public:
-  VectorDots(const KvLayout& layout, Carve&) : layout_(layout), depth_(query_depth(layout)) {}
+  VectorDots(const KvLayout& layout, int64_t rows, Carve& memory)
+      : layout_(layout),
+        depth_(query_depth(layout)),
+        quads_(memory.take<int8_t>(divide_up(rows, kBlockRows) * kBlockRows * 2 * depth_)),
+        ahead_(layout) {}
 
-  void begin(int) {}
-  void visit(const Segment& segment, const Segment& next) {
-    for (int g = 0; g < kSegmentGroups; ++g) ahead_[g] = next.group[g] - segment.group[g];
+  // The queries in the order in which score_block wants them: [row / 4][depth / 4][4 rows][2 limbs][4].
+  void begin(const Query& query, int64_t rows) {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int limb = 0; limb < 2; ++limb) {
+        const int8_t* from = query.limbs + (row * 2 + limb) * depth_;
+        int8_t* to = quads_ + row / kBlockRows * kBlockRows * 2 * depth_ + (row % kBlockRows * 2 + limb) * 4;
+        for (int64_t dim = 0; dim < depth_; dim += 4) std::memcpy(to + dim * kBlockRows * 2, from + dim, 4);
+      }
+    query_ = query;
+    set_pace(rows);
   }
 
+  void visit(const Segment&, const Segment& next) { ahead_.turn_to(next); }
+  void between() { ahead_.ask(pace_.row); }
+
   template <class Take>
-  void score(const Segment& segment, const Query& query, int rows, const Take& take) {
-    for (int g = segment.first; g < segment.last; ++g) {
-      if (layout_.key_limbs == 2) score_rows<2>(segment.group[g], query, rows, g, take);
-      else score_rows<1>(segment.group[g], query, rows, g, take);
+  void score(const Segment& segment, int64_t row, int rows, const Take& take) {
+    for (int g = segment.first / kScoreGroups * kScoreGroups; g < segment.last; g += kScoreGroups) {
+      if (layout_.key_limbs == 2) score_rows<2>(segment, row, rows, g, take);
+      else score_rows<1>(segment, row, rows, g, take);
     }
   }
 
@@ -54,41 +111,71 @@ class VectorDots {
   }
 
  private:
+  static constexpr int kBlockRows = 4;
+  // Groups scored together, so that what is broadcast of the queries serves more than one. One of them may be one that
+  // no row sees.
+  static constexpr int kScoreGroups = kLaneRegisters >= 32 ? 2 : 1;
+
+  // How many steps Ahead takes before 16 dims of a block's scores, after a row's, and before a group of a block's values.
+  struct Pace {
+    int64_t score, row, weigh;
+  };
+
+  // Work is counted in dot products on 16 lanes. Between score and weigh, 16 tokens of a row take as long as kSoftmaxDots.
+  void set_pace(int64_t rows) {
+    constexpr int64_t kSoftmaxDots = 16;
+    const int64_t score = 4 * (layout_.key_limbs + 1), weigh = 8 * layout_.value_limbs;  // of a row, 16 tokens and 16 dims
+    const int64_t whole = layout_.head_dim / 16 * score + layout_.value_dim / 16 * weigh + kSoftmaxDots;
+    const int64_t block = std::min<int64_t>(rows, kBlockRows), work = rows * kSegmentGroups * whole, steps = ahead_.num_steps();
+    const auto share = [=](int64_t part) { return (part * steps + work / 2) / work; };
+    pace_ = {share(kScoreGroups * block * score), share(kSegmentGroups * kSoftmaxDots), share(block * 2 * weigh) + 1};
+  }
+
   template <int kLimbs, class Take>
-  void score_rows(const uint8_t* group, const Query& query, int rows, int g, const Take& take) {
+  void score_rows(const Segment& segment, int64_t first, int rows, int g, const Take& take) {
     int row = 0;
-    for (; row + 4 <= rows; row += 4) score_block<kLimbs, 4>(group, query, row, g, take);
+    for (; row + 4 <= rows; row += 4) score_block<kLimbs, 4>(segment, first, row, g, take);
     switch (rows - row) {
-      case 3: return score_block<kLimbs, 3>(group, query, row, g, take);
-      case 2: return score_block<kLimbs, 2>(group, query, row, g, take);
-      case 1: return score_block<kLimbs, 1>(group, query, row, g, take);
+      case 3: return score_block<kLimbs, 3>(segment, first, row, g, take);
+      case 2: return score_block<kLimbs, 2>(segment, first, row, g, take);
+      case 1: return score_block<kLimbs, 1>(segment, first, row, g, take);
     }
   }
 
   template <int kLimbs, int kRows, class Take>
-  void score_block(const uint8_t* group, const Query& query, int row, int g, const Take& take) {
-    const int8_t* q = query.limbs + row * 2 * depth_;
-    Ints hh[kRows], hl[kRows], lh[kRows];
-    for (int r = 0; r < kRows; ++r) hh[r] = hl[r] = lh[r] = set1i(0);
-    const int64_t low = layout_.head_dim * kGroupTokens, ahead = ahead_[g];
+  void score_block(const Segment& segment, int64_t first, int row, int g, const Take& take) {
+    const int8_t* quads = quads_ + (first + row) * 2 * depth_;
+    const uint8_t* keys[kScoreGroups];
+    Ints high[kScoreGroups][kRows], mid[kScoreGroups][kRows];
+    for (int n = 0; n < kScoreGroups; ++n) {
+      keys[n] = segment.group[g + n];
+      for (int r = 0; r < kRows; ++r) high[n][r] = mid[n][r] = set1i(0);
+    }
+    const int64_t low = layout_.head_dim * kGroupTokens;
+    for (int64_t dim = 0; dim < layout_.head_dim; dim += 16) {
+      ahead_.ask(pace_.score);
 #pragma GCC unroll 4
-    for (int64_t dim = 0; dim < layout_.head_dim; dim += 4) {
-      const uint8_t* line = group + dim * kGroupTokens;
-      const KeyLine kh = load_key_line(line);
-      KeyLine kl;
-      if constexpr (kLimbs == 2) kl = load_key_line(line + low);
-      // Line after line, which the hardware's prefetcher then runs ahead of.
-      for (int limb = 0; limb < kLimbs; ++limb) prefetch(group + ahead + (dim / 4 * kLimbs + limb) * 64);
-      for (int r = 0; r < kRows; ++r) {
-        const QueryQuad qh = load_query_quad(q + r * 2 * depth_ + dim), ql = load_query_quad(q + (r * 2 + 1) * depth_ + dim);
-        hh[r] = dot(hh[r], kh, qh);
-        lh[r] = dot(lh[r], kh, ql);
-        if constexpr (kLimbs == 2) hl[r] = dot(hl[r], kl, qh);
+      for (int quad = 0; quad < 4; ++quad, quads += 4 * 2 * kBlockRows) {
+        KeyLine kh[kScoreGroups], kl[kScoreGroups];
+        for (int n = 0; n < kScoreGroups; ++n, keys[n - 1] += 64) {
+          kh[n] = load_key_line(keys[n]);
+          if constexpr (kLimbs == 2) kl[n] = load_key_line(keys[n] + low);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const QueryQuad qh = load_query_quad(quads + r * 8), ql = load_query_quad(quads + r * 8 + 4);
+          for (int n = 0; n < kScoreGroups; ++n) {
+            high[n][r] = dot(high[n][r], kh[n], qh);
+            mid[n][r] = dot(mid[n][r], kh[n], ql);
+            if constexpr (kLimbs == 2) mid[n][r] = dot(mid[n][r], kl[n], qh);
+          }
+        }
       }
     }
-    const auto take_row = take(g);
-    for (int r = 0; r < kRows; ++r)
-      take_row(row + r, addi(addi(shl<7>(hh[r]), hl[r]), addi(lh[r], set1i(query.bias[row + r]))));
+    for (int n = 0; n < kScoreGroups; ++n) {
+      const auto take_row = take(g + n);
+      for (int r = 0; r < kRows; ++r)
+        take_row(row + r, addi(addi(shl<7>(high[n][r]), mid[n][r]), set1i(query_.bias[first + row + r])));
+    }
   }
 
   template <int kLines, class Take>
@@ -126,15 +213,13 @@ class VectorDots {
       for (int n = 0; n < kLines; ++n) high[r][n] = low[r][n] = set1i(0);
     for (int g = segment.first; g < segment.last; ++g) {
       const uint8_t* limb_values = segment.group[g] + layout_.values_at + limb * kGroupTokens * layout_.value_dim;
-      const uint8_t *values = limb_values + dim * 4, *next = limb_values + ahead_[g] + dim * kGroupTokens;
+      const uint8_t* values = limb_values + dim * 4;
       const uint8_t* quads = weights + row * 2 * kSegment + g / 4 * 64 + g % 4 * 4;  // store_limbs's order
+      ahead_.ask(pace_.weigh);
 #pragma GCC unroll 4
       for (int quad = 0; quad < 4; ++quad) {
         ValueLine v[kLines];
-        for (int n = 0; n < kLines; ++n) {
-          v[n] = load_value_line(values + quad * layout_.value_dim * 4 + n * 64);
-          prefetch(next + (quad * kLines + n) * 64);
-        }
+        for (int n = 0; n < kLines; ++n) v[n] = load_value_line(values + quad * layout_.value_dim * 4 + n * 64);
         for (int r = 0; r < kRows; ++r) {
           const uint8_t* w = quads + quad * 16 + r * 2 * kSegment;
           const WeightQuad wh = load_weight_quad(w), wl = load_weight_quad(w + kSegment);
@@ -151,7 +236,10 @@ class VectorDots {
 
   const KvLayout& layout_;
   int64_t depth_;
-  int64_t ahead_[kSegmentGroups];  // from a group to the one to prefetch meanwhile: the next segment's
+  int8_t* quads_;
+  Query query_{};
+  Ahead ahead_;
+  Pace pace_{};
 };
 
 }  // namespace sf::attention

@@ -1,6 +1,6 @@
 // Areas of one buffer, one behind the other, each 64-byte aligned. Over a null buffer it only counts.
 #pragma once
-#include <cstdint>
+#include "core/sizes.h"
 
 namespace sf {
 
@@ -11,7 +11,7 @@ class Carve {
   template <class T>
   T* take(int64_t count) {
     uint8_t* area = buffer_ ? buffer_ + bytes_ : nullptr;
-    bytes_ += (count * int64_t(sizeof(T)) + 63) / 64 * 64;
+    bytes_ += align64(count * int64_t(sizeof(T)));
     return reinterpret_cast<T*>(area);
   }
   int64_t bytes() const { return bytes_; }

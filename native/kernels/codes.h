@@ -15,16 +15,8 @@ namespace sf {
 
 inline constexpr int64_t kInt32Lines = 256;   // 1024 columns of 127 * kLargestWeight stay within int32
 
-inline bool counts(const PackedHeader& h) {
-  if (h.bits != 4) return false;
-  const int first = static_cast<int8_t>(h.table[0]);
-  for (int i = 1; i < 16; ++i)
-    if (static_cast<int8_t>(h.table[i]) != first + i) return false;
-  return true;
-}
-
 inline bool by_codes(const Problem& p) {
-  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && counts(*p.w)));
+  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && p.w->counts()));
 }
 
 // Some rows, and what a way of adding up has prepared of each of them: so many numbers a row.
@@ -74,7 +66,7 @@ struct WidePairs {
   static Ints load(const Source& w, const uint8_t* half) { return load_pairs(half, w.with_offsets, w.first_entry + 8); }
 };
 struct NarrowPairs {
-  using Source = Narrow4Source;
+  using Source = Narrow4Source<true>;
   static Ints load(const Source&, const uint8_t* half) { return load_narrow_pairs(half, 8); }  // its table starts at zero
 };
 
@@ -287,7 +279,7 @@ template <class F>
 auto with_way(const Problem& p, const F& f) {
   if (p.w->bits == 8) return f(Words{});
   if (p.w->limbs == 1) return f(Direct<NarrowPairs>{});
-  return counts(*p.w) ? f(Direct<WidePairs>{}) : f(LookedUp{});
+  return p.w->counts() ? f(Direct<WidePairs>{}) : f(LookedUp{});
 }
 
 inline int64_t prepared_bytes(const Problem& p) {

@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/sizes.h"
 
 namespace sf {
 
@@ -38,22 +39,26 @@ struct PackedHeader {
   alignas(16) uint8_t table[16];  // one limb: shifted to start at zero
   uint8_t unused[256 - 8 - 7 * 8 - 4 * 4 - 16];
 
-  int64_t num_panels() const { return (n + kPanel - 1) / kPanel; }
-  int64_t num_tiles() const { return (k + kTile - 1) / kTile; }
-  int64_t num_groups() const { return group ? (k + group - 1) / group : 0; }
+  int64_t num_panels() const { return divide_up(n, kPanel); }
+  int64_t num_tiles() const { return divide_up(k, kTile); }
+  int64_t num_groups() const { return group ? divide_up(k, group) : 0; }
   // Bytes of one group's parameters of one half, and of one tile's codes.
   int64_t half_parameter_bytes() const { return limbs == 1 ? 32 : with_offsets ? 64 : 32; }
   int64_t group_bytes() const { return 2 * half_parameter_bytes(); }
   int64_t tile_bytes() const { return bits == 8 ? 2048 : 1024; }
+  // Is table[code] = code + some constant?
+  bool counts() const {
+    if (bits != 4) return false;
+    for (int i = 1; i < 16; ++i)
+      if (static_cast<int8_t>(table[i]) != static_cast<int8_t>(table[0]) + i) return false;
+    return true;
+  }
   const uint8_t* panel(int64_t p) const { return reinterpret_cast<const uint8_t*>(this) + panels + p * panel_bytes; }
   const float* scales() const { return reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(this) + row_scales); }
 };
 static_assert(sizeof(PackedHeader) == 256);
 
 inline constexpr int kLargestWeight = 127 * 128 + 63;  // of two limbs
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t align64(int64_t bytes) { return divide_up(bytes, 64) * 64; }
 
 // A header with every size filled in, or an error for a combination that has no kernel.
 inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets, PackedHeader& h) {

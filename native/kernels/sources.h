@@ -1,6 +1,6 @@
 // Where the lines of a panel come from: straight from packed bytes, or expanded from codes as they are read.
 // A source gives the weights of a line, w[half][limb] being lines of int8: weights(line, group, w), where group(line) is what
-// the span() lines from a multiple of span() on have in common.
+// the span() lines from a multiple of span() on have in common. Those of two limbs give one half alone too.
 #pragma once
 #include <type_traits>
 
@@ -11,7 +11,8 @@ namespace sf {
 
 // How far ahead of the reader the codes are asked for. The hardware's own prefetcher stops at pages.
 inline constexpr int64_t kAhead = 4096;
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+// Always inlined: gcc takes a function that only prefetches for one without effect, and may drop calls of it.
+[[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 // body(line, panel, w) for the lines of a range, in several panels in turn: one stream alone does not draw the memory's full
 // bandwidth.
@@ -76,6 +77,8 @@ struct Grouped {
   }
 };
 
+// Its table starts at zero: one that counts need not be looked up.
+template <bool Counts>
 struct Narrow4Source : Grouped {
   static constexpr int kLimbs = 1;
   struct Group {
@@ -86,8 +89,12 @@ struct Narrow4Source : Grouped {
   Group group(int64_t line) const { return {{load_narrow(parameters_of(line, 0)), load_narrow(parameters_of(line, 1))}}; }
   void weights(int64_t line, const Group& group, Line (&w)[2][1]) const {
     const Line both = load_line(nibbles(line));
-    w[0][0] = expand(look_up(table, low_nibbles(both)), group.half[0]);
-    w[1][0] = expand(look_up(table, high_nibbles(both)), group.half[1]);
+    w[0][0] = expand(value(low_nibbles(both)), group.half[0]);
+    w[1][0] = expand(value(high_nibbles(both)), group.half[1]);
+  }
+  Line value(Line nibble) const {
+    if constexpr (Counts) return nibble;
+    else return look_up(table, nibble);
   }
 };
 
@@ -103,22 +110,22 @@ struct WideSource : Grouped {
     return {{load_wide(parameters_of(line, 0), with_offsets), load_wide(parameters_of(line, 1), with_offsets)}};
   }
   void weights(int64_t line, const Group& group, Line (&w)[2][2]) const {
-    Line values[2];
-    load_values(line, values);
-    for (int half = 0; half < 2; ++half) expand<Bits>(values[half], group.half[half], w[half][0], w[half][1]);
+    half_weights<0>(line, group, w[0]);
+    half_weights<1>(line, group, w[1]);
   }
-
-  void load_values(int64_t line, Line (&values)[2]) const {
+  template <int Half>
+  void half_weights(int64_t line, const Group& group, Line (&w)[2]) const {
+    expand<Bits>(values<Half>(line), group.half[Half], w[0], w[1]);
+  }
+  template <int Half>
+  Line values(int64_t line) const {
     if constexpr (Bits == 4) {
-      const Line both = load_line(nibbles(line));
-      values[0] = look_up(table, low_nibbles(both));
-      values[1] = look_up(table, high_nibbles(both));
+      const Line both = load_line(Half == 0 ? nibbles(line) : codes + line * kLine);
+      return look_up(table, Half == 0 ? low_nibbles(both) : high_nibbles(both));
     } else {
-      const uint8_t* at = codes + line / kTileLines * 2048 + line % kTileLines * kLine;
-      for (int half = 0; half < 2; ++half) {
-        prefetch(at + half * 1024 + kAhead);
-        values[half] = load_line(at + half * 1024);
-      }
+      const uint8_t* at = codes + line / kTileLines * 2048 + line % kTileLines * kLine + Half * 1024;
+      prefetch(at + kAhead);
+      return load_line(at);
     }
   }
 };
@@ -129,7 +136,8 @@ void with_source(const PackedHeader& h, const F& f) {
   const auto maker = [&h]<class Source>(std::type_identity<Source>) { return [&h](int64_t panel) { return Source(h, panel); }; };
   if (h.bits == 8 && h.limbs == 1) return f([&h](int64_t panel) { return PlainSource<1>{h.panel(panel) + h.codes}; });
   if (h.bits == 8) return f(maker(std::type_identity<WideSource<8>>{}));
-  return h.limbs == 1 ? f(maker(std::type_identity<Narrow4Source>{})) : f(maker(std::type_identity<WideSource<4>>{}));
+  if (h.limbs == 2) return f(maker(std::type_identity<WideSource<4>>{}));
+  return h.counts() ? f(maker(std::type_identity<Narrow4Source<true>>{})) : f(maker(std::type_identity<Narrow4Source<false>>{}));
 }
 
 // All of a source's lines written out as planes: [tile][limb][half][line], what PlainSource reads.

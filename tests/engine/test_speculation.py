@@ -2,24 +2,20 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from surefoot.api import LLM
 from surefoot.core import FinishReason, Request, SampleKey, SamplingParams
 from surefoot.engine import Engine, Usage
 from surefoot.kv import KvGroup, KvLayout, KvManager
-from surefoot.ops import Stopped, embed
-from surefoot.runner import DraftHead, DraftModel, Executor, Runner, load_head
+from surefoot.ops import Stopped
+from surefoot.runner import DraftModel, Executor, Runner
 from surefoot.sampling import Grammars, Sampler
 from surefoot.sampling.grammar import Constraint, json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import NOTHING, Drafter, Lookup, Preferring, Prospect, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
-from surefoot.weights import SafetensorsError
 from tests.engine.test_engine import Found, backend, expected, finish, model, requests, run
 from tests.stories import stories_gguf
 
@@ -224,79 +220,6 @@ def test_a_token_that_the_draft_model_lacks_costs_drafts_only() -> None:
     drafter = DraftModel(draft_runner(), 400)
     used = usages(make_engine(Speculator(drafter, Fixed(4))), long_requests()[:2])
     assert sum(one.num_drafted for one in used) < 100
-
-
-WIDTH, INSIDE = 64, 48
-
-
-def head_file(folder: Path, scale: float = 0.3) -> Path:
-    rng, path = np.random.default_rng(4), folder / "head.safetensors"
-    tensors = {
-        "in.weight": scale * rng.standard_normal((INSIDE, 2 * WIDTH)),
-        "out.weight": scale * rng.standard_normal((WIDTH, INSIDE)),
-        "state_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
-        "token_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
-    }
-    save_file({name: one.astype(np.float32) for name, one in tensors.items()}, path)
-    return path
-
-
-@pytest.mark.parametrize("depth", [1, 5])
-def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int) -> None:
-    weights = load_head(head_file(tmp_path), WIDTH)
-    speculator = Speculator(DraftHead(backend(), model(), weights), Fixed(depth))
-    assert run(make_engine(speculator), requests()) == expected()
-    assert speculator.is_on
-
-
-def test_a_head_steps_as_it_says(tmp_path: Path) -> None:
-    """Against the formula in numpy."""
-    weights = load_head(head_file(tmp_path), WIDTH)
-    rng = np.random.default_rng(5)
-    states, tokens = rng.standard_normal((3, WIDTH)).astype(np.float32), np.array([5, 400, 7])
-    found = DraftHead(backend(), model(), weights).step(states, tokens)
-
-    def normed(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        return rows / np.sqrt((rows.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + 1e-5) * weight
-
-    embedded = embed(backend(), tokens, model().embeddings)
-    given = np.concatenate([normed(states, weights.state_norm), normed(embedded, weights.token_norm)], axis=1)
-    inside = given @ weights.inner.T
-    wanted = states + (inside / (1 + np.exp(-inside))) @ weights.outer.T
-    assert np.allclose(found, wanted, atol=1e-4)
-
-
-def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
-    """With nothing added, a head's logits are those that the sample's last token was drawn from: greedy, it guesses
-    that token again."""
-    weights = load_head(head_file(tmp_path, scale=0.0), WIDTH)
-    head = DraftHead(backend(), model(), weights)
-    guesses: list[tuple[int, int]] = []
-
-    class Watched(DraftHead):
-        def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
-            drafts = super().draft(depths)
-            guesses.extend((self._samples[key].last, tokens[0]) for key, tokens in drafts.items())
-            return drafts
-
-    head = Watched(backend(), model(), weights)
-    greedy = [
-        Request(f"{number}", (1, 300 + number), SamplingParams(temperature=0, max_tokens=30)) for number in range(5)
-    ]
-    run(make_engine(Speculator(head, Fixed(2))), greedy)
-    assert len(guesses) > 100
-    assert all(last == guess for last, guess in guesses)
-
-
-def test_files_that_are_no_heads_are_refused(tmp_path: Path) -> None:
-    path = str(stories_gguf())
-    with pytest.raises(SafetensorsError, match="other sizes"):
-        load_head(head_file(tmp_path), 32)
-    save_file({"in.weight": np.zeros((2, 2), np.float32)}, tmp_path / "other.safetensors")
-    with pytest.raises(SafetensorsError, match=r"lacks out\.weight"):
-        LLM(path, threads=1, max_context=64, speculate=f"draft:{tmp_path / 'other.safetensors'}")
-    llm = LLM(path, threads=1, max_context=64, speculate=f"draft:{head_file(tmp_path)}")
-    assert llm.generate("Once upon", SamplingParams(temperature=0, max_tokens=20))[0].usage.num_generated == 20
 
 
 def test_speculate_by_name() -> None:

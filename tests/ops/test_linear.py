@@ -141,6 +141,23 @@ def test_few_rows_of_codes_that_count(backends: list[Backend], rows: int, limbs:
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
 
 
+@pytest.mark.parametrize(
+    "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 16)]
+)
+@pytest.mark.parametrize("rows", [1, 5, 16, 17, 25, 31, 32, 33])
+def test_residual_in_place(backends: list[Backend], rows: int, fmt: WeightFormat) -> None:
+    """Whichever way so many rows go, each output is added to what lies there once."""
+    rng = np.random.default_rng(rows)
+    weights = random_weights(rng, fmt, 70, 700)
+    x = aligned(random_rows(rng, rows, 700, ActivationForm(2)))
+    before = rng.standard_normal((rows, 70)).astype(np.float32)
+    want = oracle.linear(x, weights, None, before)
+    for backend in backends:
+        y = before.copy()
+        linear(backend, x, pack(backend, weights), residual=y, out=y)
+        assert same_bits(y, want)
+
+
 @pytest.mark.parametrize("table", [np.arange(-8, 8), np.arange(16), np.array([127] * 8 + [-127] * 8)], ids=str)
 @pytest.mark.parametrize("group", [16, 32, 64])
 @pytest.mark.parametrize("rows", [1, 4, 9, 20])

@@ -13,9 +13,7 @@ def num_computed(plans: list) -> int:
 
 
 def test_simultaneous_requests_with_one_prompt_compute_it_once() -> None:
-    loop = make_loop(
-        SchedulerConfig(first_chunk=4096, gap_ms=1e4, batch_gap_ms=1e4, max_gap_ratio=1e4), with_memory=True
-    )
+    loop = make_loop(SchedulerConfig(first_chunk=4096, gap_ms=1e4, crowd_ms=1e4, max_gap_ratio=1e4), with_memory=True)
     requests = [request(f"r{number}", 320, 3, text=1) for number in range(8)]
     for one in requests:
         loop.scheduler.add(one)

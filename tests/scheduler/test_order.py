@@ -136,7 +136,7 @@ def test_who_has_nothing_else_overtakes_a_crowd_whose_prompts_are_read(
     seed: int, num_before: int, num_prompt: int, base_ms: int, token_ms: float, max_running: int
 ) -> None:
     """But for what goes by waiting alone (one admission, and one step in turn_every), every step until the first token
-    reads this prompt, and no other."""
+    reads this prompt, and no other; and of these each reads it too, unless they took its last row or budget."""
     config = SchedulerConfig(max_running=max_running, max_context=1024)
     rng, loop = random.Random(seed), make_loop(config, base_ms=base_ms, token_ms=token_ms)
     for number in range(50):
@@ -147,9 +147,28 @@ def test_who_has_nothing_else_overtakes_a_crowd_whose_prompts_are_read(
     begin, num_in_turn = loop.num_steps, 0
     while key("one") not in loop.tokens:
         talking = loop.tokens.keys() - loop.ended.keys()
-        read = [chunk.key for chunk in loop.step().chunks if chunk.key not in talking]
-        num_in_turn += read != [key("one")]
+        read = {chunk.key: len(chunk.tokens) for chunk in loop.step().chunks if chunk.key not in talking}
+        num_in_turn += read.keys() != {key("one")}
+        assert key("one") in read or sum(read.values()) <= 2 * config.min_chunk or loop.scheduler._rows.are_all_taken
     assert num_in_turn <= 1 + math.ceil((loop.num_steps - begin) / config.turn_every)
+
+
+def test_a_short_prompt_of_who_has_nothing_else_is_read_whole() -> None:
+    """However little of a prompt the step would take, by the gaps of those who decode."""
+    config = SchedulerConfig()
+    loop = make_loop(config, base_ms=300.0)
+    for number in range(8):
+        loop.scheduler.add(request(f"many{number}", 20, 200, user="many"))
+    loop.scheduler.add(request("long", 2000, 1, user="many"))
+    for _ in range(12):
+        least = loop.step()
+    assert max(len(chunk.tokens) for chunk in least.chunks) < 2 * config.min_chunk
+    for name, num_prompt in (("short", config.full_chunk), ("longer", config.full_chunk + 1)):
+        loop.scheduler.add(request(name, num_prompt, 1, user=name))
+        begin = loop.num_steps
+        while key(name) not in loop.tokens:
+            loop.step()
+        assert (loop.num_steps - begin == 1) == (name == "short")
 
 
 def test_who_is_waited_for_gets_a_row_of_who_is_not() -> None:

@@ -12,7 +12,7 @@ inline constexpr int64_t kTileDotsRows = 9;  // with fewer the vector form keeps
 
 class TileDots {
  public:
-  TileDots(const KvLayout& layout, Carve& memory)
+  TileDots(const KvLayout& layout, int64_t, Carve& memory)
       : layout_(layout),
         depth_(query_depth(layout)),
         gathers_keys_(depth_ != layout.head_dim),
@@ -21,7 +21,10 @@ class TileDots {
         sums_(memory.take<int32_t>(2 * kSumsInts)) {}
 
   // Tiles 0 to 5 hold query rows or weights and sums, 6 and 7 keys or values.
-  void begin(int rows) { tiles::configure(rows); }
+  void begin(const Query& query, int64_t rows) {
+    tiles::configure(static_cast<int>(std::min<int64_t>(rows, kTileRows)));
+    query_ = query;
+  }
 
   void visit(const Segment& segment, const Segment& next) {
     for (int g = segment.first; g < segment.last; ++g) {
@@ -34,9 +37,10 @@ class TileDots {
 
   // A group's products run while the lanes are busy with the group before it.
   template <class Take>
-  void score(const Segment& segment, const Query& query, int rows, const Take& take) {
-    barrier(query.limbs);
-    const auto taken = [&, bias = query.bias](int g) {
+  void score(const Segment& segment, int64_t first, int rows, const Take& take) {
+    const int8_t* q = query_.limbs + first * 2 * depth_;
+    barrier(q);
+    const auto taken = [&, bias = query_.bias + first](int g) {
       const int32_t* sums = sums_of(g);
       const auto take_row = take(g);
       for (int r = 0; r < rows; ++r) {
@@ -45,15 +49,17 @@ class TileDots {
       }
       if (first_tile_) prefetch_keys(segment, g);
     };
-    if (depth_ == 64) load_queries(query.limbs);
+    if (depth_ == 64) load_queries(q);
     for (int g = segment.first; g < segment.last; ++g) {
-      if (layout_.key_limbs == 2) score_group<2>(segment, query.limbs, g);
-      else score_group<1>(segment, query.limbs, g);
+      if (layout_.key_limbs == 2) score_group<2>(segment, q, g);
+      else score_group<1>(segment, q, g);
       if (g > segment.first) taken(g - 1);
     }
     taken(segment.last - 1);
     first_tile_ = false;
   }
+
+  void between() {}
 
   // Tiles 2 and 3 hold the high bytes of the weights, 4 and 5 the low ones.
   template <class Take>
@@ -169,6 +175,7 @@ class TileDots {
   int64_t depth_;
   bool gathers_keys_;
   uint8_t *keys_, *values_;
+  Query query_{};
   int32_t* sums_;                  // two areas of four tiles
   int64_t ahead_[kSegmentGroups];  // from a group to the next segment's
   bool first_tile_ = false;

@@ -25,9 +25,14 @@ struct CountedSource : Grouped {
   }
 
   void weights(int64_t line, const Group& group, Line (&w)[2][2]) const {
-    const __m512i c = _mm512_loadu_si512(nibbles(line)), nibble = _mm512_set1_epi16(15);
-    split(_mm512_and_si512(c, nibble), _mm512_and_si512(_mm512_srli_epi16(c, 8), nibble), group.half[0], w[0]);
-    split(_mm512_and_si512(_mm512_srli_epi16(c, 4), nibble), _mm512_srli_epi16(c, 12), group.half[1], w[1]);
+    half_weights<0>(line, group, w[0]);
+    half_weights<1>(line, group, w[1]);
+  }
+  template <int Half>
+  void half_weights(int64_t line, const Group& group, Line (&w)[2]) const {
+    const __m512i nibble = _mm512_set1_epi16(15), c = _mm512_loadu_si512(Half == 0 ? nibbles(line) : codes + line * kLine);
+    if constexpr (Half == 0) split(_mm512_and_si512(c, nibble), _mm512_and_si512(_mm512_srli_epi16(c, 8), nibble), group.half[0], w);
+    else split(_mm512_and_si512(_mm512_srli_epi16(c, 4), nibble), _mm512_srli_epi16(c, 12), group.half[1], w);
   }
   static __m512i times(__m512i codes, const Half& p) { return _mm512_add_epi16(_mm512_mullo_epi16(codes, p.scale), p.offset); }
   static void split(__m512i even_codes, __m512i odd_codes, const Half& p, Line (&w)[2]) {

@@ -2,7 +2,8 @@
 //
 // A band of rows (its limbs in tiles 4 and 5) meets a panel of 32 outputs (tiles 6 and 7) in four sums of 16x16, or six:
 //   two-limb rows, one limb of weight:   0, 1 = high times halves 0, 1;  2, 3 = low times halves 0, 1
-//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low (rows in 6, weights in 7)
+//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low (rows in 6, weights in 7);
+//                                        17 to 32 rows go by halves of a panel (two_bands.h)
 //   one-limb rows, one limb of weight:   0, 1 = rows 0-15;               2, 3 = rows 16-31
 //   one-limb rows, two limbs of weight:  0, 1 = times high;              2, 3 = times low
 // Up to 8 rows of two limbs ride in one tile, the limbs as rows of their own: one product per weight tile.
@@ -15,8 +16,7 @@
 //   instructions fills up with it, and the products behind wait.
 #pragma once
 #include "counted_source.h"
-#include "tile_products.h"
-#include "tile_supply.h"
+#include "two_bands.h"
 
 namespace sf::tiles {
 
@@ -248,11 +248,13 @@ void run_task(const Problem& p, const Share& share, uint8_t* scratch) {
   const auto run = [&](const auto& source) {
     if constexpr (XLimbs == 2)
       if (mixed(p)) return run_mixed(p, source, share, scratch);
+    if constexpr (XLimbs == 2 && decltype(source(0))::kLimbs == 2)
+      if (two_bands(p)) return run_two_bands(p, source, share, scratch);
     Task<XLimbs, std::decay_t<decltype(source)>>(p, source, share, scratch).run();
   };
   if constexpr (XLimbs == 2) {
     if (mixed(p) && plain(p)) return run_plain(p, share);
-    if (p.w->limbs == 2 && counts(*p.w)) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
+    if (p.w->limbs == 2 && p.w->counts()) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
   }
   with_source(*p.w, run);
 }

@@ -6,6 +6,25 @@
 
 namespace sf::tiles {
 
+// One half of a panel's lines: w[0][limb].
+template <class Source>
+struct HalfSource {
+  static constexpr int kLimbs = Source::kLimbs;
+  using Group = typename Source::Group;
+  Source source;
+  bool upper;
+
+  int64_t span() const { return source.span(); }
+  Group group(int64_t line) const { return source.group(line); }
+  void weights(int64_t line, const Group& group, Line (&w)[1][kLimbs]) const {
+    upper ? source.template half_weights<1>(line, group, w[0]) : source.template half_weights<0>(line, group, w[0]);
+  }
+};
+template <class Source>
+inline constexpr int halves_of = 2;
+template <class Source>
+inline constexpr int halves_of<HalfSource<Source>> = 1;
+
 // Steps of supply while a band is multiplied by a tile of depth.
 inline int64_t tile_steps(const Problem& p) { return p.x.limbs == 1 ? 2 : 2 * p.w->limbs; }
 
@@ -72,7 +91,7 @@ class Supply {
 
  private:
   using Byte = std::conditional_t<kPlain, const uint8_t, uint8_t>;
-  static constexpr int kPlanes = 2 * Source::kLimbs;
+  static constexpr int kHalves = halves_of<Source>, kPlanes = kHalves * Source::kLimbs;
   static constexpr int64_t kTileStep = kPlanes * kTileBytes;
 
   // Count lines from a multiple of Count on, so that they share a tile and a group.
@@ -90,11 +109,11 @@ class Supply {
   template <int Count>
   [[gnu::noinline]] void expand_lines() {
     if ((line_ & (span_ - 1)) == 0) group_ = source_->group(line_);  // spans are powers of two
-    Line w[Count][2][Source::kLimbs];
+    Line w[Count][kHalves][Source::kLimbs];
     for (int i = 0; i < Count; ++i) source_->weights(line_ + i, group_, w[i]);
     uint8_t* out = out_;
     for (int i = 0; i < Count; ++i)
-      for (int plane = 0; plane < kPlanes; ++plane) store_line(out + i * kLine + plane * kTileBytes, w[i][plane % 2][plane / 2]);
+      for (int plane = 0; plane < kPlanes; ++plane) store_line(out + i * kLine + plane * kTileBytes, w[i][plane % kHalves][plane / kHalves]);
   }
 
   const Problem& p_;

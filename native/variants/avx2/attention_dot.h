@@ -59,6 +59,6 @@ inline Ints dot(Ints sum, const ValueLine& v, const WeightQuad& w) {
   return {dot_half(sum.lo, v.even_lo, v.odd_lo, w), dot_half(sum.hi, v.even_hi, v.odd_hi, w)};
 }
 // Into the second-level cache: a segment ahead is more than the first holds.
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+[[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace sf::attention

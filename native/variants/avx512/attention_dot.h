@@ -32,6 +32,6 @@ inline WeightQuad load_weight_quad(const uint8_t* p) { return {broadcast_word(p)
 inline Ints dot(Ints sum, const KeyLine& k, const QueryQuad& q) { return {_mm512_dpbusd_epi32(sum.v, k.v, q.v)}; }
 inline Ints dot(Ints sum, const ValueLine& v, const WeightQuad& w) { return {_mm512_dpbusd_epi32(sum.v, w.v, v.v)}; }
 // Into the second-level cache: a segment ahead is more than the first holds.
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+[[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace sf::attention

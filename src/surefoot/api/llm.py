@@ -68,7 +68,7 @@ class LLM:
         nbytes = free_bytes(self.config, max_running, speculation.most_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
         nbytes -= draft_bytes
-        self.room = plan_memory(self.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+        self.room = plan_memory(self.model, sizes, nbytes, max_context, max_running, max_chunk, block_size)
         self.max_context: int = self.room.scheduling.max_context
         self.runner = make_runner(loaded, self.room, kv_form, speculation.most_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)

@@ -9,7 +9,7 @@ from surefoot import machine
 from surefoot.engine import Engine
 from surefoot.formats import to_format
 from surefoot.kv import KvKind, KvLayout, KvManager, LayerKv, make_layout
-from surefoot.models import KvLayer, Model, ModelConfig, load
+from surefoot.models import KvLayer, Model, ModelConfig, load, row_context
 from surefoot.ops import Backend, KvForm, PackedWeights
 from surefoot.runner import Executor, Runner
 from surefoot.sampling import Grammars
@@ -79,7 +79,7 @@ def _load_text(place: Path, checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemp
 
 
 def plan_memory(
-    config: ModelConfig,
+    model: Model,
     sizes: Mapping[int, int],
     nbytes: int,
     max_context: int | None,
@@ -91,19 +91,25 @@ def plan_memory(
 
     sizes: bytes of a token, by window. The context is the model's own unless one is given, or less if it must be.
     """
+    config = model.config
     context = min(config.context, max_context or config.context)
     while context >= min(LEAST_CONTEXT, config.context):
         for typical in (min(context, TYPICAL_TOKENS), context):
             layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
             if layout is not None:
-                scheduling = SchedulerConfig(context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS)
-                return Room(layout, scheduling)
+                return Room(layout, _scheduling(model, context, max_running, max_chunk))
         if max_context is not None:
             break
         context //= 2
     raise MemoryError(
         f"{nbytes >> 20} MiB are left for keys and values, too few for a context of {context}: "
         "lower max_context, or free memory"
+    )
+
+
+def _scheduling(model: Model, context: int, max_running: int, max_chunk: int) -> SchedulerConfig:
+    return SchedulerConfig(
+        context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS, row_context=row_context(model)
     )
 
 

@@ -58,7 +58,8 @@ def load_speculation(name: str, target: Loaded, float_format: str) -> Speculatio
     if not name.startswith(DRAFT) or not path:
         raise ValueError(f"speculate is {OFF}, {AUTO}, {LOOKUP} or {DRAFT}MODEL, not {name!r}")
     if path.endswith(HEAD):
-        return Speculation(name, head=load_head(Path(path), target.model.config.width))
+        config = target.model.config
+        return Speculation(name, head=load_head(Path(path), config.width, config.vocab_size))
     draft = load_model(path, float_format, None, None, backend=target.backend)
     pairs = zip(target.tokenizer.pieces, draft.tokenizer.pieces, strict=False)
     if num_other := sum(one != other for one, other in pairs):

@@ -43,7 +43,7 @@ COST_SHARE = 0.15  # of the time, for what drafts cost
 @dataclass(frozen=True)
 class SpeculateSettings:
     """seconds: for the cases, loading not counted; peer_seconds: for what is run beside peers, starting them not
-    counted. num_new: tokens of an answer. num_alone: answers one by one."""
+    counted. num_new: tokens of an answer. num_alone: answers one by one. cases: kinds and how many at once."""
 
     seconds: float = 600
     rounds: int = 5
@@ -52,6 +52,7 @@ class SpeculateSettings:
     peer_seconds: float = 2400
     peer_rounds: int = 2
     footprint_bytes: int = 512 * MIB
+    cases: Sequence[tuple[str, int]] = CASES
 
 
 QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2, peer_seconds=120, peer_rounds=1)
@@ -223,7 +224,7 @@ def _versus(
 
 
 def _cases(crowd: Crowd, settings: SpeculateSettings, speculator: Speculator) -> Iterator[Case]:
-    for kind, num_requests in CASES:
+    for kind, num_requests in settings.cases:
         for way in ("off", "on"):
             run = partial(crowd.run, kind, num_requests, settings.num_alone, speculator, way == "on")
             yield Case(f"{kind}/{num_requests}/{way}", kind, run, labels={"requests": num_requests, "way": way})

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from surefoot.bench.report import show, show_engine, show_model, show_serve, sho
 from surefoot.bench.serve import QUICK as QUICK_SERVE
 from surefoot.bench.serve import ServeSettings, run_serve
 from surefoot.bench.settings import FULL, QUICK, SMOKE
+from surefoot.bench.speculate import CASES as SPECULATE_CASES
 from surefoot.bench.speculate import QUICK as QUICK_SPECULATE
 from surefoot.bench.speculate import SpeculateSettings, run_speculate
 from surefoot.bench.speculate_plot import draw_speedups
@@ -177,6 +178,9 @@ def speculate(
     only: OnlyPeers = None,
     seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading and peers.")] = None,
     peer_seconds: PeerSeconds = None,
+    only_cases: Annotated[
+        list[str] | None, typer.Option("--case", help="Only these, as edit/8 or chat/1. Can be repeated.")
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(help="Draw speed-up over acceptance, depth and batch into this file.")
     ] = None,
@@ -186,7 +190,10 @@ def speculate(
     prompts, with its own speculation and without."""
     settings = QUICK_SPECULATE if quick else SpeculateSettings()
     settings = replace(
-        settings, seconds=seconds or settings.seconds, peer_seconds=peer_seconds or settings.peer_seconds
+        settings,
+        seconds=seconds or settings.seconds,
+        peer_seconds=peer_seconds or settings.peer_seconds,
+        cases=_speculate_cases(only_cases) if only_cases else settings.cases,
     )
     names = {name for peer in _chosen(peers, only) for name in (peer.name, speculating(peer.name))}
     both = [peer for peer in (*SERVING_PEERS, *SPECULATING_PEERS) if peer.name in names]
@@ -195,6 +202,13 @@ def speculate(
         if svg is not None:
             svg.write_text(draw_speedups(results))
     _print(results, as_json_, show_speculate)
+
+
+def _speculate_cases(names: Sequence[str]) -> list[tuple[str, int]]:
+    known = {f"{kind}/{num_requests}": (kind, num_requests) for kind, num_requests in SPECULATE_CASES}
+    if unknown := set(names) - set(known):
+        raise typer.BadParameter(f"there is no case {unknown.pop()!r}: take one of {', '.join(known)}")
+    return [known[name] for name in names]
 
 
 def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, Console], None]) -> None:

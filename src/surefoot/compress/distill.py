@@ -7,7 +7,7 @@ State is saved in safetensors as training goes on, so that it can be stopped at 
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Settings:
     rate: float = 3e-4
     warm_up: int = 20
     reverse: float = 0.3  # the part of KL(student || teacher)
-    batch: int = 2  # windows a step
+    batch: int = 2  # windows a step; for a head, tokens
     seed: int = 0
 
 
@@ -83,6 +83,8 @@ def divergence(teacher: Tensor, student: Tensor, reverse: float) -> Tensor:
     """Mean over positions of (1 - r) KL(teacher || student) + r KL(student || teacher)."""
     p, q = torch.log_softmax(teacher, dim=-1), torch.log_softmax(student, dim=-1)
     onward = (p.exp() * (p - q)).sum(dim=-1).mean()
+    if reverse == 0:
+        return onward
     back = (q.exp() * (q - p)).sum(dim=-1).mean()
     return (1 - reverse) * onward + reverse * back
 
@@ -98,7 +100,7 @@ def agreement(teacher: Teacher, student: Student, windows: Sequence[Sequence[int
     return same / total
 
 
-def train(
+def teach(
     teacher: Teacher,
     student: Student,
     windows: Sequence[Sequence[int]],
@@ -106,14 +108,27 @@ def train(
     state: Path,
     say: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
-    """Up to `steps` steps, from where `state` says that training stood."""
-    parameters = student.parameters()
+    def loss_of(step: int) -> Tensor:
+        tokens = torch.tensor([windows[number] for number in chosen(len(windows), step, settings)])
+        return divergence(teacher.logits(tokens), student.logits(tokens), settings.reverse)
+
+    train(student.parameters(), loss_of, settings, state, say)
+
+
+def train(
+    parameters: Mapping[str, Tensor],
+    loss_of: Callable[[int], Tensor],
+    settings: Settings,
+    state: Path,
+    say: Callable[[Progress], None] = lambda progress: None,
+) -> None:
+    """Up to `steps` steps, from where `state` says that training stood. loss_of: a step's, a function of its number."""
     optimiser = torch.optim.AdamW(list(parameters.values()), lr=settings.rate, betas=(0.9, 0.95), weight_decay=0.0)
     done = step = _resume(state, parameters, optimiser)
     saved, shown = time.monotonic(), 0.0
     try:
         while step < settings.steps:
-            loss = _learn(teacher, student, optimiser, _batch(windows, step, settings), step, settings)
+            loss = _learn(parameters, loss_of(step), optimiser, settings.rate * _schedule(step, settings))
             shown = loss if step == done else 0.95 * shown + 0.05 * loss
             step += 1
             say(Progress(step, shown))
@@ -125,13 +140,12 @@ def train(
             _save(state, parameters, optimiser, step)
 
 
-def _learn(teacher: Teacher, student: Student, optimiser: Any, tokens: Tensor, step: int, settings: Settings) -> float:
+def _learn(parameters: Mapping[str, Tensor], loss: Tensor, optimiser: Any, rate: float) -> float:
     for group in optimiser.param_groups:
-        group["lr"] = settings.rate * _schedule(step, settings)
-    loss = divergence(teacher.logits(tokens), student.logits(tokens), settings.reverse)
+        group["lr"] = rate
     optimiser.zero_grad()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(list(student.parameters().values()), 1.0)
+    torch.nn.utils.clip_grad_norm_(list(parameters.values()), 1.0)
     optimiser.step()
     return float(loss.detach())
 
@@ -144,14 +158,15 @@ def _schedule(step: int, settings: Settings) -> float:
     return 0.1 + 0.45 * (1 + float(torch.cos(torch.tensor(along * torch.pi))))
 
 
-def _batch(windows: Sequence[Sequence[int]], step: int, settings: Settings) -> Tensor:
-    """A function of the seed and the step, so that training that was stopped goes on with the same windows."""
+def chosen(total: int, step: int, settings: Settings) -> list[int]:
+    """Which of so many a step learns from: a function of the seed and the step, so that training that was stopped goes
+    on with the same."""
     generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-    chosen = torch.randint(len(windows), (settings.batch,), generator=generator).tolist()
-    return torch.tensor([windows[number] for number in chosen])
+    numbers: list[int] = torch.randint(total, (settings.batch,), generator=generator).tolist()
+    return numbers
 
 
-def _save(state: Path, parameters: dict[str, Tensor], optimiser: Any, step: int) -> None:
+def _save(state: Path, parameters: Mapping[str, Tensor], optimiser: Any, step: int) -> None:
     arrays = {f"weight.{name}": one.detach().numpy() for name, one in parameters.items()}
     for name, one in parameters.items():
         kept = optimiser.state[one]
@@ -161,7 +176,7 @@ def _save(state: Path, parameters: dict[str, Tensor], optimiser: Any, step: int)
     partial.replace(state)
 
 
-def _resume(state: Path, parameters: dict[str, Tensor], optimiser: Any) -> int:
+def _resume(state: Path, parameters: Mapping[str, Tensor], optimiser: Any) -> int:
     if not state.exists():
         return 0
     arrays, metadata = load_arrays(state)

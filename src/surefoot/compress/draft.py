@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.compress.distill import Progress, Settings, Student, Teacher, agreement, train
+from surefoot.compress.distill import Progress, Settings, Student, Teacher, agreement, teach
 from surefoot.compress.forward import check_family
 from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.later import CompressError, torch
@@ -63,7 +63,7 @@ def make_draft(
     before = agreement(teacher, student, held_out)
     say(Progress(0, 0.0, before))
     state = out.with_suffix(".training")
-    train(teacher, student, learned, order.settings, state, say)
+    teach(teacher, student, learned, order.settings, state, say)
     after = agreement(teacher, student, held_out)
     _write(checkpoint, student, cut, out)
     state.unlink(missing_ok=True)

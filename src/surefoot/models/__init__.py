@@ -11,7 +11,7 @@ from surefoot.models.config import KvLayer, ModelConfig, SharedKv
 from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.step import Batch, KvRows, empty_batch
-from surefoot.models.traffic import decode_bytes, linear_products
+from surefoot.models.traffic import decode_bytes, linear_products, row_context
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend, WeightFormat
 from surefoot.weights.checkpoint import Checkpoint
@@ -31,6 +31,7 @@ __all__ = [
     "linear_products",
     "load",
     "read_config",
+    "row_context",
 ]
 
 FAMILIES = ("deepseek_v2", "gemma2", "gemma3", "gpt_oss", "llama", "phi3", "qwen2", "qwen3", "qwen3_moe")

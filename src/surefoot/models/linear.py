@@ -3,13 +3,20 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from surefoot.formats import W8, round_to
 from surefoot.models.workspace import Features, Matrix
-from surefoot.ops import Backend, PackedWeights, float_linear, linear, linear_experts
-from surefoot.ops.arrays import F32, I64
+from surefoot.ops import Backend, PackedWeights, embed, float_linear, linear, linear_experts, pack
+from surefoot.ops.arrays import F32, I64, empty
 
 
 def num_outputs(matrix: Matrix) -> int:
     return matrix.n if isinstance(matrix, PackedWeights) else len(matrix)
+
+
+def _num_inputs(matrix: Matrix) -> int:
+    return matrix.k if isinstance(matrix, PackedWeights) else matrix.shape[1]
 
 
 @dataclass(frozen=True)
@@ -41,8 +48,23 @@ class Linear:
         return tuple(part.matrix for part in self.parts)
 
     def project(self, backend: Backend, x: Features, out: F32) -> None:
-        for part, columns in _columns([part.matrix for part in self.parts]):
+        for part, columns in _columns(self.matrices):
             self.parts[part].project(backend, x, out[:, columns])
+
+    def rows(self, backend: Backend, outputs: I64) -> F32:
+        """The weights of some outputs, as floats."""
+        found = empty((len(outputs), _num_inputs(self.matrices[0])), np.float32)
+        for part, columns in _columns(self.matrices):
+            own = (outputs >= columns.start) & (outputs < columns.stop)
+            found[own] = embed(backend, outputs[own] - columns.start, self.matrices[part])
+        return found
+
+    def only(self, backend: Backend, outputs: I64) -> "Linear":
+        """Some outputs alone, their weights in eight bits."""
+        biases = [np.zeros(num_outputs(one.matrix), np.float32) if one.bias is None else one.bias for one in self.parts]
+        has_bias = any(one.bias is not None for one in self.parts)
+        packed = pack(backend, round_to(W8, self.rows(backend, outputs)))
+        return Linear((Part(packed, np.concatenate(biases)[outputs] if has_bias else None),))
 
     def project_onto(self, backend: Backend, x: Features, h: F32) -> bool:
         """h += project(x) in the same pass, where the form of the weights can; says whether it could."""

@@ -1,5 +1,6 @@
 """How many weights a token passes by, and how many bytes they are: what bounds the speed of prefill and decoding."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from surefoot.models.feed_forward import Experts
 from surefoot.models.workspace import Matrix
 from surefoot.ops import PackedWeights
 
+ATTENTION_COST = 1.8  # of a product in attention, in products of a matrix: measured on SmolLM2 and Qwen
+
 
 def decode_bytes(model: Model) -> int:
     """Weights that a step of one token reads: all but the embeddings, and of experts the chosen ones."""
@@ -21,6 +24,14 @@ def decode_bytes(model: Model) -> int:
 def linear_products(model: Model) -> int:
     """Weights that every token of a prompt is multiplied with: the layers' matrices, of experts the chosen ones."""
     return round(sum(share * _num_weights(array) for share, array in _arrays(model.layers)))
+
+
+def row_context(model: Model) -> float:
+    """So many tokens before one cost as much as its way through the layers' matrices. A window's are not counted."""
+    config = model.config
+    kept = [config.kv(layer) for layer in range(len(config.layers))]
+    products = sum(config.heads * (kv.key_dim + kv.value_dim) for kv in kept if not kv.window)
+    return linear_products(model) / (ATTENTION_COST * products) if products else math.inf
 
 
 def _num_weights(array: Matrix) -> int:

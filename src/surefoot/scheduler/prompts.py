@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from surefoot.core import Chunk
 from surefoot.kv import KvManager, Node
+from surefoot.scheduler.budget import Budget
 from surefoot.scheduler.charges import Charges
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.making_way import MakingWay
@@ -40,15 +41,14 @@ class Prompts:
         self._since_turn = 0  # admissions
         self._since_eldest = 0  # steps whose first chunk was for another than who was admitted first
 
-    def plan(self, step: Step, budget: int) -> None:
+    def plan(self, step: Step, budget: Budget) -> None:
         """Chunks while the budget lasts. Once in a step is enough for each, whether it gets a chunk or not."""
         eldest, first, num_vain = next(self._begun(), None), None, 0
         owed = self._way.free_row(step)
-        while budget > 0 and num_vain < MOST_IN_VAIN and (sample := owed or self._next(step)) is not None:
+        while not budget.is_spent and num_vain < MOST_IN_VAIN and (sample := owed or self._next(step)) is not None:
             owed = None
             self._pending.pass_over(sample)
             num_tokens = self._plan_chunk(step, sample, budget)
-            budget -= num_tokens
             num_vain += num_tokens == 0
             first = first or (sample if num_tokens else None)
         self._pending.show_passed_over()
@@ -69,25 +69,33 @@ class Prompts:
     def _next(self, step: Step) -> Sample | None:
         """Once an urgent prompt has a chunk, other users' add none: it would wait for the end of a longer step."""
         sample = self._in_turn() or self._in_order()
-        if sample is None or not step.urgent or sample.is_urgent or sample.user in step.urgent:
-            return sample
-        return None
+        return sample if sample is not None and (sample.is_urgent or not step.is_urgent) else None
 
     def _in_turn(self) -> Sample | None:
         """By waiting alone: for a row, or since it was admitted."""
         first = self._pending.turns.first() if self._is_turn else None
         if first is not None and not self._pending.is_passed_over(first):
             return first
-        return next(self._begun(), None) if self._is_eldests_turn else None
+        eldest = next(iter(self._rows.prefilling), None) if self._is_eldests_turn else None
+        return None if eldest is None or self._pending.is_passed_over(eldest) else eldest
 
     def _in_order(self) -> Sample | None:
         """By the queues; among equals who is urgent goes first. Only of those who have begun, if nobody can be
         admitted."""
-        config = self._config
         if self._rows.are_all_taken or (self._is_turn and self._pending.turns):
             return min(self._begun(), key=self._place, default=None)
-        found = self._pending.candidates(config.num_candidates, config.slack_tokens)
-        return max(found, key=lambda sample: (sample.is_urgent, self._num_known(sample)), default=None)
+        return max(self._candidates(), key=lambda sample: (sample.is_urgent, self._num_known(sample)), default=None)
+
+    def _leaves_rest(self, sample: Sample) -> bool:
+        """Whether it has its turn before an urgent prompt, and so gets the least chunk only."""
+        return not sample.is_urgent and any(one.is_urgent and self._has_row(one) for one in self._candidates())
+
+    def _has_row(self, sample: Sample) -> bool:
+        """Or could have one now."""
+        return sample.state is not State.WAITING or self._rows.has_room(sample)
+
+    def _candidates(self) -> list[Sample]:
+        return self._pending.candidates(self._config.num_candidates, self._config.slack_tokens)
 
     def _begun(self) -> Iterator[Sample]:
         """In the order of admission."""
@@ -105,7 +113,7 @@ class Prompts:
 
     # ---- its chunk ----
 
-    def _plan_chunk(self, step: Step, sample: Sample, budget: int) -> int:
+    def _plan_chunk(self, step: Step, sample: Sample, budget: Budget) -> int:
         """The number of tokens it got: none if there is no room, or if another's chunk computes the same block."""
         nodes = self._room.match(sample)
         if self._is_being_filled(step, sample, nodes):
@@ -117,17 +125,17 @@ class Prompts:
         if nodes:
             self._room.adopt(sample)
         start = sample.num_computed
-        num_tokens = self._size(start, sample.num_left, budget)
-        if not self._way.grow_by_force(step, sample, start + num_tokens):
+        num_tokens = self._size(sample, budget)
+        if not num_tokens or not self._way.grow_by_force(step, sample, start + num_tokens):
             return 0
+        budget.spend(start, num_tokens)
         self._note_filling(step, sample, start + num_tokens)
         self._charges.prompt(sample, start + num_tokens)
         is_last = num_tokens == sample.num_left
         tokens = tuple(sample.tokens[start : start + num_tokens])
         covers = sample.covers if is_last else ()
         num_logits = int(is_last and not sample.request.embeds)
-        if sample.is_urgent:
-            step.urgent.add(sample.user)
+        step.is_urgent |= sample.is_urgent
         step.add(sample, Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers))
         return num_tokens
 
@@ -139,12 +147,17 @@ class Prompts:
             self._since_turn += 1
         self._rows.admit(sample)
 
-    def _size(self, start: int, num_left: int, budget: int) -> int:
-        """A chunk that is not the last ends with a block, where that shortens it by little, so that others can share it
-        at once."""
-        num_tokens = min(num_left, budget, self._config.max_chunk)
+    def _size(self, sample: Sample, budget: Budget) -> int:
+        """What is left of an urgent prompt, where that is short: its user would wait for several steps' other rows. A
+        chunk that is not the last ends with a block, where that shortens it by little, so that others can share it at
+        once."""
+        config, start, left = self._config, sample.num_computed, sample.num_left
+        if sample.is_urgent and left <= min(config.full_chunk, config.max_chunk, budget.room):
+            return left
+        most = config.min_chunk if self._leaves_rest(sample) else config.max_chunk
+        num_tokens = min(budget.size(start, left), most)
         beyond = (start + num_tokens) % self._kv.layout.block_size
-        return num_tokens - beyond if num_tokens < num_left and beyond <= num_tokens // 8 else num_tokens
+        return num_tokens - beyond if num_tokens < left and beyond <= num_tokens // 8 else num_tokens
 
     def _is_being_filled(self, step: Step, sample: Sample, nodes: list[Node]) -> bool:
         """Whether another's chunk computes its next block: then it waits, and finds it there in the next step."""

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import zip_longest
 
+from surefoot.core import ServiceClass
 from surefoot.scheduler.heap import LazyHeap
 from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.users import User
@@ -116,6 +117,11 @@ class Pending:
 
     def __iter__(self) -> Iterator[Sample]:
         return (sample for band in self._bands.values() for sample in band)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether any of them is interactive."""
+        return bool(self._bands) and min(self._bands)[0] is ServiceClass.INTERACTIVE
 
     def wait(self, sample: Sample) -> None:
         self.turns.add(sample)

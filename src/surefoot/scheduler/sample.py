@@ -61,9 +61,8 @@ class Sample:
 
     @property
     def is_urgent(self) -> bool:
-        """Somebody waits for it, and has nothing else that runs."""
-        is_all = self.user.num_rows == (0 if self.state is State.WAITING else len(self.covers))
-        return is_all and self.request.service is ServiceClass.INTERACTIVE
+        """Somebody waits for it, and for nothing else."""
+        return self.user.num_samples == 1 and self.request.service is ServiceClass.INTERACTIVE
 
     @property
     def num_computed(self) -> int:

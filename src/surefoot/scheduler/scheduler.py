@@ -4,8 +4,11 @@ There is no prefill phase and no decode phase. Each sample has tokens and a coun
 some tokens so that the count chases the tokens. Prompts, cached prefixes, drafts and what was preempted are all that.
 """
 
-from surefoot.core import BAND_ROWS, Delta, FinishReason, Load, Request, SampleKey, ServiceClass, StepPlan, StepResult
+import math
+
+from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, ServiceClass, StepPlan, StepResult
 from surefoot.kv import KvManager
+from surefoot.scheduler.budget import Budget
 from surefoot.scheduler.charges import Charges
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.decoding import Decoding
@@ -119,26 +122,28 @@ class Scheduler:
         self._cancelled.clear()
         return dropped + self._requests.end_late(now)
 
-    def _budget(self, num_decoding: int, now: float) -> int:
+    def _budget(self, num_decoding: int, now: float) -> Budget:
         """Prompt tokens that keep the step within its time, as far as steps so far tell."""
         config = self.config
-        room = max(config.max_step_tokens - num_decoding, config.min_chunk)
-        interactive = any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._decoding)
-        target = config.gap_ms if interactive else config.batch_gap_ms
-        decode_ms = self.speed.predict_ms(num_decoding)
-        if interactive and decode_ms is not None:
-            target = min(target, config.max_gap_ratio * decode_ms)
-        if (first := self._requests.first_deadline) is not None:
-            target = min(target, (first - now) * 1000 + config.late_ms)
+        is_read_along = any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._decoding)
+        target = self._gap_ms(num_decoding) if is_read_along else self._prompts_ms(num_decoding)
+        least_rows = 0 if is_read_along else config.full_chunk
+        if (first := self._requests.first_deadline) is not None and (first - now) * 1000 + config.late_ms < target:
+            target, least_rows = (first - now) * 1000 + config.late_ms, 0
         within = self.speed.tokens_within(target)
         wanted = config.first_chunk if within is None else within - num_decoding
-        return min(self._whole_bands(num_decoding, max(wanted, config.min_chunk)), room)
+        room = max(config.max_step_tokens - num_decoding, config.min_chunk)
+        return Budget(wanted, config.min_chunk, least_rows, room, num_decoding, config.row_context)
 
-    def _whole_bands(self, num_decoding: int, num_prompt: int) -> int:
-        """A band of rows costs nearly the same however full it is, so a step ends with one: with the one above where
-        the least chunk would not fit below."""
-        below = num_prompt - (num_decoding + num_prompt) % BAND_ROWS
-        return below if below >= self.config.min_chunk else below + BAND_ROWS
+    def _gap_ms(self, num_decoding: int) -> float:
+        """How long a step may take while somebody reads along."""
+        return min(self.config.gap_ms, self.config.max_gap_ratio * (self.speed.predict_ms(num_decoding) or math.inf))
+
+    def _prompts_ms(self, num_decoding: int) -> float:
+        """How long it may take otherwise: whoever comes waits for its end."""
+        is_crowd = len(self._requests) > 1 and self._pending.is_waited_for
+        full_ms = self.speed.predict_ms(num_decoding + self.config.full_chunk) or 0.0
+        return max(self.config.crowd_ms if is_crowd else self.config.gap_ms, full_ms)
 
     def commit(self, result: StepResult) -> list[Delta]:
         """Advance everyone in the plan by what was computed and accepted."""
@@ -147,7 +152,7 @@ class Scheduler:
             raise RuntimeError("commit without schedule")
         if result.stopped:
             return []
-        self.speed.observe(step.num_tokens, result.elapsed_ms)
+        self.speed.observe(step.num_tokens + round(step.num_before / self.config.row_context), result.elapsed_ms)
         return self._results.take(step, result)
 
     # ---- the books ----

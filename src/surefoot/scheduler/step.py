@@ -3,7 +3,6 @@
 from surefoot.core import BlockCopy, Chunk
 from surefoot.kv import BlockKey, Node
 from surefoot.scheduler.sample import Sample
-from surefoot.scheduler.users import User
 
 # A named tuple made without its call, in half the time: there are two for every sample that runs, in every step.
 make = tuple.__new__
@@ -22,12 +21,14 @@ class Step:
         self.victims: list[Sample] | None = None  # who gives way first comes last
         self.eldest: Sample | None = None  # of those who run; gives way to nobody
         self.num_tokens = 0
-        self.urgent: set[User] = set()  # of the urgent prompts that have a chunk
+        self.num_before = 0  # tokens before each token of a prompt, all together
+        self.is_urgent = False  # whether a chunk is of an urgent prompt
 
     def add(self, sample: Sample, chunk: Chunk) -> None:
         self.samples.append(sample)
         self.chunks.append(chunk)
         self.num_tokens += len(chunk.tokens)
+        self.num_before += chunk.start * len(chunk.tokens)
 
     def drop_preempted(self) -> None:
         """Chunks of those who gave way after they were planned."""

@@ -204,7 +204,7 @@ def scheduling(condition: Condition, longest: int) -> SchedulerConfig:
         return SchedulerConfig(longest, condition.max_running, max_chunk=condition.max_chunk)
     return SchedulerConfig(
         longest, condition.max_running, max_chunk=condition.max_chunk, first_chunk=condition.max_chunk,
-        gap_ms=NEVER_MS, batch_gap_ms=NEVER_MS, max_gap_ratio=NEVER_MS, max_step_tokens=1024,
+        gap_ms=NEVER_MS, crowd_ms=NEVER_MS, max_gap_ratio=NEVER_MS, max_step_tokens=1024,
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Checkpoint files: what they hold, checked before it is believed, and their tensors as integer weights."""
 
 from surefoot.weights.checkpoint import Checkpoint
-from surefoot.weights.gguf import GgufError, GgufFile, TensorInfo
+from surefoot.weights.gguf import GgufFile
+from surefoot.weights.gguf_header import GgufError, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.opening import open_checkpoint
