@@ -41,7 +41,10 @@ class GgufFile:
     def floats(self, name: str) -> F32:
         """The tensor as float32, whatever its type."""
         info = self.info(name)
-        return ggml.decode_floats(info.type, self._rows(info)).reshape(info.shape)
+        rows = self._rows(info)
+        values = ggml.decode_floats(info.type, rows).reshape(info.shape)
+        self._advise(mmap.MADV_DONTNEED, _Rows(info, 0, len(rows)))  # a whole model read once is not to stay in memory
+        return values
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         """A matrix as the kernels' integers: the file's own codes, or float weights rounded to `float_format`."""
