@@ -255,11 +255,11 @@ def test_packed_weights_from_a_cache_give_the_same(tmp_path: Path) -> None:
 
 
 def test_memory_is_divided_and_never_exceeded() -> None:
-    config = llm().config
+    model = llm().model
     sizes = {0: 1000}
 
     def plan(nbytes: int, max_context: int | None = None) -> tuple[int, int]:
-        room = plan_memory(config, sizes, nbytes, max_context, 8, 512)
+        room = plan_memory(model, sizes, nbytes, max_context, 8, 512)
         assert room.layout.total_bytes <= nbytes
         return room.scheduling.max_context, room.layout.groups[0].num_blocks
 
