@@ -36,6 +36,7 @@ class EngineSettings:
     peer_rounds: int = 2
     kv_bytes: int = 1200 * MIB
     footprint_bytes: int = 1024 * MIB
+    float_format: str = "w8"
 
 
 QUICK = EngineSettings(seconds=34, rounds=1, peer_seconds=120, peer_rounds=1, footprint_bytes=512 * MIB)
@@ -52,7 +53,7 @@ def run_engine(
     def load() -> LLM:
         return LLM(
             model, variant=variant, threads=threads, max_context=LONG_PROMPT + 128, max_running=32,
-            kv_bytes=settings.kv_bytes, speculate="off",
+            kv_bytes=settings.kv_bytes, speculate="off", float_format=settings.float_format,
         )  # fmt: skip
 
     loaded = load_model(model, load, say)

@@ -33,6 +33,7 @@ class ModelSettings:
     decode_tokens: int = 32  # of one sample
     seconds: float = 300
     footprint_bytes: int = 1024 * MIB
+    float_format: str = "w8"
 
 
 QUICK = ModelSettings(decode_tokens=16, seconds=40, footprint_bytes=512 * MIB)
@@ -82,7 +83,7 @@ def run_model(
     start = time.perf_counter()
     llm = LLM(
         model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=1,
-        speculate="off",
+        speculate="off", float_format=settings.float_format,
     )  # fmt: skip
     load_seconds = time.perf_counter() - start
     bench, absent = _find_peer(model, llm, peers, say)

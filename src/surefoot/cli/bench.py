@@ -78,6 +78,7 @@ def model(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer rounds: within 50 seconds, loading not counted.")
     ] = False,
+    float_format: options.Format = "w8",
     variant: options.Variant = None,
     threads: options.Threads = None,
     peers: Annotated[
@@ -85,8 +86,9 @@ def model(
     ] = False,
 ) -> None:
     """One user's prompts and tokens through the whole engine, in one interleaved run with the machine's limits."""
+    settings = replace(QUICK_MODEL if quick else ModelSettings(), float_format=float_format)
     with told(), _status() as say:
-        results = run_model(path, QUICK_MODEL if quick else ModelSettings(), variant, threads, peers, say)
+        results = run_model(path, settings, variant, threads, peers, say)
     _print(results, as_json_, show_model)
 
 
@@ -97,6 +99,7 @@ def engine(
     quick: Annotated[
         bool, typer.Option("--quick", help="Shorter requests: within 50 seconds, loading not counted.")
     ] = False,
+    float_format: options.Format = "w8",
     variant: options.Variant = None,
     threads: options.Threads = None,
     peers: ServingPeers = False,
@@ -107,7 +110,10 @@ def engine(
     """Many requests at once through the whole engine: mixed, queued, with a shared prompt, disturbed by a long one."""
     settings = QUICK_ENGINE if quick else EngineSettings()
     settings = replace(
-        settings, seconds=seconds or settings.seconds, peer_seconds=peer_seconds or settings.peer_seconds
+        settings,
+        seconds=seconds or settings.seconds,
+        peer_seconds=peer_seconds or settings.peer_seconds,
+        float_format=float_format,
     )
     with told(), _status() as say:
         results = run_engine(path, settings, variant, threads, _chosen(peers, only), say)
