@@ -35,8 +35,9 @@ inline int64_t block_rows(const Problem& p) { return std::min<int64_t>(p.rows, k
 
 // Tiles of one group of one-limb activations.
 inline int64_t group_tiles(const Problem& p) { return p.x.group ? p.x.group / kTile : p.w->num_tiles(); }
+// Bytes of expanded weights, a tile deep.
+inline int64_t depth_bytes(const Problem& p) { return (two_bands(p) ? 1 : 2) * p.w->limbs * kTileBytes; }
 // Tiles of depth in a chunk: whole groups of one-limb activations.
-inline int64_t depth_bytes(const Problem& p) { return (two_bands(p) ? 1 : 2) * p.w->limbs * kTileBytes; }  // expanded, a tile deep
 inline int64_t chunk_tiles(const Problem& p) {
   const int64_t bytes = sums_stay(p) && !plain(p) ? kChunkBytes / 4 : kChunkBytes;
   const int64_t most = bytes / depth_bytes(p);

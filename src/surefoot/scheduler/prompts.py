@@ -154,8 +154,9 @@ class Prompts:
         config, start, left = self._config, sample.num_computed, sample.num_left
         if sample.is_urgent and left <= min(config.full_chunk, config.max_chunk, budget.room):
             return left
-        most = config.min_chunk if self._leaves_rest(sample) else config.max_chunk
-        num_tokens = min(budget.size(start, left), most)
+        num_tokens = min(budget.size(start, left), config.max_chunk)
+        if num_tokens > config.min_chunk and self._leaves_rest(sample):
+            num_tokens = config.min_chunk
         beyond = (start + num_tokens) % self._kv.layout.block_size
         return num_tokens - beyond if num_tokens < left and beyond <= num_tokens // 8 else num_tokens
 
