@@ -1,24 +1,39 @@
-"""How often guesses are right: of a sample of late, and of a kind of guess."""
+"""How often guesses are right: of a kind, and how far a sample's own luck of late foretells more of it.
+
+A text that copies goes on copying: of lookup's guesses, a sample's luck tells much. A head is right about as often
+anywhere: of its guesses, three wrong ones in a row tell nothing. Which it is, is measured for each kind:
+
+    chance = share of the kind + trust in luck * luck of the sample
+
+luck: how far the sample was above its kinds' shares, over its last few guesses. trust: the slope of what came over the
+luck before it (least squares), none until it has shown.
+"""
 
 from surefoot.core import SampleKey
 
 KEEP_SAMPLE = 0.8  # of what is known, when a sample's next draft was verified
-KEEP_KIND = 0.98
-FIRST = (1.0, 2.0)  # right, tried: what a kind begins with
-WEIGHT = 4.0  # tokens that the kind's share counts for beside the sample's own
+KEEP_KIND = 0.99
+KEEP_TRUST = 0.998
+FIRST = (4.0, 8.0)  # right, tried: what a kind begins with
+WEIGHT = 4.0  # tokens without luck that a sample begins with
+FIRST_TRUST = (0.0, 1.0)  # surplus times luck, luck squared: what a kind begins with
 MOST = 0.99  # nothing is certain: a text ends somewhere
 
 
 class Acceptance:
-    """A token counts as tried if all before it were right."""
+    """A token counts as tried if all before it were right. Surplus: tokens that were right beyond the kind's share."""
 
     def __init__(self) -> None:
-        self._samples: dict[SampleKey, tuple[float, float]] = {}
-        self._kinds: dict[int, tuple[float, float]] = {}
+        self._samples: dict[SampleKey, tuple[float, float]] = {}  # surplus, tried
+        self._kinds: dict[int, tuple[float, float]] = {}  # right, tried
+        self._trusts: dict[int, tuple[float, float]] = {}  # surplus times luck, luck squared
 
     def note(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None:
         num_tried = min(num_drafted, num_accepted + 1)
-        self._samples[key] = _moved(self._samples.get(key, (0.0, 0.0)), KEEP_SAMPLE, num_accepted, num_tried)
+        surplus, luck = num_accepted - num_tried * self._share(kind), self._luck(key)
+        trust = self._trusts.get(kind, FIRST_TRUST)
+        self._trusts[kind] = _moved(trust, KEEP_TRUST, surplus * luck, num_tried * luck * luck)
+        self._samples[key] = _moved(self._samples.get(key, (0.0, 0.0)), KEEP_SAMPLE, surplus, num_tried)
         self._kinds[kind] = _moved(self._kinds.get(kind, FIRST), KEEP_KIND, num_accepted, num_tried)
 
     def forget(self, key: SampleKey) -> None:
@@ -26,11 +41,20 @@ class Acceptance:
 
     def share(self, key: SampleKey, kind: int) -> float:
         """The chance that one more token is right."""
-        kind_right, kind_tried = self._kinds.get(kind, FIRST)
-        right, tried = self._samples.get(key, (0.0, 0.0))
-        return min(MOST, (right + WEIGHT * kind_right / kind_tried) / (tried + WEIGHT))
+        return min(MOST, max(0.0, self._share(kind) + self._trust(kind) * self._luck(key)))
+
+    def _share(self, kind: int) -> float:
+        right, tried = self._kinds.get(kind, FIRST)
+        return right / tried
+
+    def _luck(self, key: SampleKey) -> float:
+        surplus, tried = self._samples.get(key, (0.0, 0.0))
+        return surplus / (tried + WEIGHT)
+
+    def _trust(self, kind: int) -> float:
+        together, alone = self._trusts.get(kind, FIRST_TRUST)
+        return min(1.0, max(0.0, together / alone))
 
 
-def _moved(counts: tuple[float, float], keep: float, num_right: int, num_tried: int) -> tuple[float, float]:
-    right, tried = counts
-    return keep * right + num_right, keep * tried + num_tried
+def _moved(sums: tuple[float, float], keep: float, *more: float) -> tuple[float, float]:
+    return keep * sums[0] + more[0], keep * sums[1] + more[1]
