@@ -82,7 +82,7 @@ class Controller:
         self._since_draft += 1
 
     def observe_drafting(self, depth: int, elapsed_ms: float) -> None:
-        self._level_ms += RATE * (elapsed_ms / depth / self.cost.pace - self._level_ms)
+        self._level_ms += RATE * (elapsed_ms / depth - self._level_ms)
 
     def observe_verified(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None:
         self.acceptance.note(key, kind, num_drafted, num_accepted)

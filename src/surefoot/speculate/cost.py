@@ -10,17 +10,12 @@ EXACT = 8  # up to here every size by itself: kernels change their ways at a few
 NUM_KEPT = 9
 FORGET_AFTER = 256  # steps; then a size counts as never seen, and is tried again
 REFRESH_EVERY = 8  # steps that bring nothing new
-PACE_STEPS = 5  # the last, whose middle tells how fast the machine is now
 
 Point = tuple[int, float]  # a size, ms
 
 
 class StepCost:
     """The last few times of each size, and the rising stairs of their middles.
-
-    A machine whose speed jumps slows steps of every size, but only those that are taken would show it; and what was not
-    taken since would seem slow or fast for long. So times are kept as they would be at the usual pace. pace: how much
-    longer steps take now than those of their size did before.
 
     Where a larger step seems to take less than a smaller one, their times are taken together: so one slow step spoils
     nothing, and one fast step promises nothing.
@@ -30,8 +25,6 @@ class StepCost:
         self._times: dict[int, deque[float]] = {}  # by size: ms
         self._seen: dict[int, int] = {}  # by size: the step
         self._num_steps = 0
-        self._paces: deque[float] = deque([1.0], maxlen=PACE_STEPS)
-        self.pace = 1.0
         self._curve: list[Point] | None = None
         self._tables: dict[tuple[int, int], list[float] | None] = {}
 
@@ -44,12 +37,9 @@ class StepCost:
             self._times.pop(size, None)
         self._seen[size] = self._num_steps
         times = self._times.setdefault(size, deque(maxlen=NUM_KEPT))
-        if times:
-            self._paces.append(elapsed_ms / median_low(times))
-            self.pace = median_low(self._paces)
         if len(times) < NUM_KEPT or self._num_steps % REFRESH_EVERY == 0:
             self._curve = None
-        times.append(elapsed_ms / self.pace)
+        times.append(elapsed_ms)
 
     def curve(self) -> list[Point]:
         """Every size seen of late, both tokens and ms rising."""
@@ -60,7 +50,7 @@ class StepCost:
         return self._curve
 
     def table(self, first: int, last: int) -> list[float] | None:
-        """ms at the usual pace of steps of first, first + 1, ... last tokens; None if nothing like the first was seen.
+        """ms of steps of first, first + 1, ... last tokens; None if nothing like the first was seen.
 
         Twice the largest size seen is thought to take as long, or it would never be tried; beyond, time goes with size.
         """
