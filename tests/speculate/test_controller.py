@@ -1,7 +1,8 @@
 """How deep to draft: within bounds, where it pays, off and on again as load and luck change."""
 
 import random
-from itertools import pairwise
+from itertools import count, pairwise
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from surefoot.core import SampleKey
 from surefoot.speculate import MOST_DRAFTS, Controller, Prospect
+from surefoot.speculate.acceptance import Acceptance
 from surefoot.speculate.controller import LEAST_GAIN, LONGEST_PAUSE, PROBE_DEPTH, PROBE_EVERY, best_depths
 from surefoot.speculate.cost import FORGET_AFTER, StepCost
 
@@ -121,6 +123,87 @@ def test_it_stops_guessing_where_guesses_are_wrong_and_notices_when_they_are_rig
     drafted, cost = load.run(60)
     assert drafted > 3
     assert cost < 0.6
+
+
+FEW_ROWS_MS = (0.0, 49.7, 53.8, 64.7, 75.0, 80.0, 83.0, 85.0, 87.0)  # by rows; a model of 1.5 B weights on two cores
+
+
+def few_rows_ms(num_tokens: int) -> float:
+    return FEW_ROWS_MS[num_tokens] if num_tokens < len(FEW_ROWS_MS) else 87.0 + 4 * (num_tokens - 8)
+
+
+class Answers:
+    """One sample after the other, each with a luck of its own, on a machine whose few rows cost as above."""
+
+    def __init__(self, seed: int) -> None:
+        self.controller, self.rng, self.ids = Controller(), random.Random(seed), count()
+
+    def answer(self, luck: float, num_tokens: int = 150) -> tuple[float, float]:
+        """The share of passes with drafts, and the speed over that of none."""
+        key, num_left, num_passes, num_with, elapsed = SampleKey(f"{next(self.ids)}"), num_tokens, 0, 0, 0.0
+        depth = 0
+        while num_left > 0:
+            ms = few_rows_ms(1 + depth) * self.rng.uniform(0.95, 1.05) + 2.5 * depth
+            self.controller.observe_step(1 + depth, ms - 2.5 * depth)
+            right = next((place for place in range(depth) if self.rng.random() >= luck), depth)
+            if depth:
+                self.controller.observe_drafting(depth, 2.5 * depth)
+                self.controller.observe_verified(key, 0, depth, right)
+            num_left, num_passes, num_with, elapsed = (
+                num_left - 1 - right,
+                num_passes + 1,
+                num_with + (depth > 0),
+                elapsed + ms,
+            )
+            depth = self.controller.depths({key: Prospect(48)}, 1).get(key, 0) if self.controller.is_open(1) else 0
+        self.controller.forget(key)
+        return num_with / num_passes, (num_tokens - num_left) * FEW_ROWS_MS[1] / elapsed
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("luck", "least"), [(0.5, 1.25), (0.7, 1.45)])
+def test_a_steady_drafter_drafts_on(luck: float, least: float, seed: int) -> None:
+    """It is right as often anywhere, so wrong guesses in a row say nothing. One guess in every pass would give
+    (1 + luck) / 1.13."""
+    answers = Answers(seed)
+    found = [answers.answer(luck) for _ in range(16)]
+    assert fmean(share for share, _ in found) > 0.8
+    assert fmean(speed for _, speed in found) > least
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("luck", [0.0, 0.1, 0.2])
+def test_where_guesses_are_mostly_wrong_little_is_lost(luck: float, seed: int) -> None:
+    answers = Answers(seed)
+    assert fmean(answers.answer(luck)[1] for _ in range(8)) > 0.98
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_samples_differ_each_is_judged_by_itself(seed: int) -> None:
+    answers = Answers(seed)
+    for number in range(8):
+        answers.answer(0.95 * (number % 2))
+    copying, other = zip(*((answers.answer(0.95), answers.answer(0.05)) for _ in range(8)), strict=True)
+    assert fmean(share for share, _ in copying) > 0.8
+    assert fmean(speed for _, speed in copying) > 2.5
+    assert fmean(share for share, _ in other) < 0.25
+    assert fmean(speed for _, speed in other) > 0.9
+
+
+def test_luck_counts_as_far_as_it_foretells() -> None:
+    rng, steady, differing = random.Random(1), Acceptance(), Acceptance()
+    for number in range(40):
+        for _ in range(30):
+            steady.note(SampleKey(f"{number}"), 0, 1, rng.random() < 0.5)
+            differing.note(SampleKey(f"{number}"), 0, 1, rng.random() < (0.05, 0.95)[number % 2])
+    new = SampleKey("new")
+    before = steady.share(new, 0), differing.share(new, 0)
+    for one in (steady, differing):
+        for _ in range(3):
+            one.note(new, 0, 1, 0)
+    assert before == pytest.approx((0.5, 0.5), abs=0.15)
+    assert steady.share(new, 0) > 0.35
+    assert differing.share(new, 0) < 0.25
 
 
 def test_without_a_measured_step_there_are_no_drafts() -> None:

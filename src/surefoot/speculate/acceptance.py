@@ -16,7 +16,7 @@ KEEP_KIND = 0.99
 KEEP_TRUST = 0.998
 FIRST = (4.0, 8.0)  # right, tried: what a kind begins with
 WEIGHT = 4.0  # tokens without luck that a sample begins with
-FIRST_TRUST = (0.0, 1.0)  # surplus times luck, luck squared: what a kind begins with
+FIRST_TRUST = (0.0, 2.0)  # surplus times luck, luck squared: what a kind begins with
 MOST = 0.99  # nothing is certain: a text ends somewhere
 
 
@@ -53,7 +53,7 @@ class Acceptance:
 
     def _trust(self, kind: int) -> float:
         together, alone = self._trusts.get(kind, FIRST_TRUST)
-        return min(1.0, max(0.0, together / alone))
+        return max(0.0, together / alone)
 
 
 def _moved(sums: tuple[float, float], keep: float, *more: float) -> tuple[float, float]:

@@ -17,8 +17,8 @@ MOST_DRAFTS = 96  # of all samples in a step: each wants a row of logits
 LEAST_GAIN = 1.12  # below, the noise of measuring decides
 LEAST_CHANCE = 0.01
 PROBE_EVERY = 32  # steps without a draft; twice as many after each that was wrong, up to
-LONGEST_PAUSE = 128
-PROBE_DEPTH = 2
+LONGEST_PAUSE = 64
+PROBE_DEPTH = 1
 RATE = 0.2  # how far a measurement moves the mean
 
 
