@@ -1,7 +1,7 @@
 """How deep to draft: within bounds, where it pays, off and on again as load and luck change."""
 
 import random
-from itertools import count, pairwise
+from itertools import pairwise
 from statistics import fmean
 
 import pytest
@@ -13,6 +13,7 @@ from surefoot.speculate import MOST_DRAFTS, Controller, Prospect
 from surefoot.speculate.acceptance import Acceptance
 from surefoot.speculate.controller import LEAST_GAIN, LONGEST_PAUSE, PROBE_DEPTH, PROBE_EVERY, best_depths
 from surefoot.speculate.cost import FORGET_AFTER, StepCost
+from tests.speculate.answers import Answers
 
 CHANCES = st.lists(st.floats(0, 0.99), min_size=1, max_size=12)
 STEPS = st.lists(st.floats(0, 5), min_size=30, max_size=30)
@@ -123,41 +124,6 @@ def test_it_stops_guessing_where_guesses_are_wrong_and_notices_when_they_are_rig
     drafted, cost = load.run(60)
     assert drafted > 3
     assert cost < 0.6
-
-
-FEW_ROWS_MS = (0.0, 49.7, 53.8, 64.7, 75.0, 80.0, 83.0, 85.0, 87.0)  # by rows; a model of 1.5 B weights on two cores
-
-
-def few_rows_ms(num_tokens: int) -> float:
-    return FEW_ROWS_MS[num_tokens] if num_tokens < len(FEW_ROWS_MS) else 87.0 + 4 * (num_tokens - 8)
-
-
-class Answers:
-    """One sample after the other, each with a luck of its own, on a machine whose few rows cost as above."""
-
-    def __init__(self, seed: int) -> None:
-        self.controller, self.rng, self.ids = Controller(), random.Random(seed), count()
-
-    def answer(self, luck: float, num_tokens: int = 150) -> tuple[float, float]:
-        """The share of passes with drafts, and the speed over that of none."""
-        key, num_left, num_passes, num_with, elapsed = SampleKey(f"{next(self.ids)}"), num_tokens, 0, 0, 0.0
-        depth = 0
-        while num_left > 0:
-            ms = few_rows_ms(1 + depth) * self.rng.uniform(0.95, 1.05) + 2.5 * depth
-            self.controller.observe_step(1 + depth, ms - 2.5 * depth)
-            right = next((place for place in range(depth) if self.rng.random() >= luck), depth)
-            if depth:
-                self.controller.observe_drafting(depth, 2.5 * depth)
-                self.controller.observe_verified(key, 0, depth, right)
-            num_left, num_passes, num_with, elapsed = (
-                num_left - 1 - right,
-                num_passes + 1,
-                num_with + (depth > 0),
-                elapsed + ms,
-            )
-            depth = self.controller.depths({key: Prospect(48)}, 1).get(key, 0) if self.controller.is_open(1) else 0
-        self.controller.forget(key)
-        return num_with / num_passes, (num_tokens - num_left) * FEW_ROWS_MS[1] / elapsed
 
 
 @pytest.mark.parametrize("seed", range(4))
