@@ -14,6 +14,7 @@ from surefoot.compress.distill import Progress, Settings  # noqa: E402
 from surefoot.compress.head import Head, Target  # noqa: E402
 from surefoot.compress.later import CompressError  # noqa: E402
 from surefoot.compress.make_head import HeadOrder, make_head  # noqa: E402
+from surefoot.ops.oracle.linear import dequantise  # noqa: E402
 from surefoot.runner import DraftHead, load_head  # noqa: E402
 from tests.stories import stories_gguf  # noqa: E402
 
@@ -70,9 +71,11 @@ def test_it_steps_as_the_runners_does(tmp_path: Path) -> None:
         head.parameters()["out.weight"].normal_(0, 0.1, generator=torch.Generator().manual_seed(2))
     head.save(np.arange(512), path)
     states, tokens = np.random.default_rng(3).standard_normal((5, target.width)).astype(np.float32), np.arange(40, 45)
-    with torch.no_grad():
-        found = head.step(torch.tensor(states), torch.tensor(target.embeddings(tokens))).numpy()
     weights = load_head(path, target.width, llm.config.vocab_size)
+    with torch.no_grad():  # with the runner's weights, which are rounded
+        head.parameters()["in.weight"].copy_(torch.tensor(dequantise(weights.inner)))
+        head.parameters()["out.weight"].copy_(torch.tensor(dequantise(weights.outer)) / 2.0)
+        found = head.step(torch.tensor(states), torch.tensor(target.embeddings(tokens))).numpy()
     expected = DraftHead(llm.backend, llm.model, weights).step(states, tokens)
     assert np.abs(found - expected).max() < 0.02 * np.abs(expected - states).max()  # of bfloat16
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.formats import W8, round_to
+from surefoot.formats import W4, round_to
 from surefoot.models.workspace import Features, Matrix
 from surefoot.ops import Backend, PackedWeights, embed, float_linear, linear, linear_experts, pack
 from surefoot.ops.arrays import F32, I64, empty
@@ -60,10 +60,10 @@ class Linear:
         return found
 
     def only(self, backend: Backend, outputs: I64) -> "Linear":
-        """Some outputs alone, their weights in eight bits."""
+        """Some outputs alone, their weights in four bits."""
         biases = [np.zeros(num_outputs(one.matrix), np.float32) if one.bias is None else one.bias for one in self.parts]
         has_bias = any(one.bias is not None for one in self.parts)
-        packed = pack(backend, round_to(W8, self.rows(backend, outputs)))
+        packed = pack(backend, round_to(W4, self.rows(backend, outputs)))
         return Linear((Part(packed, np.concatenate(biases)[outputs] if has_bias else None),))
 
     def project_onto(self, backend: Backend, x: Features, h: F32) -> bool:

@@ -9,7 +9,7 @@ and nothing to take back when drafts were wrong.
 
 The file is safetensors with in.weight [m, 2 width], out.weight [width, m], state_norm.weight and token_norm.weight
 [width], in any float type. It may have vocabulary [ids], integers in ascending order: only these are guessed, and of
-the target's head only their rows are read, which are kept in eight bits.
+the target's head only their rows are read, which are kept in four bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.core import Request, SampleKey, SamplingParams, sample_seed
-from surefoot.formats import W8, round_to
+from surefoot.formats import W4, round_to
 from surefoot.models import Model, Workspace
 from surefoot.ops import Backend, GluForm, IntegerWeights, embed, glu, linear, norm, pack, quantise
 from surefoot.ops.arrays import F32, I64
@@ -30,7 +30,7 @@ from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_sa
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """The matrices in eight bits: a guess need not be exact, and every guess reads all of them."""
+    """The matrices in four bits: a guess need not be exact, and every guess reads all of them."""
 
     inner: IntegerWeights  # [m, 2 width]
     outer: IntegerWeights  # [width, m]
@@ -53,7 +53,7 @@ def load_head(path: Path, width: int, vocab_size: int) -> HeadWeights:
             f"{path.name} is a draft head of other sizes ({shapes}) than the model's width of {width}"
         )
     vocabulary = _vocabulary(path, tensors, vocab_size)
-    return HeadWeights(round_to(W8, inner), round_to(W8, outer), state_norm, token_norm, vocabulary)
+    return HeadWeights(round_to(W4, inner), round_to(W4, outer), state_norm, token_norm, vocabulary)
 
 
 def _vocabulary(path: Path, tensors: Mapping[str, StoredTensor], vocab_size: int) -> I64 | None:
