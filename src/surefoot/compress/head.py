@@ -1,8 +1,8 @@
 """A head on the target's hidden state, taught to foresee the target's next states from its own answers.
 
-The same arithmetic as `runner.draft_head`, in torch. A step of training unrolls the head over a few tokens, each from
-the state that it made itself, and compares what the target's norm and head say of its states and of the target's own:
-KL over the vocabulary that the head guesses from.
+The same arithmetic as `runner.draft_head`, in torch. A step of training lets the head step on by a token from
+the target's states, and compares what the target's norm and head say of its states and of the target's next ones: KL
+over the vocabulary that the head guesses from.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ from surefoot.ops import embed
 from surefoot.ops.arrays import F32, I64
 
 DEPTH = 3  # tokens that the head is judged by
-LEARNED_DEPTH = 2  # tokens that it is unrolled over when it learns
 ROWS = 128  # judged at once
 REGRESSION = 0.1  # the part of the states' own distance in the loss
 
@@ -121,15 +120,12 @@ class Lesson:
 def loss_of(head: Head, target: Target, lesson: Lesson, rows: Tensor, step: int, settings: Settings) -> Tensor:
     """rows: of the target's head, those of the vocabulary."""
     places = lesson.places[chosen(len(lesson.places), step, settings)]
-    states, losses = lesson.states[places].float(), []
-    for depth in range(LEARNED_DEPTH):
-        states = head.step(states, lesson.embedded(places + depth))
-        wanted = lesson.states[places + depth + 1].float()
-        with torch.no_grad():
-            expected = logits_of(target, wanted, rows)
-        apart = torch.nn.functional.smooth_l1_loss(target.unit(states), target.unit(wanted))
-        losses.append(divergence(expected, logits_of(target, states, rows), settings.reverse) + REGRESSION * apart)
-    return torch.stack(losses).mean()
+    states = head.step(lesson.states[places].float(), lesson.embedded(places))
+    wanted = lesson.states[places + 1].float()
+    with torch.no_grad():
+        expected = logits_of(target, wanted, rows)
+    apart = torch.nn.functional.smooth_l1_loss(target.unit(states), target.unit(wanted))
+    return divergence(expected, logits_of(target, states, rows), settings.reverse) + REGRESSION * apart
 
 
 def logits_of(target: Target, states: Tensor, rows: Tensor) -> Tensor:
