@@ -24,7 +24,7 @@ from surefoot.ops.rope import (
     rope,
     rope_table,
 )
-from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
+from surefoot.ops.sampling import Sampled, Sampling, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError
 from surefoot.ops.weights import (
     BitField,
@@ -66,6 +66,7 @@ __all__ = [
     "Router",
     "Routes",
     "Sampled",
+    "Sampling",
     "SamplingRows",
     "Scoring",
     "Shape",
