@@ -72,7 +72,7 @@ class TopLogprobs:
 def sample(backend: Backend, logits: F32, rows: SamplingRows, out: Sampled | None = None) -> Sampled:
     """One token per row of logits [rows, vocab], with its logprob."""
     check("logits", logits, np.float32, None, None)
-    num_rows, vocab = logits.shape
+    num_rows = len(logits)
     for field in fields(rows):
         check(field.name, getattr(rows, field.name), DTYPES[field.name], num_rows)
     if out is None:
