@@ -19,6 +19,11 @@ inline bool by_codes(const Problem& p) {
   return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && p.w->counts()));
 }
 
+// From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
+struct Ahead {
+  int64_t codes, parameters;
+};
+
 // Some rows, and what a way of adding up has prepared of each of them: so many numbers a row.
 struct CodeRows {
   const int8_t* x;
@@ -74,9 +79,10 @@ struct NarrowPairs {
 template <class Pairs>
 struct Direct : SpanSums {
   using Source = typename Pairs::Source;
+  static constexpr int64_t kLineBytes = kLine;
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
     CodeSums lower[Rows][2], upper[Rows][2];
     const int8_t* fours[Rows][2];
     for (int r = 0; r < Rows; ++r)
@@ -87,7 +93,7 @@ struct Direct : SpanSums {
     const uint8_t* codes = in_register(w.codes + span * Span * kLine);
 #pragma GCC unroll 8
     for (int i = 0; i < Span; ++i) {
-      prefetch(codes + i * kLine + kAhead);
+      prefetch(codes + i * kLine + ahead.codes);
       const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < 2; ++limb) {
@@ -111,9 +117,10 @@ struct Direct : SpanSums {
 // Where a table says what they stand for.
 struct LookedUp : SpanSums {
   using Source = WideSource<4>;
+  static constexpr int64_t kLineBytes = kLine;
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
     Ints s[Rows][2][2];
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = set1i(0);
@@ -121,7 +128,7 @@ struct LookedUp : SpanSums {
     const int8_t* fours = in_register(x.x + span * Span * 4);
 #pragma GCC unroll 8
     for (int i = 0; i < Span; ++i) {
-      prefetch(codes + i * kLine + kAhead);
+      prefetch(codes + i * kLine + ahead.codes);
       const Line both = load_line(codes + i * kLine);
       const Line values[2] = {look_up(w.table, low_nibbles(both)), look_up(w.table, high_nibbles(both))};
       const Ready weights[2] = {ready(values[0]), ready(values[1])};
@@ -148,6 +155,7 @@ struct LookedUp : SpanSums {
 // 8-bit codes. A row's limbs as pairs of words, [limb][columns 0 and 2, columns 1 and 3][line].
 struct Words {
   static constexpr int64_t kRows = 16;
+  static constexpr int64_t kLineBytes = 2 * kLine;
   using Source = WideSource<8>;
 
   static int64_t row_prepared(const Problem& p) { return p.lines() * 4; }
@@ -165,7 +173,7 @@ struct Words {
   }
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
     const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)), for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
     const int64_t line = span * Span, lines = x.row_prepared / 4;
     const uint8_t* codes = in_register(w.codes + line / kTileLines * 2048 + line % kTileLines * kLine);
@@ -177,7 +185,7 @@ struct Words {
       Ints even[2], odd[2];
       for (int half = 0; half < 2; ++half) {
         const uint8_t* at = codes + half * 1024 + i * kLine;
-        prefetch(at + kAhead);
+        prefetch(at + ahead.codes);
         words(load_line(at), group[half], even[half], odd[half]);
       }
       for (int r = 0; r < Rows; ++r)
@@ -192,31 +200,52 @@ struct Words {
   }
 };
 
-// The sums of some rows with one panel or several, whose spans are read in turn. Not inlined: gcc would keep the caller's totals
-// in the registers that the sums of a span need.
+// Panels that are read in turn, so many spans each, and the bytes from each to the one that is read after it.
+template <class Source>
+struct Reading {
+  const Source* sources;
+  int panels;
+  int64_t spans, to_next;
+};
+
+// The sums of some rows with such panels. Not inlined: gcc would keep the caller's totals in the registers that the sums of a
+// span need.
 template <class Way, int Rows, int Span>
-[[gnu::noinline]] void sum_spans(const typename Way::Source* sources, int panels, const CodeRows& x, int64_t first, int64_t last,
-                                 LimbSums<Rows>* sums) {
-  for (int i = 0; i < panels; ++i)
+[[gnu::noinline]] void sum_spans(const Reading<typename Way::Source>& w, const CodeRows& x, int64_t first, int64_t last, LimbSums<Rows>* sums) {
+  for (int i = 0; i < w.panels; ++i)
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) sums[i][r][limb][0] = sums[i][r][limb][1] = set1i(0);
-  const int64_t group_spans = std::max<int64_t>(sources->group_lines / Span, 1);
+  constexpr int64_t kSpanBytes = Span * Way::kLineBytes, kSpansAhead = kAhead / kSpanBytes;
+  const int64_t group_spans = std::max<int64_t>(w.sources->group_lines / Span, 1), group_bytes = 2 * w.sources->half_bytes;
+  const auto parameters_at = [=](int64_t span) {
+    return static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * group_bytes;
+  };
   for (int64_t span = first; span < last; ++span) {
-    const int64_t at = static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * 2 * sources->half_bytes;
-    for (int i = 0; i < panels; ++i) Way::template add<Rows, Span>(sources[i], x, span, sources[i].parameters + at, sums[i]);
+    const int64_t at = parameters_at(span);
+    Ahead ahead{kAhead, parameters_at(span + kSpansAhead) - at};
+    if (span + kSpansAhead >= w.spans) {
+      ahead.codes += w.to_next - w.spans * kSpanBytes;
+      ahead.parameters += w.to_next - parameters_at(w.spans);
+    }
+    for (int i = 0; i < w.panels; ++i) {
+      const uint8_t* parameters = w.sources[i].parameters + at;
+      prefetch(parameters + ahead.parameters);
+      prefetch(parameters + ahead.parameters + group_bytes - kLine);
+      Way::template add<Rows, Span>(w.sources[i], x, span, parameters, ahead, sums[i]);
+    }
   }
 }
 
 // Weights of two limbs: sums of some lines are gathered in doubles before they overflow.
 template <class Way, int Rows, int Span>
-void wide_codes_times_panels(const Problem& p, const typename Way::Source* sources, const CodeRows& x, int64_t row, int64_t panel, int panels) {
-  const int64_t spans = p.lines() / Span;
+void wide_codes_times_panels(const Problem& p, const Reading<typename Way::Source>& w, const CodeRows& x, int64_t row, int64_t panel) {
+  const int panels = w.panels;
   Doubles totals[kPanelBlock][Rows][2];
   for (int i = 0; i < panels; ++i)
     for (int r = 0; r < Rows; ++r) totals[i][r][0] = totals[i][r][1] = to_double(set1i(0));
-  for (int64_t first = 0; first < spans; first += kInt32Lines / Span) {
+  for (int64_t first = 0; first < w.spans; first += kInt32Lines / Span) {
     LimbSums<Rows> sums[kPanelBlock];
-    sum_spans<Way, Rows, Span>(sources, panels, x, first, std::min(first + kInt32Lines / Span, spans), sums);
+    sum_spans<Way, Rows, Span>(w, x, first, std::min(first + kInt32Lines / Span, w.spans), sums);
     for (int i = 0; i < panels; ++i)
       for (int r = 0; r < Rows; ++r)
         for (int half = 0; half < 2; ++half)
@@ -230,10 +259,10 @@ void wide_codes_times_panels(const Problem& p, const typename Way::Source* sourc
 
 // Weights of one limb: the sums of a whole row are within int32.
 template <class Way, int Rows, int Span>
-void narrow_codes_times_panels(const Problem& p, const typename Way::Source* sources, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+void narrow_codes_times_panels(const Problem& p, const Reading<typename Way::Source>& w, const CodeRows& x, int64_t row, int64_t panel) {
   LimbSums<Rows> sums[kPanelBlock];
-  sum_spans<Way, Rows, Span>(sources, panels, x, 0, p.lines() / Span, sums);
-  for (int i = 0; i < panels; ++i) {
+  sum_spans<Way, Rows, Span>(w, x, 0, w.spans, sums);
+  for (int i = 0; i < w.panels; ++i) {
     const PanelEnd end(p, panel + i);
     for (int r = 0; r < Rows; ++r)
       for (int half = 0; half < 2; ++half) finish_sum(end, row + r, half, combine_limbs(sums[i][r][0][half], sums[i][r][1][half]));
@@ -241,21 +270,22 @@ void narrow_codes_times_panels(const Problem& p, const typename Way::Source* sou
 }
 
 template <class Way, int Rows, int Span>
-void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels, int64_t next) {
   using Source = typename Way::Source;
   const auto sources = make_each<kPanelBlock>([&](int64_t i) { return Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
-  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, sources.data(), x, row, panel, panels);
-  else narrow_codes_times_panels<Way, Rows, Span>(p, sources.data(), x, row, panel, panels);
+  const Reading<Source> w{sources.data(), panels, p.lines() / Span, (next - panel) * p.w->panel_bytes};
+  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
+  else narrow_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
 }
 
 template <class Way, int Span>
-void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels) {
+void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels, int64_t next) {
   if constexpr (kRowBlock >= 4) {
-    if (rows >= 4) return codes_times_panels<Way, 4, Span>(p, x, row, panel, panels);
-    if (rows == 3) return codes_times_panels<Way, 3, Span>(p, x, row, panel, panels);
-    if (rows == 2) return codes_times_panels<Way, 2, Span>(p, x, row, panel, panels);
+    if (rows >= 4) return codes_times_panels<Way, 4, Span>(p, x, row, panel, panels, next);
+    if (rows == 3) return codes_times_panels<Way, 3, Span>(p, x, row, panel, panels, next);
+    if (rows == 2) return codes_times_panels<Way, 2, Span>(p, x, row, panel, panels, next);
   }
-  codes_times_panels<Way, 1, Span>(p, x, row, panel, panels);
+  codes_times_panels<Way, 1, Span>(p, x, row, panel, panels, next);
 }
 
 template <class Way, int Span>
@@ -266,9 +296,10 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* prepared) {
     for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * each);
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
+      const int64_t next = panel + panels < share.last_panel ? panel + panels : share.next_panel;
       for (int64_t row = start; row < end; row += kRowBlock) {
         const CodeRows x{p.row(row), prepared + (row - start) * each, 2 * p.x.stride, p.x.stride, each};
-        some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels);
+        some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels, next);
       }
     }
   }

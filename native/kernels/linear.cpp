@@ -129,9 +129,9 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
   return by_codes(p) ? prepared_bytes(p) : expanded_bytes(p);
 }
 
-void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
+void run_task(const Problem& p, const Cut& c, int64_t task, int64_t next, uint8_t* scratch) {
   const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
-  const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
+  const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows), next % c.columns * c.panels};
 #ifdef __AMX_INT8__
   if (tiles::worth(p)) {
     tiles::run(p, share, scratch);
@@ -161,7 +161,7 @@ Error op_linear(Context& context, sf_linear_args& args) {
   const int64_t bytes = scratch_bytes(problem, c);
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   context.pool.run(c.tasks(), [&](int64_t task, int thread) {
-    run_task(problem, c, task, bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+    run_task(problem, c, task, context.pool.probably_next(task, c.tasks()), bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
   });
   return kOk;
 }
@@ -191,7 +191,8 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   context.pool.run(first_task.back(), [&](int64_t task, int thread) {
     const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
-    run_task(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+    const int64_t own = task - first_task[e];
+    run_task(problems[e], cuts[e], own, context.pool.probably_next(own, cuts[e].tasks()), bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
   });
   return kOk;
 }
