@@ -50,7 +50,7 @@ class Flat(NamedTuple):
     """A step's chunks side by side.
 
     tokens: of all chunks. befores, counts: how many tokens each chunk's request has in the caches, and how many come.
-    num_logits: of each chunk's last tokens. tables: by window, [chunks, blocks].
+    num_logits: of each chunk's last tokens. tables: by window, [chunks, blocks]; other arrays if they have changed.
     """
 
     tokens: Sequence[int]
@@ -271,6 +271,7 @@ class Places:
         self._counts = np.array(counts, np.int64)
         ends = np.cumsum(self._counts)
         self._chunk_of = np.repeat(np.arange(len(counts)), self._counts)
+        self._tables: dict[int, I64] = {}  # that the batch holds
         self._within = np.arange(len(batch.tokens)) - (ends - self._counts)[self._chunk_of]
         batch.wanted[:] = last_rows(ends, num_logits)
         for kv in batch.kv.values():
@@ -286,8 +287,10 @@ class Places:
         for window, kv in batch.kv.items():
             table = flat.tables[window]
             kv.slots[:] = table[self._chunk_of, block] * block_size + place
-            kv.chunks.block_table[:, : table.shape[1]] = table
             kv.chunks.lengths[:] = befores + self._counts
+            if table is not self._tables.get(window):
+                kv.chunks.block_table[:, : table.shape[1]] = table
+                self._tables[window] = table
 
 
 def last_rows(ends: I64, num_wanted: Sequence[int]) -> I64:
