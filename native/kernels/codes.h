@@ -9,6 +9,7 @@
 #pragma once
 #include <algorithm>
 
+#include "core/context.h"
 #include "kernels/linear.h"
 
 namespace sf {
@@ -288,12 +289,18 @@ void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_
   codes_times_panels<Way, 1, Span>(p, x, row, panel, panels, next);
 }
 
+template <class Way>
+void prepare_rows(const Problem& p, int64_t start, int64_t end, int32_t* prepared) {
+  for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * Way::row_prepared(p));
+}
+
 template <class Way, int Span>
-void run_by_codes(const Problem& p, const Share& share, int32_t* prepared) {
+void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
   const int64_t each = Way::row_prepared(p);
   for (int64_t start = 0; start < p.rows; start += Way::kRows) {
     const int64_t end = std::min(start + Way::kRows, p.rows);
-    for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * each);
+    if (!p.prepared) prepare_rows<Way>(p, start, end, scratch);
+    const int32_t* prepared = p.prepared ? p.prepared + start * each : scratch;
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
       const int64_t next = panel + panels < share.last_panel ? panel + panels : share.next_panel;
@@ -317,9 +324,15 @@ inline int64_t prepared_bytes(const Problem& p) {
   return with_way(p, [&]<class Way>(Way) -> int64_t { return std::min(p.rows, Way::kRows) * Way::row_prepared(p) * sizeof(int32_t); });
 }
 
-inline void run_by_codes(const Problem& p, const Share& share, uint8_t* scratch) {
-  auto* prepared = reinterpret_cast<int32_t*>(scratch);
-  with_way(p, [&]<class Way>(Way) { span_lines(p) == 8 ? run_by_codes<Way, 8>(p, share, prepared) : run_by_codes<Way, 4>(p, share, prepared); });
+// What each task would prepare, for all of them: while rows are few, since one thread does it.
+inline void prepare_all(Problem& p, Scratch& scratch) {
+  auto* prepared = scratch.get<int32_t>(prepared_bytes(p) / sizeof(int32_t));
+  with_way(p, [&]<class Way>(Way) { prepare_rows<Way>(p, 0, p.rows, prepared); });
+  p.prepared = prepared;
+}
+
+inline void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
+  with_way(p, [&]<class Way>(Way) { span_lines(p) == 8 ? run_by_codes<Way, 8>(p, share, scratch) : run_by_codes<Way, 4>(p, share, scratch); });
 }
 
 }  // namespace sf
