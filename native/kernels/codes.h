@@ -271,22 +271,22 @@ void narrow_codes_times_panels(const Problem& p, const Reading<typename Way::Sou
 }
 
 template <class Way, int Rows, int Span>
-void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels, int64_t next) {
+void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
   using Source = typename Way::Source;
   const auto sources = make_each<kPanelBlock>([&](int64_t i) { return Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
-  const Reading<Source> w{sources.data(), panels, p.lines() / Span, (next - panel) * p.w->panel_bytes};
+  const Reading<Source> w{sources.data(), panels, p.lines() / Span, panels * p.w->panel_bytes};
   if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
   else narrow_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
 }
 
 template <class Way, int Span>
-void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels, int64_t next) {
+void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels) {
   if constexpr (kRowBlock >= 4) {
-    if (rows >= 4) return codes_times_panels<Way, 4, Span>(p, x, row, panel, panels, next);
-    if (rows == 3) return codes_times_panels<Way, 3, Span>(p, x, row, panel, panels, next);
-    if (rows == 2) return codes_times_panels<Way, 2, Span>(p, x, row, panel, panels, next);
+    if (rows >= 4) return codes_times_panels<Way, 4, Span>(p, x, row, panel, panels);
+    if (rows == 3) return codes_times_panels<Way, 3, Span>(p, x, row, panel, panels);
+    if (rows == 2) return codes_times_panels<Way, 2, Span>(p, x, row, panel, panels);
   }
-  codes_times_panels<Way, 1, Span>(p, x, row, panel, panels, next);
+  codes_times_panels<Way, 1, Span>(p, x, row, panel, panels);
 }
 
 template <class Way>
@@ -303,10 +303,9 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
     const int32_t* prepared = p.prepared ? p.prepared + start * each : scratch;
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
-      const int64_t next = panel + panels < share.last_panel ? panel + panels : share.next_panel;
       for (int64_t row = start; row < end; row += kRowBlock) {
         const CodeRows x{p.row(row), prepared + (row - start) * each, 2 * p.x.stride, p.x.stride, each};
-        some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels, next);
+        some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels);
       }
     }
   }

@@ -113,20 +113,20 @@ int64_t rows_of_task(const Problem& p) {
   return p.rows;
 }
 
-// Many tasks per thread level out noise; wide ones fetch the rows from afar less often.
-Cut cut(const Problem& p, int threads) {
-  const int64_t panels = p.w->num_panels();
-  const int64_t each = std::clamp<int64_t>(panels / (threads * 4) / kPanelBlock, 1, 8 / kPanelBlock) * kPanelBlock;
-  const int64_t rows = rows_of_task(p);
-  return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
-}
-
-// Whether the rows are prepared once for all tasks.
-bool is_prepared_before(const Problem& p) {
+// Whether the weights pass by once, on vectors.
+bool is_few_rows(const Problem& p) {
 #ifdef __AMX_INT8__
   if (tiles::worth(p)) return false;
 #endif
-  return by_codes(p) && p.rows <= kFewRows;
+  return p.rows <= kFewRows;
+}
+
+// Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where there are many rows.
+Cut cut(const Problem& p, int threads) {
+  const int64_t panels = p.w->num_panels(), wide = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
+  const int64_t each = is_few_rows(p) ? kPanelBlock : wide;
+  const int64_t rows = rows_of_task(p);
+  return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
 }
 
 int64_t scratch_bytes(const Problem& p, const Cut& c) {
@@ -139,9 +139,9 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
   return by_codes(p) ? prepared_bytes(p) : expanded_bytes(p);
 }
 
-void run_task(const Problem& p, const Cut& c, int64_t task, int64_t next, uint8_t* scratch) {
+void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
   const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
-  const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows), next % c.columns * c.panels};
+  const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
 #ifdef __AMX_INT8__
   if (tiles::worth(p)) {
     tiles::run(p, share, scratch);
@@ -168,12 +168,13 @@ Error op_linear(Context& context, sf_linear_args& args) {
   if (const Error error = check_problem(problem, args.cols)) return error;
   if (args.rows == 0) return kOk;
   const Cut c = cut(problem, context.pool.size());
-  if (is_prepared_before(problem)) prepare_all(problem, context.shared);
+  if (is_few_rows(problem) && by_codes(problem)) prepare_all(problem, context.shared);
   const int64_t bytes = scratch_bytes(problem, c);
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
-  context.pool.run(c.tasks(), [&](int64_t task, int thread) {
-    run_task(problem, c, task, context.pool.probably_next(task, c.tasks()), bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
-  });
+  const auto run = [&](int64_t task, int thread) {
+    run_task(problem, c, task, bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+  };
+  c.blocks == 1 ? context.pool.run_in_stretches(c.tasks(), run) : context.pool.run(c.tasks(), run);
   return kOk;
 }
 
@@ -200,10 +201,9 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
     bytes = std::max(bytes, scratch_bytes(problem, cuts.back()));
   }
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
-  context.pool.run(first_task.back(), [&](int64_t task, int thread) {
+  context.pool.run_in_stretches(first_task.back(), [&](int64_t task, int thread) {
     const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
-    const int64_t own = task - first_task[e];
-    run_task(problems[e], cuts[e], own, context.pool.probably_next(own, cuts[e].tasks()), bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
+    run_task(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
   });
   return kOk;
 }

@@ -33,9 +33,9 @@ struct Problem {
   int64_t group_last(int64_t g) const { return g + 1 < groups() ? (g + 1) * x.group / 4 : lines(); }
 };
 
-// One task's share of a problem. next_panel: where its thread will probably go on.
+// One task's share of a problem.
 struct Share {
-  int64_t first_panel, last_panel, first_row, last_row, next_panel;
+  int64_t first_panel, last_panel, first_row, last_row;
 };
 
 // The int32 sums k0, k1 (and k2, where both sides have two limbs) of one row with the 32 outputs of a panel.

@@ -51,7 +51,7 @@ template <class Maker>
 void run_two_bands(const Problem& p, const Maker& source, const Share& share, uint8_t* scratch) {
   using Source = HalfSource<decltype(source(0))>;
   const auto half_source = [&](int64_t half_panel) { return Source{source(half_panel / 2), half_panel % 2 == 1}; };
-  const Share halves{2 * share.first_panel, 2 * share.last_panel, share.first_row, share.last_row, 2 * share.next_panel};
+  const Share halves{2 * share.first_panel, 2 * share.last_panel, share.first_row, share.last_row};
   Supply<Source> supply(p, scratch);
   HalfFinisher finisher(p);
   configure(static_cast<int>(finisher.bands.each), 7);
