@@ -1,6 +1,14 @@
 """Numerics: typed operations over numpy arrays, native in every variant, each with a numpy oracle."""
 
-from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
+from surefoot.ops.activations import (
+    ONE_LIMB,
+    ONE_LIMB_ROWS,
+    TWO_LIMBS,
+    ActivationForm,
+    Activations,
+    empty_activations,
+    quantise,
+)
 from surefoot.ops.arrays import Arena, huge_empty
 from surefoot.ops.attention import Chunks, attention
 from surefoot.ops.backend import Backend, OpError, Program, Stopped, VariantError, supported_variants
@@ -40,6 +48,7 @@ from surefoot.ops.weights import (
 
 __all__ = [
     "ONE_LIMB",
+    "ONE_LIMB_ROWS",
     "TWO_LIMBS",
     "ActivationForm",
     "Activations",
