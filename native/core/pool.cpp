@@ -18,7 +18,7 @@ constexpr int kSpins = 2000;
 
 }  // namespace
 
-Pool::Pool(int num_threads) {
+Pool::Pool(int num_threads) : stretches_(num_threads) {
   for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
 }
 
@@ -30,12 +30,9 @@ Pool::~Pool() {
 }
 
 void Pool::claim(int thread) {
-  for (;;) {
-    const int64_t left = unclaimed_.fetch_sub(1, std::memory_order_acq_rel);
-    if (left <= 0) return;
-    invoke_(body_, left - 1, thread);
-    unfinished_.fetch_sub(1, std::memory_order_release);
-  }
+  int64_t done = 0, left;
+  for (; (left = unclaimed_.fetch_sub(1, std::memory_order_acq_rel)) > 0; ++done) invoke_(body_, left - 1, thread);
+  if (done) unfinished_.fetch_sub(done, std::memory_order_release);
 }
 
 void Pool::work(int thread) {

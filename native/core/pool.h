@@ -29,6 +29,21 @@ class Pool {
     dispatch(count, [](const void* b, int64_t task, int thread) { (*static_cast<const Body*>(b))(task, thread); }, &body);
   }
 
+  // As run, for tasks over memory that lies side by side: each thread goes through a stretch of its own, in order, and then
+  // helps with the others'.
+  template <class Body>
+  void run_in_stretches(int64_t count, const Body& body) {
+    const int64_t num = std::min<int64_t>(count, size());
+    for (int64_t i = 0; i < num; ++i) stretches_[i].next.store(count * i / num, std::memory_order_relaxed);
+    run(num, [&](int64_t own, int thread) {
+      for (int64_t i = 0; i < num; ++i) {
+        const int64_t at = (own + i) % num, end = count * (at + 1) / num;
+        int64_t task;
+        while ((task = stretches_[at].next.fetch_add(1, std::memory_order_relaxed)) < end) body(task, thread);
+      }
+    });
+  }
+
   // The task that a thread will probably run after `task` (of `count`), to ask for its memory early: one thread runs them
   // upwards, several claim them downwards. After the last it is any.
   int64_t probably_next(int64_t task, int64_t count) const {
@@ -49,6 +64,10 @@ class Pool {
   alignas(64) std::atomic<int64_t> unfinished_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};
   std::atomic<bool> stop_{false};
+  struct Stretch {
+    alignas(64) std::atomic<int64_t> next{0};  // task
+  };
+  std::vector<Stretch> stretches_;  // by number; their stores come before unclaimed_'s
   std::vector<std::thread> workers_;
 };
 

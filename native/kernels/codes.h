@@ -9,6 +9,7 @@
 #pragma once
 #include <algorithm>
 
+#include "core/context.h"
 #include "kernels/linear.h"
 
 namespace sf {
@@ -18,6 +19,11 @@ inline constexpr int64_t kInt32Lines = 256;   // 1024 columns of 127 * kLargestW
 inline bool by_codes(const Problem& p) {
   return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && p.w->counts()));
 }
+
+// From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
+struct Ahead {
+  int64_t codes, parameters;
+};
 
 // Some rows, and what a way of adding up has prepared of each of them: so many numbers a row.
 struct CodeRows {
@@ -74,9 +80,10 @@ struct NarrowPairs {
 template <class Pairs>
 struct Direct : SpanSums {
   using Source = typename Pairs::Source;
+  static constexpr int64_t kLineBytes = kLine;
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
     CodeSums lower[Rows][2], upper[Rows][2];
     const int8_t* fours[Rows][2];
     for (int r = 0; r < Rows; ++r)
@@ -87,7 +94,7 @@ struct Direct : SpanSums {
     const uint8_t* codes = in_register(w.codes + span * Span * kLine);
 #pragma GCC unroll 8
     for (int i = 0; i < Span; ++i) {
-      prefetch(codes + i * kLine + kAhead);
+      prefetch(codes + i * kLine + ahead.codes);
       const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < 2; ++limb) {
@@ -111,9 +118,10 @@ struct Direct : SpanSums {
 // Where a table says what they stand for.
 struct LookedUp : SpanSums {
   using Source = WideSource<4>;
+  static constexpr int64_t kLineBytes = kLine;
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
     Ints s[Rows][2][2];
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = set1i(0);
@@ -121,7 +129,7 @@ struct LookedUp : SpanSums {
     const int8_t* fours = in_register(x.x + span * Span * 4);
 #pragma GCC unroll 8
     for (int i = 0; i < Span; ++i) {
-      prefetch(codes + i * kLine + kAhead);
+      prefetch(codes + i * kLine + ahead.codes);
       const Line both = load_line(codes + i * kLine);
       const Line values[2] = {look_up(w.table, low_nibbles(both)), look_up(w.table, high_nibbles(both))};
       const Ready weights[2] = {ready(values[0]), ready(values[1])};
@@ -148,6 +156,7 @@ struct LookedUp : SpanSums {
 // 8-bit codes. A row's limbs as pairs of words, [limb][columns 0 and 2, columns 1 and 3][line].
 struct Words {
   static constexpr int64_t kRows = 16;
+  static constexpr int64_t kLineBytes = 2 * kLine;
   using Source = WideSource<8>;
 
   static int64_t row_prepared(const Problem& p) { return p.lines() * 4; }
@@ -165,7 +174,7 @@ struct Words {
   }
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
     const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)), for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
     const int64_t line = span * Span, lines = x.row_prepared / 4;
     const uint8_t* codes = in_register(w.codes + line / kTileLines * 2048 + line % kTileLines * kLine);
@@ -177,7 +186,7 @@ struct Words {
       Ints even[2], odd[2];
       for (int half = 0; half < 2; ++half) {
         const uint8_t* at = codes + half * 1024 + i * kLine;
-        prefetch(at + kAhead);
+        prefetch(at + ahead.codes);
         words(load_line(at), group[half], even[half], odd[half]);
       }
       for (int r = 0; r < Rows; ++r)
@@ -192,31 +201,52 @@ struct Words {
   }
 };
 
-// The sums of some rows with one panel or several, whose spans are read in turn. Not inlined: gcc would keep the caller's totals
-// in the registers that the sums of a span need.
+// Panels that are read in turn, so many spans each, and the bytes from each to the one that is read after it.
+template <class Source>
+struct Reading {
+  const Source* sources;
+  int panels;
+  int64_t spans, to_next;
+};
+
+// The sums of some rows with such panels. Not inlined: gcc would keep the caller's totals in the registers that the sums of a
+// span need.
 template <class Way, int Rows, int Span>
-[[gnu::noinline]] void sum_spans(const typename Way::Source* sources, int panels, const CodeRows& x, int64_t first, int64_t last,
-                                 LimbSums<Rows>* sums) {
-  for (int i = 0; i < panels; ++i)
+[[gnu::noinline]] void sum_spans(const Reading<typename Way::Source>& w, const CodeRows& x, int64_t first, int64_t last, LimbSums<Rows>* sums) {
+  for (int i = 0; i < w.panels; ++i)
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) sums[i][r][limb][0] = sums[i][r][limb][1] = set1i(0);
-  const int64_t group_spans = std::max<int64_t>(sources->group_lines / Span, 1);
+  constexpr int64_t kSpanBytes = Span * Way::kLineBytes, kSpansAhead = kAhead / kSpanBytes;
+  const int64_t group_spans = std::max<int64_t>(w.sources->group_lines / Span, 1), group_bytes = 2 * w.sources->half_bytes;
+  const auto parameters_at = [=](int64_t span) {
+    return static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * group_bytes;
+  };
   for (int64_t span = first; span < last; ++span) {
-    const int64_t at = static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * 2 * sources->half_bytes;
-    for (int i = 0; i < panels; ++i) Way::template add<Rows, Span>(sources[i], x, span, sources[i].parameters + at, sums[i]);
+    const int64_t at = parameters_at(span);
+    Ahead ahead{kAhead, parameters_at(span + kSpansAhead) - at};
+    if (span + kSpansAhead >= w.spans) {
+      ahead.codes += w.to_next - w.spans * kSpanBytes;
+      ahead.parameters += w.to_next - parameters_at(w.spans);
+    }
+    for (int i = 0; i < w.panels; ++i) {
+      const uint8_t* parameters = w.sources[i].parameters + at;
+      prefetch(parameters + ahead.parameters);
+      prefetch(parameters + ahead.parameters + group_bytes - kLine);
+      Way::template add<Rows, Span>(w.sources[i], x, span, parameters, ahead, sums[i]);
+    }
   }
 }
 
 // Weights of two limbs: sums of some lines are gathered in doubles before they overflow.
 template <class Way, int Rows, int Span>
-void wide_codes_times_panels(const Problem& p, const typename Way::Source* sources, const CodeRows& x, int64_t row, int64_t panel, int panels) {
-  const int64_t spans = p.lines() / Span;
+void wide_codes_times_panels(const Problem& p, const Reading<typename Way::Source>& w, const CodeRows& x, int64_t row, int64_t panel) {
+  const int panels = w.panels;
   Doubles totals[kPanelBlock][Rows][2];
   for (int i = 0; i < panels; ++i)
     for (int r = 0; r < Rows; ++r) totals[i][r][0] = totals[i][r][1] = to_double(set1i(0));
-  for (int64_t first = 0; first < spans; first += kInt32Lines / Span) {
+  for (int64_t first = 0; first < w.spans; first += kInt32Lines / Span) {
     LimbSums<Rows> sums[kPanelBlock];
-    sum_spans<Way, Rows, Span>(sources, panels, x, first, std::min(first + kInt32Lines / Span, spans), sums);
+    sum_spans<Way, Rows, Span>(w, x, first, std::min(first + kInt32Lines / Span, w.spans), sums);
     for (int i = 0; i < panels; ++i)
       for (int r = 0; r < Rows; ++r)
         for (int half = 0; half < 2; ++half)
@@ -230,10 +260,10 @@ void wide_codes_times_panels(const Problem& p, const typename Way::Source* sourc
 
 // Weights of one limb: the sums of a whole row are within int32.
 template <class Way, int Rows, int Span>
-void narrow_codes_times_panels(const Problem& p, const typename Way::Source* sources, const CodeRows& x, int64_t row, int64_t panel, int panels) {
+void narrow_codes_times_panels(const Problem& p, const Reading<typename Way::Source>& w, const CodeRows& x, int64_t row, int64_t panel) {
   LimbSums<Rows> sums[kPanelBlock];
-  sum_spans<Way, Rows, Span>(sources, panels, x, 0, p.lines() / Span, sums);
-  for (int i = 0; i < panels; ++i) {
+  sum_spans<Way, Rows, Span>(w, x, 0, w.spans, sums);
+  for (int i = 0; i < w.panels; ++i) {
     const PanelEnd end(p, panel + i);
     for (int r = 0; r < Rows; ++r)
       for (int half = 0; half < 2; ++half) finish_sum(end, row + r, half, combine_limbs(sums[i][r][0][half], sums[i][r][1][half]));
@@ -244,8 +274,9 @@ template <class Way, int Rows, int Span>
 void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
   using Source = typename Way::Source;
   const auto sources = make_each<kPanelBlock>([&](int64_t i) { return Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
-  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, sources.data(), x, row, panel, panels);
-  else narrow_codes_times_panels<Way, Rows, Span>(p, sources.data(), x, row, panel, panels);
+  const Reading<Source> w{sources.data(), panels, p.lines() / Span, panels * p.w->panel_bytes};
+  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
+  else narrow_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
 }
 
 template <class Way, int Span>
@@ -258,12 +289,18 @@ void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_
   codes_times_panels<Way, 1, Span>(p, x, row, panel, panels);
 }
 
+template <class Way>
+void prepare_rows(const Problem& p, int64_t start, int64_t end, int32_t* prepared) {
+  for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * Way::row_prepared(p));
+}
+
 template <class Way, int Span>
-void run_by_codes(const Problem& p, const Share& share, int32_t* prepared) {
+void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
   const int64_t each = Way::row_prepared(p);
   for (int64_t start = 0; start < p.rows; start += Way::kRows) {
     const int64_t end = std::min(start + Way::kRows, p.rows);
-    for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * each);
+    if (!p.prepared) prepare_rows<Way>(p, start, end, scratch);
+    const int32_t* prepared = p.prepared ? p.prepared + start * each : scratch;
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
       for (int64_t row = start; row < end; row += kRowBlock) {
@@ -286,9 +323,15 @@ inline int64_t prepared_bytes(const Problem& p) {
   return with_way(p, [&]<class Way>(Way) -> int64_t { return std::min(p.rows, Way::kRows) * Way::row_prepared(p) * sizeof(int32_t); });
 }
 
-inline void run_by_codes(const Problem& p, const Share& share, uint8_t* scratch) {
-  auto* prepared = reinterpret_cast<int32_t*>(scratch);
-  with_way(p, [&]<class Way>(Way) { span_lines(p) == 8 ? run_by_codes<Way, 8>(p, share, prepared) : run_by_codes<Way, 4>(p, share, prepared); });
+// What each task would prepare, for all of them: while rows are few, since one thread does it.
+inline void prepare_all(Problem& p, Scratch& scratch) {
+  auto* prepared = scratch.get<int32_t>(prepared_bytes(p) / sizeof(int32_t));
+  with_way(p, [&]<class Way>(Way) { prepare_rows<Way>(p, 0, p.rows, prepared); });
+  p.prepared = prepared;
+}
+
+inline void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
+  with_way(p, [&]<class Way>(Way) { span_lines(p) == 8 ? run_by_codes<Way, 8>(p, share, scratch) : run_by_codes<Way, 4>(p, share, scratch); });
 }
 
 }  // namespace sf

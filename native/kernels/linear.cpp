@@ -113,9 +113,18 @@ int64_t rows_of_task(const Problem& p) {
   return p.rows;
 }
 
-// Many tasks per thread level out noise; wide ones fetch the rows from afar less often.
+// Whether the weights pass by once, on vectors.
+bool is_few_rows(const Problem& p) {
+#ifdef __AMX_INT8__
+  if (tiles::worth(p)) return false;
+#endif
+  return p.rows <= kFewRows;
+}
+
+// Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where there are many rows.
 Cut cut(const Problem& p, int threads) {
-  const int64_t panels = p.w->num_panels(), each = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
+  const int64_t panels = p.w->num_panels(), wide = std::clamp<int64_t>(panels / (threads * 4), 1, 8);
+  const int64_t each = is_few_rows(p) ? kPanelBlock : wide;
   const int64_t rows = rows_of_task(p);
   return {each, divide_up(panels, each), rows, divide_up(p.rows, rows)};
 }
@@ -126,6 +135,7 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
 #else
   (void)c;
 #endif
+  if (p.prepared) return 0;
   return by_codes(p) ? prepared_bytes(p) : expanded_bytes(p);
 }
 
@@ -138,7 +148,7 @@ void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
     return settle();
   }
 #endif
-  by_codes(p) ? run_by_codes(p, share, scratch) : run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
+  by_codes(p) ? run_by_codes(p, share, reinterpret_cast<int32_t*>(scratch)) : run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
   settle();
 }
 
@@ -154,15 +164,17 @@ Error check_problem(const Problem& p, int64_t cols) {
 
 Error op_linear(Context& context, sf_linear_args& args) {
   SF_REQUIRE(args.rows >= 0, kBadShape);
-  const Problem problem{args.x, open_packed(args.weights), args.bias, args.residual, args.y, args.rows, args.y_stride, args.residual_stride};
+  Problem problem{args.x, open_packed(args.weights), args.bias, args.residual, args.y, args.rows, args.y_stride, args.residual_stride};
   if (const Error error = check_problem(problem, args.cols)) return error;
   if (args.rows == 0) return kOk;
   const Cut c = cut(problem, context.pool.size());
+  if (is_few_rows(problem) && by_codes(problem)) prepare_all(problem, context.shared);
   const int64_t bytes = scratch_bytes(problem, c);
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
-  context.pool.run(c.tasks(), [&](int64_t task, int thread) {
+  const auto run = [&](int64_t task, int thread) {
     run_task(problem, c, task, bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
-  });
+  };
+  c.blocks == 1 ? context.pool.run_in_stretches(c.tasks(), run) : context.pool.run(c.tasks(), run);
   return kOk;
 }
 
@@ -189,7 +201,7 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
     bytes = std::max(bytes, scratch_bytes(problem, cuts.back()));
   }
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
-  context.pool.run(first_task.back(), [&](int64_t task, int thread) {
+  context.pool.run_in_stretches(first_task.back(), [&](int64_t task, int thread) {
     const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
     run_task(problems[e], cuts[e], task - first_task[e], bytes ? context.scratch[thread].get<uint8_t>(bytes) : nullptr);
   });

@@ -6,14 +6,17 @@
 
 namespace {
 
-// Every task must run exactly once, on a thread of the pool, and be visible when run() returns.
+// Every task must run exactly once, on a thread of the pool, and be visible when the job's end is told; in either order.
 void run_once_each(sf::Pool& pool, int64_t count) {
-  std::vector<int> seen(count), thread_of(count);
-  pool.run(count, [&](int64_t task, int thread) {
-    ++seen[task];
-    thread_of[task] = thread;
-  });
-  for (int64_t task = 0; task < count; ++task) CHECK(seen[task] == 1 && thread_of[task] >= 0 && thread_of[task] < pool.size());
+  for (const bool in_stretches : {false, true}) {
+    std::vector<int> seen(count), thread_of(count);
+    const auto body = [&](int64_t task, int thread) {
+      ++seen[task];
+      thread_of[task] = thread;
+    };
+    in_stretches ? pool.run_in_stretches(count, body) : pool.run(count, body);
+    for (int64_t task = 0; task < count; ++task) CHECK(seen[task] == 1 && thread_of[task] >= 0 && thread_of[task] < pool.size());
+  }
 }
 
 }  // namespace

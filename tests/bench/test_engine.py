@@ -1,12 +1,9 @@
 """The engine's benchmark on a model of milliseconds: that every figure comes, and what the workloads are."""
 
-import json
 import math
 
-from typer.testing import CliRunner
-
 from surefoot.bench.workloads import mixed, num_tokens, queued, shared_prefix
-from surefoot.cli.main import app
+from tests.bench.reports import report_of
 from tests.stories import stories_gguf
 
 FIGURES = {
@@ -22,11 +19,7 @@ PEERS = {
 
 
 def test_every_figure_comes() -> None:
-    result = CliRunner().invoke(
-        app, ["bench", "engine", str(stories_gguf()), "--json", "--quick", "--seconds", "24"], catch_exceptions=False
-    )
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.output)
+    report = report_of("engine", str(stories_gguf()), seconds=24, wanted=FIGURES)
     figures = report["figures"]
     assert set(figures) == FIGURES | PEERS
     assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)

@@ -1,17 +1,15 @@
 """The server's benchmark on a model of milliseconds, without peers: that every figure comes."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from surefoot.bench.fairness import Fairness
 from surefoot.bench.load import Outcome, Run
 from surefoot.bench.outcomes import Point, point
 from surefoot.bench.serve_figures import Served, serve_questions
-from surefoot.cli.main import app
+from tests.bench.reports import report_of
 from tests.stories import stories_gguf
 
 FIGURES = {"served_over_bare", "goodput", "ttft_p95_ms", "gap_p99_ms", "single_user_ttft_ratio", "ready_s"}
@@ -19,13 +17,9 @@ FIGURES = {"served_over_bare", "goodput", "ttft_p95_ms", "gap_p99_ms", "single_u
 
 def test_every_figure_comes(tmp_path: Path) -> None:
     svg = tmp_path / "goodput.svg"
-    command = ["bench", "serve", str(stories_gguf()), "--json", "--quick", "--seconds", "6", "--svg", str(svg)]
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.stdout)
+    report = report_of("serve", str(stories_gguf()), "--svg", str(svg), seconds=6, wanted=FIGURES)
     figures = report["figures"]
-    missing = {name: report["reasons"].get(name) for name in FIGURES if not math.isfinite(figures[name] or math.nan)}
-    assert not missing, missing
+    assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES), report["reasons"]
     assert 0.1 < figures["served_over_bare"] < 1.5
     assert figures["goodput"] > 0
     others = set(figures) - FIGURES

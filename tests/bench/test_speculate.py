@@ -1,15 +1,12 @@
 """The benchmark of speculation on a model of milliseconds: that every figure comes, with a plot."""
 
-import json
 import math
 from pathlib import Path
 from xml.etree import ElementTree
 
-from typer.testing import CliRunner
-
 from surefoot.bench.speculate_plot import tokens_per_pass
 from surefoot.bench.speculate_tasks import NUM_CHATS, chat_prompts, edit_prompts
-from surefoot.cli.main import app
+from tests.bench.reports import report_of
 from tests.stories import stories_gguf
 
 FIGURES = {"speedup_edit_1", "speedup_edit_8", "speedup_chat_1", "speedup_chat_32", "tokens_per_pass_edit"}
@@ -23,10 +20,7 @@ PEERS = {
 
 def test_every_figure_comes(tmp_path: Path) -> None:
     svg = tmp_path / "plot.svg"
-    command = ["bench", "speculate", str(stories_gguf()), "--json", "--quick", "--seconds", "12", "--svg", str(svg)]
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.output)
+    report = report_of("speculate", str(stories_gguf()), "--svg", str(svg), seconds=12, wanted=FIGURES)
     figures = report["figures"]
     assert set(figures) == FIGURES | PEERS
     assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)

@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from surefoot.compress.forward import GROUPS, Forward, check_family, layer_weights
+from surefoot.compress.grids import IntFormat
 from surefoot.compress.moments import Moments
 from surefoot.compress.rotation import int8_error, rotate
-from surefoot.compress.scaling import smooth_factors
+from surefoot.compress.scaling import smooth
 from surefoot.compress.stream import states_of
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model
@@ -36,7 +37,7 @@ def main(model: Path, text: Path) -> None:
             found.append((peak, number, group, x, [weights[f"{name}.weight"].numpy() for name in group]))
     for peak, number, group, x, matrices in sorted(found, key=lambda one: -one[0])[:4]:
         moments = Moments(x.T @ x / len(x), abs(x).max(axis=0), len(x))
-        factors = smooth_factors(config, group[0], matrices, moments)
+        factors = smooth(config, group[0], [(one, IntFormat(8, 0)) for one in matrices], moments)
         w = matrices[0]
         print(
             f"layer {number} {group[0]}: largest / rms {peak:.1f}; error of int8: plain {int8_error(x, w):.4f}, "

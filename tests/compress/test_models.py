@@ -165,12 +165,16 @@ def test_llama_cpp_reads_gguf(stories15m: Path, text: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.reference
-def test_transformers_reads_compressed_tensors(stories15m: Path, text: Path, tmp_path: Path) -> None:
+# With W8A8 transformers rounds activations too, and so is not the float model that it is compared with.
+@pytest.mark.parametrize(("method", "fmt", "loss"), [("rtn", "int5-g32-zero", 1e-5), ("smooth-gptq", "int8", 0.02)])
+def test_transformers_reads_compressed_tensors(
+    stories15m: Path, text: Path, tmp_path: Path, method: str, fmt: str, loss: float
+) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[dev]'")
     pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
     out = tmp_path / "small"
-    words = ("--method", "rtn", "--format", "int5-g32-zero", "--output", "compressed-tensors")
-    run("compress", stories15m, out, *words)
+    words = ("--calibration", text, "--context", CONTEXT, "--output", "compressed-tensors")
+    run("compress", stories15m, out, "--method", method, "--format", fmt, *words)
     checkpoint, tokenizer = open_model(out)
     window = cut_windows(tokenizer, text.read_text(), CONTEXT)[0]
     assert transformers.AutoTokenizer.from_pretrained(out)(text.read_text())["input_ids"][:CONTEXT] == window
@@ -181,7 +185,7 @@ def test_transformers_reads_compressed_tensors(stories15m: Path, text: Path, tmp
     tally = Tally()
     with torch.no_grad():
         tally.add_divergences(model(torch.tensor([window])).logits[0].numpy(), native)
-    assert np.mean(tally.divergences) < 1e-5
+    assert np.mean(tally.divergences) < loss
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from surefoot.compress import search
 from surefoot.compress.allocate import Option, allocate
 from surefoot.compress.assign import DAMPING, Carry, gptq, nearest, output_error
 from surefoot.compress.ggml_grids import GGML
-from surefoot.compress.grids import Format
+from surefoot.compress.grids import Format, IntFormat
 from surefoot.compress.later import CompressError
 from surefoot.compress.levels import FP4, NF4, Levels
 from surefoot.compress.moments import Moments
 from surefoot.compress.names import parse_format, suited
 from surefoot.compress.rotation import int8_error, rotate
-from surefoot.compress.scaling import smooth_factors
+from surefoot.compress.scaling import smooth
 from surefoot.formats.ggml import decode_floats
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
@@ -203,7 +203,7 @@ def test_smoothing_and_rotation_tame_outliers() -> None:
     x, weights = outlier_layer()
     moments = Moments(x.T @ x / len(x), np.abs(x).max(axis=0), len(x))
     config = cast(ModelConfig, None)  # which heads share lanes matters to attn_output alone
-    factors = smooth_factors(config, "ffn_gate", [weights], moments)
+    factors = smooth(config, "ffn_gate", [(weights, IntFormat(8, 0))], moments)
     plain = int8_error(x, weights)
     assert int8_error(x / factors, weights * factors) < plain / 3
     assert int8_error(rotate(x), rotate(weights)) < plain / 3

@@ -6,11 +6,11 @@ import functools
 import numpy as np
 import pytest
 
-from surefoot.formats import W8_GROUPED
-from surefoot.models import Model, find_family, read_config
+from surefoot.formats import W8, W8_GROUPED
+from surefoot.models import Model, find_family, load, read_config
 from surefoot.models.config import SharedKv
 from surefoot.models.load import Loader
-from surefoot.ops import Backend
+from surefoot.ops import ONE_LIMB_ROWS, Backend
 from surefoot.runner import Request, Runner, Work
 from surefoot.weights.derived import InMemory
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
@@ -57,6 +57,18 @@ def test_variants_and_threads_do_not_show(variant: str, threads: int, name: str)
     backend = make_backend(variant, threads)
     runner = tiny.make_runner(backend, tiny.make_model(backend, name))
     assert tiny.all_logits(runner, tiny.tokens(LENGTH), [LENGTH]).tobytes() == expected(name)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe", "deepseek_v2"])
+def test_nothing_shows_with_eight_bit_activations(variant: str, name: str) -> None:
+    def logits(variant: str | None, threads: int, lengths: tuple[int, ...]) -> bytes:
+        backend = make_backend(variant, threads)
+        model = load(backend, tiny.checkpoint(name), W8, ONE_LIMB_ROWS)
+        return tiny.all_logits(tiny.make_runner(backend, model), tiny.tokens(LENGTH), list(lengths)).tobytes()
+
+    wanted = logits(None, 2, (LENGTH,))
+    assert wanted != expected(name)
+    assert logits(variant, 1, (LENGTH,)) == logits(variant, 3, (100, 1, 49)) == wanted
 
 
 @families

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from surefoot.ops import Backend, OpError, SamplingRows, sample, top_logprobs
+from surefoot.ops import Backend, OpError, Sampling, SamplingRows, sample, top_logprobs
 from surefoot.ops.oracle import sampling as oracle
 
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -109,6 +109,18 @@ def test_company_does_not_show(backends: list[Backend]) -> None:
         got = sample(backends[0], logits[r : r + 1], alone)
         assert got.tokens[0] == together.tokens[r]
         assert got.logprobs[0].tobytes() == together.logprobs[r].tobytes()
+
+
+def test_arrays_that_stay(backends: list[Backend]) -> None:
+    """Step after step of other sizes, logits and strides: each draws what `sample` does."""
+    rng, sampling = np.random.default_rng(4), Sampling(backends[1], 6)
+    for rows, vocab in ((6, 700), (1, 700), (3, 65), (6, 700)):
+        logits, parameters = draw_logits(rng, rows, vocab + 5)[:, :vocab], draw_parameters(rng, rows, vocab)
+        for name in parameters.__dataclass_fields__:
+            getattr(sampling.rows, name)[:rows] = getattr(parameters, name)
+        assert sampling.draw(logits) == sample(backends[1], logits, parameters).tokens.tolist()
+    with pytest.raises(ValueError, match="room for 6 rows"):
+        sampling.draw(np.zeros((7, 8), np.float32))
 
 
 def test_large_vocabulary(backends: list[Backend]) -> None:

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 from openai import OpenAI
@@ -13,11 +15,24 @@ from tests.server.test_chat import ASK
 
 @pytest.fixture
 def busy(client: OpenAI) -> Iterator[None]:
-    """Somebody reads a long answer."""
-    more = {"max_tokens": 1900, "stream": True, "extra_body": {"ignore_eos": True}}
-    with client.chat.completions.create(**{**ASK, **more}) as stream:
-        next(iter(stream))
+    """Somebody reads one long answer after the other, until the test is over."""
+    is_over, has_begun = Event(), Event()
+
+    def read() -> None:
+        ask = {**ASK, "max_tokens": 1900, "stream": True, "extra_body": {"ignore_eos": True}}
+        while not is_over.is_set():
+            with client.chat.completions.create(**ask) as stream:
+                for _ in stream:
+                    has_begun.set()
+                    if is_over.is_set():
+                        break
+
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(read)
+        assert has_begun.wait(60)
         yield
+        is_over.set()
+        reader.result()
 
 
 @pytest.mark.usefixtures("busy")
@@ -25,7 +40,8 @@ def test_once_for_machines(server: Server) -> None:
     made = run("top", server.url, "--once", "--json", "--every", "0.5")
     assert made.returncode == 0, made.stderr
     view = json.loads(made.stdout)
-    assert (view["model"], view["requests_running"], view["engine_failures"]) == ("small", 1, 0)
+    assert (view["model"], view["engine_failures"]) == ("small", 0)
+    assert view["requests_running"] in (0, 1)  # 0: between two answers
     assert view["generated_per_second"] > 1
     assert view["step_ms"] > 0
     assert 0 < view["kv_use"] < 1

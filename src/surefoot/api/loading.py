@@ -57,17 +57,17 @@ def load_model(
     backend: Backend | None = None,
 ) -> Loaded:
     """cache: a folder for packed weights, or none. backend: one that is there already."""
-    weight_format = to_format(float_format)
+    fmt = to_format(float_format)
     place = find_model(str(path))
     checkpoint = open_checkpoint(place)
     with ThreadPoolExecutor(1) as beside:  # packing is native work, tokenizers are Python's
         texts = beside.submit(_load_text, place, checkpoint)
         backend = backend or Backend(variant, threads)
-        if cache is None or weight_format is None:
-            model = load(backend, checkpoint, weight_format)
+        if cache is None or fmt.weights is None:
+            model = load(backend, checkpoint, fmt.weights, fmt.inputs)
         else:
             with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
-                model = load(backend, cached, weight_format)
+                model = load(backend, cached, fmt.weights, fmt.inputs)
         return Loaded(backend, model, *texts.result())
 
 

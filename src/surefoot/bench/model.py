@@ -115,10 +115,10 @@ def _find_peer(model: str, llm: LLM, wanted: bool | None, say: Say) -> tuple[Lla
 def _own_cases(llm: LLM, user: OneUser, settings: ModelSettings) -> Iterator[Case]:
     products = linear_products(llm.model)
     for tokens in settings.prefills:
-        # Two limbs of activations are two products for every weight, whatever the weight's own limbs cost us.
+        # A limb of activations is one product for every weight, whatever the weight's own limbs cost us.
         yield Case(
             f"prefill/{tokens}", "prefill", partial(user.prefill, tokens),
-            operations=4.0 * products * tokens, labels={"tokens": tokens},
+            operations=2.0 * products * tokens, labels={"tokens": tokens},
         )  # fmt: skip
     context, num_tokens = settings.decode_context, settings.decode_tokens
     nbytes = llm.read_bytes(context + num_tokens // 2)

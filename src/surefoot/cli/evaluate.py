@@ -68,12 +68,12 @@ def perplexity(
         path = find_model(str(model))
         checkpoint, tokenizer = open_model(path)
         windows = cut_windows(tokenizer, text.read_text(encoding="utf-8"), context, limit)
-        weight_format = to_format(float_format)
-        loaded = load(backend, checkpoint, weight_format)
+        fmt = to_format(float_format)
+        loaded = load(backend, checkpoint, fmt.weights, fmt.inputs)
         forms = [KvForm[choice.name] for choice in kv_form or [KvChoice.KEYS_TWO_LIMBS]]
         engines: list[Engine] = [integer_engine(backend, loaded, form, context) for form in forms]
-        if re_expressed and weight_format is not None:
-            engines.append(float_engine(backend, ReExpressed(checkpoint, weight_format), context, "re-expressed"))
+        if re_expressed and fmt.weights is not None:
+            engines.append(float_engine(backend, ReExpressed(checkpoint, fmt.weights), context, "re-expressed"))
         if llamacpp:
             engines.append(stack.enter_context(LlamaCpp(path, context, backend.threads)))
         reference = float_engine(backend, checkpoint, context) if fidelity else None
@@ -120,7 +120,7 @@ def compare_models(
                     if prompts
                     else cut_windows(tokenizer, text.read_text(encoding="utf-8") if text else "", context, limit)
                 )
-            fmt = None if number == 0 or in_float else to_format(float_format)
+            fmt = to_format("f32" if number == 0 or in_float else float_format)
             name = f"{number}: {path.name}" if number else path.name
             opened.append(Opened.of(backend, name, path, checkpoint, fmt, context))
         advance = stack.enter_context(_progress(windows))

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -80,7 +81,7 @@ def _facts(verifier: Verifier, findings: list[Finding]) -> dict[str, Any]:
 
 def _table(verifier: Verifier, findings: list[Finding]) -> Table:
     title = f"{len(verifier.requests)} requests, {len(verifier.alone)} samples, beside each alone"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=0)
     for number, column in enumerate(
         ("company", "steps", "preempted", "cached", "drafts right", "tokens", "seconds", "verdict")
     ):

@@ -81,6 +81,11 @@ class IntFormat:
     def name(self) -> str:
         return f"int{self.bits}" + (f"-g{self.group}" if self.group else "") + ("" if self.symmetric else "-zero")
 
+    @property
+    def lowest(self) -> int:
+        """The first level. Symmetric int8 does without -128, for which the kernels would need a second limb."""
+        return -127 if self.symmetric and self.bits == 8 else -(2 ** (self.bits - 1))
+
     def suits(self, columns: int) -> bool:
         return columns % (self.group or columns) == 0
 
@@ -90,10 +95,10 @@ class IntFormat:
 
     def fit(self, weights: F32, importance: F32 | None) -> Grid:
         half, group = 2 ** (self.bits - 1), self.group or weights.shape[1]
-        levels, x = Levels.of(range(-half, half)), by_group(weights, group)
+        levels, x = Levels.of(range(self.lowest, half)), by_group(weights, group)
         weigh = _weights(importance, group)
         if self.symmetric:
-            top = np.abs(x).max(axis=2) / np.float32(half - 0.5)
+            top = np.abs(x).max(axis=2) / np.float32((half - 1 - self.lowest) / 2)
             scales = safe(top) if weigh is None else search_scale(levels, x, weigh, safe(top))
             return Grid(levels, group, as_half(scales))
         low, high = np.minimum(x.min(axis=2), 0), np.maximum(x.max(axis=2), 0)

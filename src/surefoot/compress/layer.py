@@ -6,35 +6,39 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.compress import scaling
 from surefoot.compress.assign import Carry, gptq, nearest
 from surefoot.compress.forward import GROUPS, MATRICES
 from surefoot.compress.grids import Format, Grid
 from surefoot.compress.moments import Moments
+from surefoot.compress.scaling import Choose, awq, scale, smooth
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32, U8
+
+SMOOTH = "smooth-gptq"
 
 
 @dataclass(frozen=True)
 class Method:
-    """searched: levels by the least error weighed by inputs, else from the ends of groups. carried: GPTQ."""
+    """searched: levels by the least error weighed by inputs, else from the ends of groups. carried: GPTQ.
+    factors: of channels, folded into what makes them."""
 
     name: str
     searched: bool
     carried: bool
-    scaled: bool
+    factors: Choose | None
     help: str
 
 
 METHODS = {
     one.name: one
     for one in (
-        Method("rtn", False, False, False, "round to nearest, scales from the ends of groups; no calibration"),
-        Method("imatrix", True, False, False, "scales searched for with inputs as weights, then the nearest"),
-        Method("gptq-ends", False, True, False, "GPTQ over scales from the ends of groups, as the paper has it"),
-        Method("gptq", True, True, False, "GPTQ over searched scales"),
-        Method("awq", True, False, True, "AWQ: channels scaled by a search, searched scales (clipping), the nearest"),
-        Method("awq-gptq", True, True, True, "AWQ's scaled channels, then GPTQ"),
+        Method("rtn", False, False, None, "round to nearest, scales from the ends of groups; no calibration"),
+        Method("imatrix", True, False, None, "scales searched for with inputs as weights, then the nearest"),
+        Method("gptq-ends", False, True, None, "GPTQ over scales from the ends of groups, as the paper has it"),
+        Method("gptq", True, True, None, "GPTQ over searched scales"),
+        Method("awq", True, False, awq, "AWQ: channels scaled by a search, searched scales (clipping), the nearest"),
+        Method("awq-gptq", True, True, awq, "AWQ's scaled channels, then GPTQ"),
+        Method(SMOOTH, True, True, smooth, "SmoothQuant's scaled channels, then GPTQ: for 8-bit activations (w8a8)"),
     )
 }
 
@@ -85,8 +89,8 @@ def quantise_layer(
     threads: int = 1,
 ) -> dict[str, Made]:
     """The layer's tensors, by GGUF names without "blk.N."; matrices that `formats` does not name stay in float."""
-    if method.scaled:
-        scaled = scaling.awq(config, weights, moments, formats)
+    if method.factors is not None:
+        scaled = scale(config, weights, moments, formats, method.factors)
         weights, moments = scaled.weights, scaled.moments
     wanted = [name for name in MATRICES if name in formats]
     # numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other.

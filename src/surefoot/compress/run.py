@@ -11,7 +11,7 @@ from surefoot.compress.allocate import Option, allocate
 from surefoot.compress.forward import MATRICES, check_family
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError, torch
-from surefoot.compress.layer import METHODS, Made, Quantised
+from surefoot.compress.layer import METHODS, SMOOTH, Made, Quantised
 from surefoot.compress.stream import Windows, quantised_tensors
 from surefoot.compress.write_compressed_tensors import write_compressed_tensors
 from surefoot.compress.write_gguf import overhead_bytes, write_gguf
@@ -73,7 +73,7 @@ def run(source: Path, out: Path, order: Order, say: Say = lambda what, done, tot
 
 def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tuple[str, Made]], order: Order) -> None:
     if order.output == "compressed-tensors":
-        write_compressed_tensors(checkpoint, source, tensors, out)
+        write_compressed_tensors(checkpoint, source, tensors, out, activations_int8=order.method == SMOOTH)
     elif isinstance(checkpoint, GgufFile):
         write_gguf(checkpoint, tensors, out, {"surefoot.compress.method": order.method})
     else:
@@ -155,7 +155,7 @@ def _windows(order: Order, cut: Callable[[str], Windows]) -> Windows | None:
     """Windows spread evenly over the calibration text."""
     method = METHODS[order.method]
     if order.calibration is None:
-        if method.searched or method.carried or method.scaled:
+        if method.searched or method.carried or method.factors:
             raise CompressError(f"{method.name} needs --calibration: a text like what the model will meet")
         return None
     windows = cut(order.calibration.read_text(encoding="utf-8"))

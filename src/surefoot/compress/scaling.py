@@ -3,8 +3,9 @@
 Matrices that share an input are multiplied by the factors; the norm or the matrix that makes the input is divided.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -32,18 +33,33 @@ class Scaled:
     rows: dict[str, F32] = field(default_factory=dict)
 
 
-def awq(config: ModelConfig, weights: Arrays, moments: Mapping[str, Moments], formats: Mapping[str, Format]) -> Scaled:
-    """Group by group the factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
+class Choose(Protocol):
+    """The factors of a group of matrices, each with its format, that share these inputs."""
+
+    def __call__(
+        self, config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments
+    ) -> F32: ...
+
+
+def scale(
+    config: ModelConfig,
+    weights: Arrays,
+    moments: Mapping[str, Moments],
+    formats: Mapping[str, Format],
+    choose: Choose,
+) -> Scaled:
+    """Group by group, where all of its matrices have a format."""
     now = Scaled(dict(weights), dict(moments))
     for group in GROUPS:
         given = [(now.weights[f"{name}.weight"], formats[name]) for name in group if name in formats]
         if len(given) == len(group):
-            now = fold(config, now, group, best_factors(config, group, given, now.moments[group[0]]))
+            now = fold(config, now, group, choose(config, group[0], given, now.moments[group[0]]))
     return now
 
 
-def best_factors(config: ModelConfig, group: tuple[str, ...], given: list[tuple[F32, Format]], moments: Moments) -> F32:
-    size = shared_lanes(config, group[0], np.sqrt(moments.importance) + np.float32(1e-6))
+def awq(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments) -> F32:
+    """The factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
+    size = shared_lanes(config, group, np.sqrt(moments.importance) + np.float32(1e-6))
     best, least = np.ones_like(size), np.inf
     for exponent in EXPONENTS:
         factors = (size**exponent).astype(np.float32)
@@ -60,11 +76,11 @@ def _error(weights: F32, fmt: Format, moments: Moments) -> float:
     return output_error(weights, grid.floats(nearest(grid, weights)), moments.second)
 
 
-def smooth_factors(config: ModelConfig, group: str, weights: list[F32], moments: Moments, strength: float = 0.5) -> F32:
-    """SmoothQuant's: max|x|^s / max|w|^(1 - s) divides the inputs, so that int8 with one scale a row wastes less."""
+def smooth(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments) -> F32:
+    """SmoothQuant's: (max|x| / max|w|)^0.5 divides the inputs, so that int8 with one scale a row wastes less."""
     largest = shared_lanes(config, group, moments.largest)
-    columns = np.maximum.reduce([np.abs(one).max(axis=0) for one in weights])
-    factors = np.maximum(largest, 1e-5) ** strength / np.maximum(columns, 1e-5) ** (1 - strength)
+    columns = np.maximum.reduce([np.abs(weights).max(axis=0) for weights, _ in given])
+    factors = np.sqrt(np.maximum(largest, 1e-5) / np.maximum(columns, 1e-5))
     return np.maximum(shared_lanes(config, group, factors), 1e-5).astype(np.float32)
 
 

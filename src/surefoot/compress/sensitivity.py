@@ -4,7 +4,7 @@ To second order the divergence that a matrix's error dW makes is half of E[(g' d
 log-probability of a token drawn from the model's own prediction. With inputs and gradients taken apart (as K-FAC does)
 that is tr(G dW H dW') / 2 per token, for any dW: H the second moments of inputs, G those of gradients.
 
-Where the method folds AWQ's factors in, they are chosen first, for each matrix's middle candidate, and what is measured
+Where the method folds factors in, they are chosen first, for each matrix's middle candidate, and what is measured
 are the scaled matrices: their inputs are divided, and the gradients of makers' outputs multiplied, by the same factors.
 
 The pass is streamed as calibration is: forward with the states kept, then back, one layer in memory at a time.
@@ -23,7 +23,7 @@ from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
 from surefoot.compress.layer import Method, carries, quantise
 from surefoot.compress.moments import Collector, Moments, both
-from surefoot.compress.scaling import awq
+from surefoot.compress.scaling import Choose, scale
 from surefoot.compress.stream import Advance, Windows, in_batches
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
@@ -141,8 +141,8 @@ def _layer_options(
 ) -> dict[str, list[Option]]:
     arrays = {name: one.numpy() for name, one in weights.items()}
     formats = {name: candidates(f"blk.{number}.{name}.weight", *arrays[f"{name}.weight"].shape) for name in found}
-    if method.scaled:
-        arrays, found = _scaled(config, arrays, found, formats)
+    if method.factors is not None:
+        arrays, found = _scaled(config, arrays, found, formats, method.factors)
 
     def options(name: str) -> list[Option]:
         matrix, one = arrays[f"{name}.weight"], found[name]
@@ -159,10 +159,11 @@ def _scaled(
     weights: Mapping[str, F32],
     found: Mapping[str, Sensitivity],
     formats: Mapping[str, Sequence[Format]],
+    factors: Choose,
 ) -> tuple[dict[str, F32], dict[str, Sensitivity]]:
-    """With AWQ's factors for the middle one of each matrix's formats."""
+    """With the channels' factors for the middle one of each matrix's formats."""
     middle = {name: _middle(some, weights[f"{name}.weight"]) for name, some in formats.items() if some}
-    made = awq(config, weights, {name: one.moments for name, one in found.items()}, middle)
+    made = scale(config, weights, {name: one.moments for name, one in found.items()}, middle, factors)
     return made.weights, {name: one.scaled(made.columns.get(name), made.rows.get(name)) for name, one in found.items()}
 
 

@@ -96,7 +96,7 @@ def _outer(
         if name not in formats:
             yield name, values
         elif name == "token_embd.weight":
-            plain = Method("", method.searched and tied, False, False, "")
+            plain = Method("", method.searched and tied, False, None, "")
             yield name, quantise(values, final if tied else None, formats[name], plain)
         else:
             carry = Carry.of(final.second, final.num_rows) if method.carried and final is not None else None

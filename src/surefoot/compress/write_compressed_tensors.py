@@ -1,7 +1,8 @@
 """A Hugging Face folder in the compressed-tensors layout, which transformers and vLLM read.
 
 Weights of up to 8 bits are packed into 32-bit words along the columns, zero points along the rows, lowest bits first;
-each code counts from the lowest level. What is not in codes is kept in half precision, norms in float32.
+each code counts from the lowest level. With 8-bit activations weights are int8 as they are (W8A8). What is not in
+codes is kept in half precision, norms in float32.
 """
 
 import json
@@ -24,11 +25,14 @@ from surefoot.weights import Checkpoint, GgufFile
 from surefoot.weights.huggingface import FAMILY_LAYER, LAYER, WHOLE
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "gemma2": "gemma2"}
+ROWS = IntFormat(8, 0)  # int8 with one scale a row
+BY_TOKEN = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True, "observer": None}
 
 
 def write_compressed_tensors(
-    checkpoint: Checkpoint, source: Path, tensors: Iterable[tuple[str, Made]], out: Path
+    checkpoint: Checkpoint, source: Path, tensors: Iterable[tuple[str, Made]], out: Path, activations_int8: bool = False
 ) -> None:
+    """activations_int8: say that they are to be so, one scale a token, where matrices are int8 with one scale a row."""
     config = read_config(checkpoint)
     names = _hf_names(ARCHITECTURES[config.family])
     turned = isinstance(checkpoint, GgufFile) and config.layers[0].rope is not None
@@ -43,13 +47,14 @@ def write_compressed_tensors(
             if not isinstance(made.format, IntFormat):
                 raise CompressError(f"compressed-tensors has no {made.format.name}: choose int4-g32 and the like")
             groups.setdefault(made.format, []).append(stem)
-            stored |= {f"{stem}.{part}": array for part, array in _packed(made).items()}
+            parts = _plain(made) if activations_int8 and made.format == ROWS else _packed(made)
+            stored |= {f"{stem}.{part}": array for part, array in parts.items()}
         else:
             offset = _norm_offset(checkpoint, config, stem)
             stored[f"{stem}.{kind}"] = (made - offset) if made.ndim == 1 else made.astype(np.float16)
     out.mkdir(parents=True, exist_ok=True)
     save_arrays(stored, out / "model.safetensors", {"format": "pt"})
-    _save_rest(checkpoint, source, out, quantisation_config(groups))
+    _save_rest(checkpoint, source, out, quantisation_config(groups, activations_int8))
 
 
 def _norm_offset(checkpoint: Checkpoint, config: ModelConfig, stem: str) -> np.float32:
@@ -94,11 +99,16 @@ def _halves(made: Made, config: ModelConfig, name: str) -> Made:
     )  # fmt: skip
 
 
+def _plain(made: Quantised) -> dict[str, Array]:
+    codes = made.grid.levels.values[made.codes].astype(np.int8)
+    return {"weight": codes, "weight_scale": made.grid.scales.astype(np.float16)}
+
+
 def _packed(made: Quantised) -> dict[str, Array]:
     fmt, grid = made.format, made.grid
     assert isinstance(fmt, IntFormat)
     parts: dict[str, Array] = {
-        "weight_packed": _words(made.codes, fmt.bits),
+        "weight_packed": _words(made.codes + np.uint8(fmt.lowest + 2 ** (fmt.bits - 1)), fmt.bits),
         "weight_scale": grid.scales.astype(np.float16),
         "weight_shape": np.array(made.codes.shape, np.int64),
     }
@@ -119,11 +129,16 @@ def _words(codes: U8, bits: int) -> Array:
     return words
 
 
-def quantisation_config(groups: Mapping[IntFormat, list[str]]) -> dict[str, Any]:
+def quantisation_config(groups: Mapping[IntFormat, list[str]], activations_int8: bool) -> dict[str, Any]:
     """Which matrices are in which format, by their names."""
+
+    def layout(fmt: IntFormat) -> str:
+        return "int-quantized" if activations_int8 and fmt == ROWS else "pack-quantized"
+
+    layouts = {layout(fmt) for fmt in groups}
     return {
         "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
+        "format": layouts.pop() if len(layouts) == 1 else "mixed-precision",
         "quantization_status": "compressed",
         "global_compression_ratio": None,
         "kv_cache_scheme": None,
@@ -132,9 +147,9 @@ def quantisation_config(groups: Mapping[IntFormat, list[str]]) -> dict[str, Any]
             f"group_{number}": {
                 "targets": sorted(stems) if len(groups) > 1 else ["Linear"],
                 "weights": _scheme(fmt),
-                "input_activations": None,
+                "input_activations": BY_TOKEN if layout(fmt) == "int-quantized" else None,
                 "output_activations": None,
-                "format": "pack-quantized",
+                "format": layout(fmt),
             }
             for number, (fmt, stems) in enumerate(groups.items())
         },

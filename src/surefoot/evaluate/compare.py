@@ -12,9 +12,10 @@ import numpy as np
 from surefoot.evaluate.engines import CHUNK, RunnerEngine
 from surefoot.evaluate.perplexity import tally
 from surefoot.evaluate.scores import Score, Tally
+from surefoot.formats import ModelFormat
 from surefoot.models import Model, load
 from surefoot.models.step import Step
-from surefoot.ops import Backend, KvForm, WeightFormat
+from surefoot.ops import Backend, KvForm
 from surefoot.ops.arrays import F32
 from surefoot.runner import Runner, Work
 from surefoot.weights import Checkpoint
@@ -38,14 +39,14 @@ class Opened:
 
     @classmethod
     def of(
-        cls, backend: Backend, name: str, path: Path, checkpoint: Checkpoint, fmt: WeightFormat | None, context: int
+        cls, backend: Backend, name: str, path: Path, checkpoint: Checkpoint, fmt: ModelFormat, context: int
     ) -> "Opened":
-        """fmt None: every matrix in float32, as the reference is."""
-        model = load(backend, checkpoint, fmt)
-        form = KvForm.TWO_LIMBS if fmt is None else KvForm.KEYS_TWO_LIMBS
+        model = load(backend, checkpoint, fmt.weights, fmt.inputs)
+        in_float = fmt.weights is None
+        form = KvForm.TWO_LIMBS if in_float else KvForm.KEYS_TWO_LIMBS
         size = context + max(LENGTHS)
         runner = Runner(
-            backend, model, num_tokens=size, max_requests=1, max_chunk=CHUNK, kv_form=form, record=fmt is not None
+            backend, model, num_tokens=size, max_requests=1, max_chunk=CHUNK, kv_form=form, record=not in_float
         )
         return cls(name, file_bytes(path), model, runner)
 

@@ -1,10 +1,12 @@
 """Round-to-nearest: the plainest way from float weights to each integer format."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.ops.activations import ONE_LIMB_ROWS, TWO_LIMBS, ActivationForm
 from surefoot.ops.arrays import F32
 from surefoot.ops.weights import I16, IntegerWeights, WeightFormat
 
@@ -12,23 +14,34 @@ W8 = WeightFormat(bits=8, limbs=1)
 W8_GROUPED = WeightFormat(bits=8, limbs=2, group=32)
 W4 = WeightFormat(bits=4, limbs=1, group=32)
 W4_WIDE = WeightFormat(bits=4, limbs=2, group=32)
-# What users call them when a float checkpoint is loaded; f32 leaves all in float32, for evaluation.
-FLOAT_FORMATS: dict[str, WeightFormat | None] = {
-    "w8": W8_GROUPED,
-    "w8-rows": W8,
-    "w4": W4_WIDE,
-    "w4-narrow": W4,
-    "f32": None,
+
+
+@dataclass(frozen=True)
+class ModelFormat:
+    """What a model's float matrices become (None: they stay), and what the rows that meet its matrices do."""
+
+    weights: WeightFormat | None
+    inputs: ActivationForm = TWO_LIMBS
+
+
+# What users call them; f32 leaves all in float32, for evaluation. Files with codes keep them in any but f32.
+MODEL_FORMATS = {
+    "w8": ModelFormat(W8_GROUPED),
+    "w8-rows": ModelFormat(W8),
+    "w8a8": ModelFormat(W8, ONE_LIMB_ROWS),
+    "w4": ModelFormat(W4_WIDE),
+    "w4-narrow": ModelFormat(W4),
+    "f32": ModelFormat(None),
 }
 
 GRID_15 = 16256  # the largest integer of a two-limb weight: 127 * 128
 INT4 = np.arange(-8, 8).astype(np.int8)  # as the table that the kernels look up
 
 
-def to_format(name: str) -> WeightFormat | None:
-    if name not in FLOAT_FORMATS:
-        raise ValueError(f"there is no format {name!r}: choose one of {', '.join(FLOAT_FORMATS)}")
-    return FLOAT_FORMATS[name]
+def to_format(name: str) -> ModelFormat:
+    if name not in MODEL_FORMATS:
+        raise ValueError(f"there is no format {name!r}: choose one of {', '.join(MODEL_FORMATS)}")
+    return MODEL_FORMATS[name]
 
 
 def round_to(fmt: WeightFormat, weights: F32) -> IntegerWeights:

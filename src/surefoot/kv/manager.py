@@ -148,21 +148,23 @@ class KvManager:
         None, and nothing has changed, if there is no room. Otherwise the copies to make before anything is written.
         """
         size, num_held = self.layout.block_size, holding.num_blocks
-        num_fresh = max(0, -(-num_tokens // size) - num_held)
-        shared = self._shared_groups(holding, holding.num_computed // size)
+        num_fresh, first = max(0, -(-num_tokens // size) - num_held), holding.num_computed // size
+        shared = self._shared_groups(holding, first) if first < num_held else ()
         for number, pool in enumerate(self.pools):
             if pool.num_available < num_fresh + (number in shared):
                 return None
-        copies = [self._copy_block(holding, number, holding.num_computed // size) for number in shared]
+        copies = [self._copy_block(holding, number, first) for number in shared]
         if num_fresh:
-            fresh = [tuple([self._allocate(number) for _ in range(num_fresh)]) for number in range(len(self.pools))]
-            holding.tables = tuple([table + blocks for table, blocks in zip(holding.tables, fresh, strict=True)])
+            holding.tables = tuple(
+                [self._longer(number, table, num_fresh) for number, table in enumerate(holding.tables)]
+            )
         return copies
+
+    def _longer(self, number: int, table: BlockTable, num_fresh: int) -> BlockTable:
+        return (*table, *[self._allocate(number) for _ in range(num_fresh)])
 
     def _shared_groups(self, holding: Holding, index: int) -> list[int]:
         """Groups in which others hold its block of that index too."""
-        if index >= holding.num_blocks:
-            return []
         return [number for number, pool in enumerate(self.pools) if pool.is_shared(holding.tables[number][index])]
 
     def _copy_block(self, holding: Holding, number: int, index: int) -> BlockCopy:
@@ -208,7 +210,8 @@ class KvManager:
         num_full = min(num_computed // self.layout.block_size, len(keys)) if self.caching else 0
         while holding.num_shared < num_full:
             self._share_block(holding, keys[holding.num_shared])
-        self._slide(holding)
+        if self._windows:
+            self._slide(holding)
 
     def _share_block(self, holding: Holding, key: BlockKey) -> None:
         """Put the next full block into the tree, or take the one that is there already and give back its own."""
@@ -256,11 +259,11 @@ class KvManager:
     def next_change(self, num_computed: int) -> int:
         """Until so many tokens are computed, a commit would change nothing but the count."""
         size = self.layout.block_size
-        changes = [(num_computed // size + 1) * size]
+        change = (num_computed // size + 1) * size
         for number in self._windows:
             group = self.layout.groups[number]
-            changes.append((group.first_needed(num_computed, size) + 1) * size + group.window - 1)
-        return min(changes)
+            change = min(change, (group.first_needed(num_computed, size) + 1) * size + group.window - 1)
+        return change
 
     def _move_cursor(self, holding: Holding, node: Node) -> None:
         holding.cursor.num_cursors -= 1

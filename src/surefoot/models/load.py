@@ -11,7 +11,7 @@ from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts, FeedForward
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, Part
 from surefoot.models.step import Norm, Rope
-from surefoot.ops import Backend, IntegerWeights, RopeForm, WeightFormat, pack
+from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, IntegerWeights, PackedWeights, RopeForm, WeightFormat, pack
 from surefoot.ops.arrays import F32, I64
 from surefoot.weights.checkpoint import Checkpoint
 
@@ -19,15 +19,23 @@ from surefoot.weights.checkpoint import Checkpoint
 class Loader:
     """Reads a checkpoint's tensors by their GGUF names, without `.weight`.
 
-    float_format: what float matrices become; None leaves every matrix in float32, for evaluation."""
+    float_format: what float matrices become; None leaves every matrix in float32, for evaluation.
+    inputs: the form of the rows that meet the layers' matrices. Embeddings and head are not of them: the head's inputs
+    are few, and what they lose no later layer mends."""
 
     def __init__(
-        self, backend: Backend, checkpoint: Checkpoint, config: ModelConfig, float_format: WeightFormat | None
+        self,
+        backend: Backend,
+        checkpoint: Checkpoint,
+        config: ModelConfig,
+        float_format: WeightFormat | None,
+        inputs: ActivationForm = TWO_LIMBS,
     ) -> None:
         self.backend = backend
         self.checkpoint = checkpoint
         self.config = config
         self._format = float_format
+        self._inputs = inputs
         self._ropes: dict[RopeForm, Rope] = {}
 
     def has(self, name: str) -> bool:
@@ -49,7 +57,7 @@ class Loader:
             self._ropes[form] = Rope.of(form)
         return self._ropes[form]
 
-    def linear(self, *names: str) -> Linear:
+    def linear(self, *names: str, inputs: ActivationForm | None = None) -> Linear:
         """The matrices side by side, with their biases where the checkpoint has some."""
         bias = self._biases(names)
         if self._format is None:
@@ -57,14 +65,17 @@ class Loader:
         matrices = self.checkpoint.fused(self.backend, [f"{name}.weight" for name in names], self._format)
         ends = np.cumsum([matrix.n for matrix in matrices])
         biases = [None] * len(matrices) if bias is None else np.split(bias, ends[:-1])
-        return Linear(tuple(Part(matrix, one) for matrix, one in zip(matrices, biases, strict=True)))
+        return Linear(tuple(Part(self._fed(matrix, inputs), one) for matrix, one in zip(matrices, biases, strict=True)))
+
+    def _fed(self, matrix: PackedWeights, inputs: ActivationForm | None = None) -> PackedWeights:
+        return replace(matrix, inputs=inputs or self._inputs)
 
     def rows_of(self, name: str, rows: I64) -> Linear:
         """A matrix of some of the rows, in their order."""
         if self._format is None:
             return Linear((Part(self.vector(f"{name}.weight")[rows]),))
         weights = self.checkpoint.integers(f"{name}.weight", self._format)
-        return Linear((Part(pack(self.backend, take_rows(weights, rows))),))
+        return Linear((Part(self._fed(pack(self.backend, take_rows(weights, rows)))),))
 
     def float_linear(self, name: str) -> Linear:
         """A matrix that is better not rounded: a router's."""
@@ -79,7 +90,7 @@ class Loader:
         runs = self.checkpoint.fused_experts(self.backend, [f"{name}.weight" for name in names], self._format)
         if len(runs) > 1 and any(bias is not None for bias in biases):
             raise ValueError(f"{', '.join(names)} have biases but no common format")
-        return ExpertLinear(tuple(ExpertPart(tuple(run), _by_expert(biases)) for run in runs))
+        return ExpertLinear(tuple(ExpertPart(tuple(map(self._fed, run)), _by_expert(biases)) for run in runs))
 
     def _biases(self, names: Sequence[str]) -> F32 | None:
         """All of them side by side, with zeros where one is missing; None if all are."""
@@ -135,8 +146,8 @@ class Loader:
 
     def model(self, layers: Sequence[Layer]) -> Model:
         """The layers between the embeddings and the head, which are one matrix if the checkpoint has no other."""
-        embeddings = self.linear("token_embd")
-        head = self.linear("output") if self.has("output") else embeddings
+        embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
+        head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
         matrix = embeddings.parts[0].matrix
         return Model(self.config, matrix, tuple(layers), self.norm("output_norm"), head)
 

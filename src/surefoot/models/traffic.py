@@ -1,4 +1,4 @@
-"""How many weights a token passes by, and how many bytes they are: what bounds the speed of prefill and decoding."""
+"""How many products a token takes and how many bytes its weights are: what bounds the speed of prompts and answers."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from surefoot.models.feed_forward import Experts
 from surefoot.models.workspace import Matrix
 from surefoot.ops import PackedWeights
 
-ATTENTION_COST = 1.8  # of a product in attention, in products of a matrix: measured on SmolLM2 and Qwen
+ATTENTION_COST = 3.6  # of a product in attention, in products of a limb with a weight: measured on SmolLM2 and Qwen
 
 
 def decode_bytes(model: Model) -> int:
@@ -22,8 +22,8 @@ def decode_bytes(model: Model) -> int:
 
 
 def linear_products(model: Model) -> int:
-    """Weights that every token of a prompt is multiplied with: the layers' matrices, of experts the chosen ones."""
-    return round(sum(share * _num_weights(array) for share, array in _arrays(model.layers)))
+    """Products of a token's limbs with weights, on its way through the layers; of experts the chosen ones count."""
+    return round(sum(share * _num_products(array) for share, array in _arrays(model.layers)))
 
 
 def row_context(model: Model) -> float:
@@ -34,9 +34,9 @@ def row_context(model: Model) -> float:
     return linear_products(model) / (ATTENTION_COST * products) if products else math.inf
 
 
-def _num_weights(array: Matrix) -> int:
+def _num_products(array: Matrix) -> int:
     if isinstance(array, PackedWeights):
-        return array.n * array.k
+        return array.n * array.k * array.inputs.limbs
     return array.size if array.ndim == 2 else 0
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.ops import Activations
-from surefoot.ops.activations import TWO_LIMBS, padded
+from surefoot.ops import ActivationForm, Activations
+from surefoot.ops.activations import padded
 from surefoot.ops.arrays import F32, I64, U8, Array, empty
 from surefoot.ops.weights import PackedWeights
 
@@ -52,12 +52,12 @@ class Workspace:
     def features(self, name: str, shape: tuple[int, ...], readers: Sequence[Matrix]) -> Features:
         """Room for rows in the forms that the readers take; shape: rows, columns."""
         rows, cols = shape
-        packed = [isinstance(reader, PackedWeights) for reader in readers]
+        forms = [reader.inputs for reader in readers if isinstance(reader, PackedWeights)]
         return Features(
-            None if all(packed) else self.floats(f"{name} floats", rows, cols),
-            self.activations(name, rows, cols) if any(packed) else None,
+            None if len(forms) == len(readers) else self.floats(f"{name} floats", rows, cols),
+            self.activations(name, rows, cols, max(forms, key=lambda form: form.limbs)) if forms else None,
         )
 
-    def activations(self, name: str, rows: int, cols: int) -> Activations:
-        values = self.array(f"{name} values", np.int8, rows, TWO_LIMBS.limbs, padded(cols))
-        return Activations(values, self.floats(f"{name} scales", rows, 1), cols, TWO_LIMBS)
+    def activations(self, name: str, rows: int, cols: int, form: ActivationForm) -> Activations:
+        values = self.array(f"{name} values", np.int8, rows, form.limbs, padded(cols))
+        return Activations(values, self.floats(f"{name} scales", rows, form.num_groups(cols)), cols, form)

@@ -1,6 +1,14 @@
 """Numerics: typed operations over numpy arrays, native in every variant, each with a numpy oracle."""
 
-from surefoot.ops.activations import ONE_LIMB, TWO_LIMBS, ActivationForm, Activations, empty_activations, quantise
+from surefoot.ops.activations import (
+    ONE_LIMB,
+    ONE_LIMB_ROWS,
+    TWO_LIMBS,
+    ActivationForm,
+    Activations,
+    empty_activations,
+    quantise,
+)
 from surefoot.ops.arrays import Arena, huge_empty
 from surefoot.ops.attention import Chunks, attention
 from surefoot.ops.backend import Backend, OpError, Program, Stopped, VariantError, supported_variants
@@ -24,7 +32,7 @@ from surefoot.ops.rope import (
     rope,
     rope_table,
 )
-from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs, sample, top_logprobs
+from surefoot.ops.sampling import Sampled, Sampling, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError
 from surefoot.ops.weights import (
     BitField,
@@ -40,6 +48,7 @@ from surefoot.ops.weights import (
 
 __all__ = [
     "ONE_LIMB",
+    "ONE_LIMB_ROWS",
     "TWO_LIMBS",
     "ActivationForm",
     "Activations",
@@ -66,6 +75,7 @@ __all__ = [
     "Router",
     "Routes",
     "Sampled",
+    "Sampling",
     "SamplingRows",
     "Scoring",
     "Shape",

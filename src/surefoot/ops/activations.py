@@ -11,7 +11,7 @@ from surefoot.ops.backend import Backend
 
 @dataclass(frozen=True)
 class ActivationForm:
-    """How rows are quantised: two limbs with one scale a row, or one limb with a scale per group of columns."""
+    """How rows are quantised: two limbs with one scale a row, or one limb with a scale per group (0: the row)."""
 
     limbs: int = 2
     group: int = 0
@@ -22,6 +22,7 @@ class ActivationForm:
 
 TWO_LIMBS = ActivationForm(2)
 ONE_LIMB = ActivationForm(1, 128)
+ONE_LIMB_ROWS = ActivationForm(1)
 
 
 @dataclass(frozen=True)

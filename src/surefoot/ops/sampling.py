@@ -72,20 +72,53 @@ class TopLogprobs:
 def sample(backend: Backend, logits: F32, rows: SamplingRows, out: Sampled | None = None) -> Sampled:
     """One token per row of logits [rows, vocab], with its logprob."""
     check("logits", logits, np.float32, None, None)
-    num_rows, vocab = logits.shape
+    num_rows = len(logits)
     for field in fields(rows):
         check(field.name, getattr(rows, field.name), DTYPES[field.name], num_rows)
     if out is None:
         out = Sampled(empty((num_rows,), np.int64), empty((num_rows,), np.float32))
     check("out.tokens", out.tokens, np.int64, num_rows)
     check("out.logprobs", out.logprobs, np.float32, num_rows)
-    args = abi.Sample(
-        pointer(logits), pointer(rows.temperature), pointer(rows.top_p), pointer(rows.min_p), pointer(rows.top_k),
-        pointer(rows.seeds), pointer(rows.positions), pointer(out.tokens), pointer(out.logprobs),
-        num_rows, vocab, row_stride(logits),
-    )  # fmt: skip
+    args = _arguments(rows, out.tokens, out.logprobs)
+    _point_at(args, logits)
     backend.run("sample", args, logits, rows, out)
     return out
+
+
+class Sampling:
+    """`sample` without logprobs, step after step: arrays and arguments stay where they are. `rows` is for the caller to
+    fill, up to the number of rows that are drawn from."""
+
+    def __init__(self, backend: Backend, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self.rows = SamplingRows.of(num_rows)
+        self._tokens = empty((num_rows,), np.int64)
+        self._args = _arguments(self.rows, self._tokens, None)
+        with backend.record() as self._program:
+            backend.run("sample", self._args, self.rows, self._tokens)
+
+    def draw(self, logits: F32) -> list[int]:
+        """A token for each row of logits [rows, vocab]."""
+        num_rows = len(logits)
+        check("logits", logits, np.float32, num_rows, None)
+        if num_rows > self.num_rows:
+            raise ValueError(f"there is room for {self.num_rows} rows, not for {num_rows}")
+        _point_at(self._args, logits)
+        self._program.run()
+        tokens: list[int] = self._tokens[:num_rows].tolist()
+        return tokens
+
+
+def _arguments(rows: SamplingRows, tokens: I64, logprobs: F32 | None) -> abi.Sample:
+    return abi.Sample(
+        None, pointer(rows.temperature), pointer(rows.top_p), pointer(rows.min_p), pointer(rows.top_k),
+        pointer(rows.seeds), pointer(rows.positions), pointer(tokens), pointer(logprobs),
+    )  # fmt: skip
+
+
+def _point_at(args: abi.Sample, logits: F32) -> None:
+    args.logits, args.logits_stride = pointer(logits), row_stride(logits)
+    args.rows, args.vocab = logits.shape
 
 
 def top_logprobs(backend: Backend, logits: F32, count: int) -> TopLogprobs:

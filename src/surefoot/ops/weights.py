@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.ops import abi
+from surefoot.ops.activations import TWO_LIMBS, ActivationForm
 from surefoot.ops.arrays import F32, I8, U8, Arena, check, huge_empty, pointer, row_stride
 from surefoot.ops.backend import Backend, load_library
 
@@ -47,12 +48,15 @@ class IntegerWeights:
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """A matrix in the kernels' own layout. `data` starts with a header that names the layout."""
+    """A matrix in the kernels' own layout. `data` starts with a header that names the layout.
+
+    inputs: the form that a model gives the rows it multiplies with this matrix."""
 
     format: WeightFormat
     n: int
     k: int
     data: U8
+    inputs: ActivationForm = TWO_LIMBS
 
     @property
     def nbytes(self) -> int:

@@ -74,6 +74,8 @@ class Tables:
         self._windows = windows
         self._arrays = [np.zeros((16, width), np.int64) for _ in windows]
         self._free = list(range(15, -1, -1))
+        self._places: list[int] = []  # of the rows that were asked for last
+        self._found: dict[int, I64] = {}  # their tables
 
     def take(self) -> int:
         """A place for a row."""
@@ -88,6 +90,7 @@ class Tables:
 
     def update(self, row: Row, tables: tuple[BlockTable, ...]) -> None:
         """Tables that did not change are the same objects."""
+        self._places = []
         for array, before, table in zip_longest(self._arrays, row.tables, tables):
             if table is not before:
                 first = 0 if before is None else _num_alike(before, table)
@@ -95,10 +98,14 @@ class Tables:
         row.tables = tables
 
     def of(self, rows: Sequence[Row]) -> dict[int, I64]:
-        """Those rows' tables, as wide as the longest."""
-        places, width = [row.place for row in rows], max(len(row.tables[0]) for row in rows)
-        pairs = zip(self._windows, self._arrays, strict=True)
-        return {window: array[:, :width].take(places, axis=0) for window, array in pairs}
+        """Those rows' tables, as wide as the longest; the same arrays until a table changes."""
+        places = [row.place for row in rows]
+        if places != self._places:
+            width = max(len(row.tables[0]) for row in rows)
+            pairs = zip(self._windows, self._arrays, strict=True)
+            self._found = {window: array[:, :width].take(places, axis=0) for window, array in pairs}
+            self._places = places
+        return self._found
 
 
 def _ms_since(begin: float) -> float:

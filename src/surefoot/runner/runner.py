@@ -50,7 +50,7 @@ class Flat(NamedTuple):
     """A step's chunks side by side.
 
     tokens: of all chunks. befores, counts: how many tokens each chunk's request has in the caches, and how many come.
-    num_logits: of each chunk's last tokens. tables: by window, [chunks, blocks].
+    num_logits: of each chunk's last tokens. tables: by window, [chunks, blocks]; other arrays if they have changed.
     """
 
     tokens: Sequence[int]
@@ -75,6 +75,8 @@ class Passes:
         self._backend, self._model, self._kv, self._workspace = backend, model, kv, workspace
         self.capacity = capacity
         self._batch = make_batch(model, kv, capacity)
+        self._places: Places | None = None  # of the last step
+        self._layout: tuple[Sequence[int], Sequence[int]] = ((), ())
         self._programs: dict[bool, ShapedProgram] = {}
         self._single: OrderedDict[Shape, Program] = OrderedDict()
         _, self._logits = self._forward(capacity)
@@ -85,12 +87,12 @@ class Passes:
         except ShapeError:
             self._programs.clear()
 
-    def batch(self, shape: Shape) -> Batch:
-        """The first rows of arrays that stay where they are."""
-        return part_of(self._batch, shape)
-
-    def run(self, shape: Shape) -> F32:
+    def run(self, flat: Flat) -> F32:
         """Logits of the wanted rows; they stay until the next pass."""
+        shape, layout = flat.shape, (flat.counts, flat.num_logits)
+        if self._places is None or layout != self._layout:
+            self._places, self._layout = Places(part_of(self._batch, shape), *layout), layout
+        self._places.fill(flat, self._kv.block_size)
         if program := self._programs.get(shape[2] > 0):
             program.run(shape)
         else:
@@ -110,7 +112,8 @@ class Passes:
 
     def _forward(self, shape: Shape) -> tuple[Program, F32]:
         with self._backend.record() as program:
-            logits = self._model.forward(self._backend, self.batch(shape), self._kv.caches, self._workspace)
+            batch = part_of(self._batch, shape)  # the first rows of arrays that stay where they are
+            logits = self._model.forward(self._backend, batch, self._kv.caches, self._workspace)
         return program, logits
 
 
@@ -192,11 +195,9 @@ class Runner:
         """As execute, for who keeps the books."""
         if not self.record:
             batch = make_batch(self.model, self.kv, flat.shape)
-            fill(batch, flat, self.kv.block_size)
+            Places(batch, flat.counts, flat.num_logits).fill(flat, self.kv.block_size)
             return self.model.forward(self.backend, batch, self.kv.caches, self._workspace)
-        passes = self._passes_for(flat.shape)
-        fill(passes.batch(flat.shape), flat, self.kv.block_size)
-        return passes.run(flat.shape)
+        return self._passes_for(flat.shape).run(flat)
 
     def normed(self, first: int, count: int) -> F32:
         """Hidden states of rows of the last step, after the last norm."""
@@ -261,22 +262,35 @@ class Runner:
         return new
 
 
-def fill(batch: Batch, flat: Flat, block_size: int) -> None:
-    """Write a step into the batch's arrays."""
-    counts, befores = np.array(flat.counts, np.int64), np.array(flat.befores, np.int64)
-    ends = np.cumsum(counts)
-    chunk_of = np.repeat(np.arange(len(counts)), counts)
-    positions = np.arange(len(flat.tokens)) + (befores - ends + counts)[chunk_of]
-    batch.tokens[:] = flat.tokens
-    batch.positions[:] = positions
-    batch.wanted[:] = last_rows(ends, flat.num_logits)
-    block, place = np.divmod(positions, block_size)
-    for window, kv in batch.kv.items():
-        table = flat.tables[window]
-        kv.slots[:] = table[chunk_of, block] * block_size + place
-        kv.chunks.block_table[:, : table.shape[1]] = table
-        kv.chunks.starts[1:] = ends
-        kv.chunks.lengths[:] = befores + counts
+class Places:
+    """Where the rows of chunks of so many tokens lie in a batch, with their wanted rows: what stays from step to step
+    while the same number of requests decode."""
+
+    def __init__(self, batch: Batch, counts: Sequence[int], num_logits: Sequence[int]) -> None:
+        self._batch = batch
+        self._counts = np.array(counts, np.int64)
+        ends = np.cumsum(self._counts)
+        self._chunk_of = np.repeat(np.arange(len(counts)), self._counts)
+        self._tables: dict[int, I64] = {}  # that the batch holds
+        self._within = np.arange(len(batch.tokens)) - (ends - self._counts)[self._chunk_of]
+        batch.wanted[:] = last_rows(ends, num_logits)
+        for kv in batch.kv.values():
+            kv.chunks.starts[1:] = ends
+
+    def fill(self, flat: Flat, block_size: int) -> None:
+        """Write the rest of a step into the batch's arrays."""
+        batch, befores = self._batch, np.array(flat.befores, np.int64)
+        positions = befores[self._chunk_of] + self._within
+        batch.tokens[:] = flat.tokens
+        batch.positions[:] = positions
+        block, place = np.divmod(positions, block_size)
+        for window, kv in batch.kv.items():
+            table = flat.tables[window]
+            kv.slots[:] = table[self._chunk_of, block] * block_size + place
+            kv.chunks.lengths[:] = befores + self._counts
+            if table is not self._tables.get(window):
+                kv.chunks.block_table[:, : table.shape[1]] = table
+                self._tables[window] = table
 
 
 def last_rows(ends: I64, num_wanted: Sequence[int]) -> I64:

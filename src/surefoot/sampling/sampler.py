@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from surefoot.core import SamplingParams
-from surefoot.ops import Backend, SamplingRows, sample
+from surefoot.ops import Backend, Sampling
 from surefoot.ops.arrays import F32
 from surefoot.sampling.grammar import Constraint
 from surefoot.sampling.logit_bias import apply_bias
@@ -41,6 +41,8 @@ class Drawn(NamedTuple):
 class Sampler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._sampling = Sampling(backend, 16)
+        self._params: list[SamplingParams] = []  # that its first rows have
 
     def draw(self, logits: F32, draws: Sequence[Draw]) -> list[Drawn]:
         """In the draws' order. Changes the logits."""
@@ -69,18 +71,20 @@ class Sampler:
         return tokens
 
     def _sample(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
+        count = len(draws)
+        if count > self._sampling.num_rows:
+            self._sampling, self._params = Sampling(self._backend, 2 * count), []
+        rows = self._sampling.rows
         params = [draw.params for draw in draws]
-        rows = SamplingRows.of(
-            len(draws),
-            temperature=[one.temperature for one in params],
-            top_k=[one.top_k for one in params],
-            top_p=[max(one.top_p, LEAST_TOP_P) for one in params],
-            min_p=[one.min_p for one in params],
-            seeds=[draw.seed for draw in draws],
-            positions=[draw.position for draw in draws],
-        )
-        tokens: list[int] = sample(self._backend, logits, rows).tokens.tolist()
-        return tokens
+        if params != self._params:  # in most steps those of the step before
+            rows.temperature[:count] = [one.temperature for one in params]
+            rows.top_k[:count] = [one.top_k for one in params]
+            rows.top_p[:count] = [max(one.top_p, LEAST_TOP_P) for one in params]
+            rows.min_p[:count] = [one.min_p for one in params]
+            self._params = params
+        rows.seeds[:count] = [draw.seed for draw in draws]
+        rows.positions[:count] = [draw.position for draw in draws]
+        return self._sampling.draw(logits)
 
 
 def _change(logits: F32, draws: Sequence[Draw]) -> None:

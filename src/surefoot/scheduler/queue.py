@@ -115,6 +115,9 @@ class Pending:
         self._passed_over: dict[Sample, None] = {}  # in this step, in order
         self.turns = TurnQueue()
 
+    def __bool__(self) -> bool:
+        return bool(self._bands or self._passed_over)
+
     def __iter__(self) -> Iterator[Sample]:
         return (sample for band in self._bands.values() for sample in band)
 

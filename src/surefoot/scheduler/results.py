@@ -19,10 +19,10 @@ class Results:
     def take(self, step: Step, result: StepResult) -> list[Delta]:
         """Advance everyone in the plan by what was computed and accepted."""
         deltas: list[Delta] = []
-        outputs = iter(result.outputs)
+        outputs, failed = iter(result.outputs), result.failed
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
             _, start, tokens, _, _, samples = chunk
-            if sample.key in result.failed:
+            if failed and sample.key in failed:
                 deltas += self._requests.end_all(sample.key.request, FinishReason.ERROR)
                 for _ in samples:
                     next(outputs)
@@ -31,7 +31,7 @@ class Results:
                 self._room.advance(sample, start + len(tokens))
                 continue
             output = key, drawn, drafts = next(outputs)
-            if key != sample.key:
+            if key is not sample.key and key != sample.key:
                 raise ValueError(f"the output of {key} where that of {sample.key} belongs")
             if start < sample.plain_until and len(drawn) == 1 and -1 < drawn[0] not in sample.stops:
                 # _draw in short, for nearly every token there is: it fills no block and is not the last.

@@ -111,7 +111,8 @@ class Scheduler:
         dropped = self._drop(now)
         step = Step(self._num_steps)
         self._decode.plan(step)
-        self._prompts.plan(step, self._budget(step.num_tokens, now))
+        if self._pending:
+            self._prompts.plan(step, self._budget(step.num_tokens, now))
         step.drop_preempted()
         self._num_steps += 1
         self._step = step if step.chunks else None
