@@ -1,9 +1,15 @@
 """What tests of several layers run over."""
 
+import signal
+
 import pytest
 
 from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
+
+# A shell lets its background jobs ignore Ctrl-C, and they hand that down to the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=list(NEEDS))
