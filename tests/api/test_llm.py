@@ -209,6 +209,14 @@ def test_a_file_without_template_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         llm().chat([{"role": "user", "content": "hello"}], GREEDY)
 
 
+def test_a_question_is_a_conversation_where_the_model_has_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llm()
+    monkeypatch.setattr(model.chat_template, "templates", {"default": "<s>Question: {{ messages[0]['content'] }}"})
+    assert model.encode_question("Hi") == model.tokenizer.encode("Question: Hi")
+    monkeypatch.setattr(model.chat_template, "templates", {})
+    assert model.encode_question("Hi") == model.tokenizer.encode("Hi")
+
+
 @pytest.mark.parametrize(
     ("prompt", "params", "words"),
     [

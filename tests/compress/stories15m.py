@@ -12,6 +12,7 @@ from pathlib import Path
 import gguf
 
 from surefoot.evaluate.opening import open_model
+from surefoot.formats import FLOAT32
 from surefoot.models import load
 from surefoot.ops import Backend, SamplingRows
 from surefoot.runner import Runner
@@ -29,7 +30,7 @@ def main(folder: Path) -> None:
     write_llama2c(gguf.GGUFWriter(path, "llama"), CACHE / "stories15M.bin", CACHE / "stories15M-tokenizer.bin")
     checkpoint, tokenizer = open_model(path)
     backend = Backend()
-    runner = Runner(backend, load(backend, checkpoint, None), num_tokens=NUM_STORIES * 256, max_requests=NUM_STORIES)
+    runner = Runner(backend, load(backend, checkpoint, FLOAT32), num_tokens=NUM_STORIES * 256, max_requests=NUM_STORIES)
     for name, seed in (("calibration", 1000), ("test", 0)):
         stories = [tokenizer.decode(one) for one in tell(runner, seed)]
         (folder / f"{name}.txt").write_text("\n".join(stories))

@@ -6,11 +6,11 @@ import functools
 import numpy as np
 import pytest
 
-from surefoot.formats import W8, W8_GROUPED
+from surefoot.formats import MODEL_FORMATS, SERVED
 from surefoot.models import Model, find_family, load, read_config
 from surefoot.models.config import SharedKv
 from surefoot.models.load import Loader
-from surefoot.ops import ONE_LIMB_ROWS, Backend
+from surefoot.ops import Backend
 from surefoot.runner import Request, Runner, Work
 from surefoot.weights.derived import InMemory
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
@@ -63,7 +63,7 @@ def test_variants_and_threads_do_not_show(variant: str, threads: int, name: str)
 def test_nothing_shows_with_eight_bit_activations(variant: str, name: str) -> None:
     def logits(variant: str | None, threads: int, lengths: tuple[int, ...]) -> bytes:
         backend = make_backend(variant, threads)
-        model = load(backend, tiny.checkpoint(name), W8, ONE_LIMB_ROWS)
+        model = load(backend, tiny.checkpoint(name), MODEL_FORMATS["w8a8"])
         return tiny.all_logits(tiny.make_runner(backend, model), tiny.tokens(LENGTH), list(lengths)).tobytes()
 
     wanted = logits(None, 2, (LENGTH,))
@@ -127,7 +127,7 @@ def sharing_model(backend: Backend, shares: bool) -> Model:
         layers = list(config.layers)
         layers[1] = dataclasses.replace(layers[1], kv=SharedKv(0))
         config = dataclasses.replace(config, layers=tuple(layers))
-    return find_family("llama").build(Loader(backend, checkpoint, config, W8_GROUPED))
+    return find_family("llama").build(Loader(backend, checkpoint, config, SERVED))
 
 
 def test_layers_can_share_what_one_of_them_keeps(backend: Backend) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from surefoot.formats import FLOAT32
 from surefoot.models import FAMILIES, load, read_config
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.arrays import F32
@@ -21,7 +22,7 @@ def largest_difference(got: F32, want: F32) -> float:
 
 
 def float_logits(backend: Backend, checkpoint: HuggingFaceCheckpoint) -> F32:
-    runner = tiny.make_runner(backend, load(backend, checkpoint, None), KvForm.TWO_LIMBS, record=False)
+    runner = tiny.make_runner(backend, load(backend, checkpoint, FLOAT32), KvForm.TWO_LIMBS, record=False)
     return tiny.all_logits(runner, tiny.tokens(LENGTH), [LENGTH])
 
 

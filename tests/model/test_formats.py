@@ -14,7 +14,7 @@ LARGEST = {"w8": 0.01, "w8-rows": 0.02, "w8a8": 0.05, "w4": 0.2, "w4-narrow": 0.
 
 @pytest.mark.parametrize("name", list(MODEL_FORMATS))
 def test_float_weights_in_each_format(backend: Backend, name: str) -> None:
-    model = load(backend, tiny.checkpoint("llama"), MODEL_FORMATS[name].weights, MODEL_FORMATS[name].inputs)
+    model = load(backend, tiny.checkpoint("llama"), MODEL_FORMATS[name])
     assert isinstance(model.embeddings, PackedWeights) == (name != "f32")
     if isinstance(model.embeddings, PackedWeights):
         assert model.embeddings.format == MODEL_FORMATS[name].weights

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from surefoot.formats import FLOAT32, SERVED
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.arrays import F32
@@ -50,7 +51,7 @@ class FloatOf(HuggingFaceCheckpoint):
 
 
 def logits(backend: Backend, checkpoint: HuggingFaceCheckpoint, in_float: bool) -> F32:
-    model = load(backend, checkpoint, None) if in_float else load(backend, checkpoint)
+    model = load(backend, checkpoint, FLOAT32 if in_float else SERVED)
     runner = tiny.make_runner(backend, model, KvForm.TWO_LIMBS, record=not in_float)
     return tiny.all_logits(runner, tiny.tokens(LENGTH), [LENGTH])
 

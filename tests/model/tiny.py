@@ -161,7 +161,7 @@ def reference_logits(name: str, length: int = 100) -> F32:
 
 def make_model(backend: Backend, name: str, seed: int = 0) -> Model:
     """In integers: W8."""
-    return load(backend, checkpoint(name, seed), W8_GROUPED)
+    return load(backend, checkpoint(name, seed))
 
 
 def make_runner(

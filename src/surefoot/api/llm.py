@@ -111,7 +111,7 @@ class LLM:
         listed: Sequence[Messages] = [messages] if is_one else messages  # type: ignore[assignment,list-item]
         prompts = [self.render(one, tools=tools, **variables) for one in listed]
         requests = [
-            self._request(self._encode_rendered(prompt), one)
+            self._request(self.encode_rendered(prompt), one)
             for prompt, one in zip(prompts, _for_each(prompts, params), strict=True)
         ]
         return self._collect(requests, prompts, use_tqdm, continues=False)
@@ -139,7 +139,7 @@ class LLM:
         is_chat = not _is_prompt(prompt)
         if is_chat:
             text: str | None = self.render(prompt, tools=tools, **variables)  # type: ignore[arg-type]
-            request = self._request(self._encode_rendered(text or ""), params, ServiceClass.INTERACTIVE)
+            request = self._request(self.encode_rendered(text or ""), params, ServiceClass.INTERACTIVE)
         else:
             text = prompt if isinstance(prompt, str) else None
             request = self._request(prompt, params, ServiceClass.INTERACTIVE)  # type: ignore[arg-type]
@@ -150,12 +150,22 @@ class LLM:
         """The conversation as the prompt that the model's template makes of it."""
         return self.chat_template.render(messages, **variables)
 
+    def encode_rendered(self, text: str) -> list[int]:
+        """The tokens of what `render` made."""
+        return self.tokenizer.encode(text, add_special=False, parse_special=True)
+
+    def encode_question(self, text: str) -> list[int]:
+        """The tokens of a conversation that this begins; of the text itself where the model has no chat template."""
+        if not self.chat_template.templates:
+            return self.tokenizer.encode(text)
+        return self.encode_rendered(self.render([{"role": "user", "content": text}]))
+
     def submit(self, prompt: Prompt, params: SamplingParams | None = None, *, rendered: bool = False) -> LiveRequest:
         """Add a request that `step` moves on, with all others, until it is done. For those who feed many by themselves.
 
         rendered: a conversation's prompt, made by `render`.
         """
-        tokens = self._encode_rendered(prompt) if rendered and isinstance(prompt, str) else prompt
+        tokens = self.encode_rendered(prompt) if rendered and isinstance(prompt, str) else prompt
         text = prompt if isinstance(prompt, str) else None
         return self._start(self._request(tokens, params), text, continues=not rendered)
 
@@ -194,9 +204,6 @@ class LLM:
             params = replace(params, seed=secrets.randbits(63))
         number, ends = f"{next(self._ids)}", self.tokenizer.ids.ends
         return Request(number, tuple(tokens), params, service=service, eos_token_ids=ends)
-
-    def _encode_rendered(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special=False, parse_special=True)
 
     def _collect(
         self, requests: Sequence[Request], texts: Sequence[str | None], use_tqdm: bool | None, continues: bool

@@ -64,10 +64,10 @@ def load_model(
         texts = beside.submit(_load_text, place, checkpoint)
         backend = backend or Backend(variant, threads)
         if cache is None or fmt.weights is None:
-            model = load(backend, checkpoint, fmt.weights, fmt.inputs)
+            model = load(backend, checkpoint, fmt)
         else:
             with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
-                model = load(backend, cached, fmt.weights, fmt.inputs)
+                model = load(backend, cached, fmt)
         return Loaded(backend, model, *texts.result())
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,8 @@ NO_PEER = "llama.cpp takes no part: add --peers (its native build takes some min
 
 @dataclass(frozen=True)
 class ModelSettings:
+    """prefills: those that the model's context holds are measured."""
+
     prefills: tuple[int, ...] = (512, 2048)
     decode_context: int = 128
     decode_tokens: int = 32  # of one sample
@@ -86,6 +88,7 @@ def run_model(
         speculate="off", float_format=settings.float_format,
     )  # fmt: skip
     load_seconds = time.perf_counter() - start
+    settings = replace(settings, prefills=tuple(one for one in settings.prefills if one < llm.max_context))
     bench, absent = _find_peer(model, llm, peers, say)
     backend, before = llm.backend, usage()
     facts, start = machine_facts(backend), time.perf_counter()

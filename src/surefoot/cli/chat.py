@@ -143,7 +143,7 @@ class Conversation:
         """max_tokens, where set, shrinks to what the context still holds."""
         if self._params.max_tokens is None:
             return self._params
-        num_prompt = len(self._llm.tokenizer.encode(self._llm.render(messages), add_special=False, parse_special=True))
+        num_prompt = len(self._llm.encode_rendered(self._llm.render(messages)))
         left = max(1, self._llm.max_context - num_prompt)
         return replace(self._params, max_tokens=min(self._params.max_tokens, left))
 

@@ -69,7 +69,7 @@ def perplexity(
         checkpoint, tokenizer = open_model(path)
         windows = cut_windows(tokenizer, text.read_text(encoding="utf-8"), context, limit)
         fmt = to_format(float_format)
-        loaded = load(backend, checkpoint, fmt.weights, fmt.inputs)
+        loaded = load(backend, checkpoint, fmt)
         forms = [KvForm[choice.name] for choice in kv_form or [KvChoice.KEYS_TWO_LIMBS]]
         engines: list[Engine] = [integer_engine(backend, loaded, form, context) for form in forms]
         if re_expressed and fmt.weights is not None:

@@ -41,7 +41,7 @@ class Opened:
     def of(
         cls, backend: Backend, name: str, path: Path, checkpoint: Checkpoint, fmt: ModelFormat, context: int
     ) -> "Opened":
-        model = load(backend, checkpoint, fmt.weights, fmt.inputs)
+        model = load(backend, checkpoint, fmt)
         in_float = fmt.weights is None
         form = KvForm.TWO_LIMBS if in_float else KvForm.KEYS_TWO_LIMBS
         size = context + max(LENGTHS)

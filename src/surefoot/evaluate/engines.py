@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from surefoot.formats import W8_GROUPED
+from surefoot.formats import FLOAT32, W8_GROUPED
 from surefoot.models import Model, load
 from surefoot.ops import Backend, KvForm, WeightFormat
 from surefoot.ops.arrays import F32
@@ -39,7 +39,7 @@ def integer_engine(backend: Backend, model: Model, form: KvForm, context: int) -
 
 def float_engine(backend: Backend, checkpoint: Checkpoint, context: int, name: str = "float32") -> RunnerEngine:
     """Every matrix in float32. Its KV has 15 bits, which is all that it differs by from a float32 forward."""
-    model = load(backend, checkpoint, None)
+    model = load(backend, checkpoint, FLOAT32)
     runner = Runner(
         backend, model, num_tokens=context, max_requests=1, max_chunk=CHUNK, kv_form=KvForm.TWO_LIMBS, record=False
     )

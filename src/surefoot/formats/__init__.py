@@ -1,10 +1,23 @@
 """Number formats: float weights to integer codes and scales. Plain numpy; knows nothing of files or models."""
 
 from surefoot.formats.grid import AffineGroups, alike, row_integers, to_integers
-from surefoot.formats.rounding import MODEL_FORMATS, W4, W4_WIDE, W8, W8_GROUPED, ModelFormat, round_to, to_format
+from surefoot.formats.rounding import (
+    FLOAT32,
+    MODEL_FORMATS,
+    SERVED,
+    W4,
+    W4_WIDE,
+    W8,
+    W8_GROUPED,
+    ModelFormat,
+    round_to,
+    to_format,
+)
 
 __all__ = [
+    "FLOAT32",
     "MODEL_FORMATS",
+    "SERVED",
     "W4",
     "W4_WIDE",
     "W8",

@@ -24,14 +24,17 @@ class ModelFormat:
     inputs: ActivationForm = TWO_LIMBS
 
 
-# What users call them; f32 leaves all in float32, for evaluation. Files with codes keep them in any but f32.
+# What nothing else is said of; what leaves all in float32, for evaluation. Files with codes keep them in any but that.
+SERVED = ModelFormat(W8_GROUPED)
+FLOAT32 = ModelFormat(None)
+# What users call them.
 MODEL_FORMATS = {
-    "w8": ModelFormat(W8_GROUPED),
+    "w8": SERVED,
     "w8-rows": ModelFormat(W8),
     "w8a8": ModelFormat(W8, ONE_LIMB_ROWS),
     "w4": ModelFormat(W4_WIDE),
     "w4-narrow": ModelFormat(W4),
-    "f32": ModelFormat(None),
+    "f32": FLOAT32,
 }
 
 GRID_15 = 16256  # the largest integer of a two-limb weight: 127 * 128

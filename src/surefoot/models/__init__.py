@@ -6,14 +6,14 @@
 from importlib import import_module
 from typing import Protocol, cast
 
-from surefoot.formats import W8_GROUPED
+from surefoot.formats import SERVED, ModelFormat
 from surefoot.models.config import KvLayer, ModelConfig, SharedKv
 from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.step import Batch, KvRows, empty_batch
 from surefoot.models.traffic import decode_bytes, linear_products, row_context
 from surefoot.models.workspace import Workspace
-from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, WeightFormat
+from surefoot.ops import Backend
 from surefoot.weights.checkpoint import Checkpoint
 
 __all__ = [
@@ -65,13 +65,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     return find_family(HF_NAMES.get(kind, kind)).from_hf(checkpoint)
 
 
-def load(
-    backend: Backend,
-    checkpoint: Checkpoint,
-    float_format: WeightFormat | None = W8_GROUPED,
-    inputs: ActivationForm = TWO_LIMBS,
-) -> Model:
-    """The checkpoint's model. Float matrices are rounded to `float_format`; None leaves all in float32, which is for
-    evaluation. `inputs`: the form of the rows that meet the layers' matrices."""
+def load(backend: Backend, checkpoint: Checkpoint, fmt: ModelFormat = SERVED) -> Model:
+    """The checkpoint's model."""
     config = read_config(checkpoint)
-    return find_family(config.family).build(Loader(backend, checkpoint, config, float_format, inputs))
+    return find_family(config.family).build(Loader(backend, checkpoint, config, fmt))

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from surefoot.formats import ModelFormat
 from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, SharedKv
 from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts, FeedForward
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, Part
 from surefoot.models.step import Norm, Rope
-from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, IntegerWeights, PackedWeights, RopeForm, WeightFormat, pack
+from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, IntegerWeights, PackedWeights, RopeForm, pack
 from surefoot.ops.arrays import F32, I64
 from surefoot.weights.checkpoint import Checkpoint
 
@@ -19,23 +20,14 @@ from surefoot.weights.checkpoint import Checkpoint
 class Loader:
     """Reads a checkpoint's tensors by their GGUF names, without `.weight`.
 
-    float_format: what float matrices become; None leaves every matrix in float32, for evaluation.
-    inputs: the form of the rows that meet the layers' matrices. Embeddings and head are not of them: the head's inputs
-    are few, and what they lose no later layer mends."""
+    The format's inputs are the rows that meet the layers' matrices. Embeddings and head are not of them: the head's
+    inputs are few, and what they lose no later layer mends."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        checkpoint: Checkpoint,
-        config: ModelConfig,
-        float_format: WeightFormat | None,
-        inputs: ActivationForm = TWO_LIMBS,
-    ) -> None:
+    def __init__(self, backend: Backend, checkpoint: Checkpoint, config: ModelConfig, fmt: ModelFormat) -> None:
         self.backend = backend
         self.checkpoint = checkpoint
         self.config = config
-        self._format = float_format
-        self._inputs = inputs
+        self._format, self._inputs = fmt.weights, fmt.inputs
         self._ropes: dict[RopeForm, Rope] = {}
 
     def has(self, name: str) -> bool:
