@@ -32,6 +32,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "verify": ("api",),
     "fleet": ("api",),
     "cli": ("server", "compress", "plan", "bench", "evaluate", "verify", "fleet"),
+    "__main__": ("cli",),
 }
 STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
 # Packages from outside that only some layers may know.

@@ -9,7 +9,7 @@ import sys
 import time
 from types import TracebackType
 
-COMMAND = [sys.executable, "-c", "from surefoot.cli.main import app; app(prog_name='surefoot')"]
+COMMAND = [sys.executable, "-m", "surefoot"]
 
 
 def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:

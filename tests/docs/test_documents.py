@@ -50,7 +50,7 @@ def test_there_is_something_to_run() -> None:
 def test_commands_run(command: str) -> None:
     program, *words = shlex.split(command)
     # The command by its module, so that it need not be installed; tests/packaging runs the installed one.
-    start = ["-c", "from surefoot.cli.main import app; app()"] if program == "surefoot" else []
+    start = ["-m", "surefoot"] if program == "surefoot" else []
     run([sys.executable, *start, *words])
 
 

@@ -19,7 +19,7 @@ from tests.model import llama2c
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXT = SHARED / "data" / "wikitext2-test.raw"
-COMMAND = [sys.executable, "-c", "from surefoot.cli.main import app; app()", "eval", "perplexity"]
+COMMAND = [sys.executable, "-m", "surefoot", "eval", "perplexity"]
 
 pytestmark = pytest.mark.reference
 
