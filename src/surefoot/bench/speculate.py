@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -28,7 +28,7 @@ from surefoot.bench.speculate_versus import (
 )
 from surefoot.bench.timing import Budget, Case, Interleaver, ratios
 from surefoot.core import Request
-from surefoot.engine import Usage
+from surefoot.engine import Event, Usage
 from surefoot.speculate import Speculator
 
 Say = Callable[[str], None]
@@ -91,15 +91,8 @@ class Crowd:
         self._answers: dict[tuple[int, ...], list[int]] = {}  # by prompt
 
     def _encoded(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        llm, found = self._llm, []
-        for text in texts:
-            try:
-                rendered = llm.render([{"role": "user", "content": text}])
-                tokens = llm.tokenizer.encode(rendered, add_special=False, parse_special=True)
-            except ValueError:  # no chat template
-                tokens = llm.tokenizer.encode(text)
-            found.append(tuple(tokens[: llm.max_context - self._num_new]))
-        return found
+        most = self._llm.max_context - self._num_new
+        return [tuple(self._llm.encode_question(text)[:most]) for text in texts]
 
     def run(self, kind: str, num_requests: int, num_alone: int, speculator: Speculator, is_on: bool) -> float:
         """Seconds for all prompts of the kind (alone: some), so many at a time: where one ends, the next begins.
@@ -140,29 +133,42 @@ class Crowd:
 
     def _answer(self, prompts: Sequence[tuple[int, ...]], at_once: int) -> _Answers:
         self._read(prompts)
-        engine, queue, used, namespace = self._llm.engine, deque(prompts), list[Usage](), f"run {next(self._runs)}"
-        texts: dict[str, list[int]] = {}
-        given: dict[str, tuple[int, ...]] = {}
-        firsts: dict[str, float] = {}
-        after_first_s = 0.0
+        engine, queue, namespace, going = self._llm.engine, deque(prompts), f"run {next(self._runs)}", _Going()
         start = time.perf_counter()
         while queue or engine.has_work:
-            while queue and len(given) - len(used) < at_once:
+            while queue and going.count < at_once:
                 prompt = queue.popleft()
-                number = self._add(prompt, namespace, self._num_new)
-                given[number], texts[number] = prompt, []
+                going.prompts[self._add(prompt, namespace, self._num_new)] = prompt
             for event in engine.step():
-                texts[event.key.request] += event.tokens
-                now = time.perf_counter()
-                first = firsts.setdefault(event.key.request, now)
-                if event.usage is not None:
-                    used.append(event.usage)
-                    after_first_s += now - first
+                going.take(event, time.perf_counter())
         seconds = time.perf_counter() - start
-        for number, prompt in given.items():
-            if self._answers.setdefault(prompt, texts[number]) != texts[number]:
+        for number, prompt in going.prompts.items():
+            if self._answers.setdefault(prompt, going.texts[number]) != going.texts[number]:
                 raise RuntimeError("speculation changed an answer, which it never should: please report this")
-        return _Answers(seconds, after_first_s, _total(Used.of(one) for one in used))
+        return _Answers(seconds, going.after_first_s, _total(Used.of(one) for one in going.ended))
+
+
+@dataclass
+class _Going:
+    """Answers under way and those that have ended, by request."""
+
+    prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    texts: dict[str, list[int]] = field(default_factory=dict)
+    firsts: dict[str, float] = field(default_factory=dict)
+    ended: list[Usage] = field(default_factory=list)
+    after_first_s: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return len(self.prompts) - len(self.ended)
+
+    def take(self, event: Event, now: float) -> None:
+        number = event.key.request
+        self.texts.setdefault(number, []).extend(event.tokens)
+        first = self.firsts.setdefault(number, now)
+        if event.usage is not None:
+            self.ended.append(event.usage)
+            self.after_first_s += now - first
 
 
 def _total(parts: Iterable[Used]) -> Used:

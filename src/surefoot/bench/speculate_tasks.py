@@ -51,4 +51,5 @@ def edit_prompts() -> list[str]:
 
 
 def chat_prompts() -> list[str]:
-    return [style.format(topic) for style in STYLES for topic in TOPICS]
+    """In turns, so that the first few are of every style."""
+    return [style.format(topic) for topic in TOPICS for style in STYLES]

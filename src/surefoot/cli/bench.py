@@ -84,9 +84,11 @@ def model(
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Build llama.cpp for this machine (once) and measure it too.")
     ] = False,
+    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
 ) -> None:
     """One user's prompts and tokens through the whole engine, in one interleaved run with the machine's limits."""
-    settings = replace(QUICK_MODEL if quick else ModelSettings(), float_format=float_format)
+    settings = QUICK_MODEL if quick else ModelSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds, float_format=float_format)
     with told(), _status() as say:
         results = run_model(path, settings, variant, threads, peers, say)
     _print(results, as_json_, show_model)

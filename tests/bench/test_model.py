@@ -1,0 +1,28 @@
+"""`surefoot bench model` on tiny models: every figure comes that needs no peer and that the context has room for."""
+
+import math
+from pathlib import Path
+
+from surefoot.bench.peers.shape import TINY, write_folder
+from tests.bench.reports import report_of
+from tests.stories import stories_gguf
+
+LONG = {"prefill512_of_peak", "prefill2048_of_peak"}
+FIGURES = LONG | {"decode_of_bandwidth", "python_overhead_share"}
+PEERS = {"decode_vs_llamacpp", "prefill512_vs_llamacpp", "prefill2048_vs_llamacpp"}
+
+
+def test_every_figure_comes(tmp_path: Path) -> None:
+    write_folder(TINY, tmp_path, lambda text: None)
+    report = report_of("model", str(tmp_path), seconds=6, wanted=FIGURES)
+    figures = report["figures"]
+    assert set(figures) == FIGURES | PEERS
+    assert all(math.isfinite(figures[name]) and figures[name] > 0 for name in FIGURES)
+    assert all(figures[name] is None and "--peers" in report["reasons"][name] for name in PEERS)
+    assert {case["name"] for case in report["cases"]} == {"prefill/512", "prefill/2048", "decode/1"}
+
+
+def test_a_short_context_leaves_long_prompts_out() -> None:
+    report = report_of("model", str(stories_gguf()), seconds=3, wanted=FIGURES - LONG)
+    assert {case["name"] for case in report["cases"]} == {"decode/1"}
+    assert all(report["reasons"][name] == "not part of this run" for name in LONG)
