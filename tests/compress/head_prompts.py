@@ -5,6 +5,7 @@ python -m tests.compress.head_prompts FILE [COUNT]      for `surefoot distill MO
 
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from surefoot.bench.speculate_tasks import TOPICS as HELD_OUT
@@ -33,6 +34,53 @@ TOPICS = """
     does; how worms help soil; why hair turns grey; how candles burn; what a recipe is; how to draw a horse; why
     we yawn; how a zip works; what a museum guard sees; how rice is grown; why owls see at night
 """
+MORE_TOPICS = """
+    how a kettle boils; why the wind blows; what a beekeeper does; how to pack a suitcase; why knives get blunt;
+    how a library is ordered; what a volcano leaves behind; how to mend a sock; why bananas turn brown; how snow
+    forms; what a midwife does; how to sharpen a pencil; why fireflies glow; how a lock opens; what an election
+    is; how to plan a journey; why deserts are cold at night; how ink is made; what a plumber does; how to speak
+    in public; why popcorn pops; how a radio finds a station; what a contract is; how to grow herbs; why dogs wag
+    their tails; how a bridge is painted; what a comet is; how to keep a diary; why the ear hurts in a plane; how
+    a tunnel is dug; what a carpenter does; how to boil an egg; why wood floats; how a telescope works; what a
+    budget is; how to make friends in a new town; why mirrors fog; how sugar is made; what a translator does; how
+    to sleep better; why geese fly in a V; how a crane lifts; what a patent is; how to learn a language; why grass
+    is mown; how a violin is built; what a nurse does; how to read a map; why the desert blooms; how a thermometer
+    works; what a museum is for; how to start a fire safely; why cars skid; how salt is won; what an architect
+    does; how to clean a window; why bubbles are round; how a submarine dives; what a strike is; how to choose
+    shoes; why milk turns sour; how a dam holds water; what a farmer does in winter; how to ask a good question;
+    why fish live in schools; how a printer prints; what a rumour is; how to bring up a kitten; why thunder
+    follows lightning; how a windmill turns; what a surgeon does; how to bake bread without yeast; why we blush;
+    how a turbine works; what a colony of ants does; how to write a poem; why rivers bend; how a microphone hears;
+    what a law is; how to paint a wall; why hands wrinkle in water; how cotton is picked; what a pilot checks; how
+    to share a flat; why the tide turns; how a battery charges; what a notary does; how to fix a bicycle chain;
+    why plants climb; how a laser works; what a wedding needs; how to store potatoes; why cats land on their feet;
+    how a newspaper is made; what a baker does at night; how to save water; why apples float; how a parachute
+    opens; what a museum label says; how to swim in the sea; why leather lasts; how a signal travels; what a
+    trainer does; how to remember names; why bees dance; how a roof keeps dry; what an inventor needs; how to say
+    sorry; why glaciers move; how a scale weighs; what a ranger does; how to make soup; why the night is dark; how
+    a carpet is woven; what a stock exchange is; how to build a nest box; why chalk writes; how a lifeboat is
+    launched; what a census counts; how to juggle; why peppers burn; how a drum is tuned; what a gardener does in
+    spring; how to write a report; why ships have anchors; how a pearl grows; what a referendum is; how to train
+    for a race; why eggs are oval; how a mill grinds; what a diver sees; how to calm down; why flags flutter; how
+    a bus timetable is made; what a promise is; how to draw a face; why owls turn their heads; how a stamp is
+    printed; what a tailor does; how to feed birds in winter; why metal conducts; how a greenhouse warms; what a
+    mayor does; how to keep bees; why sound is slower than light; how a tent stands; what a treaty is; how to wrap
+    a present; why camels have humps; how a puppet moves; what a geologist looks for; how to lose a game well; why
+    dew falls; how a well pump works; what a pension is; how to cut hair; why lemons are sour; how a mosaic is
+    laid; what a stage manager does; how to find north; why elephants have trunks; how a barometer works; what a
+    scholarship is; how to cross a river; why yeast needs sugar; how a bell is cast; what a shepherd does; how to
+    make jam; why shadows grow long; how a ferry docks; what a hypothesis is; how to build a sandcastle; why crows
+    are clever; how a loom works; what a jury decides; how to wash wool; why clouds are white; how a lantern
+    burns; what a recipe leaves out; how to cheer somebody up; why roots grow down; how a glider stays up; what an
+    editor does; how to hang a picture; why rubber bounces; how a vineyard is tended; what a blacksmith does; how
+    to set a table; why parrots talk; how a quilt is sewn; what a storm surge is; how to save seeds; why steel is
+    strong; how a chess clock works; what a curator does; how to plant a tree; why dust settles; how a typewriter
+    types; what a warranty is; how to tell a joke; why moths fly to lamps; how a canal lock works; what a
+    locksmith does; how to learn the guitar; why sand is fine; how an umbrella opens; what a dialect is; how to
+    grow old gladly; why bats hang upside down; how a hinge turns; what a quarry is; how to row a boat; why tea
+    stains; how a sundial tells time; what a conductor of trains does; how to write a will; why squirrels hide
+    nuts; how a filter cleans water; what an apprentice learns
+"""
 TASKS = """
     reverses a linked list; checks whether a string is a palindrome; finds the longest common prefix of a list of
     strings; merges two sorted lists; parses a CSV line with quotes; computes the nth Fibonacci number; counts
@@ -59,6 +107,14 @@ ABOUT = (
     "Give five facts about {}.",
     "Write a short essay on {}.",
 )
+OTHERWISE = (
+    "Tell me {}.",
+    "Write a poem about {}.",
+    "Write a dialogue between a teacher and a pupil about {}.",
+    "What are common mistakes when people talk about {}?",
+    "Write an email to a colleague that explains {}.",
+    "I have always wondered about {}. Can you help?",
+)
 CODE = (
     "Write a Python function that {}.",
     "Write a JavaScript function that {}.",
@@ -73,11 +129,16 @@ def listed(text: str) -> list[str]:
 
 
 def prompts() -> list[str]:
-    topics = [topic for topic in listed(TOPICS) if topic not in HELD_OUT]
-    made = [form.format(topic) for form in ABOUT for topic in topics]
-    made += [form.format(task) for form in CODE for task in listed(TASKS)]
-    random.Random(7).shuffle(made)
-    return made
+    """In the order of how much they are like what the benchmark asks."""
+    topics, more = listed(TOPICS), listed(MORE_TOPICS)
+    kinds = formed(ABOUT, topics) + formed(CODE, listed(TASKS)), formed(ABOUT, more), formed(OTHERWISE, topics + more)
+    for some in kinds:
+        random.Random(7).shuffle(some)
+    return [prompt for some in kinds for prompt in some]
+
+
+def formed(forms: Sequence[str], things: Sequence[str]) -> list[str]:
+    return [form.format(thing) for form in forms for thing in things if thing not in HELD_OUT]
 
 
 if __name__ == "__main__":

@@ -28,8 +28,9 @@ from surefoot.compress.layer import METHODS, floats_of  # noqa: E402
 from surefoot.compress.names import parse_format  # noqa: E402
 from surefoot.compress.run import matrices  # noqa: E402
 from surefoot.compress.scaling import Scaled, fold, shared_lanes  # noqa: E402
-from surefoot.compress.sensitivity import backward  # noqa: E402
+from surefoot.compress.sensitivity import backward, measure, predicted  # noqa: E402
 from surefoot.compress.stream import quantised_tensors  # noqa: E402
+from tests.compress.replaced import divergence  # noqa: E402
 
 __all__ = ["model_file"]
 
@@ -76,27 +77,16 @@ def test_each_method_beats_the_one_before(text: Path) -> None:
     """On the text it was calibrated on, where calibration must help."""
     checkpoint, _ = open_model(stories_gguf())
     given = windows(text)
-    tokens = torch.tensor(given)
-    reference = torch.log_softmax(whole_forward(checkpoint, tokens).double(), -1)
     # Groups of 4: the model's rows have 64, 128 and 172 columns.
     formats = {name: parse_format("int3-g4") for name in matrices(checkpoint) if name.startswith("blk.")}
 
     def lost(method: str) -> float:
         made = {n: floats_of(one) for n, one in quantised_tensors(checkpoint, given, formats, METHODS[method])}
-        other = torch.log_softmax(whole_forward(_Replaced(checkpoint, made), tokens).double(), -1)
-        return float((reference.exp() * (reference - other)).sum(-1).mean())
+        return divergence(checkpoint, made, given)
 
     rtn, awq, gptq = lost("rtn"), lost("awq"), lost("gptq")
     assert awq < rtn
     assert gptq < 0.7 * rtn
-
-
-class _Replaced:
-    def __init__(self, checkpoint: Any, tensors: dict[str, Any]) -> None:
-        self.metadata, self.tensors = checkpoint.metadata, tensors
-
-    def floats(self, name: str) -> Any:
-        return self.tensors[name]
 
 
 def test_what_scaled_matrices_lose() -> None:
@@ -109,13 +99,28 @@ def test_what_scaled_matrices_lose() -> None:
         factors = np.exp2(rng.uniform(-1, 1, now.weights[f"{group[0]}.weight"].shape[1])).astype(np.float32)
         now = fold(config, now, group, shared_lanes(config, group[0], factors))
     h, gradient = torch.randn(2, 1, 40, weights["attn_q.weight"].shape[1], generator=torch.Generator().manual_seed(1))
-    found, _ = backward(Forward(config), 1, weights, [h], [gradient], 40)
+    found, _ = backward(Forward(config), 1, weights, [h], [gradient[None]])
     folded = {name: torch.from_numpy(one) for name, one in now.weights.items()}
-    expected, _ = backward(Forward(config), 1, folded, [h], [gradient], 40)
+    expected, _ = backward(Forward(config), 1, folded, [h], [gradient[None]])
     for name, one in found.items():
         ours, theirs = one.scaled(now.columns.get(name), now.rows.get(name)), expected[name]
-        assert np.allclose(ours.gradients, theirs.gradients, rtol=1e-3, atol=1e-5 * theirs.gradients.max())
-        assert np.allclose(ours.unseen.second, theirs.unseen.second, rtol=1e-3, atol=1e-5 * theirs.unseen.second.max())
+        for mine, other in (
+            (ours.gradients, theirs.gradients),
+            (ours.inputs, theirs.inputs),
+            (ours.moments.second, theirs.moments.second),
+        ):
+            assert np.allclose(mine, other, rtol=1e-3, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("matrix", ["attn_k", "attn_v", "ffn_down"])
+def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
+    checkpoint, _ = open_model(stories_gguf())
+    fmt, given = parse_format("int4-g4"), windows(text)
+    formats = {name: fmt for name in matrices(checkpoint) if f".{matrix}." in name}
+    table = measure(checkpoint, given, lambda name, *_: [fmt] if name in formats else [], METHODS["rtn"])
+    made = {name: floats_of(one) for name, one in quantised_tensors(checkpoint, None, formats, METHODS["rtn"])}
+    foreseen = predicted(table, dict.fromkeys(formats, fmt.name))
+    assert 0.7 < foreseen / divergence(checkpoint, made, given) < 1.4
 
 
 def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from surefoot.compress.moments import Moments
 from surefoot.compress.names import parse_format, suited
 from surefoot.compress.rotation import int8_error, rotate
 from surefoot.compress.scaling import smooth
+from surefoot.compress.sensitivity import losses
 from surefoot.formats.ggml import decode_floats
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
@@ -174,6 +175,16 @@ def test_allocation_is_the_best_there_is(seed: int) -> None:
     assert chosen.loss == pytest.approx(brute(options, budget))
     by_name = {name: {one.format: one for one in some} for name, some in options.items()}
     assert chosen.nbytes == sum(by_name[name][fmt].nbytes for name, fmt in chosen.formats.items())
+
+
+def test_places_that_act_together_lose_more() -> None:
+    """An error that is felt alike at all places of a window is the square of their sum; a format's share stays."""
+    rng = np.random.default_rng(0)
+    apart = rng.standard_normal((4, 1000, 64)).astype(np.float32)
+    alike = np.repeat(rng.standard_normal((4, 1000, 1)).astype(np.float32), 64, axis=-1)
+    assert losses([apart, 2 * apart]) == pytest.approx([0.5, 2.0], rel=0.1)
+    assert losses([alike, 2 * alike]) == pytest.approx([64 * 0.5, 64 * 2.0], rel=0.1)
+    assert losses([np.zeros_like(apart)]) == [0.0]
 
 
 def test_too_small_a_budget_is_refused() -> None:

@@ -72,7 +72,7 @@ def _answer(llm: LLM, prompts: Sequence[tuple[int, str]], num_new: int) -> list[
     engine = make_engine(llm.room, llm.runner, None, False, Speculator(recorder))
     for number, prompt in prompts:
         params = SamplingParams(temperature=number % 2 * TEMPERATURE, max_tokens=num_new, seed=number)
-        tokens = encode_prompt(llm, prompt)[: llm.max_context - num_new]
+        tokens = llm.encode_question(prompt)[: llm.max_context - num_new]
         engine.add(Request(f"{number}", tuple(tokens), params, eos_token_ids=llm.tokenizer.ids.ends))
     while engine.has_work:
         engine.step()
@@ -81,14 +81,6 @@ def _answer(llm: LLM, prompts: Sequence[tuple[int, str]], num_new: int) -> list[
         Answer(torch.tensor([token for token, _ in one]), torch.stack([state for _, state in one]))
         for one in (recorder.told[f"{number}"] for number, _ in prompts)
     ]
-
-
-def encode_prompt(llm: LLM, prompt: str) -> list[int]:
-    try:
-        rendered = llm.render([{"role": "user", "content": prompt}])
-    except ValueError:  # no chat template
-        return llm.tokenizer.encode(prompt)
-    return llm.tokenizer.encode(rendered, add_special=False, parse_special=True)
 
 
 def _save(answers: Sequence[Answer], path: Path) -> None:

@@ -14,19 +14,18 @@ from surefoot.compress.scaling import Choose, awq, scale, smooth
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32, U8
 
-SMOOTH = "smooth-gptq"
-
 
 @dataclass(frozen=True)
 class Method:
     """searched: levels by the least error weighed by inputs, else from the ends of groups. carried: GPTQ.
-    factors: of channels, folded into what makes them."""
+    factors: of channels, folded into what makes them. activations_int8: the file asks for them."""
 
     name: str
     searched: bool
     carried: bool
     factors: Choose | None
     help: str
+    activations_int8: bool = False
 
 
 METHODS = {
@@ -38,7 +37,14 @@ METHODS = {
         Method("gptq", True, True, None, "GPTQ over searched scales"),
         Method("awq", True, False, awq, "AWQ: channels scaled by a search, searched scales (clipping), the nearest"),
         Method("awq-gptq", True, True, awq, "AWQ's scaled channels, then GPTQ"),
-        Method(SMOOTH, True, True, smooth, "SmoothQuant's scaled channels, then GPTQ: for 8-bit activations (w8a8)"),
+        Method(
+            "smooth-gptq",
+            True,
+            True,
+            smooth,
+            "SmoothQuant's scaled channels, then GPTQ: for 8-bit activations (w8a8)",
+            activations_int8=True,
+        ),
     )
 }
 

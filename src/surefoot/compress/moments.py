@@ -1,6 +1,5 @@
 """What calibration leaves of a layer's inputs: second moments and largest values, by group of matrices."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,11 +55,3 @@ class Collector:
             for first, second in self.second.items()
         }
         return {name: made[first] for first, group in FIRST.items() for name in group}
-
-
-def both(*taps: Callable[[str, Tensor, Tensor], None]) -> Callable[[str, Tensor, Tensor], None]:
-    def tap(name: str, x: Tensor, y: Tensor) -> None:
-        for one in taps:
-            one(name, x, y)
-
-    return tap

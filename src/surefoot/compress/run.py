@@ -11,7 +11,7 @@ from surefoot.compress.allocate import Option, allocate
 from surefoot.compress.forward import MATRICES, check_family
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError, torch
-from surefoot.compress.layer import METHODS, SMOOTH, Made, Quantised
+from surefoot.compress.layer import METHODS, Made, Quantised
 from surefoot.compress.stream import Windows, quantised_tensors
 from surefoot.compress.write_compressed_tensors import write_compressed_tensors
 from surefoot.compress.write_gguf import overhead_bytes, write_gguf
@@ -73,7 +73,7 @@ def run(source: Path, out: Path, order: Order, say: Say = lambda what, done, tot
 
 def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tuple[str, Made]], order: Order) -> None:
     if order.output == "compressed-tensors":
-        write_compressed_tensors(checkpoint, source, tensors, out, activations_int8=order.method == SMOOTH)
+        write_compressed_tensors(checkpoint, source, tensors, out, METHODS[order.method].activations_int8)
     elif isinstance(checkpoint, GgufFile):
         write_gguf(checkpoint, tensors, out, {"surefoot.compress.method": order.method})
     else:
@@ -152,14 +152,18 @@ def budget_bytes(checkpoint: Checkpoint, order: Order, shapes: Mapping[str, tupl
 
 
 def _windows(order: Order, cut: Callable[[str], Windows]) -> Windows | None:
-    """Windows spread evenly over the calibration text."""
+    """Of the calibration text."""
     method = METHODS[order.method]
     if order.calibration is None:
         if method.searched or method.carried or method.factors:
             raise CompressError(f"{method.name} needs --calibration: a text like what the model will meet")
         return None
     windows = cut(order.calibration.read_text(encoding="utf-8"))
-    count = max(1, order.calibration_tokens // order.context)
+    return spread(windows, max(1, order.calibration_tokens // order.context))
+
+
+def spread(windows: Windows, count: int) -> Windows:
+    """So many (or all that there are), evenly over the text."""
     return windows[:: max(1, len(windows) // count)][:count]
 
 

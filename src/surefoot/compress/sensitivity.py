@@ -1,8 +1,9 @@
 """What each matrix loses in each format, in nats of KL at the model's output, from one backward pass.
 
-To second order the divergence that a matrix's error dW makes is half of E[(g' dW x)^2], g being the gradient of the
-log-probability of a token drawn from the model's own prediction. With inputs and gradients taken apart (as K-FAC does)
-that is tr(G dW H dW') / 2 per token, for any dW: H the second moments of inputs, G those of gradients.
+To second order the divergence that a matrix's error dW makes is half of E[f^2], f being how much dW changes the
+log-probability of a token drawn from the model's own prediction: the sum of g' dW x over the places of its window, g
+the gradients of the matrix's outputs. That needs neither places nor inputs and gradients to be independent, which they
+are not: the largest inputs meet the smallest gradients, and an error of values is the same at every place.
 
 Where the method folds factors in, they are chosen first, for each matrix's middle candidate, and what is measured
 are the scaled matrices: their inputs are divided, and the gradients of makers' outputs multiplied, by the same factors.
@@ -18,52 +19,70 @@ import numpy as np
 
 from surefoot.compress.allocate import Option
 from surefoot.compress.assign import Carry, nearest
-from surefoot.compress.forward import MATRICES, Forward, as_tensor, check_family, head_name, layer_weights
+from surefoot.compress.forward import GROUPS, MATRICES, Forward, as_tensor, check_family, head_name, layer_weights
 from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
 from surefoot.compress.layer import Method, carries, quantise
-from surefoot.compress.moments import Collector, Moments, both
+from surefoot.compress.moments import Moments
 from surefoot.compress.scaling import Choose, scale
-from surefoot.compress.stream import Advance, Windows, in_batches
+from surefoot.compress.stream import Advance, Windows, in_batches, layer_moments
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
 from surefoot.weights import Checkpoint
 
+DRAWS = 4  # of a token at each place: each window gives so many squares
 HEAD_ROWS = 512  # positions on which the head's formats are compared
 HEAD_TOKENS = 16384  # of the vocabulary, those that these positions find likeliest: nearly all there is to lose
 Candidates = Callable[[str, int, int], Sequence[Format]]  # of a tensor's name, rows and columns
 
 
 @dataclass
-class GradientTap:
-    """Keeps each matrix's outputs, whose gradients are there after the backward pass."""
+class Tap:
+    """Keeps each matrix's inputs and outputs."""
 
+    inputs: dict[str, Tensor] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)
 
-    def __call__(self, name: str, _: Tensor, y: Tensor) -> None:
-        y.retain_grad()
-        self.outputs[name] = y
+    def __call__(self, name: str, x: Tensor, y: Tensor) -> None:
+        self.inputs[name], self.outputs[name] = x.detach(), y
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A matrix's G (per token), and its inputs' moments in two halves of the text: codes are chosen by one and judged
-    by the other, since GPTQ's errors are two or three times as large on text that it has not seen."""
+    """Of a matrix. Codes are chosen by the moments of one half of the text and judged by the other, since GPTQ's errors
+    are two or three times as large on text that it has not seen."""
 
-    gradients: F32
     moments: Moments
-    unseen: Moments
+    inputs: F32  # [windows, tokens, k]
+    gradients: F32  # [draws, windows, tokens, n] of the outputs
 
     def scaled(self, columns: F32 | None, rows: F32 | None) -> "Sensitivity":
         """Of the matrix with its columns multiplied, so its inputs divided, and its rows (and outputs) divided."""
-        gradients = self.gradients if rows is None else self.gradients * np.outer(rows, rows)
+        gradients = self.gradients if rows is None else self.gradients * rows
         if columns is None:
-            return Sensitivity(gradients, self.moments, self.unseen)
-        return Sensitivity(gradients, self.moments.scaled(columns), self.unseen.scaled(columns))
+            return Sensitivity(self.moments, self.inputs, gradients)
+        return Sensitivity(self.moments.scaled(columns), self.inputs / columns, gradients)
 
-    def loss(self, delta: F32) -> float:
-        """Of an error of the weights, in nats per token."""
-        return 0.5 * float(np.einsum("ij,ij->", self.gradients @ delta, delta @ self.unseen.second, dtype=np.float64))
+    def felt(self, delta: F32) -> F32:
+        """What an error of the weights changes log-probabilities by through each place, [draws, windows, tokens]."""
+        return _dot(self.gradients, self.inputs @ delta.T)
+
+
+def _dot(gradients: F32, moved: F32) -> F32:
+    found: F32 = np.einsum("dwtn,wtn->dwt", gradients, moved)
+    return found
+
+
+def losses(felt: Sequence[F32]) -> list[float]:
+    """Of one matrix's formats, in nats per token.
+
+    What counts are squares of windows' sums, but those are few. So formats are compared by their places' squares, which
+    are many, and by how much windows' are more is one ratio for all of them."""
+    by_place = [float(np.square(one, dtype=np.float64).mean()) for one in felt]
+    by_window = [float(np.square(one.sum(axis=-1, dtype=np.float64)).mean()) / one.shape[-1] for one in felt]
+    ratios = [window / place for window, place in zip(by_window, by_place, strict=True) if place > 0]
+    together = sum(ratios) / max(1, len(ratios))
+    return [0.5 * together * place for place in by_place]
 
 
 def measure(
@@ -82,17 +101,21 @@ def measure(
     states = _forward(checkpoint, forward, windows)
     head = _Head(checkpoint, forward)
     table = {head.name: head.options(states[-1], candidates)}
-    gradients = [head.gradient(h) for h in states[-1]]
-    num_tokens = sum(h.shape[0] * h.shape[1] for h in states[0])
+    gradients = [head.gradients(h) for h in _halves(states[-1])[1]]
     for number in reversed(range(len(config.layers))):
         weights = layer_weights(checkpoint, number)
-        found, gradients = backward(forward, number, weights, states[number], gradients, num_tokens)
+        found, gradients = backward(forward, number, weights, states[number], gradients)
         table |= _layer_options(config, number, weights, found, candidates, method, threads)
         advance(f"layer {number}")
     if "output.weight" in checkpoint.tensors:
         table["token_embd.weight"] = []
-    _add_embeddings(checkpoint, in_batches(windows), gradients, candidates, table, config.embedding_scale)
+    _add_embeddings(checkpoint, _halves(in_batches(windows))[1], gradients, candidates, table, config.embedding_scale)
     return table
+
+
+def _halves(batches: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """The text that codes are chosen by, and that they are judged by; the same if there is no more than one batch."""
+    return batches[0::2], batches[1::2] or batches
 
 
 def _forward(checkpoint: Checkpoint, forward: Forward, windows: Windows) -> list[list[Tensor]]:
@@ -112,22 +135,27 @@ def backward(
     weights: Mapping[str, Tensor],
     states: Sequence[Tensor],
     gradients: Sequence[Tensor],
-    num_tokens: int,
 ) -> tuple[dict[str, Sensitivity], list[Tensor]]:
-    """The layer's matrices, and the gradients of the stream before it."""
-    halves, sums, before = (Collector(), Collector()), dict[str, Tensor](), []
-    for turn, (h, gradient) in enumerate(zip(states, gradients, strict=True)):
-        kept = GradientTap()
+    """The layer's matrices, and the gradients of the stream before it; gradients are [draws, windows, tokens, n]."""
+    seen, unseen = _halves(states)
+    with torch.no_grad():
+        moments = layer_moments(forward, number, weights, seen)
+    taps, found = [], []
+    for h, gradient in zip(unseen, gradients, strict=True):
+        taps.append(Tap())
         start = h.detach().requires_grad_()
-        forward.layer(number, weights, start, both(halves[turn % 2], kept)).backward(gradient)
-        before.append(start.grad)
-        for name, y in kept.outputs.items():
-            rows = y.grad.reshape(-1, y.shape[-1])
-            sums[name] = sums.get(name, 0) + rows.T @ rows
-    seen = halves[0].moments()
-    unseen = halves[1].moments() if len(states) > 1 else seen
-    found = {name: Sensitivity((sums[name] / num_tokens).numpy(), seen[name], unseen[name]) for name in MATRICES}
-    return found, before
+        after = forward.layer(number, weights, start, taps[-1])
+        wanted = [start, *(taps[-1].outputs[name] for name in MATRICES)]
+        draws = [torch.autograd.grad(after, wanted, one, retain_graph=True) for one in gradient]
+        found.append([torch.stack(one) for one in zip(*draws, strict=True)])
+        taps[-1].outputs.clear()
+    inputs = {group: torch.cat([one.inputs[group[0]] for one in taps]).numpy() for group in GROUPS}
+    shared = {name: inputs[group] for group in GROUPS for name in group}
+    before, *outputs = zip(*found, strict=True)
+    slopes = (torch.cat(one, dim=1).numpy() for one in outputs)
+    return {
+        name: Sensitivity(moments[name], shared[name], slope) for name, slope in zip(MATRICES, slopes, strict=True)
+    }, list(before)
 
 
 def _layer_options(
@@ -145,8 +173,7 @@ def _layer_options(
         arrays, found = _scaled(config, arrays, found, formats, method.factors)
 
     def options(name: str) -> list[Option]:
-        matrix, one = arrays[f"{name}.weight"], found[name]
-        return [_option(matrix, one, fmt, method, carry.get(name)) for fmt in formats[name]]
+        return _options(arrays[f"{name}.weight"], found[name], formats[name], method, carry.get(name))
 
     with ThreadPoolExecutor(threads) as pool:
         carry = carries({name: one.moments for name, one in found.items()}, method, pool)
@@ -171,9 +198,12 @@ def _middle(formats: Sequence[Format], weights: F32) -> Format:
     return sorted(formats, key=lambda fmt: fmt.nbytes(*weights.shape))[(len(formats) - 1) // 2]
 
 
-def _option(weights: F32, found: Sensitivity, fmt: Format, method: Method, carry: Carry | None) -> Option:
-    made = quantise(weights, found.moments, fmt, method, carry)
-    return Option(fmt.name, made.nbytes, found.loss(made.floats() - weights))
+def _options(
+    weights: F32, found: Sensitivity, formats: Sequence[Format], method: Method, carry: Carry | None
+) -> list[Option]:
+    made = [quantise(weights, found.moments, fmt, method, carry) for fmt in formats]
+    lost = losses([found.felt(one.floats() - weights) for one in made])
+    return [Option(one.format.name, one.nbytes, loss) for one, loss in zip(made, lost, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -187,16 +217,16 @@ class _Head:
     def name(self) -> str:
         return head_name(self.checkpoint)
 
-    def gradient(self, h: Tensor) -> Tensor:
+    def gradients(self, h: Tensor) -> Tensor:
         """Of the log-probability of tokens drawn from the prediction, by the stream; a window at a time."""
         norm, head = as_tensor(self.checkpoint, "output_norm.weight"), as_tensor(self.checkpoint, self.name)
-        parts = []
+        windows = []
         for window in h.detach().split(1):
             start = window.requires_grad_()
-            logprobs = torch.log_softmax(self.forward.logits(start, norm, head), dim=-1)
-            logprobs.flatten(0, 1).gather(1, _draw(logprobs.detach().flatten(0, 1))).sum().backward()
-            parts.append(start.grad)
-        return torch.cat(parts)
+            logprobs = torch.log_softmax(self.forward.logits(start, norm, head), dim=-1).flatten(0, 1)
+            drawn = [logprobs.gather(1, _draw(logprobs.detach())).sum() for _ in range(DRAWS)]
+            windows.append(torch.stack([torch.autograd.grad(one, start, retain_graph=True)[0] for one in drawn]))
+        return torch.cat(windows, dim=1)
 
     def options(self, states: Sequence[Tensor], candidates: Candidates) -> list[Option]:
         norm, head = as_tensor(self.checkpoint, "output_norm.weight"), as_tensor(self.checkpoint, self.name)
@@ -235,18 +265,20 @@ def _add_embeddings(
     """What an error of the embeddings does to the stream that they begin; with the head's loss where it is tied."""
     name = "token_embd.weight"
     weights = np.ascontiguousarray(checkpoint.floats(name))
-    tokens, g = torch.cat([one.flatten() for one in batches]), torch.cat([one.flatten(0, 1) for one in gradients])
-    used = np.unique(tokens.numpy())
-    place = np.searchsorted(used, tokens.numpy())
+    tokens, slopes = torch.cat(list(batches)).numpy(), torch.cat(list(gradients), dim=1).numpy()
+    used = np.unique(tokens)
+    place = np.searchsorted(used, tokens)
     known = {option.format: option.loss for option in table[name]}
-    found = []
-    for fmt in candidates(name, *weights.shape):
+    formats = candidates(name, *weights.shape)
+    felt = []
+    for fmt in formats:
         grid = fmt.fit(weights[used], None)
         delta = grid.floats(nearest(grid, weights[used])) - weights[used]
-        moved = (g.numpy() * delta[place] * np.float32(scale)).sum(axis=1, dtype=np.float64)
-        loss = 0.5 * float((moved**2).mean()) + known.get(fmt.name, 0.0)
-        found.append(Option(fmt.name, fmt.nbytes(*weights.shape), loss))
-    table[name] = found
+        felt.append(_dot(slopes, delta[place] * np.float32(scale)))
+    table[name] = [
+        Option(fmt.name, fmt.nbytes(*weights.shape), loss + known.get(fmt.name, 0.0))
+        for fmt, loss in zip(formats, losses(felt), strict=True)
+    ]
 
 
 def predicted(table: Mapping[str, Sequence[Option]], formats: Mapping[str, str]) -> float:
