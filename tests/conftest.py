@@ -3,9 +3,14 @@
 import signal
 
 import pytest
+from hypothesis import settings
 
 from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
+
+# A processor shared with others stands still for half a second at times: no failure of what is tested.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 # A shell lets its background jobs ignore Ctrl-C, and they hand that down to the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -94,7 +94,7 @@ def bound(kind: ggml.BlockType, rows: U8) -> F32:
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 5), blocks=st.integers(1, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_groups_are_what_ggml_defines(kind: ggml.BlockType, seed: int, n: int, blocks: int) -> None:
     rows = random_rows(kind, np.random.default_rng(seed), n, blocks)
     groups = ggml.decode(kind, rows)
@@ -118,7 +118,7 @@ def test_integers_lie_within_a_unit(kind: ggml.BlockType, make: type[random_rows
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_integers_fit_their_limbs(kind: ggml.BlockType, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = random_rows(kind, rng, 4, 4)
@@ -134,7 +134,7 @@ def test_integers_fit_their_limbs(kind: ggml.BlockType, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 70), blocks=st.integers(1, 9))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: int, blocks: int) -> None:
     """Natively from a file's bytes to panels, whole or in parts, == decode, row_integers and pack, byte for byte."""
     rows = random_rows(kind, np.random.default_rng(seed), n, blocks)

@@ -118,5 +118,5 @@ class KvMachine(RuleBasedStateMachine):
             assert all(pool.num_available == pool.num_blocks for pool in self.kv.pools)
 
 
-KvMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+KvMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50)
 TestKv = KvMachine.TestCase

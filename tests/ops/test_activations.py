@@ -8,7 +8,7 @@ from surefoot.ops.oracle import activations as oracle
 forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationForm(1, 64), ActivationForm(1, 0)])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.integers(1, 9), cols=st.integers(1, 700), form=forms, seed=st.integers(0, 2**32 - 1))
 def test_quantise_equals_oracle(backends: list[Backend], rows: int, cols: int, form: ActivationForm, seed: int) -> None:
     rng = np.random.default_rng(seed)

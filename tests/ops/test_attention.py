@@ -21,7 +21,7 @@ from tests.ops.kv_scenes import (
     write,
 )
 
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 forms = st.sampled_from(list(KvForm))
 shapes = st.builds(
     lambda kv_heads, group, head_dim, value_dim, block_size, form: Shape(

@@ -7,7 +7,7 @@ from surefoot.ops import Backend, OpError, add, embed, softcap
 from surefoot.ops.oracle import elementwise as oracle
 from tests.ops.comparing import same_bits
 
-fixtures = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fixtures = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # Past 8,192 elements an array is shared out over the threads.
 counts = st.one_of(st.integers(0, 100), st.integers(8000, 40000))
 seeds = st.integers(0, 2**32 - 1)

@@ -20,7 +20,7 @@ from surefoot.ops import (
 )
 from surefoot.ops.oracle import experts as oracle
 
-quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

@@ -13,7 +13,7 @@ def draw(rng: np.random.Generator, dtype: type, *shape: int) -> np.ndarray:
     return values if dtype is np.float32 else (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 70),
     n=st.integers(1, 60),

@@ -11,7 +11,7 @@ from surefoot.ops.oracle import glu as oracle
 from tests.ops.comparing import same_bits, same_rows
 
 forms = st.builds(GluForm, st.sampled_from(KINDS), st.sampled_from([7.0, 1.5]), st.sampled_from([1.702, 1.0]))
-fixtures = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fixtures = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @fixtures

@@ -7,7 +7,7 @@ from surefoot.ops import Backend, KvForm, OpError, empty_kv_cache, kv_copy, kv_w
 from surefoot.ops.oracle import kv as oracle
 from tests.ops.kv_scenes import Shape, new_cache
 
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 forms = st.sampled_from(list(KvForm))
 dims = st.sampled_from([16, 48, 64, 80, 128, 576])
 

@@ -22,7 +22,7 @@ from surefoot.ops import (
 from surefoot.ops.oracle import activations as oracle_activations
 from surefoot.ops.oracle import linear as oracle
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 groups = st.sampled_from([16, 32, 64, 128, 192])
 formats = st.one_of(
     st.just(WeightFormat(8, 1)),

@@ -12,7 +12,7 @@ forms = st.builds(
     NormForm, st.sampled_from(["rms", "layer"]), st.sampled_from([1e-5, 1e-6, 1e-12]), st.sampled_from([0.0, 1.0])
 )
 quantised_forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationForm(1, 0)])
-fixtures = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fixtures = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def rows_of(rng: np.random.Generator, rows: int, cols: int, gap: int = 0) -> F32:

@@ -21,7 +21,7 @@ from surefoot.ops import (
 from surefoot.ops.oracle import rope as oracle
 from tests.ops.comparing import same_bits
 
-fixtures = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fixtures = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LLAMA3 = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)
 YARN = YarnScaling(factor=4.0, original_context=32768)
 FACTORS = FactorScaling(tuple(1 + i / 3 for i in range(64)), 1.2)

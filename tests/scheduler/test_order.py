@@ -5,7 +5,7 @@ import random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from surefoot.core import ServiceClass
 from surefoot.scheduler import SchedulerConfig
@@ -85,7 +85,7 @@ def test_users_get_shares_by_weight_however_much_they_ask_for(weight: float, own
 
 
 @given(st.integers(0, 2**32), st.integers(2, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_backlogged_users_never_drift_apart(seed: int, num_users: int) -> None:
     """The bound of virtual token counters: what one step's company and one request can add, however long it goes on."""
     rng, config = random.Random(seed), SchedulerConfig(max_running=6, max_context=400)
@@ -131,7 +131,9 @@ def test_a_newcomer_gets_a_row_of_who_holds_them_all() -> None:
     seed=st.integers(0, 2**32), num_before=st.integers(1, 80), num_prompt=st.integers(2, 300),
     base_ms=st.integers(2, 40), token_ms=st.floats(0.1, 5), max_running=st.sampled_from([8, 32, 64]),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+# The last row is taken in turn, and one that decodes ends in the same step.
+@example(seed=100782566, num_before=68, num_prompt=2, base_ms=34, token_ms=0.65625, max_running=32)
+@settings(max_examples=40)
 def test_who_has_nothing_else_overtakes_a_crowd_whose_prompts_are_read(
     seed: int, num_before: int, num_prompt: int, base_ms: int, token_ms: float, max_running: int
 ) -> None:
@@ -146,10 +148,11 @@ def test_who_has_nothing_else_overtakes_a_crowd_whose_prompts_are_read(
     loop.scheduler.add(request("one", num_prompt, 1, user="one"))
     begin, num_in_turn = loop.num_steps, 0
     while key("one") not in loop.tokens:
-        talking = loop.tokens.keys() - loop.ended.keys()
+        talking, num_ended = loop.tokens.keys() - loop.ended.keys(), len(loop.ended)
         read = {chunk.key: len(chunk.tokens) for chunk in loop.step().chunks if chunk.key not in talking}
         num_in_turn += read.keys() != {key("one")}
-        assert key("one") in read or sum(read.values()) <= 2 * config.min_chunk or loop.scheduler._rows.are_all_taken
+        num_planned = loop.scheduler.num_running + len(loop.ended) - num_ended
+        assert key("one") in read or sum(read.values()) <= 2 * config.min_chunk or num_planned == max_running
     assert num_in_turn <= 1 + math.ceil((loop.num_steps - begin) / config.turn_every)
 
 
@@ -232,7 +235,7 @@ def test_a_prompt_that_has_begun_gets_its_share_of_steps() -> None:
     seed=st.integers(0, 2**32), num_before=st.integers(0, 6), num_prompt=st.integers(1, 600),
     num_rivals=st.integers(1, 6), max_running=st.integers(1, 6), num_blocks=st.integers(40, 200),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_nobody_starves(
     seed: int, num_before: int, num_prompt: int, num_rivals: int, max_running: int, num_blocks: int
 ) -> None:

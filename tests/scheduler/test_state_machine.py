@@ -121,5 +121,5 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert max(got, default=0) < VOCAB
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+SchedulerMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestScheduler = SchedulerMachine.TestCase

@@ -90,14 +90,14 @@ def check(raw: bytes, path: Path) -> None:
 
 
 @given(raw=mutated())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_changed_files(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     check(raw, tmp_path_factory.getbasetemp() / "fuzz.gguf")
 
 
 @given(raw=st.binary(min_size=1, max_size=400).map(lambda tail: b"GGUF\x03\0\0\0" + tail))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_random_files(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     check(raw, tmp_path_factory.getbasetemp() / "random.gguf")
 

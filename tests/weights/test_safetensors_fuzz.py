@@ -104,13 +104,13 @@ def changed_entries(draw: st.DrawFn) -> bytes:
 
 
 @given(raw=changed_bytes())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_changed_files(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     check(raw, tmp_path_factory.getbasetemp() / "fuzz.safetensors")
 
 
 @given(raw=changed_entries())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_changed_entries(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     check(raw, tmp_path_factory.getbasetemp() / "entries.safetensors")
 
@@ -122,7 +122,7 @@ JSON = st.recursive(
 
 
 @given(header=JSON.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_random_headers(tmp_path_factory: pytest.TempPathFactory, header: bytes) -> None:
     check(build(header), tmp_path_factory.getbasetemp() / "random.safetensors")
 
