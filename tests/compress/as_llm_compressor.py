@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.compress import assign, grids, write_compressed_tensors
-from surefoot.compress.run import Order, run
+from surefoot.compress.order import Order
+from surefoot.compress.run import run
 
 METHODS = {"rtn": "rtn", "gptq": "gptq-ends"}
 

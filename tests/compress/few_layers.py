@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from surefoot.compress.choose import matrices
 from surefoot.compress.layer import METHODS
 from surefoot.compress.names import parse_format
-from surefoot.compress.run import matrices, with_threads
+from surefoot.compress.run import with_threads
 from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model

@@ -8,10 +8,11 @@ Mean KL in nats on the same 4,096 tokens (of which the second half is what losse
 import sys
 from pathlib import Path
 
+from surefoot.compress.choose import matrices
 from surefoot.compress.forward import MATRICES
 from surefoot.compress.layer import METHODS, floats_of
 from surefoot.compress.names import parse_format
-from surefoot.compress.run import matrices, spread, with_threads
+from surefoot.compress.run import spread, with_threads
 from surefoot.compress.sensitivity import measure, predicted
 from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows

@@ -23,10 +23,10 @@ from tests.weights.conftest import model_file
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
 pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
 
+from surefoot.compress.choose import matrices  # noqa: E402
 from surefoot.compress.forward import GROUPS, Forward, check_family, layer_weights, whole_forward  # noqa: E402
 from surefoot.compress.layer import METHODS, floats_of  # noqa: E402
 from surefoot.compress.names import parse_format  # noqa: E402
-from surefoot.compress.run import matrices  # noqa: E402
 from surefoot.compress.scaling import Scaled, fold, shared_lanes  # noqa: E402
 from surefoot.compress.sensitivity import backward, measure, predicted  # noqa: E402
 from surefoot.compress.stream import quantised_tensors  # noqa: E402

@@ -19,7 +19,9 @@ from rich.table import Table
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.compress.layer import METHODS
-from surefoot.compress.run import Order, Say, Summary, run
+from surefoot.compress.order import Order
+from surefoot.compress.progress import Say
+from surefoot.compress.run import Summary, run
 from surefoot.machine import usable_cores
 from surefoot.weights import find_model
 

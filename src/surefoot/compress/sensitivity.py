@@ -24,8 +24,9 @@ from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
 from surefoot.compress.layer import Method, carries, quantise
 from surefoot.compress.moments import Moments
+from surefoot.compress.progress import Advance
 from surefoot.compress.scaling import Choose, scale
-from surefoot.compress.stream import Advance, Windows, in_batches, layer_moments
+from surefoot.compress.stream import Windows, in_batches, layer_moments
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
 from surefoot.weights import Checkpoint

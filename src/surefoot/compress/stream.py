@@ -1,6 +1,6 @@
 """Walks a model layer by layer over calibration text: one layer in memory, the text's states kept in between."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
 from surefoot.compress.layer import Made, Method, floats_of, quantise, quantise_layer
 from surefoot.compress.moments import Collector, Moments
+from surefoot.compress.progress import Advance
 from surefoot.ops.arrays import F32
 from surefoot.weights import Checkpoint
 
 ROWS = 2048  # tokens that go through a layer at once
-Advance = Callable[[str], None]
 Windows = Sequence[Sequence[int]]
 
 
