@@ -26,6 +26,7 @@ pytest.importorskip("safetensors", reason="safetensors is not installed: pip ins
 from surefoot.compress.choose import matrices  # noqa: E402
 from surefoot.compress.forward import GROUPS, Forward, check_family, layer_weights, whole_forward  # noqa: E402
 from surefoot.compress.layer import METHODS, floats_of  # noqa: E402
+from surefoot.compress.losses import Kept, Table  # noqa: E402
 from surefoot.compress.names import parse_format  # noqa: E402
 from surefoot.compress.scaling import Scaled, fold, shared_lanes  # noqa: E402
 from surefoot.compress.sensitivity import backward, measure, predicted  # noqa: E402
@@ -121,6 +122,48 @@ def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
     made = {name: floats_of(one) for name, one in quantised_tensors(checkpoint, None, formats, METHODS["rtn"])}
     foreseen = predicted(table, dict.fromkeys(formats, fmt.name))
     assert 0.7 < foreseen / divergence(checkpoint, made, given) < 1.4
+
+
+def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
+    """With the same table as if it had not; and nothing is measured twice."""
+    checkpoint, _ = open_model(stories_gguf())
+    formats, kept, asked = (
+        [parse_format(name) for name in ("int4-g4", "int8-g4")],
+        Kept(tmp_path / "losses", "this"),
+        [],
+    )
+
+    def interrupted(part: str, make: Callable[[], Table]) -> Table:
+        if part == "layer 2":
+            raise KeyboardInterrupt
+        return kept(part, make)
+
+    def candidates(name: str, *_: int) -> list[Any]:
+        asked.append(name)
+        return formats
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(checkpoint, windows(text), candidates, METHODS["gptq"], keep=interrupted)
+    asked.clear()
+    found = measure(checkpoint, windows(text), candidates, METHODS["gptq"], keep=kept)
+    assert {name.split(".")[1] for name in asked if name.startswith("blk.")} == {"0", "1", "2"}
+    assert found == measure(checkpoint, windows(text), candidates, METHODS["gptq"])
+
+
+def test_another_budget_needs_no_measuring(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compress(out: str, *more: Any) -> dict[str, Any]:
+        words = "--calibration", text, "--context", CONTEXT, *more
+        return run("compress", stories_gguf(), tmp_path / out, *words)
+
+    first = compress("a.gguf", "--budget", "9bpw")
+    place = tmp_path / f"{Path(stories_gguf()).name}.losses.json"
+    kept = place.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("surefoot.compress.choose.measure", lambda *_: pytest.fail("it is measured already"))
+        assert compress("b.gguf", "--budget", "8.7bpw")["predicted_kl"] > first["predicted_kl"]
+    assert place.read_bytes() == kept
+    compress("c.gguf", "--budget", "9bpw", "--method", "gptq")
+    assert place.read_bytes() != kept
 
 
 def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def compress(
 ) -> None:
     """Write a smaller checkpoint: every matrix in codes, in one format or in those that lose least under a budget.
 
-    `surefoot eval compare` then says what it lost on your text."""
+    `surefoot eval compare` then says what it lost on your text. What a budget measured is kept beside OUT, in
+    MODEL.losses.json: a run that was stopped goes on there, and another budget measures nothing again."""
     with told(), _progress() as say:
         order = Order(
             method=method.value,

@@ -2,21 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
-from surefoot.compress import names, sensitivity
+from surefoot.compress import names
 from surefoot.compress.allocate import Option, allocate
 from surefoot.compress.forward import MATRICES, check_family
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError
 from surefoot.compress.layer import METHODS
+from surefoot.compress.losses import Keep
 from surefoot.compress.order import Order
 from surefoot.compress.progress import Say, counted
+from surefoot.compress.sensitivity import measure
 from surefoot.compress.stream import Windows
 from surefoot.compress.write_gguf import overhead_bytes
 from surefoot.weights import Checkpoint, GgufFile
 
 
 def choose(
-    checkpoint: Checkpoint, order: Order, windows: Windows | None, say: Say
+    checkpoint: Checkpoint, order: Order, windows: Windows | None, say: Say, keep: Keep
 ) -> tuple[dict[str, Format], Mapping[str, Sequence[Option]]]:
     """A format for each matrix, and the table of losses that it was chosen from, if it was.
 
@@ -30,7 +32,7 @@ def choose(
     elif windows is None:
         raise CompressError("a budget needs --calibration to measure what matrices lose")
     else:
-        formats, table = _within_budget(checkpoint, shapes, order, windows, say)
+        formats, table = _within_budget(checkpoint, shapes, order, windows, say, keep)
     if not formats:
         raise CompressError("no format divides the rows of any matrix: choose another, or another group")
     return formats, table
@@ -50,6 +52,7 @@ def _within_budget(
     order: Order,
     windows: Windows,
     say: Say,
+    keep: Keep,
 ) -> tuple[dict[str, Format], Mapping[str, Sequence[Option]]]:
     offered = order.offered or names.OFFERED[order.output]
     outer = (order.embeddings,) if order.embeddings else offered
@@ -59,7 +62,8 @@ def _within_budget(
         return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
 
     advance = counted(say, "measuring", len(check_family(checkpoint).layers))
-    measured = sensitivity.measure(checkpoint, some, candidates, METHODS[order.method], advance, order.threads)
+    method = METHODS[order.method]
+    measured = keep("all", lambda: measure(checkpoint, some, candidates, method, advance, order.threads, keep))
     table = {name: measured[name] for name in shapes if measured.get(name)}
     left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
     chosen = allocate(table, budget_bytes(checkpoint, order, shapes) - left_out)

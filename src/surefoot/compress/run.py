@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot import __version__
 from surefoot.compress.choose import choose
 from surefoot.compress.forward import check_family
 from surefoot.compress.later import CompressError, torch
 from surefoot.compress.layer import METHODS, Made, Quantised
+from surefoot.compress.losses import Kept
 from surefoot.compress.order import Order
 from surefoot.compress.progress import Say, counted
 from surefoot.compress.sensitivity import predicted
@@ -18,7 +20,7 @@ from surefoot.compress.write_compressed_tensors import write_compressed_tensors
 from surefoot.compress.write_gguf import write_gguf
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model
-from surefoot.weights import Checkpoint, GgufFile
+from surefoot.weights import Checkpoint, GgufFile, fingerprint
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,20 @@ def run(source: Path, out: Path, order: Order, say: Say = lambda what, done, tot
     config = check_family(checkpoint)
     windows = _windows(order, lambda text: cut_windows(tokenizer, text, order.context))
     with with_threads(order.threads):
-        formats, table = choose(checkpoint, order, windows, say)
+        keep = Kept(out.with_name(f"{source.name}.losses.json"), _measured_by(source, order, windows))
+        formats, table = choose(checkpoint, order, windows, say, keep)
         advance = counted(say, "quantising", len(config.layers) + 1)
         tensors = quantised_tensors(checkpoint, windows, formats, METHODS[order.method], advance, order.threads)
         tally = _Tally()
         write(checkpoint, source, out, tally.counted(tensors), order)
     chosen = {name: fmt.name for name, fmt in formats.items()}
     return Summary(chosen, tally.num_weights, tally.nbytes, predicted(table, chosen) if table else None)
+
+
+def _measured_by(source: Path, order: Order, windows: Windows | None) -> str:
+    """All that losses depend on."""
+    how = order.method, order.output, order.offered, order.embeddings, order.context, order.sensitivity_tokens
+    return fingerprint(source, __version__, how, windows)
 
 
 def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tuple[str, Made]], order: Order) -> None:

@@ -14,6 +14,7 @@ The pass is streamed as calibration is: forward with the states kept, then back,
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from surefoot.compress.forward import GROUPS, MATRICES, Forward, as_tensor, chec
 from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
 from surefoot.compress.layer import Method, carries, quantise
+from surefoot.compress.losses import Keep, Table, keep_nothing
 from surefoot.compress.moments import Moments
 from surefoot.compress.progress import Advance
 from surefoot.compress.scaling import Choose, scale
@@ -93,20 +95,23 @@ def measure(
     method: Method,
     advance: Advance = lambda what: None,
     threads: int = 1,
+    keep: Keep = keep_nothing,
     seed: int = 0,
-) -> dict[str, list[Option]]:
-    """Bytes and loss of every matrix in each of its candidates."""
+) -> Table:
+    """Bytes and loss of every matrix in each of its candidates. Of layers that are kept the gradients alone are made
+    again, which is a fraction of the work."""
     config = check_family(checkpoint)
     forward = Forward(config)
     torch.manual_seed(seed)
     states = _forward(checkpoint, forward, windows)
     head = _Head(checkpoint, forward)
-    table = {head.name: head.options(states[-1], candidates)}
+    table = keep("head", partial(head.options, states[-1], candidates))
     gradients = [head.gradients(h) for h in _halves(states[-1])[1]]
     for number in reversed(range(len(config.layers))):
         weights = layer_weights(checkpoint, number)
         found, gradients = backward(forward, number, weights, states[number], gradients)
-        table |= _layer_options(config, number, weights, found, candidates, method, threads)
+        options = partial(_layer_options, config, number, weights, found, candidates, method, threads)
+        table |= keep(f"layer {number}", options)
         advance(f"layer {number}")
     if "output.weight" in checkpoint.tensors:
         table["token_embd.weight"] = []
@@ -167,7 +172,7 @@ def _layer_options(
     candidates: Candidates,
     method: Method,
     threads: int,
-) -> dict[str, list[Option]]:
+) -> Table:
     arrays = {name: one.numpy() for name, one in weights.items()}
     formats = {name: candidates(f"blk.{number}.{name}.weight", *arrays[f"{name}.weight"].shape) for name in found}
     if method.factors is not None:
@@ -229,7 +234,7 @@ class _Head:
             windows.append(torch.stack([torch.autograd.grad(one, start, retain_graph=True)[0] for one in drawn]))
         return torch.cat(windows, dim=1)
 
-    def options(self, states: Sequence[Tensor], candidates: Candidates) -> list[Option]:
+    def options(self, states: Sequence[Tensor], candidates: Candidates) -> Table:
         norm, head = as_tensor(self.checkpoint, "output_norm.weight"), as_tensor(self.checkpoint, self.name)
         with torch.no_grad():
             h = torch.cat([one.flatten(0, 1) for one in states])
@@ -245,7 +250,7 @@ class _Head:
                 other = torch.log_softmax(self.forward.logits(some, norm, replaced), dim=-1)
                 kl = float((reference.exp() * (reference - other)).sum(dim=-1).mean())
                 found.append(Option(fmt.name, fmt.nbytes(*head.shape), max(kl, 0.0)))
-        return found
+        return {self.name: found}
 
 
 def _draw(logprobs: Tensor) -> Tensor:
@@ -260,7 +265,7 @@ def _add_embeddings(
     batches: Sequence[Tensor],
     gradients: Sequence[Tensor],
     candidates: Candidates,
-    table: dict[str, list[Option]],
+    table: Table,
     scale: float,
 ) -> None:
     """What an error of the embeddings does to the stream that they begin; with the head's loss where it is tied."""

@@ -6,7 +6,7 @@ from surefoot.weights.gguf_header import GgufError, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.opening import open_checkpoint
-from surefoot.weights.packed_cache import packed_cache
+from surefoot.weights.packed_cache import fingerprint, packed_cache
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "SafetensorsError",
     "TensorInfo",
     "find_model",
+    "fingerprint",
     "open_checkpoint",
     "packed_cache",
 ]

@@ -78,10 +78,14 @@ def packed_cache(folder: Path, model: Path, checkpoint: Checkpoint, float_format
 
 
 def cache_key(model: Path, float_format: str) -> str:
+    return f"{model.stem}-{fingerprint(model, LAYOUT, __version__, float_format)[:24]}"
+
+
+def fingerprint(model: Path, *made_by: object) -> str:
+    """Of the model's files as they are now, and of what is made of them."""
     files = sorted(model.glob("*.safetensors")) if model.is_dir() else sorted(model.parent.glob(_shards(model)))
     facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    text = json.dumps([LAYOUT, __version__, float_format, facts])
-    return f"{model.stem}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    return hashlib.sha256(json.dumps([*made_by, facts]).encode()).hexdigest()
 
 
 def _shards(model: Path) -> str:
