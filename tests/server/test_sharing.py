@@ -177,7 +177,7 @@ def test_full_queue(shared: Shared) -> None:
     assert shared.ask(shared.alice)
 
 
-def wait_for(condition: Any, seconds: float = 5.0) -> None:
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
