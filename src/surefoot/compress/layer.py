@@ -1,8 +1,9 @@
 """One layer's matrices replaced by codes: a method is levels, assignment and change of basis put together."""
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -65,6 +66,7 @@ class Quantised:
         return self.format.nbytes(*self.codes.shape)
 
 
+T = TypeVar("T")
 Made = Quantised | F32
 Arrays = Mapping[str, F32]
 
@@ -77,13 +79,30 @@ def quantise(
     return Quantised(fmt, grid, nearest(grid, weights) if carry is None else gptq(grid, weights, carry))
 
 
-def carries(moments: Mapping[str, Moments], method: Method, pool: ThreadPoolExecutor) -> dict[str, Carry]:
-    """By matrix; one for all that share their inputs."""
-    if not method.carried:
-        return {}
-    firsts = [moments[group[0]] for group in GROUPS]
-    made = pool.map(lambda one: Carry.of(one.second, one.num_rows), firsts)
-    return {name: one for group, one in zip(GROUPS, made, strict=True) for name in group}
+def each_matrix(
+    make: Callable[[str, Carry | None], T],
+    wanted: Iterable[str],
+    moments: Mapping[str, Moments],
+    method: Method,
+    threads: int,
+) -> dict[str, T]:
+    """What is made of each matrix with the carry of its inputs, which those of a group share, where the method has one.
+
+    numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other. The carry of the
+    widest inputs takes longest: it is begun first, and its matrices come last."""
+    width = {name: len(one.second) for name, one in moments.items()}
+    with ThreadPoolExecutor(threads) as pool:
+        carry: dict[str, Future[Carry]] = {}
+        for group in sorted(GROUPS, key=lambda group: -width.get(group[0], 0)) if method.carried else ():
+            inputs = moments[group[0]]
+            carry |= dict.fromkeys(group, pool.submit(Carry.of, inputs.second, inputs.num_rows))
+
+        def with_carry(name: str) -> T:
+            return make(name, carry[name].result() if name in carry else None)
+
+        order = sorted(wanted, key=lambda name: width.get(name, 0))
+        made = dict(zip(order, pool.map(with_carry, order), strict=True))
+    return {name: made[name] for name in MATRICES if name in made}
 
 
 def quantise_layer(
@@ -98,15 +117,12 @@ def quantise_layer(
     if method.factors is not None:
         scaled = scale(config, weights, moments, formats, method.factors)
         weights, moments = scaled.weights, scaled.moments
-    wanted = [name for name in MATRICES if name in formats]
-    # numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other.
-    with ThreadPoolExecutor(threads) as pool:
-        carry = carries(moments, method, pool)
-        codes = pool.map(
-            lambda name: quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method, carry.get(name)),
-            wanted,
-        )
-        return {**weights, **{f"{name}.weight": one for name, one in zip(wanted, codes, strict=True)}}
+
+    def codes(name: str, carry: Carry | None) -> Quantised:
+        return quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method, carry)
+
+    made = each_matrix(codes, formats, moments, method, threads)
+    return {**weights, **{f"{name}.weight": one for name, one in made.items()}}
 
 
 def floats_of(made: Made) -> F32:

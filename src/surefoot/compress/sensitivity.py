@@ -12,7 +12,6 @@ The pass is streamed as calibration is: forward with the states kept, then back,
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +22,7 @@ from surefoot.compress.assign import Carry, nearest
 from surefoot.compress.forward import GROUPS, MATRICES, Forward, as_tensor, check_family, head_name, layer_weights
 from surefoot.compress.grids import Format
 from surefoot.compress.later import Tensor, torch
-from surefoot.compress.layer import Method, carries, quantise
+from surefoot.compress.layer import Method, each_matrix, quantise
 from surefoot.compress.losses import Keep, Table, keep_nothing
 from surefoot.compress.moments import Moments
 from surefoot.compress.progress import Advance
@@ -178,13 +177,11 @@ def _layer_options(
     if method.factors is not None:
         arrays, found = _scaled(config, arrays, found, formats, method.factors)
 
-    def options(name: str) -> list[Option]:
-        return _options(arrays[f"{name}.weight"], found[name], formats[name], method, carry.get(name))
+    def options(name: str, carry: Carry | None) -> list[Option]:
+        return _options(arrays[f"{name}.weight"], found[name], formats[name], method, carry)
 
-    with ThreadPoolExecutor(threads) as pool:
-        carry = carries({name: one.moments for name, one in found.items()}, method, pool)
-        made = pool.map(options, found)
-        return {f"blk.{number}.{name}.weight": some for name, some in zip(found, made, strict=True)}
+    made = each_matrix(options, found, {name: one.moments for name, one in found.items()}, method, threads)
+    return {f"blk.{number}.{name}.weight": some for name, some in made.items()}
 
 
 def _scaled(
