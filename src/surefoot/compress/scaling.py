@@ -17,6 +17,7 @@ from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
 
 EXPONENTS = np.linspace(0.0, 0.95, 20)
+SOME_ROWS = 512  # of a matrix, at least, tell which exponent errs least
 # What makes each group's input, and can take up its factors.
 MAKERS = {"attn_q": "attn_norm", "attn_output": "attn_v", "ffn_gate": "ffn_norm", "ffn_down": "ffn_up"}
 
@@ -61,19 +62,25 @@ def awq(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], mo
     """The factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
     size = shared_lanes(config, group, np.sqrt(moments.importance) + np.float32(1e-6))
     best, least = np.ones_like(size), np.inf
+    some = [(len(weights), _some_rows(weights), fmt) for weights, fmt in given]
     for exponent in EXPONENTS:
         factors = (size**exponent).astype(np.float32)
         factors /= np.sqrt(factors.max() * factors.min())
         scaled = moments.scaled(factors)
-        error = sum(_error(weights * factors, fmt, scaled) for weights, fmt in given)
+        error = sum(count * _error(rows * factors, fmt, scaled) for count, rows, fmt in some)
         if error < least:
             best, least = factors, error
     return best
 
 
+def _some_rows(weights: F32) -> F32:
+    return weights[:: max(1, len(weights) // SOME_ROWS)]
+
+
 def _error(weights: F32, fmt: Format, moments: Moments) -> float:
+    """A row's, on average."""
     grid = fmt.fit(weights, None)
-    return output_error(weights, grid.floats(nearest(grid, weights)), moments.second)
+    return output_error(weights, grid.floats(nearest(grid, weights)), moments.second) / len(weights)
 
 
 def smooth(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments) -> F32:
