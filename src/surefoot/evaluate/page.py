@@ -8,7 +8,7 @@ from rich.table import Table
 from surefoot.evaluate.compare import Compared, Comparison
 from surefoot.evaluate.svg import Line, chart
 
-COLUMNS = ("model", "size", "perplexity", "mean KL", "99 %", "largest", "flips", "agreed tokens", "tokens/s")
+COLUMNS = ("model", "size", "perplexity", "mean KL", "99 %", "largest", "flips", "agreed", "tok/s")
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}
@@ -27,26 +27,28 @@ def _row(one: Compared) -> list[str]:
     fidelity = one.score.fidelity
     lost = [""] * 4
     if fidelity is not None:
-        lost = [*(f"{x:.5f}" for x in (fidelity.mean_kl, fidelity.kl_99, fidelity.max_kl)), f"{fidelity.flips:.2%}"]
+        lost = [
+            f"{fidelity.mean_kl:.5f}", f"{fidelity.kl_99:.4f}", f"{fidelity.max_kl:.3f}", f"{fidelity.flips:.2%}"
+        ]  # fmt: skip
     agreed = f"{one.mean_agreed:.1f}" if fidelity is not None else ""
-    return [
-        one.name, f"{one.nbytes / 1e6:.1f} MB", f"{one.score.perplexity:.4f}", *lost, agreed, f"{one.decode_per_s:.1f}"
-    ]  # fmt: skip
+    speed = f"{one.decode_per_s:.1f}" if one.decode_per_s else ""
+    return [one.name, f"{one.nbytes / 1e6:.1f} MB", f"{one.score.perplexity:.4f}", *lost, agreed, speed]
 
 
 def _caption(comparison: Comparison) -> str:
     original = comparison.models[0].name
     return (
         f"{comparison.num_windows} windows, {comparison.num_tokens} tokens. KL in nats from {original} in float32; "
-        f"flips: its likeliest token is another; agreed tokens: of the greedy continuations of "
+        f"flips: its likeliest token is another; agreed: tokens of the greedy continuations of "
         f"{comparison.num_continued} prompts, up to the first that differs"
     )
 
 
 def table(comparison: Comparison) -> Table:
-    shown = Table(box=box.SIMPLE, caption=_caption(comparison), caption_justify="left")
+    shown = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), caption=_caption(comparison), caption_justify="left")
     for number, column in enumerate(COLUMNS):
-        shown.add_column(column, justify="right" if number else "left", overflow="fold")
+        # Names give way on a narrow terminal, numbers do not.
+        shown.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=bool(number))
     for row in rows(comparison):
         shown.add_row(*row)
     return shown
