@@ -1,6 +1,7 @@
 """Named arrays in a safetensors file, and back."""
 
 import importlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,14 @@ def _package(name: str) -> Any:
 def save_arrays(stored: Mapping[str, Array], path: Path, metadata: Mapping[str, str]) -> None:
     arrays = {name: np.ascontiguousarray(array) for name, array in stored.items()}
     _package("safetensors.numpy").save_file(arrays, path, metadata=dict(metadata))
+    path.chmod(_usual_mode())
+
+
+def _usual_mode() -> int:
+    """Of a new file. safetensors leaves its own to the owner alone, and the server may run as another user."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
