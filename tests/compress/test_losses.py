@@ -1,5 +1,6 @@
 """The file that losses are kept in."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def test_losses_are_kept_for_what_they_were_measured_of(tmp_path: Path) -> None:
     assert kept("layer 1", lambda: other) == other
     assert Kept(kept.place, "that")("layer 0", lambda: other) == other
     assert kept("layer 0", lambda: table) == table  # what "that" left is not read, though it is of the same part
+    assert kept("all", lambda: kept("layer 2", lambda: other) | table) == other | table
+    assert set(json.loads(kept.place.read_text())["parts"]) == {"layer 0", "all"}
     assert Kept(tmp_path / "no folder" / "losses", "this")("layer 0", lambda: table) == table
 
 

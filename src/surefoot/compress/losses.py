@@ -21,7 +21,8 @@ def keep_nothing(_: str, make: Callable[[], Table]) -> Table:
 
 @dataclass(frozen=True)
 class Kept:
-    """of: what is measured, and how. Parts of anything else are not read."""
+    """of: what is measured, and how. Parts of anything else are not read. A part that others are asked for in the
+    making of takes their place: what was known before it was made is written with it, and no more."""
 
     place: Path
     of: str
