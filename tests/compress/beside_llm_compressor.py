@@ -17,6 +17,7 @@ from llmcompressor.modifiers.awq import AWQModifier
 from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModifier
 
 from surefoot.compress.hf_config import make_config
+from surefoot.compress.run import spread
 from surefoot.compress.write_compressed_tensors import _halves, _hf_name, _hf_names
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model
@@ -68,9 +69,8 @@ def main(model: Path, calibration: Path, out: Path, method: str) -> None:
     if not folder.exists():
         float_folder(model, folder)
     _, tokenizer = open_model(model)
-    windows = cut_windows(tokenizer, calibration.read_text(), CONTEXT)
     count = NUM_TOKENS // CONTEXT
-    windows = windows[:: max(1, len(windows) // count)][:count]
+    windows = spread(cut_windows(tokenizer, calibration.read_text(), CONTEXT), count)
     data = datasets.Dataset.from_dict({"input_ids": windows, "attention_mask": [[1] * CONTEXT for _ in windows]})
     reference = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     oneshot(

@@ -127,11 +127,8 @@ def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
 def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
     """With the same table as if it had not; and nothing is measured twice."""
     checkpoint, _ = open_model(stories_gguf())
-    formats, kept, asked = (
-        [parse_format(name) for name in ("int4-g4", "int8-g4")],
-        Kept(tmp_path / "losses", "this"),
-        [],
-    )
+    formats, asked = [parse_format(name) for name in ("int4-g4", "int8-g4")], list[str]()
+    kept = Kept(tmp_path / "losses", "this")
 
     def interrupted(part: str, make: Callable[[], Table]) -> Table:
         if part == "layer 2":

@@ -17,7 +17,7 @@ from surefoot.compress.forward import GROUPS, Forward, check_family, layer_weigh
 from surefoot.compress.layer import METHODS, quantise
 from surefoot.compress.moments import Moments
 from surefoot.compress.names import parse_format
-from surefoot.compress.run import with_threads
+from surefoot.compress.run import spread, with_threads
 from surefoot.compress.stream import layer_moments, states_of
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model
@@ -32,7 +32,7 @@ def main(model: str, text: str, number: int) -> None:
     windows = cut_windows(tokenizer, Path(text).read_text(encoding="utf-8"), CONTEXT)
     count = UNSEEN // CONTEXT
     step = len(windows) // count
-    others = windows[::step][:count]
+    others = spread(windows, count)
     mine = [window for place, window in enumerate(windows) if place % step]
 
     def moments(some: Sequence[Sequence[int]]) -> dict[str, Moments]:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from surefoot.evaluate.engines import float_engine, integer_engine
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm, SamplingRows
 from surefoot.runner import Runner
+from tests.cli.process import COMMAND
 from tests.model import llama2c
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXT = SHARED / "data" / "wikitext2-test.raw"
-COMMAND = [sys.executable, "-m", "surefoot", "eval", "perplexity"]
 
 pytestmark = pytest.mark.reference
 
@@ -28,7 +27,10 @@ def run(model: Path, *options: str) -> dict[str, Any]:
     if not TEXT.exists():
         pytest.skip(f"{TEXT} is not there")
     done = subprocess.run(
-        [*COMMAND, str(model), "--text", str(TEXT), "--json", *options], capture_output=True, text=True, check=False
+        [*COMMAND, "eval", "perplexity", str(model), "--text", str(TEXT), "--json", *options],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     results: dict[str, Any] = json.loads(done.stdout)

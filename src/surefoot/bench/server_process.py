@@ -18,7 +18,7 @@ from surefoot.bench.load import Endpoint
 from surefoot.bench.timing import EngineError
 
 HOST = "127.0.0.1"
-SUREFOOT = (sys.executable, "-c", "from surefoot.cli.main import app; app()")
+SUREFOOT = (sys.executable, "-m", "surefoot")
 MODEL_NAME = "bench"
 POLL_S = 0.01
 END_S = 20.0

@@ -8,7 +8,7 @@ from surefoot.compress.forward import MATRICES, check_family
 from surefoot.compress.grids import Format
 from surefoot.compress.later import CompressError
 from surefoot.compress.layer import METHODS
-from surefoot.compress.losses import Keep
+from surefoot.compress.losses import Keep, Table
 from surefoot.compress.order import Order
 from surefoot.compress.progress import Say, counted
 from surefoot.compress.sensitivity import measure
@@ -61,10 +61,12 @@ def _within_budget(
     def candidates(name: str, _: int, k: int) -> Sequence[Format]:
         return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
 
-    advance = counted(say, "measuring", len(check_family(checkpoint).layers))
-    method = METHODS[order.method]
-    measured = keep("all", lambda: measure(checkpoint, some, candidates, method, advance, order.threads, keep))
-    table = {name: measured[name] for name in shapes if measured.get(name)}
+    def measured() -> Table:
+        advance = counted(say, "measuring", len(check_family(checkpoint).layers))
+        return measure(checkpoint, some, candidates, METHODS[order.method], advance, order.threads, keep)
+
+    losses = keep("all", measured)
+    table = {name: losses[name] for name in shapes if losses.get(name)}
     left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
     chosen = allocate(table, budget_bytes(checkpoint, order, shapes) - left_out)
     return {name: names.parse_format(fmt) for name, fmt in chosen.formats.items()}, table

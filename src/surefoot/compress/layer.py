@@ -93,7 +93,7 @@ def each_matrix(
     width = {name: len(one.second) for name, one in moments.items()}
     with ThreadPoolExecutor(threads) as pool:
         carry: dict[str, Future[Carry]] = {}
-        for group in sorted(GROUPS, key=lambda group: -width.get(group[0], 0)) if method.carried else ():
+        for group in sorted(GROUPS, key=lambda group: -width[group[0]]) if method.carried else ():
             inputs = moments[group[0]]
             carry |= dict.fromkeys(group, pool.submit(Carry.of, inputs.second, inputs.num_rows))
 

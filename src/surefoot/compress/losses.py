@@ -4,7 +4,7 @@ measured must."""
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -48,14 +48,13 @@ class Kept:
             return {}
 
     def _write(self, parts: dict[str, Table]) -> None:
-        listed = {part: {name: _listed(some) for name, some in table.items()} for part, table in parts.items()}
+        listed = {
+            part: {name: [astuple(one) for one in some] for name, some in table.items()}
+            for part, table in parts.items()
+        }
         partial = self.place.with_name(self.place.name + ".partial")
         partial.write_text(json.dumps({"of": self.of, "parts": listed}), encoding="utf-8")
         partial.replace(self.place)
-
-
-def _listed(options: Sequence[Option]) -> list[tuple[str, int, float]]:
-    return [astuple(option) for option in options]
 
 
 def _option(fmt: object, nbytes: object, loss: object) -> Option:

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 Say = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
-Advance = Callable[[str], None]  # a step of it is done: which
+Advance = Callable[[], None]  # a step of it is done
 
 
 def counted(say: Say, what: str, total: int) -> Advance:
     done = 0
 
-    def advance(_: str) -> None:
+    def advance() -> None:
         nonlocal done
         done += 1
         say(what, done, total)

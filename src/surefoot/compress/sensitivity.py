@@ -92,7 +92,7 @@ def measure(
     windows: Windows,
     candidates: Candidates,
     method: Method,
-    advance: Advance = lambda what: None,
+    advance: Advance = lambda: None,
     threads: int = 1,
     keep: Keep = keep_nothing,
     seed: int = 0,
@@ -111,7 +111,7 @@ def measure(
         found, gradients = backward(forward, number, weights, states[number], gradients)
         options = partial(_layer_options, config, number, weights, found, candidates, method, threads)
         table |= keep(f"layer {number}", options)
-        advance(f"layer {number}")
+        advance()
     if "output.weight" in checkpoint.tensors:
         table["token_embd.weight"] = []
     _add_embeddings(checkpoint, _halves(in_batches(windows))[1], gradients, candidates, table, config.embedding_scale)

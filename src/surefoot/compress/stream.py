@@ -34,7 +34,7 @@ def quantised_tensors(
     windows: Windows | None,
     formats: Mapping[str, Format],
     method: Method,
-    advance: Advance = lambda what: None,
+    advance: Advance = lambda: None,
     threads: int = 1,
 ) -> Iterator[tuple[str, Made]]:
     """Every tensor of the checkpoint by its GGUF name, matrices as `formats` (by full name) says.
@@ -54,10 +54,10 @@ def quantised_tensors(
             for at, h in enumerate(states):
                 states[at] = forward.layer(number, replaced, h)
             yield from ((f"blk.{number}.{name}", one) for name, one in made.items())
-            advance(f"layer {number}")
+            advance()
         norm = as_tensor(checkpoint, "output_norm.weight")
         yield from _outer(checkpoint, formats, method, _final_moments(forward, states, norm))
-        advance("head")
+        advance()
 
 
 def layer_moments(
