@@ -124,6 +124,13 @@ def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
     assert 0.7 < foreseen / divergence(checkpoint, made, given) < 1.4
 
 
+def test_a_walk_left_half_way_leaves_gradients_on(text: Path) -> None:
+    checkpoint, _ = open_model(stories_gguf())
+    walk = quantised_tensors(checkpoint, windows(text), {}, METHODS["rtn"])
+    next(walk)
+    assert torch.is_grad_enabled()
+
+
 def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
     """With the same table as if it had not; and nothing is measured twice."""
     checkpoint, _ = open_model(stories_gguf())

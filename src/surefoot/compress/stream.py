@@ -40,24 +40,26 @@ def quantised_tensors(
     """Every tensor of the checkpoint by its GGUF name, matrices as `formats` (by full name) says.
 
     Each layer meets the inputs that the layers before it, already replaced, give. Without windows (which only methods
-    that need no calibration do without) the text is not run at all."""
+    that need no calibration do without) the text is not run at all.
+
+    No tensor here asks for gradients. torch.no_grad() must not stand around a yield: whoever leaves the walk half way
+    would leave his thread without them."""
     config = check_family(checkpoint)
     forward = Forward(config)
-    with torch.no_grad():
-        states = states_of(checkpoint, forward, windows) if windows else []
-        for number in range(len(config.layers)):
-            weights = layer_weights(checkpoint, number)
-            moments = layer_moments(forward, number, weights, states)
-            arrays = {name: one.numpy() for name, one in weights.items()}
-            made = quantise_layer(config, arrays, moments, in_layer(formats, number), method, threads)
-            replaced = {name: torch.from_numpy(floats_of(one)) for name, one in made.items()}
-            for at, h in enumerate(states):
-                states[at] = forward.layer(number, replaced, h)
-            yield from ((f"blk.{number}.{name}", one) for name, one in made.items())
-            advance()
-        norm = as_tensor(checkpoint, "output_norm.weight")
-        yield from _outer(checkpoint, formats, method, _final_moments(forward, states, norm))
+    states = states_of(checkpoint, forward, windows) if windows else []
+    for number in range(len(config.layers)):
+        weights = layer_weights(checkpoint, number)
+        moments = layer_moments(forward, number, weights, states)
+        arrays = {name: one.numpy() for name, one in weights.items()}
+        made = quantise_layer(config, arrays, moments, in_layer(formats, number), method, threads)
+        replaced = {name: torch.from_numpy(floats_of(one)) for name, one in made.items()}
+        for at, h in enumerate(states):
+            states[at] = forward.layer(number, replaced, h)
+        yield from ((f"blk.{number}.{name}", one) for name, one in made.items())
         advance()
+    norm = as_tensor(checkpoint, "output_norm.weight")
+    yield from _outer(checkpoint, formats, method, _final_moments(forward, states, norm))
+    advance()
 
 
 def layer_moments(
