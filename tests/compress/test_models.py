@@ -238,19 +238,3 @@ def test_transformers_reads_compressed_tensors(
     with torch.no_grad():
         tally.add_divergences(model(torch.tensor([window])).logits[0].numpy(), native)
     assert np.mean(tally.divergences) < loss
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--format", "Q4_0"], "needs --calibration"),
-        (["--method", "rtn", "--format", "Q4_X"], "no format"),
-        (["--method", "rtn"], "--format"),
-        (["--method", "rtn", "--budget", "4.5bpw"], "needs --calibration"),
-        (["--method", "rtn", "--format", "int4-g32"], "GGUF has no int4-g32"),
-    ],
-)
-def test_what_cannot_be_is_said(tmp_path: Path, words: list[str], complaint: str) -> None:
-    done = runner.invoke(app, ["compress", str(stories_gguf()), str(tmp_path / "out"), *words])
-    assert done.exit_code == 1
-    assert complaint in done.stderr

@@ -89,9 +89,7 @@ def _save(answers: Sequence[Answer], path: Path) -> None:
         "states": torch.cat([one.states for one in answers]).view(torch.int16).numpy(),  # bits of bfloat16
         "lengths": np.array([len(one.tokens) for one in answers]),
     }
-    partial = path.with_suffix(".partial")
-    save_arrays(arrays, partial, {})
-    partial.replace(path)
+    save_arrays(arrays, path, {})
 
 
 def read_answers(path: Path) -> Iterator[Answer]:

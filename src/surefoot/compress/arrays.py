@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.compress.later import CompressError
+from surefoot.compress.whole import written_whole
 from surefoot.ops.arrays import Array
 
 
@@ -21,8 +22,9 @@ def _package(name: str) -> Any:
 
 def save_arrays(stored: Mapping[str, Array], path: Path, metadata: Mapping[str, str]) -> None:
     arrays = {name: np.ascontiguousarray(array) for name, array in stored.items()}
-    _package("safetensors.numpy").save_file(arrays, path, metadata=dict(metadata))
-    path.chmod(_usual_mode())
+    with written_whole(path) as beside:
+        _package("safetensors.numpy").save_file(arrays, beside, metadata=dict(metadata))
+        beside.chmod(_usual_mode())
 
 
 def _usual_mode() -> int:

@@ -61,14 +61,24 @@ def _within_budget(
     def candidates(name: str, _: int, k: int) -> Sequence[Format]:
         return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
 
+    def room(table: Mapping[str, Sequence[Option]]) -> int:
+        """What the budget leaves to matrices that have options: the others stay in half precision."""
+        left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
+        return budget_bytes(checkpoint, order, shapes) - left_out
+
     def measured() -> Table:
         advance = counted(say, "measuring", len(check_family(checkpoint).layers))
         return measure(checkpoint, some, candidates, METHODS[order.method], advance, order.threads, keep)
 
+    sizes = {
+        name: [Option(fmt.name, fmt.nbytes(n, k), 0.0) for fmt in candidates(name, n, k)]
+        for name, (n, k) in shapes.items()
+    }
+    sizes = {name: some for name, some in sizes.items() if some}
+    allocate(sizes, room(sizes))  # a budget that is too small is refused before anything is measured
     losses = keep("all", measured)
     table = {name: losses[name] for name in shapes if losses.get(name)}
-    left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
-    chosen = allocate(table, budget_bytes(checkpoint, order, shapes) - left_out)
+    chosen = allocate(table, room(table))
     return {name: names.parse_format(fmt) for name, fmt in chosen.formats.items()}, table
 
 

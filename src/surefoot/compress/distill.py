@@ -171,9 +171,7 @@ def _save(state: Path, parameters: Mapping[str, Tensor], optimiser: Any, step: i
     for name, one in parameters.items():
         kept = optimiser.state[one]
         arrays |= {f"{key}.{name}": kept[key].numpy() for key in ("exp_avg", "exp_avg_sq")}
-    partial = state.with_suffix(".partial")
-    save_arrays(arrays, partial, {"step": json.dumps(step)})
-    partial.replace(state)
+    save_arrays(arrays, state, {"step": json.dumps(step)})
 
 
 def _resume(state: Path, parameters: Mapping[str, Tensor], optimiser: Any) -> int:

@@ -12,6 +12,7 @@ from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.later import CompressError, torch
 from surefoot.compress.layer import METHODS, Made, quantise
 from surefoot.compress.prune import Cut, choose_cut, importances
+from surefoot.compress.whole import check_place
 from surefoot.compress.write_gguf import write_gguf
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model
@@ -51,6 +52,7 @@ def make_draft(
     if not isinstance(checkpoint, GgufFile):
         raise CompressError("drafts are made of GGUF files, whose tokenizer they copy")
     config = check_family(checkpoint)
+    check_place(out)
     torch.set_num_threads(order.threads)
     windows = cut_windows(tokenizer, order.text.read_text(encoding="utf-8"), order.context)
     if len(windows) <= 2 * HELD_OUT:

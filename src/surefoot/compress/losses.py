@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from surefoot.compress.allocate import Option
+from surefoot.compress.whole import written_whole
 
 Table = dict[str, list[Option]]
 Keep = Callable[[str, Callable[[], Table]], Table]  # a part's table, from the file or made
@@ -52,9 +53,8 @@ class Kept:
             part: {name: [astuple(one) for one in some] for name, some in table.items()}
             for part, table in parts.items()
         }
-        partial = self.place.with_name(self.place.name + ".partial")
-        partial.write_text(json.dumps({"of": self.of, "parts": listed}), encoding="utf-8")
-        partial.replace(self.place)
+        with written_whole(self.place) as beside:
+            beside.write_text(json.dumps({"of": self.of, "parts": listed}), encoding="utf-8")
 
 
 def _option(fmt: object, nbytes: object, loss: object) -> Option:

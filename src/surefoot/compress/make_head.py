@@ -9,6 +9,7 @@ from surefoot.compress.answers import WAVE, write_answers
 from surefoot.compress.distill import Progress, Settings, train
 from surefoot.compress.head import Head, Lesson, Target, accepted, choose_vocabulary, likeliest, loss_of
 from surefoot.compress.later import CompressError, torch
+from surefoot.compress.whole import check_place
 
 HELD_OUT = 16  # answers, the last
 LONGEST_PROMPT = 224
@@ -54,6 +55,7 @@ def make_head(
     prompts = [line for line in order.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
     if len(prompts) <= 2 * HELD_OUT:
         raise CompressError(f"{order.prompts} has {len(prompts)} prompts, one a line: give at least {2 * HELD_OUT + 1}")
+    check_place(out)
     torch.set_num_threads(order.threads)
     llm = LLM(
         source, threads=order.threads, max_context=LONGEST_PROMPT + order.num_new, max_running=WAVE, speculate="off"

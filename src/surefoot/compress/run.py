@@ -13,14 +13,13 @@ from surefoot.compress.later import CompressError, torch
 from surefoot.compress.layer import METHODS, Made, Quantised
 from surefoot.compress.losses import Kept
 from surefoot.compress.order import Order
+from surefoot.compress.outputs import check_output, write
 from surefoot.compress.progress import Say, counted
 from surefoot.compress.sensitivity import predicted
 from surefoot.compress.stream import Windows, quantised_tensors
-from surefoot.compress.write_compressed_tensors import write_compressed_tensors
-from surefoot.compress.write_gguf import write_gguf
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.opening import open_model
-from surefoot.weights import Checkpoint, GgufFile, fingerprint
+from surefoot.weights import fingerprint
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class Summary:
 def run(source: Path, out: Path, order: Order, say: Say = lambda what, done, total: None) -> Summary:
     checkpoint, tokenizer = open_model(source)
     config = check_family(checkpoint)
+    check_output(checkpoint, source, out, order)
     windows = _windows(order, lambda text: cut_windows(tokenizer, text, order.context))
     with with_threads(order.threads):
         keep = Kept(out.with_name(f"{source.name}.losses.json"), _measured_by(source, order, windows))
@@ -56,17 +56,6 @@ def _measured_by(source: Path, order: Order, windows: Windows | None) -> str:
     """All that losses depend on."""
     how = order.method, order.output, order.offered, order.embeddings, order.context, order.sensitivity_tokens
     return fingerprint(source, __version__, how, windows)
-
-
-def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tuple[str, Made]], order: Order) -> None:
-    if order.output == "compressed-tensors":
-        write_compressed_tensors(checkpoint, source, tensors, out, METHODS[order.method].activations_int8)
-    elif isinstance(checkpoint, GgufFile):
-        write_gguf(checkpoint, tensors, out, {"surefoot.compress.method": order.method})
-    else:
-        raise CompressError(
-            "GGUF is written from GGUF files only, whose tokenizer it copies: choose --output compressed-tensors"
-        )
 
 
 def _windows(order: Order, cut: Callable[[str], Windows]) -> Windows | None:

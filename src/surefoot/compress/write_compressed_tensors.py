@@ -45,7 +45,7 @@ def write_compressed_tensors(
             made = _halves(made, config, name)
         if isinstance(made, Quantised):
             if not isinstance(made.format, IntFormat):
-                raise CompressError(f"compressed-tensors has no {made.format.name}: choose int4-g32 and the like")
+                raise CompressError(f"{name}: compressed-tensors has no {made.format.name}")
             groups.setdefault(made.format, []).append(stem)
             parts = _plain(made) if activations_int8 and made.format == ROWS else _packed(made)
             stored |= {f"{stem}.{part}": array for part, array in parts.items()}

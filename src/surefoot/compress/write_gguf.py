@@ -10,6 +10,7 @@ import numpy as np
 from surefoot.compress.ggml_grids import GgmlFormat
 from surefoot.compress.later import CompressError
 from surefoot.compress.layer import Made, Quantised
+from surefoot.compress.whole import written_whole
 from surefoot.weights import GgufFile
 
 SKIPPED = ("general.architecture", "general.file_type", "general.quantization_version", "split.")
@@ -23,9 +24,20 @@ def write_gguf(
     changed: Mapping[str, int] | None = None,
 ) -> None:
     """`added`: keys of text that say how the file was made. `changed`: numbers that are not the source's."""
+    with written_whole(out) as beside:
+        _write(source, tensors, beside, added, changed or {})
+
+
+def _write(
+    source: GgufFile,
+    tensors: Iterable[tuple[str, Made]],
+    out: Path,
+    added: Mapping[str, str],
+    changed: Mapping[str, int],
+) -> None:
     gguf = _package()
     writer = gguf.GGUFWriter(out, source.metadata["general.architecture"], use_temp_file=True)
-    _copy_metadata(gguf, source.path, writer, changed or {})
+    _copy_metadata(gguf, source.path, writer, changed)
     for key, text in added.items():
         writer.add_string(key, text)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -49,7 +61,7 @@ def _encoded(name: str, made: Made) -> tuple[str, Any]:
     if not isinstance(made, Quantised):
         return ("F32", made) if made.ndim == 1 else ("F16", made.astype(np.float16))
     if not isinstance(made.format, GgmlFormat):
-        raise CompressError(f"{name}: GGUF has no {made.format.name}: choose one of ggml's types, or another output")
+        raise CompressError(f"{name}: GGUF has no {made.format.name}")
     return made.format.name, made.format.encode(made.grid, made.codes)
 
 
