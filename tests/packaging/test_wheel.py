@@ -50,7 +50,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).exists():
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, checkout / name)
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", out, checkout)
+    env = {**os.environ, "CCACHE_BASEDIR": str(checkout)}  # names of files count from here, where ccache is used
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", out, checkout, env=env)
     (built,) = out.iterdir()
     return built
 
