@@ -115,7 +115,7 @@ def quantise_layer(
 ) -> dict[str, Made]:
     """The layer's tensors, by GGUF names without "blk.N."; matrices that `formats` does not name stay in float."""
     if method.factors is not None:
-        scaled = scale(config, weights, moments, formats, method.factors)
+        scaled = scale(config, weights, moments, formats, method.factors, threads)
         weights, moments = scaled.weights, scaled.moments
 
     def codes(name: str, carry: Carry | None) -> Quantised:

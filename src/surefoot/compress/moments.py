@@ -8,6 +8,7 @@ from surefoot.compress.forward import GROUPS
 from surefoot.compress.later import Tensor, torch
 from surefoot.ops.arrays import F32
 
+STRIP = 512  # rows of the products that are made at once
 FIRST = {group[0]: group for group in GROUPS}
 
 
@@ -40,18 +41,32 @@ class Collector:
         if name not in FIRST:
             return
         rows = x.detach().reshape(-1, x.shape[-1])
-        product, largest = rows.T @ rows, rows.abs().amax(dim=0)
-        if name in self.second:
-            self.second[name] += product
-            torch.maximum(self.largest[name], largest, out=self.largest[name])
-        else:
-            self.second[name], self.largest[name] = product, largest
+        if name not in self.second:
+            width = rows.shape[1]
+            self.second[name], self.largest[name] = torch.zeros(width, width), torch.zeros(width)
+        _add_products(self.second[name], rows)
+        torch.maximum(self.largest[name], rows.abs().amax(dim=0), out=self.largest[name])
         self.num_rows += len(rows) if name == "attn_q" else 0
 
     def moments(self) -> dict[str, Moments]:
         """By matrix; the members of a group share theirs."""
         made = {
-            first: Moments((second / self.num_rows).numpy(), self.largest[first].numpy(), self.num_rows)
-            for first, second in self.second.items()
+            first: Moments((_mirrored(sums) / self.num_rows).numpy(), self.largest[first].numpy(), self.num_rows)
+            for first, sums in self.second.items()
         }
         return {name: made[first] for first, group in FIRST.items() for name in group}
+
+
+def _add_products(sums: Tensor, rows: Tensor) -> None:
+    """rows' rows, strip by strip up to the diagonal: little more than half the work, since the rest mirrors it."""
+    for start in range(0, len(sums), STRIP):
+        end = min(start + STRIP, len(sums))
+        sums[start:end, :end].addmm_(rows[:, start:end].T, rows[:, :end])
+
+
+def _mirrored(sums: Tensor) -> Tensor:
+    """In place."""
+    for start in range(0, len(sums), STRIP):
+        end = min(start + STRIP, len(sums))
+        sums[:start, start:end] = sums[start:end, :start].T
+    return sums

@@ -4,6 +4,7 @@ Matrices that share an input are multiplied by the factors; the norm or the matr
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,7 +39,7 @@ class Choose(Protocol):
     """The factors of a group of matrices, each with its format, that share these inputs."""
 
     def __call__(
-        self, config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments
+        self, config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments, threads: int
     ) -> F32: ...
 
 
@@ -48,42 +49,52 @@ def scale(
     moments: Mapping[str, Moments],
     formats: Mapping[str, Format],
     choose: Choose,
+    threads: int,
 ) -> Scaled:
     """Group by group, where all of its matrices have a format."""
     now = Scaled(dict(weights), dict(moments))
     for group in GROUPS:
         given = [(now.weights[f"{name}.weight"], formats[name]) for name in group if name in formats]
         if len(given) == len(group):
-            now = fold(config, now, group, choose(config, group[0], given, now.moments[group[0]]))
+            now = fold(config, now, group, choose(config, group[0], given, now.moments[group[0]], threads))
     return now
 
 
-def awq(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments) -> F32:
+def awq(
+    config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments, threads: int = 1
+) -> F32:
     """The factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
     size = shared_lanes(config, group, np.sqrt(moments.importance) + np.float32(1e-6))
-    best, least = np.ones_like(size), np.inf
     some = [(len(weights), _some_rows(weights), fmt) for weights, fmt in given]
-    for exponent in EXPONENTS:
-        factors = (size**exponent).astype(np.float32)
-        factors /= np.sqrt(factors.max() * factors.min())
-        scaled = moments.scaled(factors)
-        error = sum(count * _error(rows * factors, fmt, scaled) for count, rows, fmt in some)
-        if error < least:
-            best, least = factors, error
-    return best
+
+    def factors(exponent: float) -> F32:
+        powers: F32 = (size**exponent).astype(np.float32)
+        powers /= np.sqrt(powers.max() * powers.min())
+        return powers
+
+    def error(exponent: float) -> float:
+        tried = factors(exponent)
+        return sum(count * _error(rows, tried, fmt, moments.second) for count, rows, fmt in some)
+
+    with ThreadPoolExecutor(threads) as pool:
+        errors = list(pool.map(error, EXPONENTS))
+    return factors(EXPONENTS[int(np.argmin(errors))])
 
 
 def _some_rows(weights: F32) -> F32:
     return weights[:: max(1, len(weights) // SOME_ROWS)]
 
 
-def _error(weights: F32, fmt: Format, moments: Moments) -> float:
+def _error(rows: F32, factors: F32, fmt: Format, second: F32) -> float:
     """A row's, on average."""
-    grid = fmt.fit(weights, None)
-    return output_error(weights, grid.floats(nearest(grid, weights)), moments.second) / len(weights)
+    scaled = rows * factors
+    grid = fmt.fit(scaled, None)
+    return output_error(rows, grid.floats(nearest(grid, scaled)) / factors, second) / len(rows)
 
 
-def smooth(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments) -> F32:
+def smooth(
+    config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments, threads: int = 1
+) -> F32:
     """SmoothQuant's: (max|x| / max|w|)^0.5 divides the inputs, so that int8 with one scale a row wastes less."""
     largest = shared_lanes(config, group, moments.largest)
     columns = np.maximum.reduce([np.abs(weights).max(axis=0) for weights, _ in given])

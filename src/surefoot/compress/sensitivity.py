@@ -175,7 +175,7 @@ def _layer_options(
     arrays = {name: one.numpy() for name, one in weights.items()}
     formats = {name: candidates(f"blk.{number}.{name}.weight", *arrays[f"{name}.weight"].shape) for name in found}
     if method.factors is not None:
-        arrays, found = _scaled(config, arrays, found, formats, method.factors)
+        arrays, found = _scaled(config, arrays, found, formats, method.factors, threads)
 
     def options(name: str, carry: Carry | None) -> list[Option]:
         return _options(arrays[f"{name}.weight"], found[name], formats[name], method, carry)
@@ -190,10 +190,11 @@ def _scaled(
     found: Mapping[str, Sensitivity],
     formats: Mapping[str, Sequence[Format]],
     factors: Choose,
+    threads: int,
 ) -> tuple[dict[str, F32], dict[str, Sensitivity]]:
     """With the channels' factors for the middle one of each matrix's formats."""
     middle = {name: _middle(some, weights[f"{name}.weight"]) for name, some in formats.items() if some}
-    made = scale(config, weights, {name: one.moments for name, one in found.items()}, middle, factors)
+    made = scale(config, weights, {name: one.moments for name, one in found.items()}, middle, factors, threads)
     return made.weights, {name: one.scaled(made.columns.get(name), made.rows.get(name)) for name, one in found.items()}
 
 
