@@ -11,7 +11,7 @@ from surefoot.compress.layer import METHODS
 from surefoot.compress.losses import Keep, Table
 from surefoot.compress.order import Order
 from surefoot.compress.progress import Say, counted
-from surefoot.compress.sensitivity import measure
+from surefoot.compress.sensitivity import Candidates, measure
 from surefoot.compress.stream import Windows
 from surefoot.compress.write_gguf import overhead_bytes
 from surefoot.weights import Checkpoint, GgufFile
@@ -57,29 +57,32 @@ def _within_budget(
     offered = order.offered or names.OFFERED[order.output]
     outer = (order.embeddings,) if order.embeddings else offered
     some = windows[:: max(1, len(windows) * order.context // order.sensitivity_tokens)]
+    budget = budget_bytes(checkpoint, order, shapes)
 
     def candidates(name: str, _: int, k: int) -> Sequence[Format]:
         return names.offered(offered if name.startswith("blk.") else outer, k) if name in shapes else []
-
-    def room(table: Mapping[str, Sequence[Option]]) -> int:
-        """What the budget leaves to matrices that have options: the others stay in half precision."""
-        left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
-        return budget_bytes(checkpoint, order, shapes) - left_out
 
     def measured() -> Table:
         advance = counted(say, "measuring", len(check_family(checkpoint).layers))
         return measure(checkpoint, some, candidates, METHODS[order.method], advance, order.threads, keep)
 
-    sizes = {
+    def least_loss(losses: Table) -> tuple[dict[str, str], Table]:
+        """Matrices without options stay in half precision, at the budget's cost."""
+        table = {name: losses[name] for name in shapes if losses.get(name)}
+        left_out = sum(2 * n * k for name, (n, k) in shapes.items() if name not in table)
+        return allocate(table, budget - left_out).formats, table
+
+    least_loss(_sizes(shapes, candidates))  # a budget that is too small is refused before anything is measured
+    chosen, table = least_loss(keep("all", measured))
+    return {name: names.parse_format(fmt) for name, fmt in chosen.items()}, table
+
+
+def _sizes(shapes: Mapping[str, tuple[int, int]], candidates: Candidates) -> Table:
+    """As if nothing were lost."""
+    return {
         name: [Option(fmt.name, fmt.nbytes(n, k), 0.0) for fmt in candidates(name, n, k)]
         for name, (n, k) in shapes.items()
     }
-    sizes = {name: some for name, some in sizes.items() if some}
-    allocate(sizes, room(sizes))  # a budget that is too small is refused before anything is measured
-    losses = keep("all", measured)
-    table = {name: losses[name] for name in shapes if losses.get(name)}
-    chosen = allocate(table, room(table))
-    return {name: names.parse_format(fmt) for name, fmt in chosen.formats.items()}, table
 
 
 def matrices(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
