@@ -60,13 +60,13 @@ class Collector:
 def _add_products(sums: Tensor, rows: Tensor) -> None:
     """rows' rows, strip by strip up to the diagonal: little more than half the work, since the rest mirrors it."""
     for start in range(0, len(sums), STRIP):
-        end = min(start + STRIP, len(sums))
+        end = start + STRIP
         sums[start:end, :end].addmm_(rows[:, start:end].T, rows[:, :end])
 
 
 def _mirrored(sums: Tensor) -> Tensor:
     """In place."""
     for start in range(0, len(sums), STRIP):
-        end = min(start + STRIP, len(sums))
+        end = start + STRIP
         sums[:start, start:end] = sums[start:end, :start].T
     return sums

@@ -1,6 +1,6 @@
 """The kinds of file that compressing ends in. What one cannot hold is said before anything is measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from surefoot.compress.ggml_grids import GgmlFormat
@@ -31,9 +31,8 @@ def _check_gguf(checkpoint: Checkpoint, out: Path, order: Order) -> None:
             "GGUF is written from GGUF files only, whose tokenizer it copies: choose --output compressed-tensors"
         )
     check_place(out)
-    for name in filter(None, (order.format, order.embeddings, *order.offered)):
-        if not isinstance(parse_format(name), GgmlFormat):
-            raise CompressError(f"GGUF has no {name}: choose one of ggml's types, or --output compressed-tensors")
+    instead = "one of ggml's types, or --output compressed-tensors"
+    _check_formats((order.format, order.embeddings, *order.offered), GgmlFormat, "GGUF", instead)
 
 
 def _check_compressed_tensors(checkpoint: Checkpoint, out: Path, order: Order) -> None:
@@ -43,9 +42,13 @@ def _check_compressed_tensors(checkpoint: Checkpoint, out: Path, order: Order) -
         raise CompressError(f"{out} is a file: name a folder, which is made if it is not there")
     if order.embeddings is not None:
         raise CompressError("compressed-tensors keeps embeddings and head in half precision: leave out --embeddings")
-    for name in filter(None, (order.format, *order.offered)):
-        if not isinstance(parse_format(name), IntFormat):
-            raise CompressError(f"compressed-tensors has no {name}: choose int4-g32 and the like")
+    _check_formats((order.format, *order.offered), IntFormat, "compressed-tensors", "int4-g32 and the like")
+
+
+def _check_formats(names: Iterable[str | None], held: type, output: str, instead: str) -> None:
+    for name in filter(None, names):
+        if not isinstance(parse_format(name), held):
+            raise CompressError(f"{output} has no {name}: choose {instead}")
 
 
 def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tuple[str, Made]], order: Order) -> None:

@@ -60,9 +60,7 @@ def scale(
     return now
 
 
-def awq(
-    config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments, threads: int = 1
-) -> F32:
+def awq(config: ModelConfig, group: str, given: Sequence[tuple[F32, Format]], moments: Moments, threads: int) -> F32:
     """The factors a^e (a: the inputs' root mean square) with the least error of the outputs."""
     size = shared_lanes(config, group, np.sqrt(moments.importance) + np.float32(1e-6))
     some = [(len(weights), _some_rows(weights), fmt) for weights, fmt in given]
