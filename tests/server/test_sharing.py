@@ -123,9 +123,22 @@ def test_token_rate(shared: Shared) -> None:
 
 
 def test_context_of_a_key(shared: Shared) -> None:
-    assert shared.ask(shared.carol)
+    """max_tokens beyond it is clamped."""
+    reply = shared.ask(shared.carol, max_tokens=100, extra_body={"ignore_eos": True})
+    assert reply.usage.total_tokens == 64
+    assert reply.choices[0].finish_reason == "length"
     with pytest.raises(Exception, match="the context holds 64"):
-        shared.ask(shared.carol, max_tokens=60)
+        shared.ask(shared.carol, messages=[{"role": "user", "content": "one " * 70}])
+
+
+def test_each_prompt_has_its_own_limit(shared: Shared) -> None:
+    prompts = ["One", "One two three four five six seven eight nine ten"]
+    reply = shared.client(shared.carol).completions.create(
+        model="small", prompt=prompts, max_tokens=None, extra_body={"ignore_eos": True, "return_token_ids": True}
+    )
+    lengths = [len(choice.token_ids) for choice in reply.choices]
+    assert lengths[0] > lengths[1]
+    assert reply.usage.total_tokens == 2 * 64
 
 
 def cached(shared: Shared, key: str, system: str) -> int:

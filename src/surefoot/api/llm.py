@@ -32,7 +32,8 @@ class LLM:
     """model: a GGUF file, a Hugging Face folder, or a Hugging Face id. Not for several threads at once.
 
     float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
-    max_context: tokens of prompt and answer together; the model's own by default, as far as memory allows.
+    max_context: tokens of prompt and answer together; the model's own by default. Answers that memory has no room for
+    end with finish_reason "memory"; a given max_context must fit.
     max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: for keys and
     values; by default most of what the memory limit leaves. None of these shows in the output.
     packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
@@ -69,7 +70,8 @@ class LLM:
         draft_bytes = speculation.share(nbytes)
         nbytes -= draft_bytes
         self.room = plan_memory(self.model, sizes, nbytes, max_context, max_running, max_chunk, block_size)
-        self.max_context: int = self.room.scheduling.max_context
+        self.max_context: int = self.room.scheduling.max_context  # tokens that memory holds
+        self.context_length: int = self.room.scheduling.context_length or self.max_context  # where answers end
         self.runner = make_runner(loaded, self.room, kv_form, speculation.most_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
         self.speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)

@@ -89,15 +89,16 @@ def plan_memory(
 ) -> Room:
     """Blocks of every group of layers within so many bytes: at most what all requests at full length would take.
 
-    sizes: bytes of a token, by window. The context is the model's own unless one is given, or less if it must be.
+    sizes: bytes of a token, by window. Answers end at the model's own context unless another is given. Memory may hold
+    less than the model's own, never less than a given one.
     """
     config = model.config
-    context = min(config.context, max_context or config.context)
+    length = context = min(config.context, max_context or config.context)
     while context >= min(LEAST_CONTEXT, config.context):
         for typical in (min(context, TYPICAL_TOKENS), context):
             layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
             if layout is not None:
-                return Room(layout, _scheduling(model, context, max_running, max_chunk))
+                return Room(layout, _scheduling(model, context, length, max_running, max_chunk))
         if max_context is not None:
             break
         context //= 2
@@ -107,10 +108,11 @@ def plan_memory(
     )
 
 
-def _scheduling(model: Model, context: int, max_running: int, max_chunk: int) -> SchedulerConfig:
+def _scheduling(model: Model, context: int, length: int, max_running: int, max_chunk: int) -> SchedulerConfig:
     return SchedulerConfig(
-        context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS, row_context=row_context(model)
-    )
+        context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS,
+        row_context=row_context(model), context_length=length,
+    )  # fmt: skip
 
 
 def _layout(

@@ -16,7 +16,7 @@ class Logprob:
 
 @dataclass(frozen=True)
 class CompletionOutput:
-    """One answer. finish_reason: stop, length, cancelled, deadline, error.
+    """One answer. finish_reason: stop, length, memory, cancelled, deadline, error.
 
     stop_reason: the stop string or the stop token that ended it. logprobs: one dict a token, by token id.
     """

@@ -19,7 +19,8 @@ class ServiceClass(IntEnum):
 
 class FinishReason(Enum):
     STOP = "stop"  # an end-of-text token, a stop token or a stop string
-    LENGTH = "length"
+    LENGTH = "length"  # max_tokens, or the end of the model's context
+    MEMORY = "memory"  # no machine memory for more: elsewhere the answer goes on, and begins with the same tokens
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
     ERROR = "error"

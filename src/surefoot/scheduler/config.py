@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """max_context: tokens of one sample, prompt and output. max_chunk: tokens of one sample in one step.
+    """max_context: tokens of one sample, prompt and output, that memory holds. max_chunk: tokens of one sample in one
+    step. context_length: tokens at which an answer ends for length, by default max_context; where it is more, answers
+    that reach max_context end for lack of memory.
 
     gap_ms: how long a step may take while interactive requests decode, since that is the gap between their tokens;
     max_gap_ratio: nor more than so many times a step that only decodes. Otherwise gap_ms too, or crowd_ms while several
@@ -40,6 +42,7 @@ class SchedulerConfig:
     slack_tokens: int = 512
     headroom_tokens: int = 64
     num_candidates: int = 4
+    context_length: int | None = None
     user_weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -39,11 +39,11 @@ class Requests:
         first = self._deadlines.peek()
         return None if first is None else first[0]
 
-    def add(self, request: Request, end: int) -> Sample:
+    def add(self, request: Request, end: int, end_reason: FinishReason) -> Sample:
         """One that stands for all n."""
         user = self._users.enter(request.user, request.weight)
         holding = self._kv.open(request.namespace, request.num_public_tokens)
-        sample = Sample(request, 0, user, holding, next(self._arrivals), end)
+        sample = Sample(request, 0, user, holding, next(self._arrivals), end, end_reason)
         sample.covers = tuple(range(request.params.n))
         sample.tag = self._charges.num_served + len(request.prompt)
         self._samples[request.id] = {0: sample}
@@ -55,7 +55,7 @@ class Requests:
         """A sample of its own at the prompt's end: it shares all blocks, and draws its own tokens from here on."""
         holding = self._kv.fork(parent.holding)
         user = self._users.enter(parent.request.user)
-        sample = Sample(parent.request, number, user, holding, parent.arrival, parent.end)
+        sample = Sample(parent.request, number, user, holding, parent.arrival, parent.end, parent.end_reason)
         sample.tag, sample.num_cached = parent.tag, parent.num_cached
         sample.num_charged = holding.num_computed
         self._samples[parent.request.id][number] = sample

@@ -18,22 +18,33 @@ class Sample:
     """One continuation of a request; until the prompt's end, one stands for all n (`covers`).
 
     room: tokens that its blocks hold and that it may write, so that a step below needs no look at the blocks.
-    plain_until: while fewer are computed, one more changes nothing but counts. end: tokens at which it ends for length.
+    plain_until: while fewer are computed, one more changes nothing but counts. end, end_reason: tokens at which it ends
+    if nothing ended it before, and what that is called.
     tag: its place among its user's requests. num_charged: tokens that its user has paid for.
     """
 
     __slots__ = (
-        "arrival", "covers", "drafts", "end", "holding", "key", "keys", "num_cached", "num_charged",
+        "arrival", "covers", "drafts", "end", "end_reason", "holding", "key", "keys", "num_cached", "num_charged",
         "plain_until", "request", "room", "state", "stops", "tag", "tokens", "user",
     )  # fmt: skip
 
-    def __init__(self, request: Request, number: int, user: User, holding: Holding, arrival: int, end: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        number: int,
+        user: User,
+        holding: Holding,
+        arrival: int,
+        end: int,
+        end_reason: FinishReason,
+    ) -> None:
         self.request = request
         self.key = SampleKey(request.id, number)
         self.user = user
         self.holding = holding
         self.arrival = arrival
         self.end = end
+        self.end_reason = end_reason
         self.stops = request.stop_ids
         self.tokens = list(request.prompt)
         self.keys: list[BlockKey] = []
@@ -82,7 +93,7 @@ class Sample:
             if token in self.stops:
                 return drawn[:number], FinishReason.STOP
             if len(self.tokens) >= self.end:
-                return drawn[:number], FinishReason.LENGTH
+                return drawn[:number], self.end_reason
         return drawn, None if drawn else FinishReason.STOP
 
     def full_keys(self, block_size: int) -> list[BlockKey]:

@@ -84,7 +84,7 @@ class Scheduler:
         if self.num_waiting >= self.config.max_waiting:
             raise Refused(f"{self.num_waiting} requests are waiting: come back later")
         self._limits.check(request)
-        self._pending.wait(self._requests.add(request, self._limits.length(request)))
+        self._pending.wait(self._requests.add(request, *self._limits.end(request)))
 
     def cancel(self, request_id: str) -> None:
         """End it at the next step's beginning; nothing happens if it is not there (any more)."""

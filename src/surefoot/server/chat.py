@@ -12,6 +12,7 @@ from surefoot.api.outputs import CompletionOutput, Logprob, Piece, RequestOutput
 from surefoot.engine import Usage
 from surefoot.server.asker import Asker
 from surefoot.server.conversation import Conversation, start_conversation
+from surefoot.server.finish import finish_fields
 from surefoot.server.parts import Delta
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.replies import ChatReply, whole_or_stream
@@ -22,6 +23,7 @@ from surefoot.server.tool_calls import whole_calls
 from surefoot.text import Tokenizer
 
 ROUTE = "/v1/chat/completions"
+UNFINISHED: Mapping[str, Any] = finish_fields(None)
 
 
 def chat_router(service: Service) -> APIRouter:
@@ -70,7 +72,7 @@ class Chat:
             "index": answer.index,
             "message": message,
             "logprobs": chat_logprobs(self._tokenizer, answer.logprobs),
-            "finish_reason": _finish_reason(answer.finish_reason, bool(calls)),
+            **finish_fields(answer.finish_reason, bool(calls)),
         }
         return choice | ({"token_ids": list(answer.token_ids)} if self._body.return_token_ids else {})
 
@@ -107,7 +109,7 @@ class Chat:
                 if piece.finish_reason is not None:
                     mark = mark.advanced(index, count, True)
                     if not start.ended[index]:
-                        yield self._chunk(index, {}, mark, finish=_finish_reason(piece.finish_reason, called[index]))
+                        yield self._chunk(index, {}, mark, finish=finish_fields(piece.finish_reason, called[index]))
         if self._wants_usage and not start.usage_sent:
             yield self._template.last(usage_of(self.run.outputs), mark.with_usage())
 
@@ -119,18 +121,19 @@ class Chat:
         return bool(self._body.stream_options and self._body.stream_options.include_usage)
 
     def _chunk(
-        self, index: int, delta: dict[str, Any], mark: Mark, piece: Piece | None = None, finish: str | None = None
+        self,
+        index: int,
+        delta: dict[str, Any],
+        mark: Mark,
+        piece: Piece | None = None,
+        finish: Mapping[str, Any] = UNFINISHED,
     ) -> bytes:
-        choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+        choice: dict[str, Any] = {"index": index, "delta": delta, "logprobs": None, **finish}
         if piece is not None and piece.logprobs:
             choice["logprobs"] = chat_logprobs(self._tokenizer, piece.logprobs)
         if piece is not None and self._body.return_token_ids:
             choice["token_ids"] = list(piece.token_ids)
         return self._template.event(choice, mark)
-
-
-def _finish_reason(reason: str | None, has_calls: bool) -> str | None:
-    return "tool_calls" if has_calls and reason == "stop" else reason
 
 
 def _as_message(delta: Delta) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from surefoot.server.asker import Asker
 from surefoot.server.chat import usage_of
 from surefoot.server.conversation import find_mark
 from surefoot.server.errors import bad_request
+from surefoot.server.finish import finish_fields
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Run, Service
@@ -47,10 +48,10 @@ async def start_completion(service: Service, body: CompletionRequest, asker: Ask
         tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
         for one in tokens:
             check_tokens(service, one)
-        limit = min(service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens)
+        limits = [service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens]
         wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
         grammar = await compiled(service.llm.llm.grammars, wanted, "response_format")
-        params = body.sampling(limit, body.logprobs, mark.seed, grammar)
+        params = [body.sampling(limit, body.logprobs, mark.seed, grammar) for limit in limits]
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
         run = await service.start(ticket, asker, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
@@ -101,7 +102,7 @@ class Completion:
         finish: str | None,
     ) -> dict[str, Any]:
         found = self._logprobs(index, logprobs) if logprobs is not None else None
-        choice = {"index": index, "text": text, "logprobs": found, "finish_reason": finish}
+        choice = {"index": index, "text": text, "logprobs": found, **finish_fields(finish)}
         return choice | ({"token_ids": list(tokens)} if self._body.return_token_ids else {})
 
     def _logprobs(self, index: int, tokens: Sequence[Mapping[int, Logprob]]) -> dict[str, Any]:

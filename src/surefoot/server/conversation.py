@@ -59,7 +59,7 @@ async def start_conversation(service: Service, body: ChatRequest, asker: Asker) 
         limit = service.check_length(ticket.caller, len(tokens), body.limit)
         params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
         run = await service.start(
-            ticket, asker, [tokens], params, mark, deadline_s=body.deadline_s, tier=body.service_tier
+            ticket, asker, [tokens], [params], mark, deadline_s=body.deadline_s, tier=body.service_tier
         )
     return Conversation(run, body, is_thinking)
 

@@ -45,7 +45,7 @@ async def start_embeddings(service: Service, body: EmbeddingRequest, asker: Aske
             check_tokens(service, prompt, "input")
             service.check_length(ticket.caller, len(prompt), 1)
         mark = Mark.start("", asker.request or uuid.uuid4().hex, int(time.time()), 0, len(prompts))
-        params = SamplingParams(max_tokens=1, seed=0)
+        params = [SamplingParams(max_tokens=1, seed=0)] * len(prompts)
         run = await service.start(ticket, asker, prompts, params, mark, deadline_s=body.deadline_s, embeds=True)
     return Embeddings(run, body)
 

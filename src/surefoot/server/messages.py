@@ -16,6 +16,7 @@ from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, render_chat, start_conversation
 from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.finish import MEMORY, is_cut
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
@@ -131,8 +132,9 @@ def _arguments(text: str) -> Any:
 
 def _stop(answer: CompletionOutput, blocks: list[Block]) -> dict[str, Any]:
     """Why it ended, in Anthropic's words."""
-    if answer.finish_reason == "length":
-        return {"stop_reason": "max_tokens", "stop_sequence": None}
+    if is_cut(answer.finish_reason):
+        reason = "model_context_window_exceeded" if answer.finish_reason == MEMORY else "max_tokens"
+        return {"stop_reason": reason, "stop_sequence": None}
     if isinstance(answer.stop_reason, str):
         return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop_reason}
     has_calls = any(block.kind is Kind.CALL for block in blocks)

@@ -14,7 +14,12 @@ MIB = 1 << 20
 def describe(llm: LLM, settings: Settings) -> Iterator[str]:
     """Model and memory."""
     config, weights = llm.config, llm.read_bytes(0)
-    yield f"model    {settings.model_name}: {config.family}, {len(config.layers)} layers, context {llm.max_context}"
+    yield f"model    {settings.model_name}: {config.family}, {len(config.layers)} layers, context {llm.context_length}"
+    if llm.max_context < llm.context_length:
+        yield (
+            f"context  memory holds {llm.max_context} tokens of one request: longer prompts are refused, answers that "
+            "reach it end for lack of memory (grant more, or set --max-context)"
+        )
     yield (
         f"memory   {weights / MIB:.0f} MiB weights read a step, {llm.runner.kv.total_bytes / MIB:.0f} MiB for keys and "
         f"values, of {machine.memory().limit_bytes / MIB:.0f} MiB"

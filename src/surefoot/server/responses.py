@@ -15,6 +15,7 @@ from surefoot.server.asker import Asker
 from surefoot.server.blocks import Block, Blocks, Change, Kind, blocks_of
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.finish import is_cut
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service
@@ -57,8 +58,8 @@ class ResponseAnswer:
         """output: None while it is in the making."""
         status, reason = "in_progress", None
         if output is not None:
-            is_cut = output.outputs[0].finish_reason == "length"
-            status, reason = ("incomplete", {"reason": "max_output_tokens"}) if is_cut else ("completed", None)
+            cut = is_cut(output.outputs[0].finish_reason)
+            status, reason = ("incomplete", {"reason": "max_output_tokens"}) if cut else ("completed", None)
         body = self._body
         return {
             "id": f"resp_{self.run.mark.request}",

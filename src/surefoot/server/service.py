@@ -87,7 +87,7 @@ class Service:
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """On another thread: a long text takes a while."""
         if len(text) > self.max_context * self._longest_piece:
-            raise self._too_long("more")
+            raise self._too_long("more", self.max_context)
         return await asyncio.to_thread(
             self.llm.llm.tokenizer.encode, text, add_special=add_special and not rendered, parse_special=rendered
         )
@@ -112,25 +112,18 @@ class Service:
     def _num_public(self, prompt: Sequence[int]) -> int:
         return max((len(_common(prompt, known)) for known in self._public), default=0)
 
-    def _too_long(self, count: int | str, context: int | None = None) -> ApiError:
-        context = context or self.max_context
+    def _too_long(self, count: int | str, context: int) -> ApiError:
         return bad_request(
             f"the prompt has {count} tokens, the context holds {context}: shorten the prompt",
             "messages", "context_length_exceeded",
         )  # fmt: skip
 
     def check_length(self, caller: Caller, num_prompt: int, max_tokens: int | None) -> int:
-        """How many tokens the answer may have."""
-        context = min(self.max_context, caller.max_context or self.max_context)
+        """How many tokens the answer may have: by model, key and request, never by this machine's memory."""
+        context = min(self.llm.llm.context_length, caller.max_context or self.llm.llm.context_length)
         if num_prompt >= context:
             raise self._too_long(num_prompt, context)
-        if max_tokens is not None and num_prompt + max_tokens > context:
-            raise bad_request(
-                f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}, the context holds {context}: "
-                f"set max_tokens to {context - num_prompt} at most",
-                "max_tokens", "context_length_exceeded",
-            )  # fmt: skip
-        return max_tokens or context - num_prompt
+        return min(max_tokens or context, context - num_prompt)
 
     # ---- the engine ----
 
@@ -139,7 +132,7 @@ class Service:
         ticket: "Ticket",
         asker: Asker,
         prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
+        params: Sequence[SamplingParams],
         mark: Mark,
         *,
         deadline_s: float | None = None,
@@ -147,7 +140,7 @@ class Service:
         continues: bool = False,
         embeds: bool = False,
     ) -> "Run":
-        """The requests are with the engine when this returns; the ticket is then the run's."""
+        """The requests are with the engine when this returns; the ticket is then the run's. params: of each prompt."""
         caller = ticket.caller
         run = Run(self, ticket, asker.route, mark, sum(map(len, prompts)))
         now, most_s = time.monotonic(), asker.deadline_s or self.settings.deadline_s
@@ -156,7 +149,7 @@ class Service:
             Request(
                 id=uuid.uuid4().hex,
                 prompt=tuple(prompt),
-                params=params,
+                params=own,
                 user=caller.user,
                 priority=caller.priority,
                 weight=caller.weight,
@@ -167,7 +160,7 @@ class Service:
                 deadline=now + min(deadline_s or most_s, most_s),
                 embeds=embeds,
             )
-            for prompt in prompts
+            for prompt, own in zip(prompts, params, strict=True)
         ]
         try:
             is_resumed = any(mark.counts)
