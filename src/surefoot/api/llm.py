@@ -21,7 +21,7 @@ from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
-from surefoot.text import ChatTemplate, Tokenizer
+from surefoot.text import ChatTemplate, Tokenizer, without_marks
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
@@ -116,7 +116,7 @@ class LLM:
             self._request(self.encode_rendered(prompt), one)
             for prompt, one in zip(prompts, _for_each(prompts, params), strict=True)
         ]
-        return self._collect(requests, prompts, use_tqdm, continues=False)
+        return self._collect(requests, [without_marks(prompt) for prompt in prompts], use_tqdm, continues=False)
 
     def embed(self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None) -> list[RequestOutput]:
         """The mean of the model's last hidden states over each prompt's tokens: `embedding` of each output."""
@@ -145,16 +145,17 @@ class LLM:
         else:
             text = prompt if isinstance(prompt, str) else None
             request = self._request(prompt, params, ServiceClass.INTERACTIVE)  # type: ignore[arg-type]
-        live = self._start(request, text, continues=not is_chat)
+        live = self._start(request, text and without_marks(text), continues=not is_chat)
         return self._pieces(live)
 
     def render(self, messages: Messages, **variables: Any) -> str:
-        """The conversation as the prompt that the model's template makes of it."""
-        return self.chat_template.render(messages, **variables)
+        """The conversation as the prompt that the model's template makes of it. Control tokens that stand in the
+        messages are text, and broken up by marks, which `encode_rendered` takes out."""
+        return self.chat_template.render(self.tokenizer.shield(messages), **self.tokenizer.shield(variables))
 
     def encode_rendered(self, text: str) -> list[int]:
         """The tokens of what `render` made."""
-        return self.tokenizer.encode(text, add_special=False, parse_special=True)
+        return self.tokenizer.encode_rendered(text)
 
     def encode_question(self, text: str) -> list[int]:
         """The tokens of a conversation that this begins; of the text itself where the model has no chat template."""

@@ -88,14 +88,15 @@ class Service:
         """On another thread: a long text takes a while."""
         if len(text) > self.max_context * self._longest_piece:
             raise self._too_long("more", self.max_context)
-        return await asyncio.to_thread(
-            self.llm.llm.tokenizer.encode, text, add_special=add_special and not rendered, parse_special=rendered
-        )
+        tokenizer = self.llm.llm.tokenizer
+        if rendered:
+            return await asyncio.to_thread(tokenizer.encode_rendered, text)
+        return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special)
 
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         try:
             async with self._template_slots:
-                return await asyncio.to_thread(self.llm.llm.chat_template.render, messages, **variables)
+                return await asyncio.to_thread(self.llm.llm.render, messages, **variables)
         except (ChatTemplateError, ValueError) as error:
             raise bad_request(str(error), "messages") from error
 

@@ -6,6 +6,7 @@ from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
 from surefoot.text.llama2c import tokenizer_from_llama2c
 from surefoot.text.saving import save_tokenizer
+from surefoot.text.shield import without_marks
 from surefoot.text.tokenizer import StreamDecoder, Tokenizer
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "tokenizer_from_gguf",
     "tokenizer_from_json",
     "tokenizer_from_llama2c",
+    "without_marks",
 ]

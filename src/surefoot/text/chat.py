@@ -68,7 +68,7 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """The prompt, with its special tokens written out: encode it with add_special=False, parse_special=True.
+        """The prompt, with its special tokens written out, for `Tokenizer.encode_rendered`; shield the messages before.
 
         `continue_final_message`: the prompt ends inside the last message, for the model to go on with it.
         """

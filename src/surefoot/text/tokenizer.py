@@ -4,9 +4,12 @@ import codecs
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import tokenizers
 
+from surefoot.text.shield import MARK, Shield, shielded
 from surefoot.text.vocabulary import SpecialIds
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -14,10 +17,15 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Library:
-    """The `tokenizers` library twice over one model, since what it cuts out before merging is fixed per object."""
+    """The `tokenizers` library several times over one model: what it cuts out before merging is fixed per object."""
 
     plain: tokenizers.Tokenizer  # cuts out user-defined tokens
     parsing: tokenizers.Tokenizer  # and control tokens too
+
+    @cached_property
+    def shielded(self) -> tokenizers.Tokenizer:
+        """As `parsing`, for texts with a shield's marks in them."""
+        return shielded(self.parsing)
 
 
 @dataclass(frozen=True)
@@ -39,11 +47,21 @@ class Tokenizer:
         `parse_special`: control tokens written out in the text count as such: for rendered chat templates, never for
         what a user wrote."""
         encoder = self.library.parsing if parse_special else self.library.plain
-        try:
-            ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
-        except (TypeError, UnicodeEncodeError):  # half a surrogate pair, as JSON may bring it
-            ids = encoder.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
+        ids = _encode(encoder, text)
         return [*self.ids.before, *ids, *self.ids.after] if add_special else ids
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """What a chat template made of messages that were shielded."""
+        return _encode(self.library.shielded if MARK in text else self.library.parsing, text)
+
+    def shield(self, value: Any) -> Any:
+        """Messages, tools and the like, so that no control token that is written out in them counts as such once a
+        chat template has rendered them."""
+        return self._shield.apply(value)
+
+    @cached_property
+    def _shield(self) -> Shield:
+        return Shield(self.token_bytes(token).decode(errors="replace") for token in self.special)
 
     def token_bytes(self, token: int) -> bytes:
         """What the id adds to the text; nothing for ids beyond the vocabulary, which padded models may produce."""
@@ -59,6 +77,14 @@ class Tokenizer:
     def text_of(self, token: int | None) -> str:
         """A special token's text as chat templates want it; empty for none."""
         return "" if token is None else self.token_bytes(token).decode(errors="replace")
+
+
+def _encode(encoder: tokenizers.Tokenizer, text: str) -> list[int]:
+    try:
+        ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+    except (TypeError, UnicodeEncodeError):  # half a surrogate pair, as JSON may bring it
+        ids = encoder.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
+    return ids
 
 
 class StreamDecoder:
