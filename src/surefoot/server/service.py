@@ -53,9 +53,10 @@ class Service:
     # ---- admission ----
 
     def check_model(self, name: str | None) -> None:
-        if name is not None and name != self.settings.model_name:
+        settings = self.settings
+        if name is not None and name not in settings.model_names and not settings.any_model_name:
             raise ApiError(
-                404, f"there is no model {name[:80]!r} here: use {self.settings.model_name!r}",
+                404, f"there is no model {name[:80]!r} here: use {settings.model_name!r}",
                 param="model", code="model_not_found",
             )  # fmt: skip
 
@@ -124,13 +125,7 @@ class Service:
         context = min(self.max_context, caller.max_context or self.max_context)
         if num_prompt >= context:
             raise self._too_long(num_prompt, context)
-        if max_tokens is not None and num_prompt + max_tokens > context:
-            raise bad_request(
-                f"the prompt has {num_prompt} tokens and max_tokens is {max_tokens}, the context holds {context}: "
-                f"set max_tokens to {context - num_prompt} at most",
-                "max_tokens", "context_length_exceeded",
-            )  # fmt: skip
-        return max_tokens or context - num_prompt
+        return min(max_tokens or context, context - num_prompt)
 
     # ---- the engine ----
 
