@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import surefoot
@@ -48,6 +49,30 @@ def test_prompts_of_every_kind() -> None:
     assert facts(both[0]) == facts(both[1]) == facts(llm().generate(tokens, GREEDY)[0])
     assert both[1].prompt is None
     assert llm().generate([], GREEDY) == []
+
+
+@pytest.mark.parametrize("ids", [[1.5, 5], [5, 1.5], [5.0], [True, 5], [5, "a"], [5, None], [1, 2.0, 3]], ids=str)
+def test_4_4_token_ids_are_whole_numbers(ids: list) -> None:
+    for prompts in (ids, [ids], ["Once", ids]):
+        with pytest.raises(ValueError, match="whole numbers"):
+            llm().generate(prompts, GREEDY)
+    with pytest.raises(ValueError, match="whole numbers"):
+        llm().embed([ids])
+    with pytest.raises(ValueError, match="whole numbers"):
+        llm().submit(ids, GREEDY)
+    with pytest.raises(ValueError, match="whole numbers"):
+        llm().stream(ids, GREEDY)
+
+
+def test_4_4_token_ids_of_other_libraries() -> None:
+    tokens = llm().tokenizer.encode("Once upon a time")
+    assert facts(llm().generate(list(np.array(tokens)), GREEDY)[0]) == facts(llm().generate(tokens, GREEDY)[0])
+
+
+def test_4_4_decoding_wants_whole_numbers() -> None:
+    for ids in ([1.5, 5], [2.0], [1e9]):
+        with pytest.raises(TypeError):
+            llm().tokenizer.decode(ids)
 
 
 def test_many_prompts_come_back_in_order_as_if_alone() -> None:

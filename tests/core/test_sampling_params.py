@@ -15,7 +15,7 @@ from surefoot.core import Request, SamplingParams, sample_seed
         ("logit_bias", dict.fromkeys(range(5000), 1.0)),
         ("stop", ("",)), ("stop", ("a",) * 65), ("stop_token_ids", (-1,)), ("stop_token_ids", tuple(range(65))),
         ("seed", -1), ("seed", 2**64), ("n", 0), ("n", 129), ("n", True), ("max_tokens", 0), ("logprobs", 21),
-        ("logprobs", -1),
+        ("logprobs", -1), ("min_tokens", -1), ("min_tokens", 1.5),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_by_name(name: str, value: object) -> None:
@@ -40,7 +40,13 @@ def test_stop_ids_are_the_models_and_the_requests() -> None:
     assert ignoring.stop_ids == {5}
 
 
-@pytest.mark.parametrize("changes", [{"prompt": ()}, {"prompt": (-1,)}, {"priority": 9}, {"num_public_tokens": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"prompt": ()}, {"prompt": (-1,)}, {"prompt": (1, 1.5)}, {"prompt": (True, 5)}, {"priority": 9},
+        {"num_public_tokens": 2},
+    ],
+)  # fmt: skip
 def test_requests_are_checked(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"prompt|token|priority"):
         Request(**{"id": "r", "prompt": (1,), **changes})

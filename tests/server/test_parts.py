@@ -1,6 +1,7 @@
 """Reasoning and calls, found in text that arrives in any pieces."""
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -23,18 +24,41 @@ def make(is_open: bool) -> Parser:
     return Chain(ReasoningParser(is_open), CallParser("call_"))
 
 
-def parse(text: str, cuts: list[int], is_open: bool) -> tuple[str, str, Any]:
-    parser, total = make(is_open), Delta()
+def deltas(text: str, cuts: list[int], is_open: bool) -> Iterator[Delta]:
+    """As a conversation yields them: what was held back comes with the last piece."""
+    parser = make(is_open)
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    for start, end in pairwise(places):
-        total += parser.feed(text[start:end])
-    total += parser.finish()
+    for start, end in pairwise(places[:-1]):
+        yield parser.feed(text[start:end])
+    yield parser.feed(text[places[-2] :]) + parser.finish()
+
+
+def parse(text: str, cuts: list[int], is_open: bool) -> tuple[str, str, Any]:
+    total = Delta()
+    for delta in deltas(text, cuts, is_open):
+        total += delta
     return total.content, total.reasoning, whole_calls(total.tool_calls)
 
 
 @given(st.sampled_from(TEXTS), st.lists(st.integers(0, 120), max_size=40), st.booleans())
 def test_cuts_do_not_show(text: str, cuts: list[int], is_open: bool) -> None:
     assert parse(text, cuts, is_open) == parse(text, [], is_open)
+
+
+@given(st.sampled_from(TEXTS), st.lists(st.integers(0, 120), max_size=40), st.booleans())
+def test_1_1_one_entry_for_each_call_and_event(text: str, cuts: list[int], is_open: bool) -> None:
+    """However the text is cut, and put together by index as OpenAI's clients do it."""
+    calls: dict[int, dict[str, Any]] = {}
+    for delta in deltas(text, cuts, is_open):
+        indices = [entry["index"] for entry in delta.tool_calls]
+        assert indices == sorted(set(indices))
+        for entry in delta.tool_calls:
+            assert ("id" in entry) == (entry["index"] not in calls)
+            call = calls.setdefault(entry["index"], {"id": entry.get("id"), "name": "", "arguments": ""})
+            call["name"] += entry["function"].get("name", "")
+            call["arguments"] += entry["function"]["arguments"]
+    whole = [{"id": call["id"], **call["function"]} for call in parse(text, [], is_open)[2]]
+    assert [calls[index] for index in range(len(calls))] == whole
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ class Answer:
         self._tokenizer = tokenizer
         self._request = request
         self._index = index
-        self._decoder = StreamDecoder(tokenizer, continues=continues)
+        self._decoder = StreamDecoder(tokenizer, skip_special=request.params.skip_special_tokens, continues=continues)
         self._stops = StopFinder(request.params.stop)
         self._text: list[str] = []
         self._tokens: list[int] = []

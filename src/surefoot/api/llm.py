@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Number
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +199,7 @@ class LLM:
     def _request(
         self, prompt: Prompt, params: SamplingParams | None, service: ServiceClass = ServiceClass.BATCH
     ) -> Request:
-        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
         if not tokens:
             raise ValueError("the prompt is empty: give at least one character or token")
         if max(tokens) >= self.config.vocab_size:
@@ -266,7 +268,17 @@ class LLM:
 
 def _is_prompt(prompt: object) -> bool:
     """A text or token ids, as opposed to a list of prompts or of messages."""
-    return isinstance(prompt, str) or (isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], int))
+    return isinstance(prompt, str) or (isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Number))
+
+
+def token_ids(tokens: Sequence[int]) -> list[int]:
+    """Whole numbers of any library, as Python's own. Raises ValueError for others: 1.5 must not become token 1."""
+    try:
+        if not any(isinstance(token, bool) for token in tokens):
+            return [index(token) for token in tokens]
+    except TypeError:
+        pass
+    raise ValueError("a prompt is a text or a list of token ids, which are whole numbers")
 
 
 def _for_each(

@@ -28,7 +28,16 @@ def serve(
     model: options.Model,
     host: Annotated[str, typer.Option(help="Address to bind; beyond loopback only with --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
-    model_name: Annotated[str | None, typer.Option(help="What clients call the model; its file's name.")] = None,
+    model_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What clients call the model; its file's name. Given again, other names that are understood."
+        ),
+    ] = None,
+    any_model_name: Annotated[bool, typer.Option("--any-model-name", help="Take every name for the model.")] = False,
+    strict_parameters: Annotated[
+        bool, typer.Option("--strict-parameters", help="Refuse unknown parameters instead of ignoring them.")
+    ] = False,
     keys_file: Annotated[Path | None, typer.Option("--keys", help="File of keys (surefoot keys add).")] = None,
     max_context: options.Context = None,
     max_running: Annotated[int, typer.Option(min=1, help="Answers that share a step.")] = 32,
@@ -56,8 +65,10 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with told(), without_collection():
+        name, *aliases = model_name or [model.stem]
         settings = Settings(
-            host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
+            host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
+            strict_parameters=strict_parameters, allowed_hosts=tuple(allowed_host or ()),
             allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
             max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),

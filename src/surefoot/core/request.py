@@ -60,6 +60,8 @@ class Request:
     def __post_init__(self) -> None:
         if not self.prompt:
             raise ValueError("a prompt has at least one token")
+        if not all(isinstance(token, int) and not isinstance(token, bool) for token in self.prompt):
+            raise ValueError("token ids are whole numbers")
         if min(self.prompt) < 0:
             raise ValueError("token ids are not negative")
         if abs(self.priority) > LARGEST_PRIORITY:

@@ -20,6 +20,8 @@ class SamplingParams:
 
     seed: None leaves the choice to whoever makes the request; a request in the engine always has one.
     max_tokens: None means as many as the context holds. logprobs: so many alternatives a token (0: the token's own).
+    min_tokens: before the answer has so many, no token that would end it is drawn; stop strings still end it.
+    skip_special_tokens: special tokens are left out of the text.
     grammar: what the answer must keep to, in the form that sampling/grammar.py makes.
     """
 
@@ -39,6 +41,8 @@ class SamplingParams:
     logprobs: int | None = None
     ignore_eos: bool = False
     grammar: str | None = None
+    min_tokens: int = 0
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         _within("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
@@ -52,6 +56,7 @@ class SamplingParams:
         _whole("seed", self.seed, 0, LARGEST_SEED)
         _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
         _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        _whole("min_tokens", self.min_tokens, 0, 2**31 - 1)
         self._check_stops()
         self._check_biases()
         self._check_grammar()
@@ -76,6 +81,8 @@ class SamplingParams:
             raise ValueError(f"grammar must have at most {MOST_GRAMMAR_CHARACTERS} characters")
         if self.grammar is not None and self.ignore_eos:
             raise ValueError("grammar does not go with ignore_eos: it ends the answer")
+        if self.grammar is not None and self.min_tokens:
+            raise ValueError("grammar does not go with min_tokens: it ends the answer")
 
     @property
     def is_greedy(self) -> bool:
@@ -83,9 +90,10 @@ class SamplingParams:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether penalties, biases or a grammar come before sampling."""
+        """Whether penalties, biases, a grammar or a least length come before sampling."""
         penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
-        return bool(self.logit_bias) or self.grammar is not None or penalties != (1.0, 0.0, 0.0)
+        is_bound = self.grammar is not None or self.min_tokens > 0
+        return bool(self.logit_bias) or is_bound or penalties != (1.0, 0.0, 0.0)
 
 
 def sample_seed(seed: int, sample: int) -> int:

@@ -49,13 +49,14 @@ class Row:
         self.tables: tuple[BlockTable, ...] = ()
         self.num_tokens = len(start.tokens)
         num_prompt, params = len(self.request.prompt), self.request.params
+        self.first_end = num_prompt + params.min_tokens
         self.end = None if params.max_tokens is None else num_prompt + params.max_tokens
         self.state = DrawState(params, start.tokens[:num_prompt], start.tokens[num_prompt:], grammars)
         self.pool = MeanPool() if self.request.embeds else None
 
     def verify(self, chunk: Chunk, first_row: int) -> Verification:
         self.state.prepare()
-        return Verification(chunk, self.request.params, self.stops, first_row, self.state)
+        return Verification(chunk, self.request.params, self.stops, first_row, self.state, self.first_end)
 
     def note(self, tokens: Sequence[int]) -> None:
         self.num_tokens += len(tokens)

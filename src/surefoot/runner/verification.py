@@ -56,11 +56,18 @@ class Verification:
     """
 
     def __init__(
-        self, chunk: Chunk, params: SamplingParams, stops: frozenset[int], first_row: int, state: DrawState
+        self,
+        chunk: Chunk,
+        params: SamplingParams,
+        stops: frozenset[int],
+        first_row: int,
+        state: DrawState,
+        first_end: int = 0,
     ) -> None:
+        """stops: tokens that end the answer; first_end: the position from which on they may be drawn."""
         self._params, self._samples, self._stops = params, chunk.samples, stops
         self._drafts = chunk.tokens[len(chunk.tokens) - chunk.num_logits + 1 :]
-        self._first_row = first_row
+        self._first_row, self._first_end = first_row, first_end
         self._first_position = chunk.start + len(chunk.tokens) - len(self._drafts)
         self._by_one = bool(self._drafts) and not state.is_empty
         self._state = state.copy() if self._by_one else state
@@ -84,9 +91,10 @@ class Verification:
 
     def _draws_at(self, place: int) -> Iterator[Draw]:
         seed, row, position = self._params.seed or 0, self._first_row + place, self._first_position + place
+        barred = self._stops if position < self._first_end else frozenset[int]()
         for number in self._samples:
             seeded = sample_seed(seed, number)
-            yield Draw(row, self._params, seeded, position, self._state.seen, self._state.constraint)
+            yield Draw(row, self._params, seeded, position, self._state.seen, self._state.constraint, barred)
 
     def take(self, drawn: Sequence[Drawn]) -> None:
         """What came of the draws, in their order. Without drafts there may be several samples, with drafts one."""

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from surefoot.core import SamplingParams
 from surefoot.ops import Backend, Sampling
 from surefoot.ops.arrays import F32
@@ -19,7 +21,7 @@ class Draw(NamedTuple):
     """One token to be drawn from row `row` of the logits.
 
     seed: the sample's own. position: the absolute one of the token to be drawn. seen: only needed for penalties.
-    constraint: what its grammar allows next.
+    constraint: what its grammar allows next. barred: ids that may not be drawn.
     Draws of one row are samples of one prompt, which differ in nothing but their seeds.
     """
 
@@ -29,6 +31,7 @@ class Draw(NamedTuple):
     position: int
     seen: SeenTokens | None = None
     constraint: Constraint | None = None
+    barred: frozenset[int] = frozenset()
 
 
 class Drawn(NamedTuple):
@@ -88,7 +91,7 @@ class Sampler:
 
 
 def _change(logits: F32, draws: Sequence[Draw]) -> None:
-    """Bias first, then penalties, and what the grammar forbids last."""
+    """Bias first, then penalties, and what may not be drawn last."""
     for draw in draws:
         if draw.params.logit_bias:
             apply_bias(logits[draw.row], draw.params.logit_bias)
@@ -99,3 +102,5 @@ def _change(logits: F32, draws: Sequence[Draw]) -> None:
     for draw in draws:
         if draw.constraint is not None:
             draw.constraint.apply(logits[draw.row])
+        if draw.barred:
+            logits[draw.row, [token for token in draw.barred if token < logits.shape[1]]] = -np.inf

@@ -24,6 +24,7 @@ from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.files import Files, files_router
 from surefoot.server.gate import Gate
 from surefoot.server.keys import KeyStore
+from surefoot.server.leniency import UnknownParameters
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.records import StateFolder
@@ -54,6 +55,9 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
         batches_router(batches),
     ):
         app.include_router(router, responses=OPENAI_ERRORS)
+    app.add_middleware(
+        UnknownParameters, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
+    )
     _add_operations(app, service)
     _add_errors(app, service)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]

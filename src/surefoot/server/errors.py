@@ -14,6 +14,8 @@ _ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+MOST_PARAM_CHARACTERS = 160
+MOST_MESSAGE_CHARACTERS = 400  # of what pydantic says, which may repeat what the client sent
 
 
 class ApiError(Exception):
@@ -63,17 +65,22 @@ def of_status(status: int) -> ApiError:
     return ApiError(status, advice.get(status, HTTPStatus(status).phrase))
 
 
+def _is_form(part: int | str) -> bool:
+    """What pydantic calls one of several forms that a field may have."""
+    return isinstance(part, str) and ("[" in part or part == "str")
+
+
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """The first of pydantic's complaints, as a sentence. What the client sent is not repeated: it may be long."""
     # Of several forms that a field may have, the one that all but fits is what the client meant.
     first = min(errors, key=lambda one: (one["type"] != "extra_forbidden", one["type"].endswith("_type")))
-    path = [str(part) for part in first["loc"] if part != "body"]
-    param = ".".join(path) or None
+    path = [str(part) for part in first["loc"] if part != "body" and not _is_form(part)]
+    param = ".".join(path)[:MOST_PARAM_CHARACTERS] or None
     if first["type"] == "json_invalid":
         return bad_request("the body is not JSON: send one JSON object", code="invalid_json")
     if first["type"] == "extra_forbidden":
         return bad_request(f"unknown parameter {param!r}: remove it", param, "unknown_parameter")
     if first["type"] == "missing":
         return bad_request(f"{param or 'the body'} is missing: give it", param, "missing_parameter")
-    message = str(first["msg"]).removeprefix("Value error, ")
+    message = str(first["msg"]).removeprefix("Value error, ")[:MOST_MESSAGE_CHARACTERS]
     return bad_request(f"{param}: {message}" if param else message, param, "invalid_value")

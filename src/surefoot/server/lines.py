@@ -12,10 +12,11 @@ from surefoot.server import chat, completions, embeddings
 from surefoot.server.asker import Asker
 from surefoot.server.conversation import start_conversation
 from surefoot.server.errors import ApiError, bad_request, of_validation
-from surefoot.server.schemas.base import Body
+from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.embeddings import EmbeddingRequest
+from surefoot.server.schemas.unknown import noting
 from surefoot.server.service import Run, Service
 
 DONE = 200
@@ -128,8 +129,12 @@ def read_body(service: Service, line: Line) -> tuple[Body, Start]:
     kind, start = ROUTES[url]
     if given.get("stream"):
         raise bad_request("stream does not go with a file: leave it out", "stream")
-    seed = {"seed": line.seed} if "seed" in kind.model_fields and given.get("seed") is None else {}
     try:
-        return kind.model_validate({**given, **seed}), start
+        with noting(service.settings.strict_parameters) as unknown:
+            body = kind.model_validate(given)
     except ValidationError as error:
         raise of_validation(error.errors()) from None
+    service.metrics.ignored.inc(unknown.count)
+    if isinstance(body, SamplingFields) and body.seed is None:
+        body.seed = line.seed
+    return body, start

@@ -47,6 +47,7 @@ class Metrics:
         self.passes = self._counter("surefoot:decode_passes", "Passes of the model that gave tokens to an answer")
         self._finished = self._counter("vllm:request_success", "Answers by how they ended", "finished_reason")
         self._refused = self._counter("surefoot:refused_requests", "Requests answered with an error", "status")
+        self.ignored = self._counter("surefoot:ignored_parameters", "Unknown parameters of requests that were answered")
         self._user_tokens = self._counter("surefoot:user_tokens", "Prompt and answer tokens by user", "user")
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:

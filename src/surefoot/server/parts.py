@@ -11,7 +11,7 @@ THINK, END_THINK = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class Delta:
-    """What a piece of text added. tool_calls: in OpenAI's streaming form."""
+    """What a piece of text added. tool_calls: in OpenAI's streaming form, one entry for each call, in order."""
 
     content: str = ""
     reasoning: str = ""
@@ -21,7 +21,17 @@ class Delta:
         return bool(self.content or self.reasoning or self.tool_calls)
 
     def __add__(self, other: "Delta") -> "Delta":
-        return Delta(self.content + other.content, self.reasoning + other.reasoning, self.tool_calls + other.tool_calls)
+        calls = _joined(self.tool_calls, other.tool_calls)
+        return Delta(self.content + other.content, self.reasoning + other.reasoning, calls)
+
+
+def _joined(calls: tuple[dict[str, Any], ...], more: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """One entry for each call: clients take a second entry of the same event for another call."""
+    if not calls or not more or calls[-1]["index"] != more[0]["index"]:
+        return calls + more
+    first, function = more[0], calls[-1]["function"]
+    arguments = function["arguments"] + first["function"]["arguments"]
+    return (*calls[:-1], {**calls[-1], "function": {**function, "arguments": arguments}}, *more[1:])
 
 
 class TagFinder:

@@ -53,9 +53,10 @@ class Service:
     # ---- admission ----
 
     def check_model(self, name: str | None) -> None:
-        if name is not None and name != self.settings.model_name:
+        settings = self.settings
+        if name is not None and name not in settings.model_names and not settings.any_model_name:
             raise ApiError(
-                404, f"there is no model {name[:80]!r} here: use {self.settings.model_name!r}",
+                404, f"there is no model {name[:80]!r} here: use {settings.model_name!r}",
                 param="model", code="model_not_found",
             )  # fmt: skip
 

@@ -12,6 +12,8 @@ class Settings:
     """max_queue: requests that may be in the server, running and waiting; max_queue_share: of these, for one user.
 
     max_held_bytes: of all bodies of requests that have not ended. max_file_bytes: of an upload.
+    model_aliases: other names that clients may call the model by; any_model_name: every name is taken for it.
+    strict_parameters: requests with unknown parameters are refused.
     public_prefixes: system messages that hold nothing private, so that all users may share what was computed for them.
     deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
     read_s: how long a client may take to send its request, or not to read its answer.
@@ -21,6 +23,9 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8000
     model_name: str = "model"
+    model_aliases: tuple[str, ...] = ()
+    any_model_name: bool = False
+    strict_parameters: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     audit_log: Path | None = None
@@ -34,6 +39,11 @@ class Settings:
     drain_s: float = 30.0
     read_s: float = 30.0
     patience_s: float = 30.0
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The first is the one that answers give."""
+        return tuple(dict.fromkeys((self.model_name, *self.model_aliases)))
 
     @property
     def is_loopback(self) -> bool:

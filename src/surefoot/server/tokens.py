@@ -17,19 +17,19 @@ from surefoot.server.service import Service
 
 def tokens_router(service: Service) -> APIRouter:
     router = APIRouter()
-    name, tokenizer = service.settings.model_name, service.llm.llm.tokenizer
+    tokenizer = service.llm.llm.tokenizer
 
-    def card() -> ModelCard:
+    def card(name: str) -> ModelCard:
         return ModelCard(id=name, created=service.created, max_model_len=service.max_context)
 
     @router.get("/v1/models")
     async def models() -> ModelList:
-        return ModelList(data=[card()])
+        return ModelList(data=[card(name) for name in service.settings.model_names])
 
     @router.get("/v1/models/{model:path}")
     async def model(model: str) -> ModelCard:
         service.check_model(model)
-        return card()
+        return card(model)
 
     @router.post("/tokenize")
     async def tokenize(body: TokenizeRequest, http: HttpRequest) -> TokenizeReply:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import Any
 
 import tokenizers
@@ -98,7 +99,7 @@ class StreamDecoder:
         self._drop_space = tokenizer.drops_first_space and not continues
 
     def feed(self, ids: Iterable[int]) -> str:
-        piece = b"".join(self._tokenizer.token_bytes(token) for token in ids if token not in self._skipped)
+        piece = b"".join(self._tokenizer.token_bytes(token) for token in map(index, ids) if token not in self._skipped)
         if self._drop_space and piece:
             piece = piece.removeprefix(b" ")
             self._drop_space = False

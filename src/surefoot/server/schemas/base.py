@@ -1,11 +1,14 @@
 """Bounded types, and the parameters that every way of generating shares."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from surefoot.core import SamplingParams
 from surefoot.server.errors import bad_request
+from surefoot.server.schemas.dialects import translate
+from surefoot.server.schemas.unknown import is_strict, note, without_unknown
 
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
@@ -27,15 +30,77 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.
 
 
 class Body(BaseModel):
-    """From a client: unknown fields, NaN and infinities are refused."""
+    """Parameters from a client: unknown ones are dropped and noted, or refused. NaN and infinities are refused."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, json_schema_extra=lambda schema: schema.pop("additionalProperties", None)
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_unknown(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return without_unknown(cls.translated(data, known), known)
+
+    @classmethod
+    def translated(cls, data: dict[str, Any], known: set[str]) -> dict[str, Any]:
+        """In the words of this class's fields."""
+        return data
+
+
+class RequestBody(Body):
+    """The whole body of a call to a route that generates: other servers' names are understood."""
+
+    @classmethod
+    def translated(cls, data: dict[str, Any], known: set[str]) -> dict[str, Any]:
+        return translate(data, known)
+
+
+class Lenient(BaseModel):
+    """A part of a conversation, or a tool: it may be what another server wrote, so unknown keys are dropped."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class Reply(BaseModel):
     """To a client."""
 
     model_config = ConfigDict(extra="allow")
+
+
+MEDIA = {
+    **dict.fromkeys(("image", "image_url", "input_image", "video", "video_url", "input_video"), "sees no images"),
+    **dict.fromkeys(("audio", "audio_url", "input_audio"), "hears no sound"),
+    **dict.fromkeys(("file", "input_file", "document"), "reads no files"),
+}
+
+
+def refuse_media(part: Any) -> Any:
+    """A part of a message, before its type is looked at: what it is, said better than a list of types would."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(kind, str) and kind in MEDIA:
+        raise ValueError(f"this model {MEDIA[kind]}: send text alone")
+    return part
+
+
+def tools_of(*kinds: str | None) -> Callable[[Any], Any]:
+    """Tools of other kinds would be run by the server: the model is not told of them, which is noted."""
+
+    def choose(tools: Any) -> Any:
+        if is_strict() or not isinstance(tools, list):
+            return tools
+        chosen = []
+        for tool in tools:
+            kind = tool.get("type") if isinstance(tool, dict) else None
+            if isinstance(kind, str) and kind not in kinds:
+                note(f"tools of type {kind}")
+            else:
+                chosen.append(tool)
+        return chosen
+
+    return choose
 
 
 class StreamOptions(Body):
@@ -82,7 +147,7 @@ ResponseFormat = Annotated[
 ]
 
 
-class SamplingFields(Body):
+class SamplingFields(RequestBody):
     """OpenAI's parameters and, from top_k on, those of other servers."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
@@ -104,6 +169,8 @@ class SamplingFields(Body):
     repetition_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
     stop_token_ids: Annotated[list[TokenId] | None, Field(max_length=MOST_STOP_IDS)] = None
     ignore_eos: bool | None = None
+    min_tokens: Whole | None = None
+    skip_special_tokens: bool | None = None
     deadline_s: Annotated[float | None, Field(gt=0, le=86400)] = None
 
     @field_validator("logit_bias")
@@ -125,12 +192,14 @@ class SamplingFields(Body):
             name: value
             for name in (
                 "temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "top_k", "min_p",
-                "repetition_penalty", "ignore_eos",
+                "repetition_penalty", "ignore_eos", "skip_special_tokens", "min_tokens",
             )
             if (value := getattr(self, name)) is not None
         }  # fmt: skip
         if grammar is not None:
             given["grammar"] = grammar
+            if given.pop("min_tokens", 0):  # the grammar alone says when the answer may end
+                note("min_tokens")
         try:
             return SamplingParams(
                 logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},

@@ -2,37 +2,40 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from surefoot.server.schemas.base import (
     MOST_LOGPROBS,
     MOST_MESSAGES,
     MOST_TOOLS,
-    Body,
+    Lenient,
     Positive,
     ResponseFormat,
     SamplingFields,
+    refuse_media,
+    tools_of,
 )
 from surefoot.server.schemas.tools import Tool, ToolCall, ToolChoice
 
 MOST_VARIABLES = 16
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class TextPart(Body):
+class TextPart(Lenient):
     type: Literal["text"]
     text: str
 
 
-class RefusalPart(Body):
+class RefusalPart(Lenient):
     type: Literal["refusal"]
     refusal: str
 
 
-Part = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+Part = Annotated[TextPart | RefusalPart, Field(discriminator="type"), BeforeValidator(refuse_media)]
 Content = str | list[Part]
 
 
-class Message(Body):
+class Message(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Annotated[str | None, Field(max_length=256)] = None
@@ -73,26 +76,25 @@ class ChatRequest(SamplingFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS)] = None
+    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function"))] = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: Annotated[dict[str, str | bool | int | float | None], Field(max_length=MOST_VARIABLES)] = {}  # noqa: RUF012
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     return_token_ids: bool | None = None
-    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
-    metadata: Annotated[dict[str, str] | None, Field(max_length=16)] = None
-    store: Literal[False] | None = None
-    prompt_cache_key: Annotated[str | None, Field(max_length=256)] = None
-    safety_identifier: Annotated[str | None, Field(max_length=256)] = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+
+    @field_validator("chat_template_kwargs", "add_generation_prompt", "continue_final_message", mode="before")
+    @classmethod
+    def _null_is_the_default(cls, value: Any, info: ValidationInfo) -> Any:
+        return cls.model_fields[info.field_name or ""].default if value is None else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ChatRequest":
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: set logprobs to true")
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options goes with stream: set stream to true")
         if self.continue_final_message and self.add_generation_prompt:
             raise ValueError("continue_final_message goes with add_generation_prompt=false")
         if self.tool_choice not in (None, "none", "auto") and not self.tools:

@@ -21,8 +21,6 @@ class CompletionRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "CompletionRequest":
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options goes with stream: set stream to true")
         if self.echo and self.logprobs is not None:
             raise ValueError("echo does not go with logprobs: logprobs of prompts are not computed")
         return self

@@ -3,59 +3,73 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from surefoot.server.schemas.base import MOST_MESSAGES, MOST_STOPS, MOST_TOOLS, Body, Name, Positive, StopString
-from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.base import (
+    MOST_MESSAGES,
+    MOST_STOPS,
+    MOST_TOOLS,
+    Body,
+    JsonSchema,
+    JsonSchemaFormat,
+    Lenient,
+    Name,
+    Positive,
+    RequestBody,
+    StopString,
+    refuse_media,
+    tools_of,
+)
+from surefoot.server.schemas.chat import ChatRequest, Effort, Message
 from surefoot.server.schemas.tools import Function, NamedChoice, NamedFunction, Tool, ToolCall, ToolChoice
 
 
-class CacheControl(Body):
-    """Taken and not needed: prefixes are always shared."""
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
-
-
-class Block(Body):
-    cache_control: CacheControl | None = None
-
-
-class TextBlock(Block):
+class TextBlock(Lenient):
     type: Literal["text"]
     text: str
-    citations: None = None
 
 
-class ToolUseBlock(Block):
+OnlyText = Annotated[TextBlock, BeforeValidator(refuse_media)]
+
+
+class ToolUseBlock(Lenient):
     type: Literal["tool_use"]
     id: Annotated[str, Field(max_length=128)]
     name: Name
     input: dict[str, Any]
 
 
-class ToolResultBlock(Block):
+class ToolResultBlock(Lenient):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(max_length=128)]
-    content: str | list[TextBlock] = ""
+    content: str | list[OnlyText] = ""
     is_error: bool | None = None
 
 
-class ThinkingBlock(Block):
+class ThinkingBlock(Lenient):
     type: Literal["thinking"]
     thinking: str
-    signature: str | None = None
 
 
-AnyBlock = Annotated[TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock, Field(discriminator="type")]
+class RedactedThinkingBlock(Lenient):
+    """Another server's: nobody here can read it."""
+
+    type: Literal["redacted_thinking"]
 
 
-class MessageParam(Body):
+AnyBlock = Annotated[
+    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock,
+    Field(discriminator="type"),
+    BeforeValidator(refuse_media),
+]
+
+
+class MessageParam(Lenient):
     role: Literal["user", "assistant"]
     content: str | list[AnyBlock]
 
 
-class ToolParam(Block):
+class ToolParam(Lenient):
     type: Literal["custom"] | None = None
     name: Name
     description: str | None = None
@@ -74,23 +88,34 @@ class Thinking(Body):
     display: str | None = None
 
 
+class OutputFormat(Body):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Body):
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
 class Metadata(Body):
-    user_id: Annotated[str | None, Field(max_length=256)] = None
+    user_id: Annotated[str | None, Field(max_length=1024)] = None
 
 
-class MessagesRequest(Body):
+class MessagesRequest(RequestBody):
     model: Annotated[str, Field(min_length=1, max_length=256)]
     max_tokens: Positive
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[TextBlock] | None = None
+    system: str | list[OnlyText] | None = None
     stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
     stream: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
-    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS)] = None
+    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
     tool_choice: ToolChoiceParam | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
 
@@ -108,8 +133,14 @@ class MessagesRequest(Body):
             tools=[_tool(tool) for tool in self.tools or ()] or None,
             tool_choice=_choice(choice) if self.tools else None,
             parallel_tool_calls=None if choice is None else not choice.disable_parallel_tool_use,
-            reasoning_effort="none" if self.thinking is not None and self.thinking.type == "disabled" else None,
+            reasoning_effort=self._effort(),
+            response_format=_format(self.output_config),
         )
+
+    def _effort(self) -> Effort | None:
+        if self.thinking is not None and self.thinking.type == "disabled":
+            return "none"
+        return self.output_config.effort if self.output_config is not None else None
 
     def _messages(self) -> list[Message]:
         messages = [Message(role="system", content=_text(self.system))] if self.system else []
@@ -118,15 +149,16 @@ class MessagesRequest(Body):
         return messages
 
 
-class CountRequest(Body):
+class CountRequest(RequestBody):
     """/v1/messages/count_tokens."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[TextBlock] | None = None
-    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS)] = None
+    system: str | list[OnlyText] | None = None
+    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
     tool_choice: ToolChoiceParam | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
 
     def as_chat(self) -> ChatRequest:
         return MessagesRequest(
@@ -136,6 +168,12 @@ class CountRequest(Body):
 
 def _text(content: str | list[TextBlock]) -> str:
     return content if isinstance(content, str) else "".join(block.text for block in content)
+
+
+def _format(config: OutputConfig | None) -> JsonSchemaFormat | None:
+    if config is None or config.format is None:
+        return None
+    return JsonSchemaFormat(type="json_schema", json_schema=JsonSchema(schema=config.format.schema_))
 
 
 def _tool(tool: ToolParam) -> Tool:
@@ -164,7 +202,7 @@ def _as_openai(message: MessageParam) -> list[Message]:
             calls.append(ToolCall.model_validate({"id": block.id, "function": function}))
         elif isinstance(block, TextBlock):
             text += block.text
-        else:
+        elif isinstance(block, ThinkingBlock):
             thinking += block.thinking
     if not text and not calls and results:
         return results

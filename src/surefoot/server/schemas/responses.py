@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from surefoot.server.schemas.base import (
     MOST_LOGPROBS,
@@ -12,12 +12,17 @@ from surefoot.server.schemas.base import (
     JsonObjectFormat,
     JsonSchema,
     JsonSchemaFormat,
+    Lenient,
     Name,
     Positive,
+    RequestBody,
     ResponseFormat,
+    StreamOptions,
     TextFormat,
+    refuse_media,
+    tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.chat import ChatRequest, Effort, Message
 from surefoot.server.schemas.tools import (
     CalledFunction,
     Function,
@@ -29,55 +34,65 @@ from surefoot.server.schemas.tools import (
 )
 
 Id = Annotated[str, Field(max_length=128)]
-Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class TextContent(Body):
+class RefusalContent(Lenient):
+    type: Literal["refusal"]
+    refusal: str
+
+
+class TextContent(Lenient):
     type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
     text: str
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
 
 
-class MessageItem(Body):
+AnyContent = Annotated[TextContent | RefusalContent, Field(discriminator="type"), BeforeValidator(refuse_media)]
+
+
+class MessageItem(Lenient):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[TextContent]
-    id: Id | None = None
-    status: Status | None = None
-    phase: str | None = None
+    content: str | list[AnyContent]
 
 
-class CallItem(Body):
+class CallItem(Lenient):
     type: Literal["function_call"]
     call_id: Id
     name: Name
     arguments: str
-    id: Id | None = None
-    status: Status | None = None
 
 
-class CallOutputItem(Body):
+class CallOutputItem(Lenient):
     type: Literal["function_call_output"]
     call_id: Id
-    output: str | list[TextContent]
-    id: Id | None = None
-    status: Status | None = None
+    output: str | list[AnyContent]
 
 
-class ReasoningItem(Body):
+class ReasoningItem(Lenient):
+    """Not sent back to the model."""
+
     type: Literal["reasoning"]
-    id: Id | None = None
-    summary: list[TextContent] = Field(default_factory=list)
-    content: list[TextContent] | None = None
-    encrypted_content: None = None
-    status: Status | None = None
 
 
-Item = CallItem | CallOutputItem | ReasoningItem | MessageItem
+def _kind(item: Any) -> Any:
+    """A message need not say what it is."""
+    return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
 
 
-class FunctionTool(Body):
+Item = Annotated[
+    Annotated[CallItem, Tag("function_call")]
+    | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[MessageItem, Tag("message")],
+    Discriminator(
+        _kind,
+        custom_error_type="unknown_item",
+        custom_error_message="an item is a message, function_call, function_call_output or reasoning",
+    ),
+]
+
+
+class FunctionTool(Lenient):
     type: Literal["function"]
     name: Name
     description: str | None = None
@@ -100,11 +115,11 @@ class Text(Body):
 
 
 class Reasoning(Body):
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = None
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
-class ResponsesRequest(Body):
+class ResponsesRequest(RequestBody):
     """seed, top_k and min_p are not OpenAI's."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
@@ -115,20 +130,22 @@ class ResponsesRequest(Body):
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
     stream: bool | None = None
-    tools: Annotated[list[FunctionTool] | None, Field(max_length=MOST_TOOLS)] = None
+    stream_options: StreamOptions | None = None
+    tools: Annotated[list[FunctionTool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function"))] = (
+        None
+    )
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
     text: Text | None = None
     reasoning: Reasoning | None = None
     metadata: Annotated[dict[str, str] | None, Field(max_length=16)] = None
-    truncation: Literal["disabled"] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     store: bool | None = None
     include: Annotated[list[str] | None, Field(max_length=16)] = None
     user: Annotated[str | None, Field(max_length=256)] = None
-    service_tier: Literal["auto", "default", "flex", "priority"] | None = None
-    prompt_cache_key: Annotated[str | None, Field(max_length=256)] = None
-    safety_identifier: Annotated[str | None, Field(max_length=256)] = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
     background: Literal[False] | None = None
     seed: Annotated[int | None, Field(ge=0, le=2**63 - 1)] = None
     top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
@@ -138,6 +155,8 @@ class ResponsesRequest(Body):
     def _needs_no_memory(self) -> "ResponsesRequest":
         if self.previous_response_id is not None:
             raise ValueError("previous_response_id: responses are not kept here, send the whole conversation as input")
+        if self.conversation is not None:
+            raise ValueError("conversation: conversations are not kept here, send the whole of it as input")
         return self
 
     def as_chat(self) -> ChatRequest:
@@ -186,8 +205,10 @@ def _format(text: Text | None) -> ResponseFormat | None:
     return wanted
 
 
-def _text(content: str | list[TextContent]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+def _text(content: str | list[AnyContent]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.text if isinstance(part, TextContent) else part.refusal for part in content)
 
 
 def _add(messages: list[Message], item: Item) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from surefoot.server.schemas.base import MOST_MESSAGES, MOST_TOOLS, Body, Reply, TokenId
+from surefoot.server.schemas.base import MOST_MESSAGES, MOST_TOOLS, Body, Reply, TokenId, tools_of
 from surefoot.server.schemas.chat import Message
 from surefoot.server.schemas.tools import Tool
 
@@ -15,7 +15,7 @@ class TokenizeRequest(Body):
     model: Annotated[str | None, Field(max_length=256)] = None
     prompt: str | None = None
     messages: Annotated[list[Message] | None, Field(min_length=1, max_length=MOST_MESSAGES)] = None
-    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS)] = None
+    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function"))] = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     return_token_strs: bool = False

@@ -4,17 +4,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from surefoot.server.schemas.base import Body, Name
+from surefoot.server.schemas.base import Body, Lenient, Name
 
 
-class Function(Body):
+class Function(Lenient):
     name: Name
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class Tool(Body):
+class Tool(Lenient):
     type: Literal["function"]
     function: Function
 
@@ -31,12 +31,12 @@ class NamedChoice(Body):
 ToolChoice = Literal["none", "auto", "required"] | NamedChoice
 
 
-class CalledFunction(Body):
+class CalledFunction(Lenient):
     name: Name
     arguments: str
 
 
-class ToolCall(Body):
+class ToolCall(Lenient):
     id: Annotated[str, Field(max_length=128)]
     type: Literal["function"] = "function"
     function: CalledFunction
