@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from surefoot.server.cors import ANY_ORIGIN
 from surefoot.server.errors import ApiError, too_many
 from surefoot.server.keys import ANYONE, Caller, KeyStore
 from surefoot.server.settings import Settings
@@ -29,6 +30,7 @@ class Gate:
         self._app = app
         self._settings = settings
         self._hosts = settings.hosts
+        self._origins = settings.origins
         self._keys = keys
         self._on_refusal = on_refusal
         self._held = _Held()
@@ -67,9 +69,9 @@ class Gate:
     def _check_origin(self, headers: Headers) -> None:
         """A browser says where a page is from; pages from elsewhere are not to spend this machine's time."""
         origin = headers.get("origin")
-        if origin is None or origin in self._settings.allowed_origins:
+        if origin is None or not self._origins.isdisjoint((origin, ANY_ORIGIN)):
             return
-        if urlsplit(origin).netloc != headers.get("host"):
+        if _netloc(origin) != headers.get("host"):
             raise ApiError(403, "web pages from there may not call this server: start it with --allowed-origin ORIGIN")
 
     def _find_caller(self, path: str, headers: Headers) -> Caller:
@@ -103,6 +105,14 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _netloc(origin: str) -> str:
+    """Empty if it is no URL."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # a bracket that is not closed
+        return ""
 
 
 @dataclass

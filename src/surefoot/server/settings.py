@@ -43,3 +43,8 @@ class Settings:
     def hosts(self) -> frozenset[str]:
         """Names by which clients may call this server, besides its addresses."""
         return frozenset(name.lower() for name in (*LOOPBACK, self.host, socket.gethostname(), *self.allowed_hosts))
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """Web pages that may call this server, besides its own: as browsers write them, or `*` for all."""
+        return frozenset(origin.strip().rstrip("/").lower() for origin in self.allowed_origins)
