@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -38,11 +39,12 @@ def serve(
 ) -> None:
     """Returns when the server has been told to end and has drained. tell: gets lines for whoever started it."""
     check_bind(settings, keys)
+    connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
+    settings = replace(settings, max_requests=connections.limits.most)
     sys.setswitchinterval(SWITCH_S)
     watch = StepWatch()
     service = Service(AsyncLLM(llm, watch), settings, fingerprint)
     watch.metrics = service.metrics
-    connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
     service.metrics.watch("surefoot:connections", "Open connections", lambda: connections.num_open)
     closed = "Waiting connections that were closed to make room"
     service.metrics.watch("surefoot:connections_closed_total", closed, lambda: connections.num_closed)
