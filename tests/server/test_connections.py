@@ -3,6 +3,7 @@ application behind them, so that limits can be small and every wait short."""
 
 import asyncio
 import functools
+import os
 import socket
 import threading
 import time
@@ -14,7 +15,10 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from surefoot.server.connections import Connection, ConnectionLimits, Connections, network_of
+from surefoot.api.llm import LLM
+from surefoot.sampling.grammar import lark_grammar
+from surefoot.sampling.grammar_trial import Trial
+from surefoot.server.connections import Connection, ConnectionLimits, Connections, network_of, raise_file_limit
 from tests.server.process import Server
 from tests.stories import stories_gguf
 
@@ -257,6 +261,18 @@ def test_3_2_few_files_few_connections() -> None:
         assert limits.most >= 2
         assert limits.reserved >= 2
         assert limits.most + limits.reserved <= max(4, num_free // 2)
+
+
+def test_3_2_grammars_are_tried_beside_many_connections() -> None:
+    """Whose descriptors leave none below 1,024 for the pipes."""
+    raise_file_limit()
+    trial = Trial(LLM(stories_gguf()).tokenizer.pieces)
+    with ExitStack() as stack, open(os.devnull) as file:
+        while (number := os.dup(file.fileno())) < 1100:
+            stack.callback(os.close, number)
+        stack.callback(os.close, number)
+        stack.callback(trial.close)
+        assert trial.complaint(lark_grammar('start: "a"')) == ""
 
 
 def test_3_2_a_server_with_64_files() -> None:
