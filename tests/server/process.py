@@ -20,10 +20,19 @@ START_S = 60.0
 class Server:
     """Started by its constructor; `url` is there when it is ready."""
 
-    def __init__(self, model: Path, *words: str, host: str = "127.0.0.1", memory_bytes: int | None = None) -> None:
-        """memory_bytes: the most that its process may map."""
+    def __init__(
+        self,
+        model: Path,
+        *words: str,
+        host: str = "127.0.0.1",
+        memory_bytes: int | None = None,
+        num_files: int | None = None,
+    ) -> None:
+        """memory_bytes: the most that its process may map. num_files: that it may have open."""
 
         def limit() -> None:
+            if num_files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (num_files, num_files))
             if memory_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from tests.model.test_smollm2 import find_file
+from tests.server.hostile_connections import HOSTILE_CONNECTIONS
 from tests.server.process import Server
 from tests.server.test_sharing import quick_key
 
@@ -165,6 +166,7 @@ async def embeds_much(http: httpx.AsyncClient, rng: random.Random) -> str:
 
 
 HOSTILE: list[Hostile] = [leaves, leaves, reads_slowly, asks_too_much, asks_too_much, sends_nonsense, embeds_much]
+HOSTILE += HOSTILE_CONNECTIONS
 
 # ---- all of them ----
 

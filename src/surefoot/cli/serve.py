@@ -46,7 +46,7 @@ def serve(
     drain_s: Annotated[float, typer.Option(min=0, help="Time to finish after SIGTERM.")] = 30.0,
     max_body_bytes: Annotated[int, typer.Option(min=1024)] = 4 << 20,
     allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
-    allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this.")] = None,
+    allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this; *: all.")] = None,
     audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
     state_dir: Annotated[
         Path | None,

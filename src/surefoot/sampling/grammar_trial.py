@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import IO
 
 from surefoot.sampling import grammar_checker
 
@@ -86,10 +87,17 @@ def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: float) -> 
     data = b""
     while len(data) < num_bytes:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+        if left <= 0 or not _is_readable(process.stdout, left):
             raise TimeoutError
         piece = os.read(process.stdout.fileno(), num_bytes - len(data))
         if not piece:
             raise EOFError
         data += piece
     return data
+
+
+def _is_readable(stream: IO[bytes], seconds: float) -> bool:
+    """By poll: select knows no descriptor beyond 1,023, and a server may have more connections than that."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -19,6 +19,7 @@ from surefoot.server.batches import Batches
 from surefoot.server.batches_routes import batches_router
 from surefoot.server.chat import chat_router
 from surefoot.server.completions import completions_router
+from surefoot.server.cors import with_cors
 from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.files import Files, files_router
@@ -67,7 +68,7 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
         if error.status in (401, 403):
             service.audit.write(route=scope["path"], client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
 
-    return Gate(app, service.settings, keys, on_refusal)
+    return with_cors(Gate(app, service.settings, keys, on_refusal), service.settings.origins)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:

@@ -50,7 +50,7 @@ async def start_completion(service: Service, body: CompletionRequest, asker: Ask
             check_tokens(service, one)
         limits = [service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens]
         wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
-        grammar = await compiled(service.llm.llm.grammars, wanted, "response_format")
+        grammar = await compiled(service.llm.llm.grammars, wanted, "response_format", service.grammar_turns)
         params = [body.sampling(limit, body.logprobs, mark.seed, grammar) for limit in limits]
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]

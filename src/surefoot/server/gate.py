@@ -5,15 +5,16 @@ import ipaddress
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from surefoot.server.cors import ANY_ORIGIN
 from surefoot.server.errors import ApiError, too_many
 from surefoot.server.keys import ANYONE, Caller, KeyStore
 from surefoot.server.settings import Settings
+from surefoot.server.shares import Budget
 
 OPEN_ROUTES = frozenset({"/health", "/ready"})
 UPLOADS = "/v1/files"
@@ -29,9 +30,12 @@ class Gate:
         self._app = app
         self._settings = settings
         self._hosts = settings.hosts
+        self._origins = settings.origins
         self._keys = keys
         self._on_refusal = on_refusal
-        self._held = _Held()
+        self._requests = Budget(settings.max_requests)
+        self._bodies = Budget(settings.max_held_bytes)
+        self._uploads = Budget(settings.max_uploads * settings.max_file_bytes)  # these go to the disk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -40,21 +44,32 @@ class Gate:
         if scope["type"] != "http":  # no web sockets
             return
         try:
-            headers = Headers(scope=scope)
-            self._check_host(headers)
-            self._check_origin(headers)
-            scope.setdefault("state", {})["caller"] = self._find_caller(scope["path"], headers)
-            most = self._most_bytes(scope)
-            self._check_length(headers, most)
+            caller = self._check(scope)
         except ApiError as error:
             self._on_refusal(scope, error)
             await send_error(scope, send, error)
             return
-        body = _Body(receive, self._settings, self._held, most)
+        body = self._body(scope, receive, caller)
         try:
             await self._app(scope, body, send)
         finally:
-            self._held.num_bytes -= body.num_bytes
+            body.release()
+            self._requests.give_back(caller.user, _places(scope))
+
+    def _check(self, scope: Scope) -> Caller:
+        """Who asks; the request is counted as theirs. Raises ApiError if they may not."""
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        self._check_origin(headers)
+        caller = scope.setdefault("state", {})["caller"] = self._find_caller(scope["path"], headers)
+        self._check_length(headers, self._most_bytes(scope))
+        if not self._requests.take(caller.user, _places(scope)):
+            raise too_many("you have as many requests here as you may", 5.0, "queue_full")
+        return caller
+
+    def _body(self, scope: Scope, receive: Receive, caller: Caller) -> "Body":
+        budget = self._uploads if _is_upload(scope) else self._bodies
+        return Body(receive, caller.user, budget, self._most_bytes(scope), self._settings)
 
     def _check_host(self, headers: Headers) -> None:
         """Else a web page could have its own name point at this machine and read what its visitors may read. That
@@ -67,9 +82,9 @@ class Gate:
     def _check_origin(self, headers: Headers) -> None:
         """A browser says where a page is from; pages from elsewhere are not to spend this machine's time."""
         origin = headers.get("origin")
-        if origin is None or origin in self._settings.allowed_origins:
+        if origin is None or not self._origins.isdisjoint((origin, ANY_ORIGIN)):
             return
-        if urlsplit(origin).netloc != headers.get("host"):
+        if _netloc(origin) != headers.get("host"):
             raise ApiError(403, "web pages from there may not call this server: start it with --allowed-origin ORIGIN")
 
     def _find_caller(self, path: str, headers: Headers) -> Caller:
@@ -88,8 +103,7 @@ class Gate:
         return caller
 
     def _most_bytes(self, scope: Scope) -> int:
-        is_upload = scope["path"] == UPLOADS and scope["method"] == "POST"
-        return self._settings.max_file_bytes if is_upload else self._settings.max_body_bytes
+        return self._settings.max_file_bytes if _is_upload(scope) else self._settings.max_body_bytes
 
     def _check_length(self, headers: Headers, most: int) -> None:
         length = headers.get("content-length", "0")
@@ -105,41 +119,60 @@ def _is_address(name: str) -> bool:
     return True
 
 
-@dataclass
-class _Held:
-    """Bytes of all bodies that are here."""
+def _netloc(origin: str) -> str:
+    """Empty if it is no URL."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # a bracket that is not closed
+        return ""
 
-    num_bytes: int = 0
+
+def _places(scope: Scope) -> int:
+    """Of those for requests: open routes are answered in any case."""
+    return 0 if scope["path"] in OPEN_ROUTES else 1
 
 
-class _Body:
-    """A body that comes without a length, or slowly, or beside too many others, ends here."""
+def _is_upload(scope: Scope) -> bool:
+    return bool(scope["path"] == UPLOADS and scope["method"] == "POST")
 
-    def __init__(self, receive: Receive, settings: Settings, held: _Held, most: int) -> None:
+
+class Body:
+    """A request's body. One that is too large, comes too slowly, or beside too many others of its user, ends here."""
+
+    def __init__(self, receive: Receive, user: str, budget: Budget, most: int, settings: Settings) -> None:
         self._receive = receive
-        self._settings = settings
-        self._held = held
+        self._user = user
+        self._budget = budget
         self._most = most
-        self.num_bytes = 0
-        self._end = time.monotonic() + settings.read_s * max(1.0, most / settings.max_body_bytes)
+        self._num_bytes = 0
+        self._rate = settings.least_body_rate
+        self._pause_s = settings.read_s
+        self._due = time.monotonic() + settings.body_grace_s
+        self._end = time.monotonic() + settings.deadline_s * max(1.0, most / settings.max_body_bytes)
         self._whole = False
 
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()  # what comes now is that the client has gone
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, self._end - time.monotonic()))
+            message = await asyncio.wait_for(self._receive(), max(0.0, min(self._due, self._end) - time.monotonic()))
         except TimeoutError:
-            raise ApiError(408, "the request took too long to arrive: send it faster, or in parts") from None
-        length = len(message.get("body", b""))
-        self.num_bytes += length
-        self._held.num_bytes += length
-        if self.num_bytes > self._most:
-            raise _too_large(self._most)
-        if self._held.num_bytes > self._settings.max_held_bytes:
-            raise too_many("the server holds as many bytes of requests as it may", 5.0, "queue_full")
+            advice = f"the body must come at {self._rate} bytes a second at least: send it faster, or in parts"
+            raise ApiError(408, advice) from None
+        self._hold(len(message.get("body", b"")))
         self._whole = message["type"] != "http.request" or not message.get("more_body", False)
         return message
+
+    def _hold(self, length: int) -> None:
+        if self._num_bytes + length > self._most:
+            raise _too_large(self._most)
+        if not self._budget.take(self._user, length):
+            raise too_many("your requests hold as many bytes as they may", 5.0, "queue_full")
+        self._num_bytes += length
+        self._due = min(self._due + length / self._rate, time.monotonic() + self._pause_s)
+
+    def release(self) -> None:
+        self._budget.give_back(self._user, self._num_bytes)
 
 
 def _too_large(most: int) -> ApiError:

@@ -1,10 +1,12 @@
 """Runs the server: binds, serves, and on SIGTERM lets running requests finish or hands them back."""
 
 import asyncio
+import functools
 import logging
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
@@ -12,6 +14,7 @@ import uvicorn
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.server.app import make_app
+from surefoot.server.connections import Connection, ConnectionLimits, Connections, raise_file_limit
 from surefoot.server.keys import KeyStore
 from surefoot.server.plan import describe, describe_speed
 from surefoot.server.records import StateFolder
@@ -20,7 +23,6 @@ from surefoot.server.settings import Settings
 
 LOG = logging.getLogger(__name__)
 SWITCH_S = 0.0005  # how long the engine's thread waits for its turn when the loop's thread is busy in Python
-MOST_CONNECTIONS = 2048
 
 
 class UnsafeBind(ValueError):
@@ -37,22 +39,26 @@ def serve(
 ) -> None:
     """Returns when the server has been told to end and has drained. tell: gets lines for whoever started it."""
     check_bind(settings, keys)
+    connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
+    settings = replace(settings, max_requests=connections.limits.most)
     sys.setswitchinterval(SWITCH_S)
     watch = StepWatch()
     service = Service(AsyncLLM(llm, watch), settings, fingerprint)
     watch.metrics = service.metrics
+    service.metrics.watch("surefoot:connections", "Open connections", lambda: connections.num_open)
+    closed = "Waiting connections that were closed to make room"
+    service.metrics.watch("surefoot:connections_closed_total", closed, lambda: connections.num_closed)
     config = uvicorn.Config(
         make_app(service, keys, state),
+        http=functools.partial(Connection, connections),  # type: ignore[arg-type]
         host=settings.host,
         port=settings.port,
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
-        timeout_keep_alive=30,
+        timeout_keep_alive=int(connections.limits.idle_s),
         timeout_graceful_shutdown=int(settings.drain_s) + 5,
-        limit_concurrency=MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=64 << 10,
     )
     for line in describe(llm, settings):
         tell(line)

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import time
 import uuid
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -20,10 +19,12 @@ from surefoot.server.errors import ApiError, bad_request, too_many
 from surefoot.server.keys import Caller
 from surefoot.server.metrics import Metrics
 from surefoot.server.settings import Settings
+from surefoot.server.shares import Budget, Turns, asking_user
 from surefoot.server.sse import Mark
 from surefoot.text import ChatTemplateError
 
 PATIENT_TIERS = ("flex",)
+ENCODING_THREADS = 2
 
 
 class Service:
@@ -35,10 +36,10 @@ class Service:
         self.metrics = Metrics(settings.model_name)
         self.audit = AuditLog(settings.audit_log)
         self.is_draining = False
-        self._by_user: Counter[str] = Counter()  # requests in the server
+        self._requests = Budget(settings.max_queue)
         self._mean_s = 1.0  # of late requests, for Retry-After
         self._longest_piece = max(map(len, llm.llm.tokenizer.pieces))
-        self._template_slots = asyncio.Semaphore(1)
+        self._template_turns, self._encoding_turns, self.grammar_turns = Turns(1), Turns(ENCODING_THREADS), Turns(1)
         self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all may share
         _watch(self)
 
@@ -48,7 +49,7 @@ class Service:
 
     @property
     def num_requests(self) -> int:
-        return self._by_user.total()
+        return self._requests.num_held
 
     # ---- admission ----
 
@@ -64,24 +65,20 @@ class Service:
         """Before any work is done for it. The ticket is its place in the queue."""
         if self.is_draining:
             raise ApiError(503, "the server is shutting down: try another", headers={"Retry-After": "10"})
-        if self.num_requests >= self.settings.max_queue:
-            raise too_many(f"{self.num_requests} requests are in the queue", self._mean_s, "queue_full")
-        share = max(1, int(self.settings.max_queue * self.settings.max_queue_share))
-        if caller.user and self._by_user[caller.user] >= share:
-            raise too_many(f"{share} of your requests are in the queue", self._mean_s, "queue_full")
-        if caller.requests is not None:
-            if wait_s := caller.requests.wait_s(1):
-                raise too_many("more requests than your key allows in a minute", wait_s)
-            caller.requests.take(1)
-        if caller.tokens is not None and (wait_s := caller.tokens.wait_s(1)):
-            raise too_many("more tokens than your key allows in a minute", wait_s)
-        self._by_user[caller.user] += 1
+        if not self._requests.take(caller.user):
+            own = self._requests.held_by(caller.user)
+            message = f"{self.num_requests} requests are in the queue, {own} of them yours"
+            raise too_many(message, self._mean_s, "queue_full")
+        try:
+            _charge(caller)
+        except ApiError:
+            self.release(caller)
+            raise
+        asking_user.set(caller.user)
         return Ticket(self, caller)
 
     def release(self, caller: Caller) -> None:
-        self._by_user[caller.user] -= 1
-        if not self._by_user[caller.user]:
-            del self._by_user[caller.user]
+        self._requests.give_back(caller.user)
 
     # ---- prompts ----
 
@@ -90,13 +87,14 @@ class Service:
         if len(text) > self.max_context * self._longest_piece:
             raise self._too_long("more", self.max_context)
         tokenizer = self.llm.llm.tokenizer
-        if rendered:
-            return await asyncio.to_thread(tokenizer.encode_rendered, text)
-        return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special)
+        async with self._encoding_turns.turn():
+            if rendered:
+                return await asyncio.to_thread(tokenizer.encode_rendered, text)
+            return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special)
 
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         try:
-            async with self._template_slots:
+            async with self._template_turns.turn():
                 return await asyncio.to_thread(self.llm.llm.render, messages, **variables)
         except (ChatTemplateError, ValueError) as error:
             raise bad_request(str(error), "messages") from error
@@ -188,6 +186,16 @@ class Service:
             prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
             cached_tokens=sum(output.usage.num_cached for output in run.outputs),
         )  # fmt: skip
+
+
+def _charge(caller: Caller) -> None:
+    """A request to the key's rates."""
+    if caller.requests is not None:
+        if wait_s := caller.requests.wait_s(1):
+            raise too_many("more requests than your key allows in a minute", wait_s)
+        caller.requests.take(1)
+    if caller.tokens is not None and (wait_s := caller.tokens.wait_s(1)):
+        raise too_many("more tokens than your key allows in a minute", wait_s)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:

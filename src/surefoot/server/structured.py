@@ -14,6 +14,7 @@ from surefoot.server.schemas.base import (
     ResponseFormat,
 )
 from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
+from surefoot.server.shares import Turns
 from surefoot.server.tool_calls import call_rules
 
 MOST_CHARACTERS = 64 << 10
@@ -54,14 +55,15 @@ def make_grammar(
     return None if rules is None else lark_grammar((THOUGHT if is_thinking else PLAIN) + rules)
 
 
-async def compiled(grammars: Grammars, grammar: str | None, param: str) -> str | None:
-    """The grammar, known to be usable. On another thread: a large one takes a while."""
+async def compiled(grammars: Grammars, grammar: str | None, param: str, turns: Turns) -> str | None:
+    """The grammar, known to be usable. On another thread: a large one takes a while. turns: one is tried at a time."""
     if grammar is None:
         return None
     if len(grammar) > MOST_CHARACTERS:
         raise bad_request(f"{param} comes to more than {MOST_CHARACTERS} characters: make it smaller", param)
     try:
-        await asyncio.to_thread(grammars.compile, grammar)
+        async with turns.turn():
+            await asyncio.to_thread(grammars.compile, grammar)
     except GrammarError as error:
         raise bad_request(f"{param} cannot be used: {error}", param) from error
     return grammar

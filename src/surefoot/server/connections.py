@@ -1,0 +1,367 @@
+"""Connections: how many, from whom, and how long each may take to say what it wants.
+
+A connection waits (for the head of a request) or works (on a request whose head is whole). Those that wait can be
+closed at any time to make room; those that work end by the gate's and the service's own limits.
+"""
+
+import asyncio
+import ipaddress
+import json
+import math
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from surefoot.server.errors import ApiError
+from surefoot.server.gate import OPEN_ROUTES, send_error
+
+MOST_CONNECTIONS = 2048
+MOST_RESERVED = 32
+MOST_FILES = 1 << 16  # that the soft limit is raised to
+SWEEP_S = 0.25
+FRAMING_PER_BODY_BYTE = 8  # a chunk of one byte takes five bytes around it
+MOST_DISCARDED_BYTES = 4 << 20  # of what still comes after a refusal
+NETWORK_BITS = 64  # of an IPv6 address; one client has all addresses below it
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    most: int = MOST_CONNECTIONS  # for requests of any kind
+    reserved: int = MOST_RESERVED  # beyond these, for /health and /ready alone
+    head_s: float = 10.0  # from a head's first byte to its last
+    idle_s: float = 30.0  # without a byte, between requests or before the first
+    reserved_s: float = 3.0  # that a reserved connection has in all
+    unread_s: float = 30.0  # for which a client may leave its answer unread
+    linger_s: float = 2.0  # for a client to read a refusal before it is cut off
+    head_bytes: int = 64 << 10
+    num_headers: int = 100
+
+    @property
+    def most_of_address(self) -> int:
+        """Half: everyone behind a proxy has its address."""
+        return max(1, self.most // 2)
+
+    @classmethod
+    def for_files(cls, num_free: int) -> "ConnectionLimits":
+        """Half of the descriptors that are free; the other half is for files, pipes and what is being closed."""
+        total = max(4, min(MOST_CONNECTIONS + MOST_RESERVED, num_free // 2))
+        reserved = max(2, min(MOST_RESERVED, total // 8))
+        return cls(most=total - reserved, reserved=reserved)
+
+
+def raise_file_limit() -> int:
+    """The soft limit of open files becomes the hard one. Returns how many more may be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    return (MOST_FILES if soft == resource.RLIM_INFINITY else soft) - len(os.listdir("/proc/self/fd"))
+
+
+def network_of(address: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of an IPv6 one."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> NETWORK_BITS << NETWORK_BITS, 128 - NETWORK_BITS)))
+
+
+class Connections:
+    """All that are open. Lives on the event loop."""
+
+    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.clock = clock
+        self.num_closed = 0  # to make room for others
+        self._open: dict[str, set[Connection]] = {}  # by network
+        self._waiting: dict[str, dict[Connection, None]] = {}  # by network, the longest first
+        self._reserved: dict[Connection, None] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def num_open(self) -> int:
+        return sum(map(len, self._open.values())) + len(self._reserved)
+
+    def enter(self, connection: "Connection") -> bool:
+        """Whether it may be used for everything. Closes the longest waiting one where there is no room."""
+        if self._sweeping is None:
+            self._sweeping = connection.loop.call_later(SWEEP_S, self._sweep, connection.loop)
+        if self._make_room(connection.network):
+            self._open.setdefault(connection.network, set()).add(connection)
+            self.waits(connection)
+            return True
+        if len(self._reserved) >= self.limits.reserved:
+            self._close(next(iter(self._reserved)))
+        self._reserved[connection] = None
+        return False
+
+    def leave(self, connection: "Connection") -> None:
+        self.works(connection)
+        self._reserved.pop(connection, None)
+        own = self._open.get(connection.network, set())
+        own.discard(connection)
+        if not own:
+            self._open.pop(connection.network, None)
+
+    def waits(self, connection: "Connection") -> None:
+        if connection in self._open.get(connection.network, ()):
+            self._waiting.setdefault(connection.network, {})[connection] = None
+
+    def works(self, connection: "Connection") -> None:
+        waiting = self._waiting.get(connection.network, {})
+        waiting.pop(connection, None)
+        if not waiting:
+            self._waiting.pop(connection.network, None)
+
+    def _make_room(self, network: str) -> bool:
+        if len(self._open.get(network, ())) >= self.limits.most_of_address:
+            return self._close_waiting(network)
+        if sum(map(len, self._open.values())) < self.limits.most:
+            return True
+        return self._close_waiting(max(self._waiting, key=lambda one: len(self._waiting[one]), default=network))
+
+    def _close_waiting(self, network: str) -> bool:
+        longest = next(iter(self._waiting.get(network, ())), None)
+        if longest is not None:
+            self._close(longest)
+        return longest is not None
+
+    def _close(self, connection: "Connection") -> None:
+        self.num_closed += 1
+        self.leave(connection)
+        connection.transport.abort()
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = self.clock()
+        connections = [*self._reserved, *(one for own in self._open.values() for one in own)]
+        for connection in connections:
+            connection.check_time(now)
+        self._sweeping = loop.call_later(SWEEP_S, self._sweep, loop) if connections else None
+
+
+class HeadTooLarge(Exception):
+    """More bytes or headers than a request needs."""
+
+
+class Pipelined(Exception):
+    """A second request before the first was answered."""
+
+
+class Connection(HttpToolsProtocol):
+    """Uvicorn's, which can be extended only as a class: it is its own parser's listener."""
+
+    def __init__(self, connections: Connections, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
+        self.network = ""
+        self._connections = connections
+        self._limits = connections.limits
+        self._is_reserved = False
+        self._deadline = math.inf
+        self._is_in_head = False  # some of a head is here, not all
+        self._is_body_whole = True
+        self._is_deaf = False  # what still comes is not read
+        self._is_leaving = False
+        self._head_size = self._num_headers = 0
+        self._framing = 0  # bytes that came since the last end of a head or body, less bodies
+        self._num_body = 0  # bytes of bodies in what is being parsed
+        self._has_boundary = False  # in what is being parsed
+        self._num_discarded = 0
+
+    # ---- what the transport tells ----
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.network = network_of(self.client[0] if self.client else "")
+        self._deadline = self._now + self._limits.idle_s
+        self._is_reserved = not self._connections.enter(self)
+        if self._is_reserved:
+            self._deadline = self._now + self._limits.reserved_s
+            self.app = _only_open_routes(self.app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_deaf or self.parser is None:
+            self._discard(len(data))
+            return
+        self._unset_keepalive_if_required()
+        if not self._is_working and not self._is_in_head:
+            self._is_in_head = True
+            self._set_deadline(self._limits.head_s)
+        self._num_body, self._has_boundary = 0, False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # answered as if nothing but HTTP/1.1 had been asked for
+        except httptools.HttpParserError as error:
+            self._on_parser_error(error.__context__)
+        else:
+            self._check_framing(len(data))
+
+    def _on_parser_error(self, cause: BaseException | None) -> None:
+        if isinstance(cause, Pipelined):
+            # Uvicorn would not read on, and so not notice that the client has gone. Clients send it again.
+            self.cycle.keep_alive = False
+            self._is_deaf = True
+        else:
+            self._refuse(431 if isinstance(cause, HeadTooLarge) else 400)
+
+    def _check_framing(self, length: int) -> None:
+        """Of a head or trailer that comes in many parts, whose fields the parser shows when they are whole."""
+        framing = self._framing + length - self._num_body * (1 + FRAMING_PER_BODY_BYTE)
+        self._framing = 0 if self._has_boundary else max(0, framing)
+        if self._framing > self._limits.head_bytes:
+            self._refuse(431)
+
+    def _discard(self, length: int) -> None:
+        self._num_discarded += length
+        if self._num_discarded > MOST_DISCARDED_BYTES:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._set_deadline(min(self._limits.unread_s, self._deadline - self._now))
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._is_working:
+            self._set_deadline(math.inf)
+
+    # ---- what the parser tells ----
+
+    def on_message_begin(self) -> None:
+        self._head_size = self._num_headers = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._grow_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._num_headers += 1
+        self._grow_head(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._is_working:
+            raise Pipelined
+        self._has_boundary, self._is_in_head, self._is_body_whole = True, False, False
+        self._connections.works(self)
+        self._set_deadline(math.inf)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._num_body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._has_boundary = self._is_body_whole = True
+        super().on_message_complete()
+
+    def _grow_head(self, length: int) -> None:
+        self._head_size += length
+        if self._head_size > self._limits.head_bytes or self._num_headers > self._limits.num_headers:
+            raise HeadTooLarge
+
+    # ---- time ----
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_working or self.transport.is_closing():
+            return
+        if self._is_reserved or not self._is_body_whole:
+            self._close_when_read()
+        else:
+            self._connections.waits(self)
+            self._set_deadline(self._limits.head_s if self._is_in_head else self._limits.idle_s)
+
+    def check_time(self, now: float) -> None:
+        """Called now and again."""
+        if self.transport.is_closing() and not self._is_leaving:
+            self._is_leaving = True  # what it has yet to be sent may be unread for ever
+            self._set_deadline(self._limits.unread_s)
+        if now < self._deadline:
+            return
+        if self._is_leaving or self._is_working:
+            self.transport.abort()
+        elif self._is_in_head:
+            self._refuse(408)
+        else:
+            self.transport.close()
+
+    @property
+    def _is_working(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _now(self) -> float:
+        return self._connections.clock()
+
+    def _set_deadline(self, seconds: float) -> None:
+        """A reserved connection keeps its own."""
+        if not self._is_reserved or self._is_leaving:
+            self._deadline = self._now + seconds
+
+    # ---- refusals ----
+
+    def _refuse(self, status: int) -> None:
+        """In the midst of an answer there is no place for another: then the connection just ends."""
+        if not self._is_working:
+            self.transport.write(_refusal(status))
+        self._close_when_read()
+
+    def _close_when_read(self) -> None:
+        """Closed at once, with bytes of the client's unread, it would take back the answer that is on its way."""
+        self._is_deaf = self._is_leaving = True
+        self._connections.works(self)
+        self._set_deadline(self._limits.linger_s)
+        self._unset_keepalive_if_required()
+        if self._is_working or not self.transport.can_write_eof():
+            self.transport.close()
+        else:
+            self.transport.write_eof()
+
+
+def _refusal(status: int) -> bytes:
+    advice = {
+        400: "this is not HTTP/1.1: check the address and the client",
+        408: "the head of the request took too long to arrive: send it at once",
+        431: "the head of the request is too large: send fewer or shorter headers",
+    }
+    body = json.dumps(ApiError(status, advice[status]).as_openai())
+    head = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        "content-type: application/json",
+        f"content-length: {len(body)}",
+        "connection: close",
+    ]
+    return "\r\n".join([*head, "", body]).encode()
+
+
+def _only_open_routes(app: ASGIApp) -> ASGIApp:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in OPEN_ROUTES:
+            await app(scope, receive, send)
+        else:
+            error = ApiError(
+                503, "the server has as many connections as it may: try again", headers={"Retry-After": "5"}
+            )
+            await send_error(scope, send, error)
+
+    return serve
