@@ -1,4 +1,4 @@
-"""`surefoot serve`: an OpenAI-compatible server for one model. `surefoot keys`: who may use it."""
+"""`surefoot serve`: an OpenAI-compatible server for one model."""
 
 import hashlib
 import logging
@@ -14,14 +14,12 @@ from surefoot.api.llm import LLM
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
-from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
+from surefoot.server import KeyStore, Settings
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
 
 FINGERPRINT_BYTES = 1 << 20
-
-keys = typer.Typer(help="Keys of a server's users.", no_args_is_help=True)
 
 
 def serve(
@@ -91,24 +89,3 @@ def fingerprint(model: Path) -> str:
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))
     return f"sf-{facts.hexdigest()[:16]}"
-
-
-@keys.command("add")
-def add(
-    file: Annotated[Path, typer.Argument(help="The file of keys; made if it is not there.")],
-    user: Annotated[str, typer.Option(help="Whose key it is: fairness and cache are by user.")],
-    weight: Annotated[float, typer.Option(help="Share of the machine when it is busy.")] = 1.0,
-    priority: Annotated[int, typer.Option(help="Larger is served first.")] = 0,
-    requests_per_minute: Annotated[float | None, typer.Option()] = None,
-    tokens_per_minute: Annotated[float | None, typer.Option()] = None,
-    max_context: Annotated[int | None, typer.Option()] = None,
-) -> None:
-    """Make a key. It is shown once; the file has its hash. A running server notices within a second."""
-    key = make_key()
-    with told():
-        entry = KeyEntry(
-            hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute, max_context=max_context,
-        )  # fmt: skip
-        add_key(file, entry)
-    typer.echo(key)

@@ -54,7 +54,7 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
         batches_router(batches),
     ):
         app.include_router(router, responses=OPENAI_ERRORS)
-    _add_operations(app, service)
+    _add_operations(app, service, has_keys=keys is not None)
     _add_errors(app, service)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
 
@@ -115,7 +115,7 @@ async def _reload_keys(keys: KeyStore) -> None:
         keys.reload_if_changed()
 
 
-def _add_operations(app: FastAPI, service: Service) -> None:
+def _add_operations(app: FastAPI, service: Service, *, has_keys: bool) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """The process answers."""
@@ -131,7 +131,10 @@ def _add_operations(app: FastAPI, service: Service) -> None:
         return JSONResponse({"status": "ready"})
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    async def metrics(http: HttpRequest) -> Response:
+        """Of all users: with keys, only for those whose key says `admin`."""
+        if has_keys and not http.state.caller.is_admin:
+            raise ApiError(403, "these figures are of all users: ask with an admin key (surefoot keys add --admin)")
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
