@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
 from surefoot.server import KeyStore, Settings
+from surefoot.server.log_limit import LogLimit
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
@@ -37,6 +39,12 @@ def serve(
     allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
     allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this.")] = None,
     audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
+    audit_required: Annotated[
+        bool, typer.Option("--audit-required", help="Refuse requests (503) that the audit log cannot take.")
+    ] = False,
+    access_log: Annotated[
+        Path | None, typer.Option(help="A line for each HTTP request: client, path, status, time, size, id.")
+    ] = None,
     state_dir: Annotated[
         Path | None,
         typer.Option(help="Folder for files and batches. By default in ~/.local/state/surefoot, named for the model."),
@@ -52,11 +60,15 @@ def serve(
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with told(), without_collection():
         settings = Settings(
             host=host, port=port, model_name=model_name or model.stem, allowed_hosts=tuple(allowed_host or ()),
-            allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
+            allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, audit_required=audit_required,
+            access_log=access_log, max_body_bytes=max_body_bytes,
             max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
         )  # fmt: skip

@@ -19,6 +19,7 @@ from surefoot.server.batches import Batches
 from surefoot.server.batches_routes import batches_router
 from surefoot.server.chat import chat_router
 from surefoot.server.completions import completions_router
+from surefoot.server.draining import unless_draining
 from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.files import Files, files_router
@@ -27,6 +28,7 @@ from surefoot.server.keys import KeyStore
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.records import StateFolder
+from surefoot.server.request_ids import MOST_PATH_CHARACTERS, RequestIds
 from surefoot.server.responses import responses_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
@@ -61,9 +63,11 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
     def on_refusal(scope: Scope, error: ApiError) -> None:
         service.metrics.refuse(error.status)
         if error.status in (401, 403):
-            service.audit.write(route=scope["path"], client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
+            route = scope["path"][:MOST_PATH_CHARACTERS]
+            service.audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
 
-    return Gate(app, service.settings, keys, on_refusal)
+    welcome = unless_draining(app, lambda: service.is_draining, service.metrics.refuse)
+    return RequestIds(Gate(welcome, service.settings, keys, on_refusal), service.access.write)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
@@ -95,6 +99,7 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
         await service.llm.stop()
         _close_books(service)
         service.audit.close()
+        service.access.close()
 
     return live
 
@@ -125,7 +130,7 @@ def _add_operations(app: FastAPI, service: Service, *, has_keys: bool) -> None:
     async def ready() -> Response:
         """Requests are welcome: not draining, and the engine moves."""
         if service.is_draining:
-            return JSONResponse({"status": "draining"}, 503)
+            return JSONResponse({"status": "draining", "requests": service.num_requests}, 503)
         if not service.llm.is_alive(service.settings.patience_s):
             return JSONResponse({"status": "stuck"}, 503)
         return JSONResponse({"status": "ready"})

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 import uuid
 from collections import Counter
@@ -14,16 +15,19 @@ from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowRea
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
 from surefoot.engine import Event
+from surefoot.sampling import GrammarError
 from surefoot.server.asker import Asker
-from surefoot.server.audit import AuditLog
+from surefoot.server.draining import shutting_down
 from surefoot.server.errors import ApiError, bad_request, too_many
 from surefoot.server.keys import Caller
+from surefoot.server.line_log import LineLog
 from surefoot.server.metrics import Metrics
 from surefoot.server.settings import Settings
 from surefoot.server.sse import Mark
 from surefoot.text import ChatTemplateError
 
 PATIENT_TIERS = ("flex",)
+LOG = logging.getLogger(__name__)
 
 
 class Service:
@@ -33,7 +37,8 @@ class Service:
         self.fingerprint = fingerprint  # of model and version: a stream goes on only where it is the same
         self.created = int(time.time())
         self.metrics = Metrics(settings.model_name)
-        self.audit = AuditLog(settings.audit_log)
+        self.audit = LineLog("audit log", settings.audit_log)
+        self.access = LineLog("access log", settings.access_log)
         self.is_draining = False
         self._by_user: Counter[str] = Counter()  # requests in the server
         self._mean_s = 1.0  # of late requests, for Retry-After
@@ -62,7 +67,7 @@ class Service:
     def admit(self, caller: Caller) -> "Ticket":
         """Before any work is done for it. The ticket is its place in the queue."""
         if self.is_draining:
-            raise ApiError(503, "the server is shutting down: try another", headers={"Retry-After": "10"})
+            raise shutting_down()
         if self.num_requests >= self.settings.max_queue:
             raise too_many(f"{self.num_requests} requests are in the queue", self._mean_s, "queue_full")
         share = max(1, int(self.settings.max_queue * self.settings.max_queue_share))
@@ -149,6 +154,7 @@ class Service:
     ) -> "Run":
         """The requests are with the engine when this returns; the ticket is then the run's."""
         caller = ticket.caller
+        self._audit_begin(asker, caller, mark)
         run = Run(self, ticket, asker.route, mark, sum(map(len, prompts)))
         now, most_s = time.monotonic(), asker.deadline_s or self.settings.deadline_s
         is_patient = asker.is_patient or tier in PATIENT_TIERS
@@ -180,6 +186,16 @@ class Service:
             raise
         return run
 
+    def _audit_begin(self, asker: Asker, caller: Caller, mark: Mark) -> None:
+        """Where an audit is required, nothing is done for a request that it has no line of."""
+        if not self.settings.audit_required:
+            return
+        if not self.audit.write(request=mark.request, route=asker.route, user=caller.user, key=caller.key, end="begun"):
+            raise ApiError(
+                503, "the audit log cannot be written, and this server answers nothing without: tell its operator",
+                code="audit_unavailable", headers={"Retry-After": "60"},
+            )  # fmt: skip
+
     def end(self, run: "Run") -> None:
         duration_s = time.monotonic() - run.began
         self._mean_s += 0.1 * (duration_s - self._mean_s)
@@ -193,6 +209,17 @@ class Service:
             prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
             cached_tokens=sum(output.usage.num_cached for output in run.outputs),
         )  # fmt: skip
+
+
+def _failure(error: str) -> ApiError:
+    """A grammar can prove too much for its bounds only once tokens are drawn: then the request is to blame."""
+    if error.startswith(GrammarError.__name__):
+        return bad_request(
+            "the grammar, schema or regex takes more than its bound while the answer is written: make it simpler",
+            code="grammar_too_complex",
+        )
+    LOG.error("the model failed on a request: %s", error)
+    return ApiError(500, "the model failed on this request: see the server's log")
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
@@ -266,7 +293,7 @@ class Run:
             raise ApiError(503, "the server is shutting down: send the request again, with Last-Event-ID to go on")
         if reason == "error":
             self.end = "error"
-            raise ApiError(500, "the model failed on this request: see the server's log")
+            raise _failure(piece.error or "")
 
     async def whole(self) -> list[RequestOutput]:
         async with aclosing(self.pieces()) as pieces:  # type: ignore[type-var]
@@ -322,4 +349,6 @@ def _watch(service: Service) -> None:
     watch("surefoot:requests_in_server", "Requests that have not ended", lambda: service.num_requests)
     watch("surefoot:engine_steps_total", "Steps taken", lambda: llm.progress.num_steps)
     watch("surefoot:engine_failures_total", "Steps that failed as a whole", lambda: llm.progress.num_failures)
+    watch("surefoot:audit_lines_lost_total", "Not written to the audit log", lambda: service.audit.num_lost)
+    watch("surefoot:access_lines_lost_total", "Not written to the access log", lambda: service.access.num_lost)
     watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)

@@ -13,6 +13,7 @@ class Settings:
 
     max_held_bytes: of all bodies of requests that have not ended. max_file_bytes: of an upload.
     public_prefixes: system messages that hold nothing private, so that all users may share what was computed for them.
+    audit_required: a request that the audit log has no room for is refused.
     deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
     read_s: how long a client may take to send its request, or not to read its answer.
     patience_s: a step that takes longer means that the engine is stuck.
@@ -24,6 +25,8 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     audit_log: Path | None = None
+    audit_required: bool = False
+    access_log: Path | None = None
     public_prefixes: tuple[str, ...] = ()
     max_body_bytes: int = 4 << 20
     max_held_bytes: int = 256 << 20
