@@ -213,7 +213,7 @@ def soak(model: Path, num_clients: int, seconds: float, memory_mib: int) -> Repo
     report = Report(limit_mib=memory_mib)
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
         file = Path(folder) / "keys.toml"
-        keys = {user: quick_key(file, user) for user in ("honest", "hostile")}
+        keys = {user: quick_key(file, user, admin=True) for user in ("honest", "hostile")}
         words = ["--keys", str(file), "--max-context", "2048", "--max-running", "16", "--drain-s", "5"]
         server = Server(model, *words, "--state-dir", f"{folder}/state", memory_bytes=memory_mib << 20)
         try:

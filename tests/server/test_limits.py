@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.server.errors import ApiError
-from surefoot.server.keys import KeyEntry, KeyFileError, KeyStore, add_key, hash_of, make_key, read_keys
+from surefoot.server.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key, read_keys
+from surefoot.server.keys import KeyStore
 from surefoot.server.rates import TokenBucket
 from surefoot.server.settings import Settings
 from surefoot.server.sse import Mark, digest_of

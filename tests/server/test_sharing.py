@@ -41,7 +41,7 @@ class Shared:
 
     def __init__(self, folder: Path) -> None:
         self.file, self.audit = folder / "keys.toml", folder / "audit.jsonl"
-        self.alice = add_key(self.file, "alice")
+        self.alice = add_key(self.file, "alice", "--admin")
         self.bob = quick_key(self.file, "bob", requests_per_minute=2)
         self.carol = quick_key(self.file, "carol", max_context=64)
         self.frank = quick_key(self.file, "frank")

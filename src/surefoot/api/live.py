@@ -84,5 +84,10 @@ def merged(pieces: Iterable[Piece]) -> list[Piece]:
 def _joined(first: Piece, second: Piece) -> Piece:
     logprobs = None if first.logprobs is None else first.logprobs + (second.logprobs or ())
     return Piece(
-        first.index, first.text + second.text, first.token_ids + second.token_ids, logprobs, second.finish_reason
+        first.index,
+        first.text + second.text,
+        first.token_ids + second.token_ids,
+        logprobs,
+        second.finish_reason,
+        error=second.error,
     )

@@ -84,3 +84,4 @@ class Piece:
     logprobs: tuple[dict[int, Logprob], ...] | None = None
     finish_reason: str | None = None
     output: RequestOutput | None = None
+    error: str | None = None  # why, where the finish_reason is error

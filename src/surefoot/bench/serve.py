@@ -116,7 +116,8 @@ class Keys:
 
 def _make_keys(file: Path) -> Keys:
     return Keys(
-        file, {user: run_command(*SUREFOOT, "keys", "add", file, "--user", user).strip() for user in (MANY, ONE)}
+        file,
+        {user: run_command(*SUREFOOT, "keys", "add", file, "--user", user, "--admin").strip() for user in (MANY, ONE)},
     )
 
 

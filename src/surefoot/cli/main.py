@@ -17,7 +17,7 @@ COMMANDS = {
     "doctor": "doctor",
     "serve": "serve",
     "top": "top",
-    "keys": "serve",
+    "keys": "keys",
     "verify": "verify",
     "bench": "bench",
     "eval": "evaluate",

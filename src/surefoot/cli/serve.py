@@ -1,9 +1,10 @@
-"""`surefoot serve`: an OpenAI-compatible server for one model. `surefoot keys`: who may use it."""
+"""`surefoot serve`: an OpenAI-compatible server for one model."""
 
 import hashlib
 import logging
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -14,14 +15,13 @@ from surefoot.api.llm import LLM
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
-from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
+from surefoot.server import KeyStore, Settings
+from surefoot.server.log_limit import LogLimit
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
 
 FINGERPRINT_BYTES = 1 << 20
-
-keys = typer.Typer(help="Keys of a server's users.", no_args_is_help=True)
 
 
 def serve(
@@ -48,6 +48,12 @@ def serve(
     allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
     allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this; *: all.")] = None,
     audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
+    audit_required: Annotated[
+        bool, typer.Option("--audit-required", help="Refuse requests (503) that the audit log cannot take.")
+    ] = False,
+    access_log: Annotated[
+        Path | None, typer.Option(help="A line for each HTTP request: client, path, status, time, size, id.")
+    ] = None,
     state_dir: Annotated[
         Path | None,
         typer.Option(help="Folder for files and batches. By default in ~/.local/state/surefoot, named for the model."),
@@ -63,13 +69,17 @@ def serve(
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with told(), without_collection():
         name, *aliases = model_name or [model.stem]
         settings = Settings(
             host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
             strict_parameters=strict_parameters, allowed_hosts=tuple(allowed_host or ()),
-            allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, max_body_bytes=max_body_bytes,
+            allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, audit_required=audit_required,
+            access_log=access_log, max_body_bytes=max_body_bytes,
             max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
         )  # fmt: skip
@@ -102,24 +112,3 @@ def fingerprint(model: Path) -> str:
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))
     return f"sf-{facts.hexdigest()[:16]}"
-
-
-@keys.command("add")
-def add(
-    file: Annotated[Path, typer.Argument(help="The file of keys; made if it is not there.")],
-    user: Annotated[str, typer.Option(help="Whose key it is: fairness and cache are by user.")],
-    weight: Annotated[float, typer.Option(help="Share of the machine when it is busy.")] = 1.0,
-    priority: Annotated[int, typer.Option(help="Larger is served first.")] = 0,
-    requests_per_minute: Annotated[float | None, typer.Option()] = None,
-    tokens_per_minute: Annotated[float | None, typer.Option()] = None,
-    max_context: Annotated[int | None, typer.Option()] = None,
-) -> None:
-    """Make a key. It is shown once; the file has its hash. A running server notices within a second."""
-    key = make_key()
-    with told():
-        entry = KeyEntry(
-            hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute, max_context=max_context,
-        )  # fmt: skip
-        add_key(file, entry)
-    typer.echo(key)

@@ -19,7 +19,8 @@ from surefoot.server.watching import View, fetch, look
 def top(
     url: Annotated[str, typer.Argument(help="Of the server, as http://127.0.0.1:8000.")] = "http://127.0.0.1:8000",
     key: Annotated[
-        str | None, typer.Option(envvar="SUREFOOT_KEY", help="A key, where the server wants one.", show_default=False)
+        str | None,
+        typer.Option(envvar="SUREFOOT_KEY", help="An admin key, if it has keys.", show_default=False),
     ] = None,
     every_s: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look for one interval, then leave.")] = False,

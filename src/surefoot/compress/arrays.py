@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.compress.later import CompressError
-from surefoot.compress.whole import written_whole
+from surefoot.machine.atomic_write import written_whole
 from surefoot.ops.arrays import Array
 
 

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from surefoot.compress.allocate import Option
-from surefoot.compress.whole import written_whole
+from surefoot.machine.atomic_write import written_whole
 
 Table = dict[str, list[Option]]
 Keep = Callable[[str, Callable[[], Table]], Table]  # a part's table, from the file or made

@@ -10,7 +10,7 @@ import numpy as np
 from surefoot.compress.ggml_grids import GgmlFormat
 from surefoot.compress.later import CompressError
 from surefoot.compress.layer import Made, Quantised
-from surefoot.compress.whole import written_whole
+from surefoot.machine.atomic_write import written_whole
 from surefoot.weights import GgufFile
 
 SKIPPED = ("general.architecture", "general.file_type", "general.quantization_version", "split.")

@@ -20,6 +20,7 @@ from surefoot.server.batches_routes import batches_router
 from surefoot.server.chat import chat_router
 from surefoot.server.completions import completions_router
 from surefoot.server.cors import with_cors
+from surefoot.server.draining import unless_draining
 from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.files import Files, files_router
@@ -29,6 +30,7 @@ from surefoot.server.leniency import UnknownParameters
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.records import StateFolder
+from surefoot.server.request_ids import MOST_PATH_CHARACTERS, RequestIds
 from surefoot.server.responses import responses_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
@@ -59,16 +61,19 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
     app.add_middleware(
         UnknownParameters, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
     )
-    _add_operations(app, service)
+    _add_operations(app, service, has_keys=keys is not None)
     _add_errors(app, service)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
 
     def on_refusal(scope: Scope, error: ApiError) -> None:
         service.metrics.refuse(error.status)
         if error.status in (401, 403):
-            service.audit.write(route=scope["path"], client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
+            route = scope["path"][:MOST_PATH_CHARACTERS]
+            service.audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
 
-    return with_cors(Gate(app, service.settings, keys, on_refusal), service.settings.origins)
+    welcome = unless_draining(app, lambda: service.is_draining, service.metrics.refuse)
+    gated = with_cors(Gate(welcome, service.settings, keys, on_refusal), service.settings.origins)
+    return RequestIds(gated, service.access.write)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
@@ -100,6 +105,7 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
         await service.llm.stop()
         _close_books(service)
         service.audit.close()
+        service.access.close()
 
     return live
 
@@ -120,7 +126,7 @@ async def _reload_keys(keys: KeyStore) -> None:
         keys.reload_if_changed()
 
 
-def _add_operations(app: FastAPI, service: Service) -> None:
+def _add_operations(app: FastAPI, service: Service, *, has_keys: bool) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """The process answers."""
@@ -130,13 +136,16 @@ def _add_operations(app: FastAPI, service: Service) -> None:
     async def ready() -> Response:
         """Requests are welcome: not draining, and the engine moves."""
         if service.is_draining:
-            return JSONResponse({"status": "draining"}, 503)
+            return JSONResponse({"status": "draining", "requests": service.num_requests}, 503)
         if not service.llm.is_alive(service.settings.patience_s):
             return JSONResponse({"status": "stuck"}, 503)
         return JSONResponse({"status": "ready"})
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    async def metrics(http: HttpRequest) -> Response:
+        """Of all users: with keys, only for those whose key says `admin`."""
+        if has_keys and not http.state.caller.is_admin:
+            raise ApiError(403, "these figures are of all users: ask with an admin key (surefoot keys add --admin)")
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 

@@ -1,62 +1,14 @@
-"""Who may use the server and how much: a file of hashed keys, read again whenever it changes.
+"""Who may use the server and how much: the callers of a file of hashed keys, read again whenever it changes."""
 
-The file is TOML, a table for each key:
-
-    [[key]]
-    hash = "sha256:..."            # of the key; the key itself is nowhere
-    user = "alice"                 # fairness, cache and limits are by user
-    weight = 1.0                   # her share when the machine is busy
-    priority = 0                   # larger is served first
-    requests_per_minute = 60       # left out: no limit
-    tokens_per_minute = 100000     # prompt and answer
-    max_context = 4096
-"""
-
-import hashlib
 import logging
-import secrets
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from surefoot.core.request import LARGEST_PRIORITY
+from surefoot.server.key_file import KeyEntry, KeyFileError, hash_of, read_keys
 from surefoot.server.rates import TokenBucket
 
-PREFIX = "sf-"
 LOG = logging.getLogger(__name__)
-
-
-class KeyFileError(ValueError):
-    """The file cannot be used; the message says why."""
-
-
-class KeyEntry(BaseModel):
-    """One table of the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-    user: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
-    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    priority: Annotated[int, Field(ge=-LARGEST_PRIORITY, le=LARGEST_PRIORITY)] = 0
-    requests_per_minute: Annotated[float | None, Field(gt=0)] = None
-    tokens_per_minute: Annotated[float | None, Field(gt=0)] = None
-    max_context: Annotated[int | None, Field(ge=1)] = None
-
-    @property
-    def name(self) -> str:
-        """What logs call it."""
-        return self.hash.removeprefix("sha256:")[:8]
-
-
-class KeyFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    key: list[KeyEntry] = []
 
 
 @dataclass(frozen=True)
@@ -68,44 +20,12 @@ class Caller:
     weight: float = 1.0
     priority: int = 0
     max_context: int | None = None
+    is_admin: bool = False  # may know of other users
     requests: TokenBucket | None = field(default=None, compare=False)
     tokens: TokenBucket | None = field(default=None, compare=False)
 
 
 ANYONE = Caller()
-
-
-def make_key() -> str:
-    return PREFIX + secrets.token_urlsafe(32)
-
-
-def hash_of(key: str) -> str:
-    """Plain SHA-256 is enough: keys are random, so that there is nothing to guess."""
-    return "sha256:" + hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
-
-
-def read_keys(path: Path) -> list[KeyEntry]:
-    try:
-        entries = KeyFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).key
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise KeyFileError(f"{path}: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise KeyFileError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    if len({entry.hash for entry in entries}) < len(entries):
-        raise KeyFileError(f"{path}: a key stands there twice")
-    return entries
-
-
-def add_key(path: Path, entry: KeyEntry) -> None:
-    """Append a table; the file stays readable to its owner alone."""
-    lines = ["[[key]]"]
-    for name, value in entry.model_dump(exclude_none=True, exclude_defaults=True).items():
-        lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}")
-    if not path.exists():
-        path.touch(mode=0o600)
-    before = path.read_text(encoding="utf-8")
-    path.write_text(before + ("\n" if before else "") + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 class KeyStore:
@@ -139,6 +59,8 @@ class KeyStore:
         self._stamp = self._read_stamp()
         try:
             entries = read_keys(self._path)
+            if not entries and self._callers:
+                raise KeyFileError(f"{self._path}: it had keys and has none now: add one, or stop the server")
         except KeyFileError as error:
             LOG.error("the keys stay as they were: %s", error)
             return False
@@ -166,6 +88,7 @@ def _caller(entry: KeyEntry, before: Caller | None) -> Caller:
         entry.weight,
         entry.priority,
         entry.max_context,
+        entry.admin,
         _bucket(entry.requests_per_minute, before.requests if before else None),
         _bucket(entry.tokens_per_minute, before.tokens if before else None),
     )

@@ -5,6 +5,7 @@ import functools
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -23,6 +24,8 @@ from surefoot.server.settings import Settings
 
 LOG = logging.getLogger(__name__)
 SWITCH_S = 0.0005  # how long the engine's thread waits for its turn when the loop's thread is busy in Python
+HAND_BACK_S = 5  # for clients to be told that their request was ended
+POLL_S = 0.05
 
 
 class UnsafeBind(ValueError):
@@ -58,7 +61,7 @@ def serve(
         server_header=False,
         ws="none",
         timeout_keep_alive=int(connections.limits.idle_s),
-        timeout_graceful_shutdown=int(settings.drain_s) + 5,
+        timeout_graceful_shutdown=HAND_BACK_S,
     )
     for line in describe(llm, settings):
         tell(line)
@@ -85,12 +88,18 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
         await super().startup(sockets)
-        if self._keys is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._keys.reload)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
         if self.started:
             host, port = self.config.host, self.servers[0].sockets[0].getsockname()[1]
             self._tell(f"ready    http://{f'[{host}]' if ':' in host else host}:{port}/v1")
             self._telling = asyncio.create_task(self._tell_speed())
+
+    def _read_again(self) -> None:
+        """What SIGHUP asks for: keys from their file, logs into theirs."""
+        if self._keys is not None:
+            self._keys.reload()
+        self._service.audit.reopen()
+        self._service.access.reopen()
 
     async def _tell_speed(self) -> None:
         """Measured when requests are welcome already: memory that was never used takes a while to touch."""
@@ -104,13 +113,23 @@ class DrainingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
-        """Running requests have drain_s to end; then they are ended, and their clients told how to go on elsewhere."""
-        self._service.is_draining = True
-        LOG.info("draining: %d requests may take %g s more", self._service.num_requests, self._service.settings.drain_s)
-        ending = asyncio.create_task(self._end_requests())
-        await super().shutdown(sockets)
-        ending.cancel()
+        """Running requests have drain_s to end; then they are ended, and their clients told how to go on elsewhere.
 
-    async def _end_requests(self) -> None:
-        await asyncio.sleep(self._service.settings.drain_s)
-        self._service.llm.abort_all()
+        Until then connections are taken, so that /ready can say why, and new requests are told to go elsewhere.
+        """
+        self._service.is_draining = True
+        drain_s = self._service.settings.drain_s
+        LOG.info("draining: %d requests may take %g s more", self._service.num_requests, drain_s)
+        if not await self._all_end(drain_s):
+            self._service.llm.abort_all()
+            await self._all_end(HAND_BACK_S)
+        await super().shutdown(sockets)
+
+    async def _all_end(self, seconds: float) -> bool:
+        """Whether all that is being answered ends within that time; a second Ctrl-C ends the wait."""
+        end = time.monotonic() + seconds
+        while self.server_state.tasks and not self.force_exit:
+            if time.monotonic() >= end:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -13,10 +14,12 @@ from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowRea
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
 from surefoot.engine import Event
+from surefoot.sampling import GrammarError
 from surefoot.server.asker import Asker
-from surefoot.server.audit import AuditLog
+from surefoot.server.draining import shutting_down
 from surefoot.server.errors import ApiError, bad_request, too_many
 from surefoot.server.keys import Caller
+from surefoot.server.line_log import LineLog
 from surefoot.server.metrics import Metrics
 from surefoot.server.settings import Settings
 from surefoot.server.shares import Budget, Turns, asking_user
@@ -25,6 +28,7 @@ from surefoot.text import ChatTemplateError
 
 PATIENT_TIERS = ("flex",)
 ENCODING_THREADS = 2
+LOG = logging.getLogger(__name__)
 
 
 class Service:
@@ -34,7 +38,8 @@ class Service:
         self.fingerprint = fingerprint  # of model and version: a stream goes on only where it is the same
         self.created = int(time.time())
         self.metrics = Metrics(settings.model_name)
-        self.audit = AuditLog(settings.audit_log)
+        self.audit = LineLog("audit log", settings.audit_log)
+        self.access = LineLog("access log", settings.access_log)
         self.is_draining = False
         self._requests = Budget(settings.max_queue)
         self._mean_s = 1.0  # of late requests, for Retry-After
@@ -64,7 +69,7 @@ class Service:
     def admit(self, caller: Caller) -> "Ticket":
         """Before any work is done for it. The ticket is its place in the queue."""
         if self.is_draining:
-            raise ApiError(503, "the server is shutting down: try another", headers={"Retry-After": "10"})
+            raise shutting_down()
         if not self._requests.take(caller.user):
             own = self._requests.held_by(caller.user)
             message = f"{self.num_requests} requests are in the queue, {own} of them yours"
@@ -142,6 +147,7 @@ class Service:
     ) -> "Run":
         """The requests are with the engine when this returns; the ticket is then the run's. params: of each prompt."""
         caller = ticket.caller
+        self._audit_begin(asker, caller, mark)
         run = Run(self, ticket, asker.route, mark, sum(map(len, prompts)))
         now, most_s = time.monotonic(), asker.deadline_s or self.settings.deadline_s
         is_patient = asker.is_patient or tier in PATIENT_TIERS
@@ -173,6 +179,16 @@ class Service:
             raise
         return run
 
+    def _audit_begin(self, asker: Asker, caller: Caller, mark: Mark) -> None:
+        """Where an audit is required, nothing is done for a request that it has no line of."""
+        if not self.settings.audit_required:
+            return
+        if not self.audit.write(request=mark.request, route=asker.route, user=caller.user, key=caller.key, end="begun"):
+            raise ApiError(
+                503, "the audit log cannot be written, and this server answers nothing without: tell its operator",
+                code="audit_unavailable", headers={"Retry-After": "60"},
+            )  # fmt: skip
+
     def end(self, run: "Run") -> None:
         duration_s = time.monotonic() - run.began
         self._mean_s += 0.1 * (duration_s - self._mean_s)
@@ -196,6 +212,17 @@ def _charge(caller: Caller) -> None:
         caller.requests.take(1)
     if caller.tokens is not None and (wait_s := caller.tokens.wait_s(1)):
         raise too_many("more tokens than your key allows in a minute", wait_s)
+
+
+def _failure(error: str) -> ApiError:
+    """A grammar can prove too much for its bounds only once tokens are drawn: then the request is to blame."""
+    if error.startswith(GrammarError.__name__):
+        return bad_request(
+            "the grammar, schema or regex takes more than its bound while the answer is written: make it simpler",
+            code="grammar_too_complex",
+        )
+    LOG.error("the model failed on a request: %s", error)
+    return ApiError(500, "the model failed on this request: see the server's log")
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
@@ -269,7 +296,7 @@ class Run:
             raise ApiError(503, "the server is shutting down: send the request again, with Last-Event-ID to go on")
         if reason == "error":
             self.end = "error"
-            raise ApiError(500, "the model failed on this request: see the server's log")
+            raise _failure(piece.error or "")
 
     async def whole(self) -> list[RequestOutput]:
         async with aclosing(self.pieces()) as pieces:  # type: ignore[type-var]
@@ -325,4 +352,6 @@ def _watch(service: Service) -> None:
     watch("surefoot:requests_in_server", "Requests that have not ended", lambda: service.num_requests)
     watch("surefoot:engine_steps_total", "Steps taken", lambda: llm.progress.num_steps)
     watch("surefoot:engine_failures_total", "Steps that failed as a whole", lambda: llm.progress.num_failures)
+    watch("surefoot:audit_lines_lost_total", "Not written to the audit log", lambda: service.audit.num_lost)
+    watch("surefoot:access_lines_lost_total", "Not written to the access log", lambda: service.access.num_lost)
     watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)

@@ -17,6 +17,7 @@ class Settings:
     model_aliases: other names that clients may call the model by; any_model_name: every name is taken for it.
     strict_parameters: requests with unknown parameters are refused.
     public_prefixes: system messages that hold nothing private, so that all users may share what was computed for them.
+    audit_required: a request that the audit log has no room for is refused.
     deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
     read_s: for how long a client may send nothing of its request, or not read its answer.
     body_grace_s: after which a body must have come at least_body_rate bytes a second.
@@ -32,6 +33,8 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     audit_log: Path | None = None
+    audit_required: bool = False
+    access_log: Path | None = None
     public_prefixes: tuple[str, ...] = ()
     max_body_bytes: int = 4 << 20
     max_held_bytes: int = 256 << 20

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 8 << 20
+ADVICE = {401: "give a key with --key", 403: "give an admin key with --key (surefoot keys add --admin makes one)"}
 
 Labels = tuple[tuple[str, str], ...]
 Samples = Mapping[str, Mapping[Labels, float]]
@@ -44,7 +45,7 @@ def fetch(address: str, key: str | None) -> Samples:
         with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_S) as reply:
             return parse(reply.read(MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
-        advice = "give a key with --key" if error.code == 401 else error.reason
+        advice = ADVICE.get(error.code, error.reason)
         raise OSError(f"{address} answers {error.code}: {advice}") from None
     except (urllib.error.URLError, ValueError) as error:
         raise OSError(f"{address} cannot be read: {getattr(error, 'reason', error)}") from None

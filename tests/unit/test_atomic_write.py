@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.compress.whole import written_whole
+from surefoot.machine.atomic_write import written_whole
 
 
 def test_what_is_stopped_leaves_what_was_there(tmp_path: Path) -> None:
