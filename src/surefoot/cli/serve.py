@@ -15,6 +15,7 @@ from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
 from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
+from surefoot.server.listening import bind
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
@@ -64,12 +65,14 @@ def serve(
         )  # fmt: skip
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
+        sockets = bind(host, port)
         state = open_state(state_dir, settings.model_name)
         llm = LLM(
             model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
             float_format=float_format, speculate=speculate,
         )  # fmt: skip
-    run_server(llm, settings, store, state, fingerprint(model), typer.echo)
+    with told():
+        run_server(llm, settings, store, state, fingerprint(model), typer.echo, sockets)
 
 
 def open_state(folder: Path | None, name: str) -> StateFolder | None:
