@@ -42,7 +42,8 @@ def listen(sockets: list[socket.socket], backlog: int) -> None:
         try:
             sock.listen(backlog)
         except OSError as error:
-            raise _refusal(*sock.getsockname()[:2], error) from None
+            host, port = sock.getsockname()[:2]
+            raise _refusal(host, port, error) from None
 
 
 def _refusal(host: str, port: int, error: OSError) -> AddressError:
