@@ -1,5 +1,6 @@
 """Bounded types, and the parameters that every way of generating shares."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -120,7 +121,10 @@ class SamplingFields(Body):
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def sampling(self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None) -> SamplingParams:
+    def sampling(
+        self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None, defaults: SamplingParams
+    ) -> SamplingParams:
+        """defaults: the server's, for what the client left out or gave as null."""
         given: dict[str, Any] = {
             name: value
             for name in (
@@ -132,7 +136,8 @@ class SamplingFields(Body):
         if grammar is not None:
             given["grammar"] = grammar
         try:
-            return SamplingParams(
+            return replace(
+                defaults,
                 logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
                 stop=self.stops,
                 stop_token_ids=tuple(self.stop_token_ids or ()),
