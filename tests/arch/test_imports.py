@@ -57,6 +57,6 @@ def test_layers_form_no_ring() -> None:
 
 def test_loading_the_command_loads_no_torch() -> None:
     check = "import sys, importlib; from surefoot.cli.main import COMMANDS; "
-    check += "[importlib.import_module('surefoot.cli.' + name) for name in COMMANDS.values()]; "
+    check += "[importlib.import_module('surefoot.cli.' + entry.module) for entry in COMMANDS.values()]; "
     check += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -14,8 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from surefoot.api.defaults import SamplingDefaults
 from surefoot.api.live import LiveRequest
 from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
+from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.core import Request, SamplingParams, ServiceClass
@@ -31,7 +33,8 @@ BANDWIDTH_BUFFER_BYTES = 256 << 20
 
 
 class LLM:
-    """model: a GGUF file, a Hugging Face folder, or a Hugging Face id. Not for several threads at once.
+    """model: a GGUF file, a Hugging Face folder, a Hugging Face id, or what `open_model` made of one. Not for several
+    threads at once.
 
     float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
     max_context: tokens of prompt and answer together; the model's own by default. Answers that memory has no room for
@@ -41,11 +44,13 @@ class LLM:
     packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
     speculate: how tokens are guessed ahead: auto, lookup (from text before), draft:MODEL (a smaller model with the same
     tokens or a draft head's file, and lookup), off. Depths follow measured gain, down to none. Nor does this show.
+    sampling: values (temperature, top_k …) that take the place of the model's own in `default_sampling`.
+    chat_template: a file of Jinja or the name of a common format (chatml, llama3 …), instead of the model's own.
     """
 
     def __init__(
         self,
-        model: str | Path,
+        model: str | Path | OpenModel,
         *,
         float_format: str = "w8",
         max_context: int | None = None,
@@ -59,8 +64,13 @@ class LLM:
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
         packed_cache: str | Path | None = None,
         speculate: str = AUTO,
+        sampling: Mapping[str, Any] | None = None,
+        chat_template: str | Path | None = None,
     ) -> None:
-        loaded = load_model(model, float_format, variant, threads, packed_cache)
+        opened = open_model(model, sampling, chat_template)
+        self.path: Path = opened.place
+        self.sampling_defaults: SamplingDefaults = opened.sampling
+        loaded = load_model(opened, float_format, variant, threads, packed_cache)
         speculation = load_speculation(speculate, loaded, float_format)
         self.backend: Backend = loaded.backend
         self.model: Model = loaded.model
@@ -81,6 +91,12 @@ class LLM:
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()
+
+    @property
+    def default_sampling(self) -> SamplingParams:
+        """How tokens are chosen where no parameters are given: as the model's files advise, or else surefoot's own way.
+        `SamplingParams(...)` has nothing of it; `replace(llm.default_sampling, max_tokens=20)` has."""
+        return self.sampling_defaults.params
 
     # ---- text ----
 
@@ -204,7 +220,7 @@ class LLM:
             raise ValueError("the prompt is empty: give at least one character or token")
         if max(tokens) >= self.config.vocab_size:
             raise ValueError(f"token {max(tokens)} is beyond the vocabulary of {self.config.vocab_size}")
-        params = params or SamplingParams()
+        params = params or self.default_sampling
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))
         number, ends = f"{next(self._ids)}", self.tokenizer.ids.ends

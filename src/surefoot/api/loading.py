@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from surefoot import machine
+from surefoot.api.opening import OpenModel, open_model
 from surefoot.engine import Engine
 from surefoot.formats import to_format
 from surefoot.kv import KvKind, KvLayout, KvManager, LayerKv, make_layout
@@ -15,15 +16,8 @@ from surefoot.runner import Executor, Runner
 from surefoot.sampling import Grammars
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Speculator
-from surefoot.text import (
-    ChatTemplate,
-    Tokenizer,
-    chat_template_from_folder,
-    chat_template_from_gguf,
-    tokenizer_from_folder,
-    tokenizer_from_gguf,
-)
-from surefoot.weights import Checkpoint, find_model, open_checkpoint, packed_cache
+from surefoot.text import ChatTemplate, Tokenizer
+from surefoot.weights import packed_cache
 
 SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
@@ -49,7 +43,7 @@ class Loaded:
 
 
 def load_model(
-    path: str | Path,
+    path: str | Path | OpenModel,
     float_format: str,
     variant: str | None,
     threads: int | None,
@@ -58,10 +52,10 @@ def load_model(
 ) -> Loaded:
     """cache: a folder for packed weights, or none. backend: one that is there already."""
     fmt = to_format(float_format)
-    place = find_model(str(path))
-    checkpoint = open_checkpoint(place)
+    opened = open_model(path)
+    place, checkpoint = opened.place, opened.checkpoint
     with ThreadPoolExecutor(1) as beside:  # packing is native work, tokenizers are Python's
-        texts = beside.submit(_load_text, place, checkpoint)
+        texts = beside.submit(opened.load_text)
         backend = backend or Backend(variant, threads)
         if cache is None or fmt.weights is None:
             model = load(backend, checkpoint, fmt)
@@ -69,13 +63,6 @@ def load_model(
             with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
                 model = load(backend, cached, fmt)
         return Loaded(backend, model, *texts.result())
-
-
-def _load_text(place: Path, checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate]:
-    if place.is_dir():
-        return tokenizer_from_folder(place), chat_template_from_folder(place)
-    tokenizer = tokenizer_from_gguf(checkpoint.metadata)
-    return tokenizer, chat_template_from_gguf(checkpoint.metadata, tokenizer)
 
 
 def plan_memory(

@@ -13,7 +13,7 @@ from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import TOLD, told
 from surefoot.cli.interrupts import interrupts
-from surefoot.cli.one_user import open_for_one
+from surefoot.cli.one_user import load_for_one, needs_template, open_for_one
 from surefoot.cli.status import Speedometer
 
 HELP = """[bold]/help[/]               these lines
@@ -174,22 +174,26 @@ def _greeting(llm: LLM, name: str) -> str:
         f"[bold]{escape(name)}[/bold]", llm.config.family, f"{len(llm.config.layers)} layers",
         f"context {llm.max_context}", f"{llm.backend.variant}, {llm.backend.threads} threads",
     ]  # fmt: skip
-    return " · ".join(facts) + "\n[dim]/help for commands, Ctrl-C stops an answer, Ctrl-D leaves[/dim]"
+    sampling = escape(f"sampling: {llm.sampling_defaults}")
+    hint = "/help for commands, Ctrl-C stops an answer, Ctrl-D leaves"
+    return " · ".join(facts) + f"\n[dim]{sampling}[/dim]\n[dim]{hint}[/dim]"
 
 
 def chat(
     model: options.Model,
     system: options.System = None,
     max_tokens: options.MaxTokens = None,
-    temperature: options.Temperature = 0.7,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
+    sampling: options.Sampling = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
     stop: options.Stop = None,
     seed: options.Seed = 0,
+    chat_template: options.ChatTemplate = None,
     float_format: options.Format = "w8",
     context: options.Context = None,
     threads: options.Threads = None,
@@ -203,12 +207,14 @@ def chat(
     bounds the speed of decoding.
     """
     with told():
-        params = SamplingParams(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=tuple(stop or ()), seed=seed,
-            max_tokens=max_tokens,
+        opened = open_for_one(
+            model, sampling, chat_template, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
         )  # fmt: skip
-        llm = open_for_one(model, float_format, context, threads, variant, speculate)
+        needs_template(opened, model)
+        params = replace(opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens)
+        llm = load_for_one(opened, float_format, context, threads, variant, speculate)
         at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
     console = Console(highlight=False, soft_wrap=True)

@@ -2,17 +2,18 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from surefoot.api import Piece, RequestOutput, SamplingParams
+from surefoot.api import Piece, RequestOutput
+from surefoot.api.defaults import as_values
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.interrupts import interrupts
-from surefoot.cli.one_user import open_for_one
+from surefoot.cli.one_user import load_for_one, needs_template, open_for_one
 from surefoot.cli.status import Speedometer
 
 INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
@@ -24,18 +25,20 @@ def generate(
     chat: Annotated[bool, typer.Option("--chat", help="Answer the prompt as a message, by the chat template.")] = False,
     system: options.System = None,
     max_tokens: options.MaxTokens = None,
-    temperature: options.Temperature = 0.7,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
+    sampling: options.Sampling = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
     stop: options.Stop = None,
     seed: options.Seed = 0,
     logprobs: Annotated[
         int | None, typer.Option(min=0, help="With --json: so many alternatives a token.", rich_help_panel="Sampling")
     ] = None,
+    chat_template: options.ChatTemplate = None,
     float_format: options.Format = "w8",
     context: options.Context = None,
     threads: options.Threads = None,
@@ -50,20 +53,26 @@ def generate(
     gives another.
     """
     with told():
-        params = SamplingParams(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty, frequency_penalty=frequency_penalty, stop=tuple(stop or ()), seed=seed,
-            max_tokens=max_tokens, logprobs=logprobs,
+        opened = open_for_one(
+            model, sampling, chat_template, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
         )  # fmt: skip
+        params = replace(
+            opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens, logprobs=logprobs
+        )
+        if chat or system:
+            needs_template(opened, model)
         text = sys.stdin.read() if prompt == "-" else prompt
-        llm = open_for_one(model, float_format, context, threads, variant, speculate)
+        llm = load_for_one(opened, float_format, context, threads, variant, speculate)
         wants_stats = sys.stderr.isatty() if stats is None else stats
         speedometer = Speedometer(llm) if wants_stats else None
         messages = [{"role": "system", "content": system}] if system else []
         given = [*messages, {"role": "user", "content": text}] if chat or system else text
         output = _read(llm.stream(given, params), show=not as_json)
         if as_json:
-            typer.echo(json.dumps(_facts(output, speedometer), ensure_ascii=False))
+            facts = {**_facts(output, speedometer), "sampling": as_values(params)}
+            typer.echo(json.dumps(facts, ensure_ascii=False))
         elif speedometer is not None:
             Console(stderr=True, highlight=False, soft_wrap=True).print(speedometer.line(output), style="dim")
 

@@ -1,6 +1,7 @@
 """The `surefoot` command. Each subcommand has a module of its own, which is imported when it is called for."""
 
 import importlib
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -9,20 +10,27 @@ from typer.core import TyperGroup
 from surefoot import __version__
 from surefoot.cli.startup import without_collection
 
-# In the order of --help: a function's or a group's name, and the module in surefoot.cli that has it.
+
+@dataclass(frozen=True)
+class Entry:
+    module: str  # in surefoot.cli; it has a function or a group of the command's name
+    help: str  # how the command's own help begins: --help shows it without importing the module
+
+
+# In the order of --help.
 COMMANDS = {
-    "generate": "generate",
-    "chat": "chat",
-    "run-batch": "run_batch",
-    "doctor": "doctor",
-    "serve": "serve",
-    "top": "top",
-    "keys": "keys",
-    "verify": "verify",
-    "bench": "bench",
-    "eval": "evaluate",
-    "compress": "compress",
-    "distill": "distill",
+    "generate": Entry("generate", "Continue a prompt (or answer it, with --chat), word by word as it comes."),
+    "chat": Entry("chat", "Talk with a model."),
+    "run-batch": Entry("run_batch", "Answer every line of a file in OpenAI's batch format"),
+    "doctor": Entry("doctor", "Show what this machine offers and what surefoot will use of it."),
+    "serve": Entry("serve", "Serve a model to any OpenAI client."),
+    "top": Entry("top", "Watch a running server"),
+    "keys": Entry("keys", "Keys of a server's users."),
+    "verify": Entry("verify", "Give requests of every kind alone, then together"),
+    "bench": Entry("bench", "Measure speed beside the machine's limits and beside peers."),
+    "eval": Entry("evaluate", "Measure how good and how faithful a model's predictions are."),
+    "compress": Entry("compress", "Write a smaller checkpoint"),
+    "distill": Entry("distill", "Make a draft for speculation that the model teaches itself"),
 }
 OPTIONS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -39,11 +47,22 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As plain text: importing rich takes longer than all else that this page needs."""
+        super(TyperGroup, self).format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
         with without_collection():
-            module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name]}")
+            module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name].module}")
         found = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))
         holder = typer.Typer(**OPTIONS)
         if isinstance(found, typer.Typer):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from surefoot.formats import MODEL_FORMATS
+from surefoot.text import TEMPLATE_NAMES
 
 MODEL, SAMPLING, MACHINE = "Model", "Sampling", "Machine"
 
@@ -38,22 +39,36 @@ Threads = Annotated[int | None, typer.Option(min=1, help="All usable cores by de
 Variant = Annotated[
     str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.", rich_help_panel=MACHINE)
 ]
-Temperature = Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.", rich_help_panel=SAMPLING)]
-TopK = Annotated[int, typer.Option(help="Only the k most likely tokens; 0: all.", rich_help_panel=SAMPLING)]
+Sampling = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sampling",
+        metavar="KEY=VALUE",
+        help="Default of temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty or frequency_penalty, "
+        "instead of the model's own; may be repeated.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", "-t", help="0 is greedy; by default as the model advises.", rich_help_panel=SAMPLING),
+]
+TopK = Annotated[int | None, typer.Option(help="Only the k most likely tokens; 0: all.", rich_help_panel=SAMPLING)]
 TopP = Annotated[
-    float, typer.Option(help="Only the most likely tokens that make up this share; 1: all.", rich_help_panel=SAMPLING)
+    float | None,
+    typer.Option(help="Only the most likely tokens that make up this share; 1: all.", rich_help_panel=SAMPLING),
 ]
 MinP = Annotated[
-    float, typer.Option(help="Only tokens at least this likely beside the likeliest.", rich_help_panel=SAMPLING)
+    float | None, typer.Option(help="Only tokens at least this likely beside the likeliest.", rich_help_panel=SAMPLING)
 ]
 RepetitionPenalty = Annotated[
-    float, typer.Option(help="Divides logits of tokens in prompt and answer; 1: off.", rich_help_panel=SAMPLING)
+    float | None, typer.Option(help="Divides logits of tokens in prompt and answer; 1: off.", rich_help_panel=SAMPLING)
 ]
 PresencePenalty = Annotated[
-    float, typer.Option(help="Taken from logits of tokens in the answer.", rich_help_panel=SAMPLING)
+    float | None, typer.Option(help="Taken from logits of tokens in the answer.", rich_help_panel=SAMPLING)
 ]
 FrequencyPenalty = Annotated[
-    float, typer.Option(help="The same, times their number.", rich_help_panel=SAMPLING)
+    float | None, typer.Option(help="The same, times their number.", rich_help_panel=SAMPLING)
 ]  # fmt: skip
 Seed = Annotated[
     int, typer.Option(min=0, help="Same seed and request: same answer, to the bit.", rich_help_panel=SAMPLING)
@@ -65,6 +80,14 @@ MaxTokens = Annotated[
 ]  # fmt: skip
 Stop = Annotated[
     list[str] | None, typer.Option(help="End the answer before this text; may be repeated.", rich_help_panel=SAMPLING)
+]
+ChatTemplate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|NAME",
+        help=f"Jinja, instead of the model's own: a file, or one of {', '.join(TEMPLATE_NAMES)}.",
+        rich_help_panel=MODEL,
+    ),
 ]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 Stats = Annotated[

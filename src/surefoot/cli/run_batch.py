@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot.api import LLM
 from surefoot.api.batch import named_model
+from surefoot.api.defaults import parse_sampling
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
@@ -32,6 +33,8 @@ def run_batch(
     threads: options.Threads = None,
     variant: options.Variant = None,
     speculate: options.Speculate = "auto",
+    sampling: options.Sampling = None,
+    chat_template: options.ChatTemplate = None,
 ) -> None:
     """Answer every line of a file in OpenAI's batch format (/v1/chat/completions, /v1/completions and /v1/embeddings).
 
@@ -43,7 +46,8 @@ def run_batch(
         with without_collection():
             llm = LLM(
                 path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
-                variant=variant, speculate=speculate,
+                variant=variant, speculate=speculate, sampling=parse_sampling(sampling or []),
+                chat_template=chat_template,
             )  # fmt: skip
         num_done = run(llm, source, target, name or Path(path).name, report)
     typer.echo(f"{num_done} answered, {target} is complete", err=True)

@@ -11,12 +11,16 @@ from typing import Annotated
 import typer
 
 from surefoot import __version__
+from surefoot.api.defaults import as_values, parse_sampling
 from surefoot.api.llm import LLM
+from surefoot.api.opening import OpenModel, open_model
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
 from surefoot.server import KeyStore, Settings
+from surefoot.server.listening import bind
 from surefoot.server.log_limit import LogLimit
+from surefoot.server.plan import describe_opened
 from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
@@ -66,6 +70,8 @@ def serve(
     variant: options.Variant = None,
     speculate: options.Speculate = "auto",
     float_format: options.Format = "w8",
+    sampling: options.Sampling = None,
+    chat_template: options.ChatTemplate = None,
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
@@ -85,12 +91,17 @@ def serve(
         )  # fmt: skip
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
+        sockets = bind(host, port)
         state = open_state(state_dir, settings.model_name)
+        opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
+        for line in describe_opened(opened):
+            typer.echo(line)
         llm = LLM(
-            model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
+            opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
             float_format=float_format, speculate=speculate,
         )  # fmt: skip
-    run_server(llm, settings, store, state, fingerprint(model), typer.echo)
+    with told():
+        run_server(llm, settings, store, state, fingerprint(opened), typer.echo, sockets)
 
 
 def open_state(folder: Path | None, name: str) -> StateFolder | None:
@@ -105,10 +116,14 @@ def open_state(folder: Path | None, name: str) -> StateFolder | None:
         return None
 
 
-def fingerprint(model: Path) -> str:
-    """Of the version and the file: its name, size and first bytes (a header with every tensor's name and place)."""
-    file = model if model.is_file() else min(model.glob("*.safetensors"), default=model / "config.json")
+def fingerprint(opened: OpenModel) -> str:
+    """Of the version, of the file (its name, size and first bytes: a header with every tensor's name and place), and of
+    what was chosen for requests that do not say: sampling and chat template."""
+    place = opened.place
+    file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
     facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
+    chosen = (sorted(as_values(opened.sampling.params).items()), opened.given_template)
+    facts.update(repr(chosen).encode(errors="surrogatepass"))
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))
     return f"sf-{facts.hexdigest()[:16]}"

@@ -56,7 +56,7 @@ class Chat:
         return {
             **self._head("chat.completion"),
             "choices": [self._choice(answer) for answer in output.outputs],
-            "usage": usage_of([output]),
+            "usage": {**usage_of([output]), "sampling": self.run.sampling},
         }
 
     def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
@@ -111,7 +111,8 @@ class Chat:
                     if not start.ended[index]:
                         yield self._chunk(index, {}, mark, finish=finish_fields(piece.finish_reason, called[index]))
         if self._wants_usage and not start.usage_sent:
-            yield self._template.last(usage_of(self.run.outputs), mark.with_usage())
+            usage = {**usage_of(self.run.outputs), "sampling": self.run.sampling}
+            yield self._template.last(usage, mark.with_usage())
 
     def _is_worth_sending(self, delta: Delta, piece: Piece) -> bool:
         return bool(delta or piece.logprobs or (self._body.return_token_ids and piece.token_ids))

@@ -51,7 +51,8 @@ async def start_completion(service: Service, body: CompletionRequest, asker: Ask
         limits = [service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens]
         wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
         grammar = await compiled(service.llm.llm.grammars, wanted, "response_format", service.grammar_turns)
-        params = [body.sampling(limit, body.logprobs, mark.seed, grammar) for limit in limits]
+        defaults = service.default_sampling
+        params = [body.sampling(limit, body.logprobs, mark.seed, grammar, defaults) for limit in limits]
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
         run = await service.start(ticket, asker, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
@@ -91,7 +92,8 @@ class Completion:
                 index = number * self._n + answer.index
                 text = self._echoes[number] + answer.text
                 choices.append(self._choice(index, text, answer.logprobs, answer.token_ids, answer.finish_reason))
-        return {**self._head(), "choices": choices, "usage": usage_of(outputs)}
+        usage = {**usage_of(outputs), "sampling": self.run.sampling}
+        return {**self._head(), "choices": choices, "usage": usage}
 
     def _choice(
         self,
@@ -141,4 +143,5 @@ class Completion:
                 if is_new and (piece.text or piece.logprobs or ended or self._body.return_token_ids):
                     yield template.event(choice, mark)
         if wants_usage and not start.usage_sent:
-            yield template.last(usage_of(self.run.outputs), mark.with_usage())
+            usage = {**usage_of(self.run.outputs), "sampling": self.run.sampling}
+            yield template.last(usage, mark.with_usage())

@@ -58,7 +58,7 @@ async def start_conversation(service: Service, body: ChatRequest, asker: Asker) 
         grammar = await compiled(service.llm.llm.grammars, wanted, param, service.grammar_turns)
         tokens = await service.encode(prompt, rendered=True)
         limit = service.check_length(ticket.caller, len(tokens), body.limit)
-        params = body.sampling(limit, body.num_logprobs, mark.seed, grammar)
+        params = body.sampling(limit, body.num_logprobs, mark.seed, grammar, service.default_sampling)
         run = await service.start(
             ticket, asker, [tokens], [params], mark, deadline_s=body.deadline_s, tier=body.service_tier
         )

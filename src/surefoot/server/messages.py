@@ -75,7 +75,7 @@ class MessageAnswer:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": _usage(usage),
+            "usage": {**_usage(usage), "sampling": self.run.sampling},
             **more,
         }
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from surefoot import machine
 from surefoot.api.llm import LLM
+from surefoot.api.opening import OpenModel
 from surefoot.server.settings import Settings
+from surefoot.text import TEMPLATE_NAMES
 
 TYPICAL_TOKENS = 1024
 READING_SPEED = 5.0  # tokens per second that somebody who reads along needs
@@ -12,7 +14,7 @@ MIB = 1 << 20
 
 
 def describe(llm: LLM, settings: Settings) -> Iterator[str]:
-    """Model and memory."""
+    """Model, memory and how tokens are chosen."""
     config, weights = llm.config, llm.read_bytes(0)
     yield f"model    {settings.model_name}: {config.family}, {len(config.layers)} layers, context {llm.context_length}"
     if llm.max_context < llm.context_length:
@@ -24,6 +26,18 @@ def describe(llm: LLM, settings: Settings) -> Iterator[str]:
         f"memory   {weights / MIB:.0f} MiB weights read a step, {llm.runner.kv.total_bytes / MIB:.0f} MiB for keys and "
         f"values, of {machine.memory().limit_bytes / MIB:.0f} MiB"
     )
+    yield f"sampling {llm.sampling_defaults}; what a request says comes first"
+
+
+def describe_opened(opened: OpenModel) -> Iterator[str]:
+    """What is known before the weights are read, and worth knowing then."""
+    if not opened.has_chat_template:
+        yield (
+            "chat     no chat template in the model: /v1/chat/completions and the like answer 400 until one is given "
+            f"(--chat-template FILE, or one of {', '.join(TEMPLATE_NAMES)})"
+        )
+    for line in opened.sampling.ignored:
+        yield f"sampling {line}"
 
 
 def describe_speed(llm: LLM, bandwidth: float) -> Iterator[str]:

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from surefoot.api.llm import LLM
 from surefoot.server.app import make_app
 from surefoot.server.connections import Connection, ConnectionLimits, Connections, raise_file_limit
 from surefoot.server.keys import KeyStore
+from surefoot.server.listening import bind, listen
 from surefoot.server.plan import describe, describe_speed
 from surefoot.server.records import StateFolder
 from surefoot.server.service import Service, StepWatch
@@ -39,8 +41,12 @@ def serve(
     state: StateFolder | None,
     fingerprint: str,
     tell: Callable[[str], None],
+    sockets: list[socket.socket] | None = None,
 ) -> None:
-    """Returns when the server has been told to end and has drained. tell: gets lines for whoever started it."""
+    """Returns when the server has been told to end and has drained. tell: gets lines for whoever started it.
+
+    sockets: bound already (listening.py), so that the address was known to be free before the model was loaded.
+    """
     check_bind(settings, keys)
     connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
     settings = replace(settings, max_requests=connections.limits.most)
@@ -65,7 +71,7 @@ def serve(
     )
     for line in describe(llm, settings):
         tell(line)
-    DrainingServer(config, service, keys, tell).run()
+    DrainingServer(config, service, keys, tell).run(sockets or bind(settings.host, settings.port))
 
 
 def check_bind(settings: Settings, keys: KeyStore | None) -> None:
@@ -87,6 +93,7 @@ class DrainingServer(uvicorn.Server):
         self._telling: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
+        listen(sockets or [], self.config.backlog)
         await super().startup(sockets)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
         if self.started:

@@ -11,6 +11,7 @@ from typing import Any
 
 from surefoot import machine
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
+from surefoot.api.defaults import as_values
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
 from surefoot.engine import Event
@@ -51,6 +52,11 @@ class Service:
     @property
     def max_context(self) -> int:
         return self.llm.llm.max_context
+
+    @property
+    def default_sampling(self) -> SamplingParams:
+        """For what a request leaves out. The fingerprint changes with it."""
+        return self.llm.llm.default_sampling
 
     @property
     def num_requests(self) -> int:
@@ -148,7 +154,7 @@ class Service:
         """The requests are with the engine when this returns; the ticket is then the run's. params: of each prompt."""
         caller = ticket.caller
         self._audit_begin(asker, caller, mark)
-        run = Run(self, ticket, asker.route, mark, sum(map(len, prompts)))
+        run = Run(self, ticket, asker.route, mark, sum(map(len, prompts)), params[0])
         now, most_s = time.monotonic(), asker.deadline_s or self.settings.deadline_s
         is_patient = asker.is_patient or tier in PATIENT_TIERS
         requests = [
@@ -255,7 +261,9 @@ class Ticket:
 class Run:
     """One HTTP request's answers. To be closed, however it ends."""
 
-    def __init__(self, service: Service, ticket: Ticket, route: str, mark: Mark, num_prompt: int) -> None:
+    def __init__(
+        self, service: Service, ticket: Ticket, route: str, mark: Mark, num_prompt: int, params: SamplingParams
+    ) -> None:
         ticket.is_taken_over = True
         self.service = service
         self.caller = ticket.caller
@@ -263,6 +271,7 @@ class Run:
         self.route = route
         self.mark = mark
         self.num_prompt = num_prompt
+        self.params = params
         self.began = time.monotonic()
         self.stream: AnswerStream | None = None
         self.outputs: list[RequestOutput] = []
@@ -304,6 +313,11 @@ class Run:
                 pass
         assert self.stream is not None
         return await self.stream.outputs()
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """How the tokens are chosen, defaults and a drawn seed included: with these, the request gives this answer."""
+        return {**as_values(self.params), "seed": self.mark.seed}
 
     @property
     def num_generated(self) -> int:

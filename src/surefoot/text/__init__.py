@@ -5,11 +5,13 @@ from surefoot.text.errors import ChatTemplateError, TokenizerError
 from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
 from surefoot.text.llama2c import tokenizer_from_llama2c
+from surefoot.text.named_templates import TEMPLATE_NAMES, find_template
 from surefoot.text.saving import save_tokenizer
 from surefoot.text.shield import without_marks
 from surefoot.text.tokenizer import StreamDecoder, Tokenizer
 
 __all__ = [
+    "TEMPLATE_NAMES",
     "ChatTemplate",
     "ChatTemplateError",
     "StreamDecoder",
@@ -18,6 +20,7 @@ __all__ = [
     "TokenizerError",
     "chat_template_from_folder",
     "chat_template_from_gguf",
+    "find_template",
     "save_tokenizer",
     "tokenizer_from_folder",
     "tokenizer_from_gguf",

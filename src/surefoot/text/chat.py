@@ -93,7 +93,9 @@ class ChatTemplate:
         name = "tool_use" if tools is not None and "tool_use" in self.templates else "default"
         if name not in self.templates:
             names = ", ".join(sorted(self.templates)) or "none"
-            raise ChatTemplateError(f"The model has no chat template named default (it has: {names}): give one")
+            raise ChatTemplateError(
+                f"The model has no chat template named default (it has: {names}): give one with --chat-template"
+            )
         return self.templates[name]
 
     def close(self) -> None:

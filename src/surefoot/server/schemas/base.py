@@ -1,6 +1,7 @@
 """Bounded types, and the parameters that every way of generating shares."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -187,7 +188,10 @@ class SamplingFields(RequestBody):
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
-    def sampling(self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None) -> SamplingParams:
+    def sampling(
+        self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None, defaults: SamplingParams
+    ) -> SamplingParams:
+        """defaults: the server's, for what the client left out or gave as null."""
         given: dict[str, Any] = {
             name: value
             for name in (
@@ -201,7 +205,8 @@ class SamplingFields(RequestBody):
             if given.pop("min_tokens", 0):  # the grammar alone says when the answer may end
                 note("min_tokens")
         try:
-            return SamplingParams(
+            return replace(
+                defaults,
                 logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items()},
                 stop=self.stops,
                 stop_token_ids=tuple(self.stop_token_ids or ()),

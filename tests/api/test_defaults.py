@@ -1,0 +1,90 @@
+"""How tokens are chosen where nobody says: the model's own advice, or surefoot's, and whoever says it wins."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surefoot import LLM, SamplingParams
+from surefoot.api.defaults import OWN, from_generation_config, from_gguf, parse_sampling
+from surefoot.api.opening import open_model
+from tests.stories import VOCABULARY, WEIGHTS, stories_gguf, write_llama2c
+
+
+def advised_gguf(path: Path) -> Path:
+    """stories260K with advice in its header."""
+    gguf = pytest.importorskip("gguf")
+    stories_gguf()  # skips where there is no model
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_sampling_temp(0.5)
+    writer.add_sampling_top_k(7)
+    writer.add_sampling_min_p(2.5)  # no request might have it
+    write_llama2c(writer, WEIGHTS, VOCABULARY)
+    return path
+
+
+def test_a_folder_advises() -> None:
+    config = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20.0, "eos_token_id": [1, 2]}
+    found = from_generation_config(config)
+    assert found.params == SamplingParams(temperature=0.6, top_p=0.9, top_k=20), "what is not stated is off"
+    assert "generation_config.json" in found.source
+    assert from_generation_config({**config, "do_sample": False}).params.is_greedy
+    assert from_generation_config({"eos_token_id": 3, "temperature": None}).params == OWN
+
+
+def test_a_gguf_file_advises(tmp_path: Path) -> None:
+    found = open_model(advised_gguf(tmp_path / "advised.gguf")).sampling
+    assert found.params == SamplingParams(temperature=0.5, top_k=7)
+    (line,) = found.ignored
+    assert "min_p must lie between 0.0 and 1.0, not at 2.5" in line
+    assert open_model(stories_gguf()).sampling.params == OWN
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 1e9), ("temperature", -1), ("temperature", math.nan), ("temperature", "hot"),
+        ("temperature", True), ("temperature", [1]), ("top_k", 1.5), ("top_k", -7), ("top_k", 2**40), ("top_p", 0),
+        ("top_p", math.inf), ("repetition_penalty", 0), ("repetition_penalty", {}),
+    ],
+)  # fmt: skip
+def test_no_file_may_advise_what_no_request_may_ask(name: str, value: Any) -> None:
+    found = from_generation_config({name: value})
+    assert found.params == OWN
+    assert name in found.ignored[0]
+    with_another = from_generation_config({name: value, "min_p": 0.25})
+    assert with_another.params == SamplingParams(min_p=0.25), "one wrong value spoils no other"
+
+
+def test_top_k_of_minus_one_is_all() -> None:
+    assert from_gguf({"general.sampling.top_k": -1, "general.sampling.temp": 0.3}).params.top_k == 0
+
+
+def test_words_of_the_command_line() -> None:
+    assert parse_sampling(["temperature=0.2", "top_k=5"]) == {"temperature": 0.2, "top_k": 5}
+    changed = open_model(stories_gguf(), parse_sampling(["top_k=5"])).sampling
+    assert changed.params == replace(OWN, top_k=5)
+    assert "changed" in str(changed)
+
+
+@pytest.mark.parametrize("word", ["temperature", "temp=1", "temperature=", "temperature=1e9", "top_k=1.5", "n=2", "=1"])
+def test_wrong_words_say_what_is_right(word: str) -> None:
+    with pytest.raises(ValueError, match=r"--sampling"):
+        parse_sampling([word])
+
+
+def test_given_parameters_win_whole(tmp_path: Path) -> None:
+    """In Python, SamplingParams says everything; without any, the model's advice counts."""
+    path = advised_gguf(tmp_path / "advised.gguf")
+    llm = LLM(path, max_context=64, sampling={"temperature": 0.0})
+    assert llm.default_sampling == SamplingParams(temperature=0.0, top_k=7)
+
+    def tokens(params: SamplingParams | None) -> list[int]:
+        return list(llm.generate("Once", params)[0].outputs[0].token_ids[:12])
+
+    greedy = tokens(SamplingParams(temperature=0, max_tokens=12))
+    assert tokens(replace(llm.default_sampling, max_tokens=12)) == greedy
+    assert tokens(None) == greedy
+    assert tokens(SamplingParams(temperature=50, max_tokens=12, seed=1)) != greedy
