@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.core.model_files import check_depth, open_regular
 from surefoot.ops.arrays import F32, Array
 
 # numpy has no bfloat16: its bits are the upper half of a float32's. Nor has it 8-bit floats.
@@ -22,7 +23,7 @@ DTYPES = {
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
     "BOOL": "u1",
 }  # fmt: skip
-MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_BYTES = 32 << 20  # 200,000 tensors; parsed JSON takes up to twenty times its text
 MAX_DIMENSIONS, MAX_VALUES = 8, 1 << 48
 
 
@@ -72,7 +73,7 @@ class StoredTensor:
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     """The tensors of one file, by name."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         start, header = _header(data)
         tensors = {name: _tensor(data, start, name, entry) for name, entry in header.items() if name != "__metadata__"}
@@ -87,7 +88,9 @@ def _header(data: mmap.mmap) -> tuple[int, dict[str, Any]]:
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > min(len(data) - 8, MAX_HEADER_BYTES):
         raise SafetensorsError(f"a header of {size} bytes in a file of {len(data)}")
-    header = json.loads(data[8 : 8 + size], object_pairs_hook=_without_doubles)
+    text = data[8 : 8 + size]
+    check_depth(text, "the header")
+    header = json.loads(text, object_pairs_hook=_without_doubles)
     if not isinstance(header, dict):
         raise SafetensorsError("the header is no JSON object")
     return 8 + size, header
