@@ -33,11 +33,10 @@ def open_regular(path: Path) -> BinaryIO:
         raise
     except OSError as wrong:
         raise ModelFileError(f"{path} cannot be opened: {wrong.strerror}") from None
-    file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
+        os.close(descriptor)
         raise ModelFileError(f"{path} is not a regular file: put a copy of the file itself there")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def in_folder(folder: Path, name: str) -> Path | None:

@@ -58,7 +58,7 @@ def _check_sizes(config: ModelConfig) -> None:
                 )
         if config.latent is None and kv.key_dim != kv.value_dim:
             raise MetadataError(
-                f"the metadata say keys of {kv.key_dim} lanes and values of {kv.value_dim}, unlike them"
+                f"the metadata say keys of {kv.key_dim} lanes and values of {kv.value_dim}, where the same is allowed"
             )
         _check_rope(layer.rope, kv, config.latent)
 

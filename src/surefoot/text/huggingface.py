@@ -19,10 +19,18 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     source = in_folder(folder, "tokenizer.json")
     if source is None:
         raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
-    ends = read_json(folder / "generation_config.json").get("eos_token_id") or []
+    ends = _end_ids(read_json(folder / "generation_config.json").get("eos_token_id"))
     config = read_json(folder / "tokenizer_config.json")
     text = model_files.read_text(source, MAX_TEXT_BYTES)
-    return tokenizer_from_json(text, config, ends if isinstance(ends, list) else [ends])
+    return tokenizer_from_json(text, config, ends)
+
+
+def _end_ids(given: Any) -> list[int]:
+    """generation_config.json's eos_token_id: nothing, a token id, or several."""
+    ids = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(type(token) is int and token >= 0 for token in ids):
+        raise TokenizerError("generation_config.json: eos_token_id is neither a token id nor a list of them")
+    return ids
 
 
 def read_json(path: Path) -> dict[str, Any]:

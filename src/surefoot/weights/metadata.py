@@ -55,6 +55,7 @@ def array(kinds: str, allowed: str) -> Rule:
 
 
 TEXT = Rule("a text", lambda value: isinstance(value, str))
+NAME = Rule("a text of at most 200 characters", lambda value: isinstance(value, str) and len(value) <= 200)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool | int) and value in (0, 1))
 OBJECT = Rule("an object", lambda value: isinstance(value, dict))
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, Strings))
@@ -71,7 +72,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (COUNT_OF_TOKENS, ("context_length",), ("max_position_embeddings",)),
     (INNER, ("feed_forward_length", "expert_feed_forward_length"), ("intermediate_size", "moe_intermediate_size")),
     (real(0, 1), ("attention.layer_norm_rms_epsilon",), ("rms_norm_eps",)),
-    (TEXT, (), ("hidden_act", "hidden_activation")),
+    (NAME, (), ("hidden_act", "hidden_activation")),
     (FLAG, (), ("tie_word_embeddings",)),
     # attention
     (
@@ -103,12 +104,12 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (LAYERS, ("leading_dense_block_count",), ("first_k_dense_replace",)),
     (whole(1, 1024), (), ("decoder_sparse_step",)),
     (listed(LAYERS, 1024), (), ("mlp_only_layers",)),
-    (TEXT, (), ("topk_method",)),
+    (NAME, (), ("topk_method",)),
     (SCALE, (), ("swiglu_limit", "swiglu_alpha")),
     # positions
     (FREQUENCY_BASE, ("rope.freq_base", "rope.freq_base_swa"), ("rope_theta", "rope_local_base_freq")),
     (FREQUENCY_BASE, (), ("rope/rope_theta",)),
-    (TEXT, ("rope.scaling.type",), ("rope/rope_type", "rope/type")),
+    (NAME, ("rope.scaling.type",), ("rope/rope_type", "rope/type")),
     (real(0, 1e6), ("rope.scaling.factor",), ()),  # 0: none
     (FACTOR, (), ("rope/factor", "rope/beta_fast", "rope/beta_slow")),
     (FACTOR, (), ("rope/low_freq_factor", "rope/high_freq_factor")),
@@ -120,20 +121,20 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (listed(FACTOR, 1024), (), ("rope/short_factor",)),
     (FLAG, (), ("rope/truncate",)),
     # quantised checkpoints
-    (TEXT, (), ("codes/quant_method", "codes/format", "codes/version", "codes/checkpoint_format")),
+    (NAME, (), ("codes/quant_method", "codes/format", "codes/version", "codes/checkpoint_format")),
     (whole(1, 16), (), ("codes/bits", "codes/w_bit")),
     (listed(whole(1, 1 << 16), 2), (), ("codes/weight_block_size",)),
     (OBJECT, (), ("codes/config_groups",)),
 )
 # Of GGUF files: without an architecture's prefix.
 GENERAL = {
-    "general.architecture": TEXT,
+    "general.architecture": NAME,
     "general.name": TEXT,
     "split.no": whole(0, 99_999),
     "split.count": whole(0, 99_999),
     "split.tensors.count": whole(0, 1 << 24),
-    "tokenizer.ggml.model": TEXT,
-    "tokenizer.ggml.pre": TEXT,
+    "tokenizer.ggml.model": NAME,
+    "tokenizer.ggml.pre": NAME,
     "tokenizer.ggml.tokens": TEXTS,
     "tokenizer.ggml.merges": TEXTS,
     "tokenizer.ggml.scores": array("f", "a list of numbers"),
@@ -161,7 +162,7 @@ PARTS = {
 
 GGUF_RULES = {key: rule for rule, keys, _ in FIELDS for key in keys}
 CONFIG_RULES = {key: rule for rule, _, keys in FIELDS for key in keys} | dict.fromkeys(PARTS, OBJECT)
-CONFIG_RULES["model_type"] = TEXT
+CONFIG_RULES["model_type"] = NAME
 
 
 def check_gguf(metadata: Metadata) -> None:
