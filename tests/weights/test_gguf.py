@@ -116,7 +116,7 @@ def entry(name: bytes = b"t", shape: tuple[int, ...] = (32,), kind: int = 0, off
 
 HUGE = 2**62
 WRONG: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "cannot be read"),
+    "empty": (b"", "is empty"),
     "short": (b"GGUF", "cut short"),
     "not gguf": (b"version https://git-lfs.github.com/spec/v1", "Git LFS"),
     "version": (header(version=1), "version 1"),

@@ -17,7 +17,7 @@ from surefoot.sampling import Grammars
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Speculator
 from surefoot.text import ChatTemplate, Tokenizer
-from surefoot.weights import packed_cache
+from surefoot.weights import Checkpoint, MetadataError, packed_cache
 
 SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
@@ -51,18 +51,39 @@ def load_model(
     backend: Backend | None = None,
 ) -> Loaded:
     """cache: a folder for packed weights, or none. backend: one that is there already."""
-    fmt = to_format(float_format)
+    to_format(float_format)  # before anything is fetched
     opened = open_model(path)
     place, checkpoint = opened.place, opened.checkpoint
     with ThreadPoolExecutor(1) as beside:  # packing is native work, tokenizers are Python's
         texts = beside.submit(opened.load_text)
         backend = backend or Backend(variant, threads)
-        if cache is None or fmt.weights is None:
-            model = load(backend, checkpoint, fmt)
-        else:
-            with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
-                model = load(backend, cached, fmt)
-        return Loaded(backend, model, *texts.result())
+        try:
+            model = _load_weights(backend, place, checkpoint, float_format, cache)
+        except MetadataError as wrong:
+            raise MetadataError(f"{place}: {wrong}") from None
+        tokenizer, template = texts.result()
+        check_vocabulary(tokenizer, model.config)
+        return Loaded(backend, model, tokenizer, template)
+
+
+def check_vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> None:
+    """Special tokens may lie beyond the embeddings (Gemma's, for images): no text is made of them."""
+    beyond = range(config.vocab_size, tokenizer.vocab_size)
+    if any(tokenizer.pieces[token] and token not in tokenizer.special for token in beyond):
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, and the model knows {config.vocab_size}: they do not "
+            "belong together; fetch both again"
+        )
+
+
+def _load_weights(
+    backend: Backend, place: Path, checkpoint: Checkpoint, float_format: str, cache: str | Path | None
+) -> Model:
+    fmt = to_format(float_format)
+    if cache is None or fmt.weights is None:
+        return load(backend, checkpoint, fmt)
+    with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
+        return load(backend, cached, fmt)
 
 
 def plan_memory(
@@ -81,7 +102,8 @@ def plan_memory(
     """
     config = model.config
     length = context = min(config.context, max_context or config.context)
-    while context >= min(LEAST_CONTEXT, config.context):
+    least = min(LEAST_CONTEXT, context)
+    while context >= least:
         for typical in (min(context, TYPICAL_TOKENS), context):
             layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
             if layout is not None:

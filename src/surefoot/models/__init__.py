@@ -10,11 +10,13 @@ from surefoot.formats import SERVED, ModelFormat
 from surefoot.models.config import KvLayer, ModelConfig, SharedKv
 from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
+from surefoot.models.shapes import check_shapes
 from surefoot.models.step import Batch, KvRows, empty_batch
 from surefoot.models.traffic import decode_bytes, linear_products, row_context
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import need
 
 __all__ = [
     "FAMILIES",
@@ -61,11 +63,12 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     """What the checkpoint's model is. GGUF metadata say their architecture, config.json its model type."""
     if architecture := checkpoint.metadata.get("general.architecture"):
         return find_family(GGUF_NAMES.get(architecture, architecture)).from_gguf(checkpoint)
-    kind = checkpoint.metadata["model_type"]
+    kind = need(checkpoint.metadata, "model_type")
     return find_family(HF_NAMES.get(kind, kind)).from_hf(checkpoint)
 
 
 def load(backend: Backend, checkpoint: Checkpoint, fmt: ModelFormat = SERVED) -> Model:
     """The checkpoint's model."""
     config = read_config(checkpoint)
+    check_shapes(config, checkpoint.tensors)
     return find_family(config.family).build(Loader(backend, checkpoint, config, fmt))

@@ -22,6 +22,7 @@ from surefoot.ops import RopeForm, Router, Scoring, YarnScaling, attention, embe
 from surefoot.ops.arrays import F32
 from surefoot.ops.rope import magnitude_scale
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import MetadataError, need
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,8 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     if "blk.0.attn_k_b.weight" not in checkpoint.tensors:
         raise ValueError("the file has attn_kv_b in one piece; convert it anew with a recent llama.cpp")
     rope_dim, key_dim = gguf.need("rope.dimension_count"), gguf.need("attention.key_length_mla")
+    if rope_dim >= key_dim:
+        raise MetadataError(f"rope.dimension_count says {rope_dim}, where less than the keys' {key_dim} is allowed")
     sizes = LatentConfig(
         gguf.need("attention.kv_lora_rank"), key_dim - rope_dim, rope_dim, gguf.need("attention.value_length_mla")
     )
@@ -165,15 +168,15 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     if given.get("topk_method", "greedy") != "greedy":
         raise ValueError(f"experts chosen by {given['topk_method']!r} are not supported")
     sizes = LatentConfig(
-        given["kv_lora_rank"], given["qk_nope_head_dim"], given["qk_rope_head_dim"], given["v_head_dim"]
+        *(need(given, key) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     )
     router = Router(
-        given["num_experts_per_tok"],
+        need(given, "num_experts_per_tok"),
         normalise=bool(given.get("norm_topk_prob")),
-        scale=given.get("routed_scaling_factor", 1.0),
+        scale=given.get("routed_scaling_factor") or 1.0,
     )
     turning = hf_rope(given, sizes.rope_dim, "neighbours", "full_attention")
-    moe = MoeConfig(router, given.get("first_k_dense_replace", 0))
+    moe = MoeConfig(router, given.get("first_k_dense_replace") or 0)
     return _with_latents(hf_config(given, "deepseek_v2"), sizes, turning, moe)
 
 

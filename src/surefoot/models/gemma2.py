@@ -14,6 +14,7 @@ from surefoot.models.step import Norm, Step
 from surefoot.ops import GluForm, RopeForm, norm
 from surefoot.ops.arrays import F32
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import need
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     given = dict(checkpoint.metadata)
     if not given.get("layer_types"):
         kinds = ("sliding_attention", "full_attention")
-        given["layer_types"] = [kinds[i % 2] for i in range(given["num_hidden_layers"])]
+        given["layer_types"] = [kinds[i % 2] for i in range(need(given, "num_hidden_layers"))]
     return gemma_from_hf(given, "gemma2")
 
 
@@ -80,7 +81,7 @@ def gemma_from_hf(given: Json, family: str) -> ModelConfig:
     return replace(
         config,
         norm=replace(config.norm, weight_offset=1.0),
-        scale=inverse_root(given["query_pre_attn_scalar"]),
+        scale=inverse_root(need(given, "query_pre_attn_scalar")),
         embedding_scale=math.sqrt(config.width),
         attention_softcap=given.get("attn_logit_softcapping") or 0.0,
         logit_softcap=given.get("final_logit_softcapping") or 0.0,

@@ -10,6 +10,7 @@ from surefoot.models.gemma2 import build, gemma_from_gguf, gemma_from_hf
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.ops import RopeForm
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import need
 
 __all__ = ["build", "from_gguf", "from_hf"]
 
@@ -34,10 +35,10 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     given = dict(checkpoint.metadata)
     if not given.get("layer_types"):
-        pattern, count = given.get("sliding_window_pattern", PATTERN), given["num_hidden_layers"]
+        pattern, count = given.get("sliding_window_pattern") or PATTERN, need(given, "num_hidden_layers")
         given["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]
     if not given.get("rope_parameters"):
-        shared = {"rope_theta": given.get("rope_theta", 1e6), **(given.get("rope_scaling") or {})}
-        local = {"rope_theta": given.get("rope_local_base_freq", LOCAL_THETA)}
+        shared = {"rope_theta": given.get("rope_theta") or 1e6, **(given.get("rope_scaling") or {})}
+        local = {"rope_theta": given.get("rope_local_base_freq") or LOCAL_THETA}
         given["rope_parameters"] = {"full_attention": shared, "sliding_attention": local}
     return gemma_from_hf(given, "gemma3")

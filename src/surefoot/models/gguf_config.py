@@ -7,6 +7,7 @@ from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_ro
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import GGUF_RULES, MetadataError
 
 
 class Gguf:
@@ -17,8 +18,10 @@ class Gguf:
         self._prefix = checkpoint.metadata["general.architecture"]
 
     def get(self, key: str, default: Any = None) -> Any:
-        value = self.checkpoint.metadata.get(f"{self._prefix}.{key}", default)
-        return value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+        """A key of the table of weights/metadata.py, so that its value is within bounds."""
+        if key not in GGUF_RULES:
+            raise KeyError(f"{key} is read, but has no rule")
+        return self.checkpoint.metadata.get(f"{self._prefix}.{key}", default)
 
     def need(self, key: str) -> Any:
         value = self.get(key)
@@ -33,7 +36,7 @@ class Gguf:
     def _scaling(self) -> Scaling | None:
         if "rope_freqs.weight" in self.checkpoint.tensors:
             return FactorScaling(tuple(map(float, self.checkpoint.floats("rope_freqs.weight"))))
-        kind, factor = self.get("rope.scaling.type", "none"), self.get("rope.scaling.factor", 1.0)
+        kind, factor = self.get("rope.scaling.type", "none"), self.get("rope.scaling.factor") or 1.0
         if kind == "yarn":
             return YarnScaling(factor, self.need("rope.scaling.original_context_length"))
         if kind == "linear" or (kind == "none" and factor != 1.0):
@@ -41,6 +44,13 @@ class Gguf:
         if kind not in ("none", "longrope"):
             raise ValueError(f"rope scaling {kind!r} is unknown")
         return None
+
+
+def _num_embeddings(checkpoint: Checkpoint) -> int:
+    embeddings = checkpoint.tensors.get("token_embd.weight")
+    if embeddings is None:
+        raise MetadataError("the file has no tensor token_embd.weight: it holds no model, or a part of one")
+    return embeddings.shape[0]
 
 
 def gguf_config(
@@ -53,14 +63,12 @@ def gguf_config(
     gguf = Gguf(checkpoint)
     width, heads = gguf.need("embedding_length"), gguf.need("attention.head_count")
     kv_heads = gguf.get("attention.head_count_kv", heads)
-    if not isinstance(heads, int) or not isinstance(kv_heads, int):
-        raise ValueError("layers with different numbers of heads are not supported")
     head_dim = gguf.get("attention.key_length", width // heads)
     kv = KvLayer(kv_heads, head_dim, gguf.get("attention.value_length", head_dim))
     rope = gguf.rope(head_dim, pairing)
     return ModelConfig(
         family=family,
-        vocab_size=checkpoint.tensors["token_embd.weight"].shape[0],
+        vocab_size=_num_embeddings(checkpoint),
         width=width,
         heads=heads,
         ffn=gguf.need("feed_forward_length"),

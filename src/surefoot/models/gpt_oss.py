@@ -10,6 +10,7 @@ from surefoot.models.load import Loader
 from surefoot.models.qwen3_moe import Layer
 from surefoot.ops import GluForm, RopeForm, Router, Scoring, YarnScaling
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import need
 
 GLU = GluForm("clamped", limit=7.0, alpha=1.702)
 
@@ -30,8 +31,9 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     given = checkpoint.metadata
     config = hf_config(given, "gpt_oss")
-    limit, alpha = given.get("swiglu_limit", GLU.limit), given.get("swiglu_alpha", GLU.alpha)
-    return replace(config, glu=GluForm("clamped", limit, alpha), moe=MoeConfig(_router(given["num_experts_per_tok"])))
+    limit, alpha = given.get("swiglu_limit") or GLU.limit, given.get("swiglu_alpha") or GLU.alpha
+    router = _router(need(given, "num_experts_per_tok"))
+    return replace(config, glu=GluForm("clamped", limit, alpha), moe=MoeConfig(router))
 
 
 def _router(top_k: int) -> Router:

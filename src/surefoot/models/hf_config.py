@@ -7,6 +7,7 @@ from typing import Any, Literal
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, Llama3Scaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
+from surefoot.weights.metadata import MetadataError, need
 
 Json = Mapping[str, Any]
 ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh"]] = {
@@ -18,10 +19,10 @@ ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh"]] = {
 
 def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"] = "halves") -> ModelConfig:
     """A model of grouped-query attention and gated feed-forward layers."""
-    width, heads = config["hidden_size"], config["num_attention_heads"]
+    width, heads = need(config, "hidden_size"), need(config, "num_attention_heads")
     head_dim = config.get("head_dim") or width // heads
     kv_heads = config.get("num_key_value_heads") or heads
-    activation = config.get("hidden_activation") or config.get("hidden_act", "silu")
+    activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
     if activation not in ACTIVATIONS:
         raise ValueError(f"the activation {activation!r} is unknown")
     layers = tuple(
@@ -30,13 +31,13 @@ def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"
     )
     return ModelConfig(
         family=family,
-        vocab_size=config["vocab_size"],
+        vocab_size=need(config, "vocab_size"),
         width=width,
         heads=heads,
-        ffn=config["intermediate_size"],
-        context=config["max_position_embeddings"],
+        ffn=need(config, "intermediate_size"),
+        context=need(config, "max_position_embeddings"),
         layers=layers,
-        norm=NormForm("rms", config["rms_norm_eps"]),
+        norm=NormForm("rms", need(config, "rms_norm_eps")),
         glu=GluForm(ACTIVATIONS[activation]),
         scale=inverse_root(head_dim),
     )
@@ -44,10 +45,12 @@ def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"
 
 def layer_windows(config: Json) -> list[tuple[int, str]]:
     """Each layer's window (0: none) and the name of its kind."""
-    count, window = config["num_hidden_layers"], config.get("sliding_window") or 0
+    count, window = need(config, "num_hidden_layers"), config.get("sliding_window") or 0
     if not config.get("use_sliding_window", True):
         window = 0
     kinds = config.get("layer_types") or ["sliding_attention"] * count
+    if len(kinds) != count:
+        raise MetadataError(f"config.json has {len(kinds)} layer_types for {count} layers: fetch it again")
     return [(window if kind == "sliding_attention" else 0, kind) for kind in kinds]
 
 
@@ -55,30 +58,32 @@ def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"
     """The rotation of layers of that kind: newer files hold all of it in rope_parameters, perhaps by kind of layer."""
     given: Json = config.get("rope_parameters") or config.get("rope_scaling") or {}
     given = given.get(kind) or given
-    theta = given.get("rope_theta") or config.get("rope_theta", 10000.0)
+    theta = given.get("rope_theta") or config.get("rope_theta") or 10000.0
     part = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     return RopeForm(int(head_dim * part), theta, _scaling(config, given), pairing)
 
 
 def _scaling(config: Json, given: Json) -> Scaling | None:
     kind = given.get("rope_type") or given.get("type") or "default"
-    context = config["max_position_embeddings"]
-    original = given.get("original_max_position_embeddings") or config.get("original_max_position_embeddings", context)
+    context = need(config, "max_position_embeddings")
+    key = "original_max_position_embeddings"
+    original = given.get(key) or config.get(key) or context
     match kind:
         case "default":
             return None
         case "linear":
-            return LinearScaling(given["factor"])
+            return LinearScaling(need(given, "factor"))
         case "llama3":
-            return Llama3Scaling(given["factor"], given["low_freq_factor"], given["high_freq_factor"], original)
+            factor, low, high = (need(given, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+            return Llama3Scaling(factor, low, high, original)
         case "yarn":
             return YarnScaling(
-                given["factor"], original, given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0,
+                need(given, "factor"), original, given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0,
                 given.get("attention_factor"), given.get("mscale"), given.get("mscale_all_dim"),
                 given.get("truncate", True),
             )  # fmt: skip
         case "longrope":
-            return FactorScaling(tuple(given["short_factor"]), _long_attention_factor(given, context, original))
+            return FactorScaling(tuple(need(given, "short_factor")), _long_attention_factor(given, context, original))
     raise ValueError(f"rope scaling {kind!r} is unknown")
 
 

@@ -34,7 +34,11 @@ class Loader:
         return f"{name}.weight" in self.checkpoint.tensors
 
     def vector(self, name: str) -> F32:
-        return np.ascontiguousarray(self.checkpoint.floats(name))
+        """A tensor in float: norms, biases, routers. (Matrices are checked where they are rounded.)"""
+        values = np.ascontiguousarray(self.checkpoint.floats(name))
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} has values that are infinite or not a number: its file may be damaged")
+        return values
 
     def bias(self, name: str) -> F32 | None:
         return self.vector(f"{name}.bias") if f"{name}.bias" in self.checkpoint.tensors else None

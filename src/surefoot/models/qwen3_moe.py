@@ -12,6 +12,7 @@ from surefoot.models.load import Loader
 from surefoot.models.step import Norm, Step
 from surefoot.ops import Router
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import need
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     given = checkpoint.metadata
-    if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
+    if given.get("mlp_only_layers") or (given.get("decoder_sparse_step") or 1) != 1:
         raise ValueError("qwen3_moe with layers that have no experts is not supported")
-    router = Router(given["num_experts_per_tok"], normalise=bool(given["norm_topk_prob"]))
+    router = Router(need(given, "num_experts_per_tok"), normalise=bool(need(given, "norm_topk_prob")))
     return replace(hf_config(given, "qwen3_moe"), moe=MoeConfig(router))
 
 

@@ -1,5 +1,6 @@
 """Rotary position embedding: inverse frequencies of every scaling, tables of cos and sin, the rotation."""
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Literal
@@ -30,6 +31,13 @@ class Llama3Scaling:
     high_freq_factor: float
     original_context: int
 
+    def __post_init__(self) -> None:
+        if not self.low_freq_factor < self.high_freq_factor:
+            raise ValueError(
+                f"high_freq_factor is {self.high_freq_factor}, where more than low_freq_factor, "
+                f"{self.low_freq_factor}, is allowed"
+            )
+
 
 @dataclass(frozen=True)
 class YarnScaling:
@@ -52,6 +60,10 @@ class FactorScaling:
 
     factors: tuple[float, ...]
     attention_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not all(0 < factor < math.inf for factor in self.factors):
+            raise ValueError("the factors of rotary frequencies must be positive numbers: the file may be damaged")
 
 
 Scaling = LinearScaling | Llama3Scaling | YarnScaling | FactorScaling

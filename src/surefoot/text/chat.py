@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_text
 from surefoot.text import chat_renderer
 from surefoot.text.errors import ChatTemplateError
 from surefoot.text.huggingface import read_json, token_text
@@ -22,6 +23,7 @@ from surefoot.text.tokenizer import Tokenizer
 Message = Mapping[str, Any]
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names under which clients send it and templates read it
 _CUT = "<<surefoot continues here>> "  # the space tells whether the template strips what it is given
+_MAX_TEMPLATES = 64
 _OWN = "give another template instead of the model's own"
 _FAULTS = {
     "refused": "The chat template refuses this conversation: {}",
@@ -122,13 +124,22 @@ def chat_template_from_folder(folder: Path) -> ChatTemplate:
     config = read_json(folder / "tokenizer_config.json")
     found = config.get("chat_template") or read_json(folder / "chat_template.json").get("chat_template") or {}
     if isinstance(found, list):
-        found = {one["name"]: one["template"] for one in found}
-    templates = {"default": found} if isinstance(found, str) else dict(found)
-    files = {"default": folder / "chat_template.jinja"}
-    files |= {file.stem: file for file in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-    templates |= {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.exists()}
+        found = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}
+    templates = {"default": found} if isinstance(found, str) else found
+    if not isinstance(templates, dict) or not all(isinstance(source, str) for source in templates.values()):
+        raise ChatTemplateError(f"{folder}: chat_template is neither a text nor texts by name: {_OWN}")
+    templates |= _template_files(folder)
     tokens = {name: token_text(value) for name, value in config.items() if name.endswith("_token") and value}
     return ChatTemplate(templates, {name: text for name, text in tokens.items() if text})
+
+
+def _template_files(folder: Path) -> dict[str, str]:
+    """chat_template.jinja, and others by name."""
+    names = {"default": "chat_template.jinja"}
+    others = sorted((folder / "additional_chat_templates").glob("*.jinja"))[:_MAX_TEMPLATES]
+    names |= {file.stem: f"additional_chat_templates/{file.name}" for file in others}
+    files = {name: in_folder(folder, file) for name, file in names.items()}
+    return {name: read_text(file, MAX_CONFIG_BYTES) for name, file in files.items() if file is not None}
 
 
 def _prepared(message: Message) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import tokenizers
 
+from surefoot.core import model_files
+from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, ModelFileError, in_folder
 from surefoot.text import building
 from surefoot.text.errors import TokenizerError
 from surefoot.text.tokenizer import Library, Tokenizer
@@ -14,25 +16,30 @@ from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary, find_ends, is
 
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:
-    source = folder / "tokenizer.json"
-    if not source.exists():
+    source = in_folder(folder, "tokenizer.json")
+    if source is None:
         raise TokenizerError(f"{folder} has no tokenizer.json: save the model's tokenizer with transformers first")
-    ends = read_json(folder / "generation_config.json").get("eos_token_id") or []
+    ends = _end_ids(read_json(folder / "generation_config.json").get("eos_token_id"))
     config = read_json(folder / "tokenizer_config.json")
-    return tokenizer_from_json(source.read_text(encoding="utf-8"), config, ends if isinstance(ends, list) else [ends])
+    text = model_files.read_text(source, MAX_TEXT_BYTES)
+    return tokenizer_from_json(text, config, ends)
+
+
+def _end_ids(given: Any) -> list[int]:
+    """generation_config.json's eos_token_id: nothing, a token id, or several."""
+    ids = given if isinstance(given, list) else [] if given is None else [given]
+    if not all(type(token) is int and token >= 0 for token in ids):
+        raise TokenizerError("generation_config.json: eos_token_id is neither a token id nor a list of them")
+    return ids
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The file's object; empty if there is no such file."""
-    if not path.exists():
-        return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise TokenizerError(f"{path} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise TokenizerError(f"{path} must hold a JSON object")
-    return value
+        found = in_folder(path.parent, path.name)
+        return {} if found is None else model_files.read_json(found, MAX_CONFIG_BYTES)
+    except ModelFileError as wrong:
+        raise TokenizerError(str(wrong)) from None
 
 
 def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, end_ids: Iterable[int] = ()) -> Tokenizer:

@@ -5,6 +5,7 @@ from surefoot.weights.gguf import GgufFile
 from surefoot.weights.gguf_header import GgufError, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
+from surefoot.weights.metadata import MetadataError
 from surefoot.weights.opening import open_checkpoint
 from surefoot.weights.packed_cache import fingerprint, packed_cache
 from surefoot.weights.safetensors import SafetensorsError
@@ -14,6 +15,7 @@ __all__ = [
     "GgufError",
     "GgufFile",
     "HuggingFaceCheckpoint",
+    "MetadataError",
     "ModelNotFoundError",
     "SafetensorsError",
     "TensorInfo",

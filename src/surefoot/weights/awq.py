@@ -15,7 +15,7 @@ PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def collect(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, CodedTensor]:
-    version, bits = config.get("version", "gemm").lower(), config.get("bits", config.get("w_bit", 4))
+    version, bits = (config.get("version") or "gemm").lower(), config.get("bits") or config.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"AWQ in layout {version!r} with {bits} bits is not supported: only gemm with 4 bits is")
     return {f"{name}.weight": _tensor(name, stored) for name in matrices(stored, "qweight")}

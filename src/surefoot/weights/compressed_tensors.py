@@ -39,8 +39,12 @@ def collect(config: Mapping[str, Any], stored: Tensors) -> dict[str, Stored]:
 
 def _block(config: Mapping[str, Any]) -> tuple[int, int]:
     """Of the groups of matrices that have one; all have the same in practice."""
-    blocks = (group["weights"].get("block_structure") for group in config.get("config_groups", {}).values())
+    groups = (config.get("config_groups") or {}).values()
+    weights = (group.get("weights") for group in groups if isinstance(group, dict))
+    blocks = (one.get("block_structure") for one in weights if isinstance(one, dict))
     rows, columns = next((block for block in blocks if block), BLOCK)
+    if not (type(rows) is type(columns) is int and min(rows, columns) > 0):
+        raise ValueError(f"block_structure says {rows} x {columns}")
     return rows, columns
 
 

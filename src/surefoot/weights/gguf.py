@@ -23,6 +23,7 @@ from surefoot.ops.weights import (
 )
 from surefoot.weights.ahead import made_ahead
 from surefoot.weights.gguf_header import GgufError, TensorInfo, all_tensors, open_shards
+from surefoot.weights.metadata import MetadataError, check_gguf
 
 PANEL = 32  # rows that are packed together
 PART_WEIGHTS = 1 << 21  # converted at a time: scales and temporaries of a megabyte or two
@@ -36,6 +37,8 @@ class GgufFile:
         self._shards = open_shards(self.path)
         self._arena = Arena()
         self.metadata: Mapping[str, Any] = self._shards[0].metadata
+        with self._naming_file():
+            check_gguf(self.metadata)
         self.tensors: Mapping[str, TensorInfo] = all_tensors(self.path, self._shards)
 
     def floats(self, name: str) -> F32:
@@ -153,6 +156,13 @@ class GgufFile:
         first = (info.offset + rows.start * info.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
         last = info.offset + (rows.start + rows.count) * info.row_bytes
         self._shards[info.shard].data.madvise(advice, first, last - first)
+
+    @contextmanager
+    def _naming_file(self) -> Iterator[None]:
+        try:
+            yield
+        except MetadataError as wrong:
+            raise MetadataError(f"{self.path}: {wrong}") from None
 
     @contextmanager
     def _naming(self, info: TensorInfo) -> Iterator[None]:

@@ -7,6 +7,7 @@ counts that it reads, and takes 10 s for a vocabulary of 152,000 (numpy objects 
 
 import math
 import mmap
+import os
 import re
 import struct
 from array import array
@@ -18,6 +19,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from surefoot.core.model_files import in_folder, open_regular
 from surefoot.formats import ggml
 from surefoot.ops.arrays import I64, U8
 
@@ -25,6 +27,7 @@ MAGIC, VERSIONS = b"GGUF", (2, 3)
 MAX_DIMENSIONS = 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
+MAX_SHARDS = 1024  # files that are mapped at once
 SHARD_NAME = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 # The fewest bytes that a key with its value, and a tensor's entry, can take.
 LEAST_PAIR, LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
@@ -176,9 +179,11 @@ def _open_shard(path: Path) -> Shard:
 
 def _map(path: Path) -> mmap.mmap:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise GgufError("is empty: fetch it again")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as wrong:  # ValueError: an empty file
+    except OSError as wrong:
         raise GgufError(f"cannot be read: {wrong}") from None
 
 
@@ -267,9 +272,11 @@ def open_shards(path: Path) -> list[Shard]:
             )
         return [first]
     count = int(name["count"])
+    if count > MAX_SHARDS:
+        raise GgufError(f"{path}: one of {count} shards, where {MAX_SHARDS} are allowed; check its name")
     paths = [path.with_name(f"{name['stem']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
     for one in paths:
-        if not one.is_file():
+        if in_folder(one.parent, one.name) is None:
             raise GgufError(f"{one}: this shard is missing; put all {count} into one folder")
     shards = [_open_shard(one) for one in paths]
     for number, (one, shard) in enumerate(zip(paths, shards, strict=True)):

@@ -1,7 +1,6 @@
 """Hugging Face checkpoints: a local folder's config.json and safetensors, under GGUF's tensor names."""
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, in_folder, read_json
 from surefoot.formats import W8_GROUPED, alike, round_to, row_integers, to_integers
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
@@ -18,12 +18,15 @@ from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, em
 from surefoot.weights.ahead import made_ahead
 from surefoot.weights.coded import Coded
 from surefoot.weights.derived import Derived, Stacked, Stored
+from surefoot.weights.metadata import check_config, need
 from surefoot.weights.quantised import collect_coded
 from surefoot.weights.safetensors import SafetensorsError, read_safetensors
 
 PANEL = 32  # rows that are packed together
 PART_WEIGHTS = 1 << 18  # rounded at a time: a megabyte of floats, which stays in the cache from step to step
 
+INDEX = "model.safetensors.index.json"
+MAX_SHARDS = 1024  # files that are mapped at once
 PREFIXES = ("model.language_model.", "language_model.model.", "model.")
 WHOLE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 LAYER = {
@@ -73,14 +76,18 @@ class HuggingFaceCheckpoint:
     """`metadata` is config.json (its text part, if the model sees more than text)."""
 
     def __init__(self, config: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
-        self.metadata: Mapping[str, Any] = config.get("text_config", config)
+        check_config(config)
+        self.metadata: Mapping[str, Any] = config.get("text_config") or config
+        need(self.metadata, "model_type")
         self.tensors: Mapping[str, Stored] = dict(_rename(self.metadata, stored))
         self._arena = Arena()
 
     @classmethod
     def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
         """The checkpoint in a local folder, in one file or in shards; quantised ones keep their codes."""
-        config = json.loads((folder / "config.json").read_text())
+        config = _read_json(folder, "config.json", MAX_CONFIG_BYTES)
+        if config is None:
+            raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face model")
         stored = {name: one for file in _files(folder) for name, one in read_safetensors(file).items()}
         return cls(config, collect_coded(config, stored))
 
@@ -160,16 +167,40 @@ def _joined(piece: Piece) -> F32:
 
 def _files(folder: Path) -> list[Path]:
     """Those that the index names, if there is one: other programs' copies may lie beside them."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        names = set(json.loads(index.read_text())["weight_map"].values())
-        if strange := [name for name in names if Path(name).name != name]:
-            raise SafetensorsError(f"{index} names files outside of the folder: {strange[0]}")
-        return sorted(folder / name for name in names)
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise FileNotFoundError(f"{folder} holds no .safetensors file")
-    return files
+    index = _read_json(folder, INDEX, MAX_TEXT_BYTES)
+    names = sorted(file.name for file in folder.glob("*.safetensors")) if index is None else _shard_names(index)
+    if len(names) > MAX_SHARDS:
+        raise SafetensorsError(f"{folder} has {len(names)} .safetensors files, where {MAX_SHARDS} are allowed")
+    if not names:
+        raise FileNotFoundError(f"{folder} has no .safetensors file: {_instead(folder)}")
+    files = {name: in_folder(folder, name) for name in names}
+    if missing := [name for name, file in files.items() if file is None]:
+        raise SafetensorsError(f"{folder} lacks {missing[0]}, which {INDEX} names: fetch it")
+    return [file for file in files.values() if file is not None]
+
+
+def _read_json(folder: Path, name: str, max_bytes: int) -> dict[str, Any] | None:
+    path = in_folder(folder, name)
+    return None if path is None else read_json(path, max_bytes)
+
+
+def _shard_names(index: Mapping[str, Any]) -> list[str]:
+    places = index.get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise SafetensorsError(f"{INDEX} has no weight_map of tensors' files: fetch it again")
+    names = sorted(set(places.values()))
+    if strange := [name for name in names if Path(name).name != name]:
+        raise SafetensorsError(f"{INDEX} names files outside of the folder: {strange[0]}")
+    return names
+
+
+def _instead(folder: Path) -> str:
+    if any(folder.glob("*.bin")):
+        return (
+            "its .bin files are Python pickles, which may run code and are not read. Take the model's safetensors or "
+            "GGUF files, or save it anew with transformers (save_pretrained)"
+        )
+    return "fetch the model's safetensors, or give a GGUF file"
 
 
 @contextmanager
@@ -229,6 +260,10 @@ def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         else:
             yield from _rename_part(config, layer_names, block, part, kind, tensor)
     for name, experts in lone_experts.items():
+        if missing := set(range(len(experts))) - experts.keys():
+            raise SafetensorsError(f"{name}: expert {min(missing)} is missing; fetch the checkpoint again")
+        if len({expert.shape for expert in experts.values()}) != 1:
+            raise SafetensorsError(f"{name}: the experts differ in shape; fetch the checkpoint again")
         yield name, Stacked([experts[i] for i in range(len(experts))])
 
 
@@ -247,7 +282,7 @@ def _rename_part(
     if part == "mlp.experts.gate_up_proj":
         yield from _split_gate_up(block, kind, tensor, config["model_type"] == "gpt_oss", transposed)
     elif part == "mlp.experts.down_proj" and transposed:
-        experts, k, n = tensor.shape
+        experts, k, n = _three(tensor, part)
         yield f"{block}.ffn_down_exps.weight", Derived((experts, n, k), lambda: tensor.floats().swapaxes(1, 2))
     elif part == "self_attn.kv_b_proj":
         yield from _split_latent(config, block, tensor)
@@ -255,10 +290,19 @@ def _rename_part(
         yield f"{block}.{names[part]}.{kind}", tensor
 
 
+def _three(tensor: Stored, name: str) -> tuple[int, int, int]:
+    if len(tensor.shape) != 3:
+        raise SafetensorsError(f"{name} has shape {tensor.shape}, where three dimensions are wanted")
+    outer, rows, columns = tensor.shape
+    return outer, rows, columns
+
+
 def _split_gate_up(
     block: str, kind: str, tensor: Stored, interleaved: bool, transposed: bool
 ) -> Iterator[tuple[str, Stored]]:
     """Experts' gates and ups from one tensor: one half after the other, or by turns."""
+    if len(tensor.shape) != (3 if kind == "weight" else 2):
+        raise SafetensorsError(f"{block}: the experts' gate_up_proj has shape {tensor.shape}")
     outer, *inner = tensor.shape[:1] + tensor.shape[:0:-1] if transposed else tensor.shape
     half = inner[0] // 2
     for number, name in enumerate(("gate", "up")):
@@ -273,8 +317,10 @@ def _split_gate_up(
 
 def _split_latent(config: Mapping[str, Any], block: str, tensor: Stored) -> Iterator[tuple[str, Stored]]:
     """Keys and values from the latent vector, by head; the keys' transposed, since they are applied to queries."""
-    heads, rank = config["num_attention_heads"], tensor.shape[1]
-    plain, value = config["qk_nope_head_dim"], config["v_head_dim"]
+    heads, plain, value = (need(config, key) for key in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim"))
+    if len(tensor.shape) != 2 or tensor.shape[0] != heads * (plain + value):
+        raise SafetensorsError(f"{block}: kv_b_proj has shape {tensor.shape}, unlike {heads} heads of {plain + value}")
+    rank = tensor.shape[1]
 
     def by_head() -> Array:
         return tensor.floats().reshape(heads, plain + value, rank)

@@ -5,6 +5,7 @@ from typing import Any
 
 from surefoot.weights import awq, compressed_tensors, fp8, gptq
 from surefoot.weights.derived import Stored
+from surefoot.weights.metadata import check_config
 from surefoot.weights.safetensors import SafetensorsError, StoredTensor
 
 Collect = Callable[[Mapping[str, Any], Mapping[str, StoredTensor]], Mapping[str, Stored]]
@@ -21,7 +22,8 @@ SCHEMES: dict[str, Collect] = {
 
 def collect_coded(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
     """The checkpoint's tensors, those in codes under the names of the weights that they stand for."""
-    text = config.get("text_config", {})
+    check_config(config)
+    text = config.get("text_config") or {}
     given = next((one[key] for one in (config, text) for key in CONFIG_KEYS if one.get(key)), None)
     if given is None:
         return dict(stored)
@@ -32,3 +34,5 @@ def collect_coded(config: Mapping[str, Any], stored: Mapping[str, StoredTensor])
         return {**stored, **SCHEMES[method](given, stored)}
     except KeyError as lacking:
         raise SafetensorsError(f"the checkpoint, quantised by {method}, lacks {lacking}; fetch it again") from None
+    except (TypeError, ValueError, ArithmeticError) as wrong:  # shapes, types or sizes of the codes' parts
+        raise SafetensorsError(f"the checkpoint, quantised by {method}, cannot be read: {wrong}") from None

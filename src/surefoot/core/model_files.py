@@ -1,0 +1,98 @@
+"""Files that a model brings along: regular files of bounded size, inside of the model's folder.
+
+A model's folder may come from anywhere. A FIFO or a device in place of config.json must not hang a reader, a link must
+not lead it to another of the user's files, and JSON must not nest deeper than the parsers behind it can follow.
+"""
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MAX_CONFIG_BYTES = 8 << 20  # config.json: kilobytes in practice; tokenizer_config.json: 1.2 MB (Gemma 3)
+MAX_TEXT_BYTES = 64 << 20  # tokenizer.json, indices: Gemma 3's tokenizer.json takes 33 MB
+MAX_DEPTH = 32  # of lists and objects in one another: tokenizer.json has 8
+HUB_CACHE = "models--"  # of huggingface_hub: models--OWNER--NAME/snapshots/COMMIT/FILE links to models--…/blobs
+
+_STRINGS = re.compile(rb'"[^"]*"')
+_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
+
+
+class ModelFileError(ValueError):
+    """A model's file cannot be used, and what to do about it."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The file, opened for reading. A FIFO, a device or a folder is refused, without waiting for it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as wrong:
+        raise ModelFileError(f"{path} cannot be opened: {wrong.strerror}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ModelFileError(f"{path} is not a regular file: put a copy of the file itself there")
+    return os.fdopen(descriptor, "rb")
+
+
+def in_folder(folder: Path, name: str) -> Path | None:
+    """The path of a model folder's file, or None if the folder has none; links may not lead out of the folder."""
+    path = folder / name
+    if not os.path.lexists(path):
+        return None
+    try:
+        target, root = path.resolve(strict=True), folder.resolve(strict=True)
+    except (OSError, RuntimeError) as wrong:  # RuntimeError: links in a ring
+        raise ModelFileError(f"{path} is a link that leads nowhere ({wrong}): fetch the model again") from None
+    blobs = target.parent
+    if not target.is_relative_to(root) and not (blobs.name == "blobs" and blobs.parent.name.startswith(HUB_CACHE)):
+        raise ModelFileError(f"{path} is a link to {target}, outside of the model's folder: put a copy there")
+    return path
+
+
+def read_bytes(path: Path, max_bytes: int) -> bytes:
+    with open_regular(path) as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ModelFileError(f"{path} is larger than {max_bytes >> 20} MiB: it is damaged, or not what its name says")
+    return data
+
+
+def read_text(path: Path, max_bytes: int) -> str:
+    try:
+        return read_bytes(path, max_bytes).decode()
+    except UnicodeDecodeError as wrong:
+        raise ModelFileError(f"{path} is not UTF-8 ({wrong.reason}): fetch it again") from None
+
+
+def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
+    """The file's object."""
+    text = read_text(path, max_bytes)
+    check_depth(text.encode(), path)
+    try:
+        value = json.loads(text)
+    except ValueError as wrong:
+        raise ModelFileError(f"{path} is not JSON ({wrong}): fetch it again") from None
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{path} is not a JSON object: fetch it again")
+    return value
+
+
+def check_depth(text: bytes, what: object) -> None:
+    """Refuse JSON whose lists and objects nest deeper than MAX_DEPTH, without parsing it.
+
+    Strings are cut out first. Then each pass takes away the brackets that enclose nothing: one level.
+    """
+    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = _STRINGS.sub(b"", unescaped.translate(_AS_LISTS, delete=_NOT_STRUCTURE))
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"")
+    # A few brackets without their partners are for the parser to tell.
+    if len(brackets) > MAX_DEPTH or brackets.count(b"[") * 2 == len(brackets) > 0:
+        raise ModelFileError(f"{what} nests deeper than {MAX_DEPTH} levels, or its brackets do not match")

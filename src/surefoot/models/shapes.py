@@ -1,0 +1,198 @@
+"""Whether a checkpoint's tensors are those that its metadata announce: checked before anything is built or read.
+
+A shape's sizes are numbers, or names of sizes that the metadata do not give (the number of experts, say): those must be
+the same wherever the name stands in a layer.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from surefoot.models.config import KvLayer, LatentConfig, ModelConfig, SharedKv
+from surefoot.ops import FactorScaling, RopeForm
+from surefoot.weights.checkpoint import Tensor
+from surefoot.weights.metadata import MetadataError
+
+Tensors = Mapping[str, Tensor]
+Shape = tuple[int | str, ...]
+
+LAYER_NAME = re.compile(r"blk\.(\d{1,6})\.")
+LANES, MAX_LANES = 16, 576  # of keys and values: what the attention kernels take
+NORMS = {
+    "gemma2": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
+    "gemma3": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
+    "gpt_oss": ("attn_norm", "post_attention_norm"),
+}
+USUAL_NORMS = ("attn_norm", "ffn_norm")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    name: str
+    shape: Shape
+    optional: bool = False
+
+
+def check_shapes(config: ModelConfig, tensors: Tensors) -> None:
+    """Raises MetadataError for the first tensor that is missing or has another shape than the metadata say."""
+    _check_sizes(config)
+    _check_layers(config, tensors)
+    _check_tensors(_outside_layers(config), tensors)
+    for layer in range(len(config.layers)):
+        sizes = _check_tensors(_in_layer(config, layer, tensors), tensors)
+        _check_experts(config, layer, sizes)
+
+
+def _check_sizes(config: ModelConfig) -> None:
+    for number, layer in enumerate(config.layers):
+        kv = config.kv(number)
+        if config.heads % kv.heads:
+            raise MetadataError(
+                f"the metadata say {config.heads} heads for {kv.heads} heads of keys and values, where a multiple is "
+                "allowed"
+            )
+        for lanes in (kv.key_dim, kv.value_dim):
+            if lanes % LANES or lanes > MAX_LANES:
+                raise MetadataError(
+                    f"the metadata say heads of {lanes} lanes, where a multiple of {LANES} up to {MAX_LANES} is allowed"
+                )
+        if config.latent is None and kv.key_dim != kv.value_dim:
+            raise MetadataError(
+                f"the metadata say keys of {kv.key_dim} lanes and values of {kv.value_dim}, where the same is allowed"
+            )
+        _check_rope(layer.rope, kv, config.latent)
+
+
+def _check_rope(rope: RopeForm | None, kv: KvLayer, latent: LatentConfig | None) -> None:
+    if rope is None:
+        return
+    most = kv.key_dim if latent is None else latent.rope_dim
+    if rope.dim > most:
+        raise MetadataError(f"the metadata say that {rope.dim} lanes of a head rotate, where it has {most}")
+    if isinstance(rope.scaling, FactorScaling) and len(rope.scaling.factors) != rope.dim // 2:
+        raise MetadataError(
+            f"{len(rope.scaling.factors)} factors of rotary frequencies for {rope.dim // 2} frequencies"
+        )
+
+
+def _check_layers(config: ModelConfig, tensors: Tensors) -> None:
+    numbers = {int(match[1]) for name in tensors if (match := LAYER_NAME.match(name))}
+    count = max(numbers, default=-1) + 1
+    if count != len(config.layers):
+        raise MetadataError(
+            f"the metadata say {len(config.layers)} layers, and the file has tensors of {count}: it is damaged, or a "
+            "part of a model; fetch it again"
+        )
+
+
+def _check_tensors(wanted: Iterator[Wanted], tensors: Tensors) -> Mapping[str, int]:
+    """The sizes that have names."""
+    sizes: dict[str, int] = {}
+    for one in wanted:
+        tensor = tensors.get(one.name)
+        if tensor is None and one.optional:
+            continue
+        if tensor is None:
+            raise MetadataError(f"the file has no tensor {one.name}: it is damaged or of another model; fetch it again")
+        expected = tuple(_size(size, sizes, found) for size, found in zip(one.shape, tensor.shape, strict=False))
+        if tuple(tensor.shape) != expected or len(one.shape) != len(tensor.shape):
+            shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in one.shape)
+            raise MetadataError(
+                f"{one.name} has shape {tuple(tensor.shape)}, where the metadata say {shape}: the file is damaged; "
+                "fetch it again"
+            )
+    return sizes
+
+
+def _size(size: int | str, sizes: dict[str, int], found: int) -> int:
+    return sizes.setdefault(size, found) if isinstance(size, str) else size
+
+
+def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) -> None:
+    experts = sizes.get("experts")
+    if experts is not None and config.moe is not None and config.moe.router.top_k > experts:
+        raise MetadataError(
+            f"the metadata say {config.moe.router.top_k} experts for a token, and layer {layer} has {experts}"
+        )
+
+
+# ---- what there must be ----
+
+
+def _outside_layers(config: ModelConfig) -> Iterator[Wanted]:
+    yield Wanted("token_embd.weight", (config.vocab_size, config.width))
+    yield Wanted("output_norm.weight", (config.width,))
+    yield Wanted("output.weight", (config.vocab_size, config.width), optional=True)
+    yield Wanted("output.bias", (config.vocab_size,), optional=True)
+
+
+def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Wanted]:
+    name, moe = f"blk.{layer}", config.moe
+    for norm in NORMS.get(config.family, USUAL_NORMS):
+        yield Wanted(f"{name}.{norm}.weight", (config.width,))
+    if config.latent is None:
+        yield from _attention(config, layer, tensors)
+    else:
+        yield from _latent_attention(config, config.latent, name, tensors)
+    if moe is None or layer < moe.num_dense:
+        yield from _feed_forward(name, "", config.ffn, config.width, tensors)
+        return
+    yield from _experts(name, config.width)
+    if config.latent is not None:
+        yield from _feed_forward(name, "_shexp", "shared", config.width, tensors)
+
+
+def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Wanted]:
+    name, kv = f"blk.{layer}.attn", config.kv(layer)
+    queries, keys, values = config.heads * kv.key_dim, kv.heads * kv.key_dim, kv.heads * kv.value_dim
+    if f"{name}_qkv.weight" in tensors:
+        parts = {"qkv": queries + keys + values}
+    elif isinstance(config.layers[layer].kv, SharedKv):
+        parts = {"q": queries}
+    else:
+        parts = {"q": queries, "k": keys, "v": values}
+    for part, rows in parts.items():
+        yield from _matrix(f"{name}_{part}", rows, config.width)
+    yield from _matrix(f"{name}_output", config.width, config.heads * kv.value_dim)
+    yield Wanted(f"{name}_q_norm.weight", (kv.key_dim,), optional=True)
+    yield Wanted(f"{name}_k_norm.weight", (kv.key_dim,), optional=True)
+    yield Wanted(f"{name}_sinks.weight", (config.heads,), optional=True)
+
+
+def _latent_attention(config: ModelConfig, sizes: LatentConfig, layer: str, tensors: Tensors) -> Iterator[Wanted]:
+    name, lanes = f"{layer}.attn", sizes.plain_dim + sizes.rope_dim
+    narrow = f"{name}_q_a.weight" in tensors
+    if narrow:
+        yield from _matrix(f"{name}_q_a", "narrow", config.width)
+        yield Wanted(f"{name}_q_a_norm.weight", ("narrow",))
+    yield from _matrix(
+        f"{name}_q_b" if narrow else f"{name}_q", config.heads * lanes, "narrow" if narrow else config.width
+    )
+    yield from _matrix(f"{name}_kv_a_mqa", sizes.rank + sizes.rope_dim, config.width)
+    yield Wanted(f"{name}_kv_a_norm.weight", (sizes.rank,))
+    yield Wanted(f"{name}_k_b.weight", (config.heads, sizes.rank, sizes.plain_dim))
+    yield Wanted(f"{name}_v_b.weight", (config.heads, sizes.value_dim, sizes.rank))
+    yield from _matrix(f"{name}_output", config.width, config.heads * sizes.value_dim)
+
+
+def _feed_forward(layer: str, suffix: str, inner: int | str, width: int, tensors: Tensors) -> Iterator[Wanted]:
+    """Gate and up may be one matrix, under up's name."""
+    gate, up, down = (f"{layer}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
+    if f"{gate}.weight" in tensors:
+        yield from _matrix(gate, inner, width)
+        yield from _matrix(up, inner, width)
+    else:
+        yield from _matrix(up, 2 * inner if isinstance(inner, int) else "both", width)
+    yield from _matrix(down, width, inner)
+
+
+def _experts(layer: str, width: int) -> Iterator[Wanted]:
+    yield from _matrix(f"{layer}.ffn_gate_inp", "experts", width)
+    for part, rows, columns in (("gate", "inner", width), ("up", "inner", width), ("down", width, "inner")):
+        yield Wanted(f"{layer}.ffn_{part}_exps.weight", ("experts", rows, columns))
+        yield Wanted(f"{layer}.ffn_{part}_exps.bias", ("experts", rows), optional=True)
+
+
+def _matrix(name: str, rows: int | str, columns: int | str) -> Iterator[Wanted]:
+    yield Wanted(f"{name}.weight", (rows, columns))
+    yield Wanted(f"{name}.bias", (rows,), optional=True)

@@ -1,0 +1,213 @@
+"""What a checkpoint's metadata may say: one table of bounds for GGUF's keys and config.json's.
+
+All fields that surefoot reads are checked when a checkpoint is opened, so that readers behind it can take them for what
+they are. Bounds lie well above the largest model in use and well below what costs memory or time by itself. Whether
+fields agree with each other and with the tensors is the families' affair (models/shapes.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surefoot.weights.gguf_header import Strings
+
+Metadata = Mapping[str, Any]
+SHOWN = 60  # characters of a wrong value
+
+
+class MetadataError(ValueError):
+    """Which field is wrong, what it says, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    allowed: str  # for the reader of an error
+    accepts: Callable[[Any], bool]
+
+
+def whole(least: int, most: int) -> Rule:
+    return Rule(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+
+
+def real(least: float, most: float) -> Rule:
+    """Not a number is never within bounds."""
+    return Rule(
+        f"a number from {least:g} to {most:g}", lambda value: type(value) in (int, float) and least <= value <= most
+    )
+
+
+def one_of(*texts: str) -> Rule:
+    return Rule(" or ".join(texts), lambda value: isinstance(value, str) and value in texts)
+
+
+def listed(rule: Rule, most: int) -> Rule:
+    def accepts(value: Any) -> bool:
+        return isinstance(value, list | tuple) and len(value) <= most and all(map(rule.accepts, value))
+
+    return Rule(f"a list of at most {most}, each {rule.allowed}", accepts)
+
+
+def array(kinds: str, allowed: str) -> Rule:
+    """GGUF's arrays of numbers, by numpy's letters of their kinds."""
+    return Rule(allowed, lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds)
+
+
+TEXT = Rule("a text", lambda value: isinstance(value, str))
+NAME = Rule("a text of at most 200 characters", lambda value: isinstance(value, str) and len(value) <= 200)
+FLAG = Rule("true or false", lambda value: isinstance(value, bool | int) and value in (0, 1))
+OBJECT = Rule("an object", lambda value: isinstance(value, dict))
+TEXTS = Rule("a list of texts", lambda value: isinstance(value, Strings))
+
+COUNT_OF_TOKENS = whole(1, 1 << 27)
+LANES, INNER, LAYERS = whole(1, 1024), whole(1, 1 << 20), whole(0, 1024)
+FREQUENCY_BASE, FACTOR, SCALE = real(2, 1e12), real(1e-3, 1e6), real(1e-6, 1e6)
+
+# What is allowed; GGUF's keys, without the architecture; config.json's, behind the part of it that they stand in.
+FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
+    (whole(1, 1024), ("block_count",), ("num_hidden_layers",)),
+    (whole(1, 1 << 17), ("embedding_length",), ("hidden_size",)),
+    (whole(1, 1 << 22), ("vocab_size",), ("vocab_size",)),
+    (COUNT_OF_TOKENS, ("context_length",), ("max_position_embeddings",)),
+    (INNER, ("feed_forward_length", "expert_feed_forward_length"), ("intermediate_size", "moe_intermediate_size")),
+    (real(0, 1), ("attention.layer_norm_rms_epsilon",), ("rms_norm_eps",)),
+    (NAME, (), ("hidden_act", "hidden_activation")),
+    (FLAG, (), ("tie_word_embeddings",)),
+    # attention
+    (
+        whole(1, 1024),
+        ("attention.head_count", "attention.head_count_kv"),
+        ("num_attention_heads", "num_key_value_heads"),
+    ),
+    (LANES, ("attention.key_length", "attention.value_length"), ("head_dim",)),
+    (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
+    (LANES, ("rope.dimension_count",), ("qk_rope_head_dim",)),
+    (whole(1, 1 << 14), ("attention.kv_lora_rank", "attention.q_lora_rank"), ("kv_lora_rank", "q_lora_rank")),
+    (whole(0, 1 << 27), ("attention.sliding_window",), ("sliding_window",)),
+    (whole(1, 1024), ("attention.sliding_window_pattern",), ("sliding_window_pattern",)),
+    (FLAG, (), ("use_sliding_window",)),
+    (listed(one_of("sliding_attention", "full_attention"), 1024), (), ("layer_types",)),
+    (SCALE, (), ("query_pre_attn_scalar",)),
+    (
+        real(0, 1e6),
+        ("attn_logit_softcapping", "final_logit_softcapping"),
+        ("attn_logit_softcapping", "final_logit_softcapping"),
+    ),
+    # experts
+    (whole(0, 4096), ("expert_count",), ("num_experts", "num_local_experts", "n_routed_experts")),
+    (whole(1, 256), ("expert_used_count",), ("num_experts_per_tok",)),
+    (whole(0, 256), ("expert_shared_count",), ("n_shared_experts",)),
+    (whole(0, 16), ("expert_gating_func",), ()),
+    (FLAG, ("expert_weights_norm",), ("norm_topk_prob",)),
+    (real(0, 1e6), ("expert_weights_scale",), ("routed_scaling_factor",)),
+    (LAYERS, ("leading_dense_block_count",), ("first_k_dense_replace",)),
+    (whole(1, 1024), (), ("decoder_sparse_step",)),
+    (listed(LAYERS, 1024), (), ("mlp_only_layers",)),
+    (NAME, (), ("topk_method",)),
+    (SCALE, (), ("swiglu_limit", "swiglu_alpha")),
+    # positions
+    (FREQUENCY_BASE, ("rope.freq_base", "rope.freq_base_swa"), ("rope_theta", "rope_local_base_freq")),
+    (FREQUENCY_BASE, (), ("rope/rope_theta",)),
+    (NAME, ("rope.scaling.type",), ("rope/rope_type", "rope/type")),
+    (real(0, 1e6), ("rope.scaling.factor",), ()),  # 0: none
+    (FACTOR, (), ("rope/factor", "rope/beta_fast", "rope/beta_slow")),
+    (FACTOR, (), ("rope/low_freq_factor", "rope/high_freq_factor")),
+    (whole(2, 1 << 27), ("rope.scaling.original_context_length",), ("original_max_position_embeddings",)),
+    (whole(2, 1 << 27), (), ("rope/original_max_position_embeddings",)),
+    (SCALE, ("rope.scaling.attn_factor",), ("rope/attention_factor",)),
+    (real(0, 100), ("rope.scaling.yarn_log_multiplier",), ("rope/mscale", "rope/mscale_all_dim")),
+    (real(0.01, 1), (), ("partial_rotary_factor", "rope/partial_rotary_factor")),
+    (listed(FACTOR, 1024), (), ("rope/short_factor",)),
+    (FLAG, (), ("rope/truncate",)),
+    # quantised checkpoints
+    (NAME, (), ("codes/quant_method", "codes/format", "codes/version", "codes/checkpoint_format")),
+    (whole(1, 16), (), ("codes/bits", "codes/w_bit")),
+    (listed(whole(1, 1 << 16), 2), (), ("codes/weight_block_size",)),
+    (OBJECT, (), ("codes/config_groups",)),
+)
+# Of GGUF files: without an architecture's prefix.
+GENERAL = {
+    "general.architecture": NAME,
+    "general.name": TEXT,
+    "split.no": whole(0, 99_999),
+    "split.count": whole(0, 99_999),
+    "split.tensors.count": whole(0, 1 << 24),
+    "tokenizer.ggml.model": NAME,
+    "tokenizer.ggml.pre": NAME,
+    "tokenizer.ggml.tokens": TEXTS,
+    "tokenizer.ggml.merges": TEXTS,
+    "tokenizer.ggml.scores": array("f", "a list of numbers"),
+    "tokenizer.ggml.token_type": array("iu", "a list of whole numbers"),
+    "tokenizer.ggml.add_bos_token": FLAG,
+    "tokenizer.ggml.add_eos_token": FLAG,
+    "tokenizer.ggml.add_space_prefix": FLAG,
+    "tokenizer.chat_template": TEXT,
+    "tokenizer.chat_templates": TEXTS,
+    **{
+        f"tokenizer.ggml.{name}_token_id": whole(-1, (1 << 32) - 1)  # beyond the vocabulary: none
+        for name in ("bos", "eos", "eot", "eom", "unknown", "padding")
+    },
+}
+# Objects in config.json, and which part of it they are.
+PARTS = {
+    "text_config": "",
+    "rope_parameters": "rope/",
+    "rope_scaling": "rope/",
+    "rope/full_attention": "rope/",
+    "rope/sliding_attention": "rope/",
+    "quantization_config": "codes/",
+    "compression_config": "codes/",
+}
+
+GGUF_RULES = {key: rule for rule, keys, _ in FIELDS for key in keys}
+CONFIG_RULES = {key: rule for rule, _, keys in FIELDS for key in keys} | dict.fromkeys(PARTS, OBJECT)
+CONFIG_RULES["model_type"] = NAME
+
+
+def check_gguf(metadata: Metadata) -> None:
+    for key, value in metadata.items():
+        if rule := GENERAL.get(key):
+            _check(key, value, rule)
+    prefix = f"{metadata.get('general.architecture', '')}."
+    for key, value in metadata.items():
+        if key.startswith(prefix) and (rule := GGUF_RULES.get(key.removeprefix(prefix))):
+            _check(key, value, rule)
+        elif key.startswith("tokenizer.chat_template."):
+            _check(key, value, TEXT)
+
+
+def check_config(config: Metadata) -> None:
+    """config.json; null means that a field is not there."""
+    for key, value in _fields(config, ""):
+        if rule := CONFIG_RULES.get(key):
+            _check(key, value, rule)
+
+
+def _fields(config: Metadata, part: str) -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if value is None:
+            continue
+        key = f"{part}{name}"
+        yield key, value
+        if key in PARTS:  # an object, or else it has been refused
+            yield from _fields(value, PARTS[key])
+
+
+def _check(key: str, value: Any, rule: Rule) -> None:
+    if not rule.accepts(value):
+        raise MetadataError(
+            f"{key} says {_shown(value)}, where {rule.allowed} is allowed: the file is damaged or not supported"
+        )
+
+
+def _shown(value: Any) -> str:
+    text = f"a list of {len(value)}" if isinstance(value, Sequence) and not isinstance(value, str) else repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def need(config: Metadata, key: str) -> Any:
+    """The field of config.json, which must be there."""
+    if config.get(key) is None:
+        raise MetadataError(f"config.json has no {key}: fetch it again, or take another model")
+    return config[key]
