@@ -15,9 +15,9 @@ from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.startup import without_collection
 from surefoot.server import KeyEntry, KeyStore, Settings, add_key, hash_of, make_key
-from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
+from surefoot.server.state import StateFolder
 
 FINGERPRINT_BYTES = 1 << 20
 
@@ -44,6 +44,9 @@ def serve(
         typer.Option(help="Folder for files and batches. By default in ~/.local/state/surefoot, named for the model."),
     ] = None,
     max_file_bytes: Annotated[int, typer.Option(min=1024, help="Of a file for a batch.")] = 64 << 20,
+    max_state_bytes: Annotated[
+        int | None, typer.Option(min=0, help="Of all files and answers. By default a tenth of the disk's free room.")
+    ] = None,
     public_prefix: Annotated[
         list[Path] | None, typer.Option(help="A file with a system message that all users may share the cache of.")
     ] = None,
@@ -64,7 +67,7 @@ def serve(
         )  # fmt: skip
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
-        state = open_state(state_dir, settings.model_name)
+        state = open_state(state_dir, settings.model_name, max_state_bytes)
         llm = LLM(
             model, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
             float_format=float_format, speculate=speculate,
@@ -72,13 +75,13 @@ def serve(
     run_server(llm, settings, store, state, fingerprint(model), typer.echo)
 
 
-def open_state(folder: Path | None, name: str) -> StateFolder | None:
+def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
     """The folder that was asked for must be usable; the default is done without if it is not."""
     if folder is not None:
-        return StateFolder(folder.expanduser())
+        return StateFolder(folder.expanduser(), max_bytes)
     base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     try:
-        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name))
+        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name), max_bytes)
     except (OSError, RuntimeError) as error:
         typer.echo(f"files    not available ({error})")
         return None

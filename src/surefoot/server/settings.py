@@ -16,6 +16,7 @@ class Settings:
     deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
     read_s: how long a client may take to send its request, or not to read its answer.
     patience_s: a step that takes longer means that the engine is stuck.
+    disk_patience_s: how long a batch waits for a disk that is full or fails.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +35,7 @@ class Settings:
     drain_s: float = 30.0
     read_s: float = 30.0
     patience_s: float = 30.0
+    disk_patience_s: float = 3600.0
 
     @property
     def is_loopback(self) -> bool:
