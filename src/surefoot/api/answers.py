@@ -73,7 +73,11 @@ class AnswerFile:
 
     def close(self) -> None:
         with self._using:
-            self._file.close()
+            if not self._file.closed:
+                # A program that is just being started has a copy of all descriptors, and closing ours alone would
+                # leave the lock to it for a moment.
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+                self._file.close()
 
     def __enter__(self) -> "AnswerFile":
         return self

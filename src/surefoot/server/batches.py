@@ -39,7 +39,7 @@ from surefoot.server.state import StateFolder, cause_of
 MOST_UNFINISHED = 32  # of a user
 MOST_RUNNING = 8  # of different users
 MOST_KEPT = 1000  # of a user; then the eldest that have ended are forgotten
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0  # before a disk that failed is tried again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 60.0  # before a disk that failed is tried again
 LOG = logging.getLogger(__name__)
 
 
@@ -167,7 +167,7 @@ class Batches:
             await self._end(batch_id, "failed", errors_of("invalid_file", str(error)))
         except ApiError as error:
             await self._end(batch_id, "failed", errors_of(error.code or "failed", error.message))
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             message = f"the server could not read or write what belongs to this batch: {cause_of(error)}"
             await self._end(batch_id, "failed", errors_of("storage_unavailable", message))
         except Exception:
@@ -177,18 +177,20 @@ class Batches:
             del self._running[batch_id]
 
     async def _answer_in_spite_of_the_disk(self, batch_id: str, running: Running) -> None:
-        """Again and again while it fails, with ever longer pauses. Raises the OSError of a disk that fails too long."""
+        """Again and again while the disk fails, with ever longer pauses. Raises its error if that takes too long."""
         pause, num_done, since = FIRST_PAUSE_S, -1, time.monotonic()
         while True:
             try:
                 return await self._answer(batch_id, running)
-            except OSError as error:
+            except (OSError, MemoryError) as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # a task group with an error of its own swallows that
                 if running.num_done > num_done:  # it did take some
                     pause, num_done, since = FIRST_PAUSE_S, running.num_done, time.monotonic()
                 if time.monotonic() - since > self._service.settings.disk_patience_s:
                     raise
-                running.problem = f"the server's disk failed ({cause_of(error)}): this is tried again"
-                LOG.error("%s waits %g s for the disk: %s", batch_id, pause, error)
+                running.problem = f"the server could not read or write ({cause_of(error)}): this is tried again"
+                LOG.error("%s waits %g s for the disk: %r", batch_id, pause, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
 

@@ -17,3 +17,7 @@ class Disk:
     async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         """Cancelled, it leaves the function to end by itself."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*args, **named))
+
+    def close(self) -> None:
+        """When the functions that run have ended."""
+        self._threads.shutdown()

@@ -50,14 +50,12 @@ class Records(Generic[R]):
         self._kind = kind
         self._stand_in = stand_in
         self._changing = threading.Lock()
-        names = os.listdir(folder)
-        for name in names:
-            if name.endswith(".partial"):  # of a write that was cut off
-                (folder / name).unlink()
+        for path in folder.glob("*.partial"):  # of a write that was cut off
+            path.unlink()
+        names = [name for name in os.listdir(folder) if SUFFIX in name]
         paths = [folder / name for name in names if name.endswith(SUFFIX)]
         found = [record for path in paths if (record := self._read(path)) is not None]
-        on_disk = {name.partition(SUFFIX)[0] for name in names if SUFFIX in name}
-        self.unreadable = on_disk - {record.id for record in found}
+        self.unreadable = {name.partition(SUFFIX)[0] for name in names} - {record.id for record in found}
         self._records = {record.id: record for record in sorted(found, key=lambda one: (one.created_at, one.id))}
 
     def __iter__(self) -> Iterator[R]:
@@ -79,7 +77,13 @@ class Records(Generic[R]):
     def save(self, record: R) -> R:
         """On disk when this returns. Raises OSError, and then nothing has changed in memory."""
         with self._changing:
-            self._write(record)
+            try:
+                self._write(record)
+            except OSError:
+                if record.id not in self._records:  # it may have its name already
+                    with contextlib.suppress(OSError):
+                        self._path(record.id).unlink(missing_ok=True)
+                raise
             self._records[record.id] = record
         return record
 
@@ -89,13 +93,16 @@ class Records(Generic[R]):
 
     def remove(self, record: R) -> None:
         with self._changing:
-            (self._folder / f"{record.id}{SUFFIX}").unlink(missing_ok=True)
+            self._path(record.id).unlink(missing_ok=True)
             self._records.pop(record.id, None)
 
     # ---- on disk ----
 
+    def _path(self, record_id: str) -> Path:
+        return self._folder / f"{record_id}{SUFFIX}"
+
     def _write(self, record: R) -> None:
-        with written_whole(self._folder / f"{record.id}{SUFFIX}") as fresh:
+        with written_whole(self._path(record.id)) as fresh:
             fresh.write_bytes(2 * seal(record.model_dump(mode="json")))
 
     def _read(self, path: Path) -> R | None:

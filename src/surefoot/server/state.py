@@ -51,6 +51,8 @@ class StateFolder:
         self.max_bytes = max_bytes if max_bytes is not None else _measured_room(self.path)
 
     def close(self) -> None:
+        self.disk.close()
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # also of copies that a program has which is just being started
         self._lock.close()
 
 
@@ -67,9 +69,11 @@ def _unreadable(batch_id: str, owner: str, created_at: int) -> BatchRecord:
     )  # fmt: skip
 
 
-def cause_of(error: OSError) -> str:
+def cause_of(error: BaseException) -> str:
     """In words, without the server's paths."""
-    return error.strerror or "the disk failed"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    return (error.strerror if isinstance(error, OSError) else None) or "the disk failed"
 
 
 @contextmanager
@@ -77,8 +81,10 @@ def storage_errors() -> Iterator[None]:
     """What the disk refuses, told to the client."""
     try:
         yield
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         LOG.error("the state folder failed: %s", error)
-        status = 507 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 503
+        is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         message = f"the server could not keep this ({cause_of(error)}): try again later, or tell its operator"
-        raise ApiError(status, message, code="storage_unavailable", headers={"Retry-After": "10"}) from None
+        raise ApiError(
+            507 if is_full else 503, message, code="storage_unavailable", headers={"Retry-After": "10"}
+        ) from None
