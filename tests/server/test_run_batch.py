@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from surefoot import LLM, SamplingParams
-from surefoot.api.batch import finished_ids, read_lines
+from surefoot.api.batch import read_lines
 from surefoot.server.run_batch import run_batch
 from tests.cli.process import COMMAND, run
 from tests.stories import stories_gguf
@@ -40,6 +40,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     """Replies by custom_id, without what may differ: the time, what was cached, and how long it took."""
     found = [json.loads(one) for one in path.read_text().splitlines()]
     for reply in found:
+        reply.pop("checksum")
         reply["response"]["body"].pop("created", None)
         for name in VARYING:
             reply["response"]["body"].get("usage", {}).pop(name, None)
@@ -155,7 +156,6 @@ def test_a_torn_line_is_done_again(tmp_path: Path) -> None:
 def test_two_runs_do_not_write_one_file(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [line(1, COMPLETIONS, prompt="Once", max_tokens=3)])
     with (tmp_path / "out.jsonl").open("a+b") as out:
-        assert finished_ids(out, source, {}) == set()
         fcntl.flock(out, fcntl.LOCK_EX)  # of this open file: another one in the same process is a stranger to it
         with pytest.raises(ValueError, match="another run"):
             run_batch(llm(), source, tmp_path / "out.jsonl", "tiny")

@@ -1,29 +1,31 @@
-"""Files of requests in OpenAI's batch format: a line in, a line out, resumable wherever it was killed.
+"""Files of requests in OpenAI's batch format, a request a line.
 
-The files alone: who answers the lines is another's business. The output file is the only state. Each line is written
-whole, as its request ends; the torn end of a killed run is cut off, and what has a line is not done again. A line's
-`id` comes from the input line's bytes, so a file that belongs to other input is refused; without a seed in the body, so
-does the seed: a batch gives the same bits whenever it is run.
+A line's `id` comes from its bytes; without a seed in the body, so does the seed: a batch gives the same bits whenever
+it is run. Who answers the lines is another's business.
 """
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+MOST_LEVELS = 100  # of brackets within brackets; Python's parser gives up at about ten times as many
+MOST_TOKENS = 1_000_000  # that a line with so many brackets may have
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]')
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the input. number: from 1. digest: of its bytes."""
+    """One line of the input. number: from 1. digest: of its bytes. problem: why it cannot be a request."""
 
     number: int
     custom_id: str
     digest: str
     content: Any
+    problem: str | None = None
 
     @property
     def id(self) -> str:
@@ -32,41 +34,6 @@ class Line:
     @property
     def seed(self) -> int:
         return int(self.digest[-16:], 16) >> 1
-
-
-class AnswerFile:
-    """A file of answers, open at its end and locked. done: the custom_ids that have a whole line.
-
-    A last line that was cut off is removed; a file that holds anything but answers to these lines is refused.
-    """
-
-    def __init__(self, path: Path, ids: Mapping[str, str]) -> None:
-        """ids: the lines' ids by custom_id."""
-        self._file = path.open("a+b")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.done = finished_ids(self._file, path, ids)
-        except BlockingIOError:
-            self._file.close()
-            raise ValueError(f"{path} is being written by another run: wait for its end") from None
-        except BaseException:
-            self._file.close()
-            raise
-
-    def write(self, line: Line, status: int, body: dict[str, Any]) -> None:
-        """Whole, and at once."""
-        response = {"status_code": status, "request_id": line.digest[:32], "body": body}
-        reply = {"id": line.id, "custom_id": line.custom_id, "response": response, "error": None}
-        self._file.write(json.dumps(reply, ensure_ascii=False).encode(errors="surrogatepass") + b"\n")
-        self._file.flush()
-        self.done.add(line.custom_id)
-
-    def __enter__(self) -> "AnswerFile":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        os.fsync(self._file.fileno())
-        self._file.close()
 
 
 def named_model(source: Path) -> str:
@@ -87,35 +54,44 @@ def read_lines(source: Path) -> Iterator[Line]:
             if not text:
                 continue
             try:
-                content = json.loads(text)
+                content, problem = _parse(text)
             except ValueError as error:
-                raise ValueError(f"line {number} is not JSON: {error}") from None
+                raise ValueError(f"line {number} is not JSON that can be read: {error}") from None
             custom_id = content.get("custom_id") if isinstance(content, dict) else None
             if not isinstance(custom_id, str) or not custom_id:
                 raise ValueError(f"line {number} has no custom_id: give each line its own")
             if custom_id in seen:
                 raise ValueError(f"line {number} has the custom_id {custom_id!r} of a line before: give each its own")
             seen.add(custom_id)
-            yield Line(number, custom_id, hashlib.sha256(text).hexdigest(), content)
+            yield Line(number, custom_id, hashlib.sha256(text).hexdigest(), content, problem)
 
 
-def finished_ids(out: IO[bytes], target: Path, ids: Mapping[str, str]) -> set[str]:
-    """What has a whole line already. A last line that was cut off is removed; lines of other input are refused."""
-    done: set[str] = set()
-    out.seek(0)
-    end = 0
-    for raw in out:
-        if not raw.endswith(b"\n"):
-            break
-        try:
-            reply = json.loads(raw)
-            custom_id, number = reply["custom_id"], reply["id"]
-        except (ValueError, TypeError, KeyError):
-            raise ValueError(f"{target} holds something else than a batch's output: give another file") from None
-        if ids.get(custom_id) != number:
-            raise ValueError(f"{target} belongs to another input (see {custom_id!r}): give another file, or remove it")
-        done.add(custom_id)
-        end += len(raw)
-    out.truncate(end)
-    out.seek(0, os.SEEK_END)
-    return done
+def _parse(text: bytes) -> tuple[Any, str | None]:
+    """The content, and what is wrong with it. Of a line that nests too deeply, the content is its outermost strings."""
+    if text.count(b"[") + text.count(b"{") > MOST_LEVELS:
+        num_levels, strings = _outline(text)
+        if num_levels > MOST_LEVELS:
+            return strings, f"the line nests {num_levels} levels deep: {MOST_LEVELS} are allowed"
+    return json.loads(text), None
+
+
+def _outline(text: bytes) -> tuple[int, dict[str, str]]:
+    """How deep the brackets go, and the strings that the outermost object has. Without recursion."""
+    level = num_levels = 0
+    strings: dict[str, str] = {}
+    last, key = b"", b""
+    for number, found in enumerate(_TOKEN.finditer(text)):
+        if number == MOST_TOKENS:
+            raise ValueError("it has too many brackets and strings")
+        token = found[0]
+        if token in b"{[":
+            level += 1
+            num_levels = max(num_levels, level)
+        elif token in b"}]":
+            level -= 1
+        elif token == b":":
+            key = last
+        elif level == 1 and last == b":" and token[:1] == key[:1] == b'"':
+            strings[json.loads(key)] = json.loads(token)
+        last = token
+    return num_levels, strings

@@ -21,9 +21,9 @@ from surefoot.server import KeyStore, Settings
 from surefoot.server.listening import bind
 from surefoot.server.log_limit import LogLimit
 from surefoot.server.plan import describe_opened
-from surefoot.server.records import StateFolder
 from surefoot.server.serve import check_bind
 from surefoot.server.serve import serve as run_server
+from surefoot.server.state import StateFolder
 
 FINGERPRINT_BYTES = 1 << 20
 
@@ -63,6 +63,9 @@ def serve(
         typer.Option(help="Folder for files and batches. By default in ~/.local/state/surefoot, named for the model."),
     ] = None,
     max_file_bytes: Annotated[int, typer.Option(min=1024, help="Of a file for a batch.")] = 64 << 20,
+    max_state_bytes: Annotated[
+        int | None, typer.Option(min=0, help="Of all files and answers. By default a tenth of the disk's free room.")
+    ] = None,
     public_prefix: Annotated[
         list[Path] | None, typer.Option(help="A file with a system message that all users may share the cache of.")
     ] = None,
@@ -92,7 +95,7 @@ def serve(
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         sockets = bind(host, port)
-        state = open_state(state_dir, settings.model_name)
+        state = open_state(state_dir, settings.model_name, max_state_bytes)
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
         for line in describe_opened(opened):
             typer.echo(line)
@@ -104,13 +107,13 @@ def serve(
         run_server(llm, settings, store, state, fingerprint(opened), typer.echo, sockets)
 
 
-def open_state(folder: Path | None, name: str) -> StateFolder | None:
+def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
     """The folder that was asked for must be usable; the default is done without if it is not."""
     if folder is not None:
-        return StateFolder(folder.expanduser())
+        return StateFolder(folder.expanduser(), max_bytes)
     base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     try:
-        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name))
+        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name), max_bytes)
     except (OSError, RuntimeError) as error:
         typer.echo(f"files    not available ({error})")
         return None

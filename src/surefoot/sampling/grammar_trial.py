@@ -49,12 +49,7 @@ class Trial:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", grammar_checker.__file__, str(MEMORY_BYTES)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
-                start_new_session=True,
-            )  # fmt: skip
+            self._process = _started()
             assert self._process.stdin is not None
             grammar_checker.send(self._process.stdin, json.dumps([piece.hex() for piece in self._pieces]))
             _receive(self._process, START_SECONDS)
@@ -72,6 +67,19 @@ class Trial:
 
     def __del__(self) -> None:
         self._end()
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """Raises RuntimeError if there is no room for another process: not the grammar's fault."""
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", grammar_checker.__file__, str(MEMORY_BYTES)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RuntimeError(f"The program that tries grammars does not start ({error!r})") from error
 
 
 def _receive(process: subprocess.Popen[bytes], seconds: float) -> str:

@@ -29,11 +29,11 @@ from surefoot.server.keys import KeyStore
 from surefoot.server.leniency import UnknownParameters
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
-from surefoot.server.records import StateFolder
 from surefoot.server.request_ids import MOST_PATH_CHARACTERS, RequestIds
 from surefoot.server.responses import responses_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
+from surefoot.server.state import StateFolder
 from surefoot.server.streaming import ClientGone
 from surefoot.server.tokens import tokens_router
 

@@ -1,28 +1,58 @@
 """Batches: files of requests that are answered when there is time, also after the server was killed."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from surefoot.api.batch import AnswerFile, Line, read_lines
+from surefoot.api.batch import Line, read_lines
 from surefoot.server.asker import Asker
+from surefoot.server.batch_files import (
+    Answers,
+    NoBatch,
+    answer_ids,
+    batch_of,
+    open_answers,
+    read_ids,
+    register_answers,
+)
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.files import Files
 from surefoot.server.keys import ANYONE, Caller, KeyStore
-from surefoot.server.lines import DONE, Slots, answer_all
-from surefoot.server.records import Records, StateFolder
-from surefoot.server.schemas.batches import UNFINISHED, BatchRecord, BatchRequest, Counts, Status
+from surefoot.server.lines import Slots, answer_all
+from surefoot.server.schemas.batches import (
+    UNFINISHED,
+    BatchRecord,
+    BatchRequest,
+    Counts,
+    FileRecord,
+    Status,
+    errors_of,
+    window_s,
+)
 from surefoot.server.service import Service
+from surefoot.server.state import StateFolder, cause_of
 
-MOST_LINES = 50_000
 MOST_UNFINISHED = 32  # of a user
 MOST_RUNNING = 8  # of different users
 MOST_KEPT = 1000  # of a user; then the eldest that have ended are forgotten
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 60.0  # before a disk that failed is tried again
 LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Running:
+    """A batch in work. problem: what keeps the disk from taking its answers."""
+
+    answers: Answers | None = None
+    problem: str | None = None
+
+    @property
+    def num_done(self) -> int:
+        return self.answers.counts.completed + self.answers.counts.failed if self.answers is not None else 0
 
 
 class Batches:
@@ -31,11 +61,17 @@ class Batches:
     def __init__(self, service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> None:
         self._service = service
         self._keys = keys
+        self._disk = state.disk
         self._files = files
-        self._records = Records(state.path / "batches", BatchRecord)
-        self._running: dict[str, asyncio.Task[None]] = {}  # by user
-        self._counts: dict[str, Counts] = {}  # of those that run
+        self._records = state.batches
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by user
+        self._running: dict[str, Running] = {}  # by batch
+        self._is_stopping = False
+        self._changing = asyncio.Lock()
         self._slots = Slots(max(1, service.llm.llm.room.scheduling.max_running // 2))
+        unfinished = [one.id for one in self._records if one.status in UNFINISHED]
+        files.remove_strays({name for one in (*unfinished, *self._records.unreadable) for name in answer_ids(one)})
+        files.mend = self._mend
 
     # ---- for the routes ----
 
@@ -43,110 +79,146 @@ class Batches:
         record = self._records.get(owner, batch_id)
         if record is None:
             raise ApiError(404, f"there is no batch {batch_id[:80]!r}", param="batch_id", code="not_found")
-        return self._counted(record)
+        return self._shown(record)
 
     def of(self, owner: str) -> list[BatchRecord]:
-        return [self._counted(record) for record in self._records.of(owner)]
+        return [self._shown(record) for record in self._records.of(owner)]
 
-    def _counted(self, record: BatchRecord) -> BatchRecord:
-        return record.model_copy(update={"request_counts": self._counts.get(record.id, record.request_counts)})
+    def _shown(self, record: BatchRecord) -> BatchRecord:
+        """With what is not on disk: how far it is, and what it waits for."""
+        running = self._running.get(record.id, Running())
+        update: dict[str, Any] = {}
+        if running.answers is not None:
+            update["request_counts"] = running.answers.counts
+        if running.problem is not None:
+            update["errors"] = errors_of("storage_unavailable", running.problem)
+        return record.model_copy(update=update)
 
-    def create(self, owner: str, body: BatchRequest) -> BatchRecord:
+    async def create(self, owner: str, body: BatchRequest) -> BatchRecord:
         if self._files.get(owner, body.input_file_id).purpose != "batch":
             raise bad_request(
                 "the file was uploaded for another purpose: upload it with purpose batch", "input_file_id"
             )
-        own = self._records.of(owner)
-        if sum(record.status in UNFINISHED for record in own) >= MOST_UNFINISHED:
-            raise bad_request(f"{MOST_UNFINISHED} of your batches have not ended: wait, or cancel one")
-        for record in [one for one in own if one.status not in UNFINISHED][: max(0, len(own) - MOST_KEPT + 1)]:
-            self._records.remove(record)
+        self._files.check_room(owner)
         now = int(time.time())
         made = BatchRecord(
             id=f"batch_{secrets.token_hex(12)}", owner=owner, created_at=now, endpoint=body.endpoint,
             input_file_id=body.input_file_id, completion_window=body.completion_window,
-            expires_at=now + body.window_s, metadata=body.metadata,
+            expires_at=now + window_s(body.completion_window), metadata=body.metadata,
         )  # fmt: skip
-        self._records.save(made)
+        async with self._changing:
+            await self._make_room(owner)
+            await self._disk.run(self._records.save, made)
         self.start()
         return made
 
-    def cancel(self, owner: str, batch_id: str) -> BatchRecord:
+    async def _make_room(self, owner: str) -> None:
+        own = self._records.of(owner)
+        if sum(record.status in UNFINISHED for record in own) >= MOST_UNFINISHED:
+            raise bad_request(f"{MOST_UNFINISHED} of your batches have not ended: wait, or cancel one")
+        for record in [one for one in own if one.status not in UNFINISHED][: max(0, len(own) - MOST_KEPT + 1)]:
+            await self._disk.run(self._records.remove, record)
+
+    async def cancel(self, owner: str, batch_id: str) -> BatchRecord:
         record = self.get(owner, batch_id)
         if record.status not in ("validating", "in_progress", "cancelling"):
             raise bad_request(f"the batch is {record.status}: there is nothing to cancel", code="invalid_status")
-        record = self._become(record, "cancelling")
-        running = self._running.get(owner)
-        if running is not None and running.get_name() == batch_id:
-            running.cancel()
+        await self._become(batch_id, "cancelling")
+        task = self._tasks.get(owner)
+        if task is not None and task.get_name() == batch_id:
+            task.cancel()
         else:
-            record = self._become(record, "cancelled")
-        return self._counted(record)
+            await self._finish(batch_id, "cancelled")
+        return self.get(owner, batch_id)
 
     # ---- running ----
 
     def start(self) -> None:
         """Whatever can run now does."""
         for record in self._records:
-            if record.status in UNFINISHED and record.owner not in self._running and len(self._running) < MOST_RUNNING:
-                task = asyncio.create_task(self._run(record), name=record.id)
-                self._running[record.owner] = task
-                task.add_done_callback(lambda done, owner=record.owner: self._ended(owner, done))  # type: ignore[misc]
+            if record.status in UNFINISHED and record.owner not in self._tasks and len(self._tasks) < MOST_RUNNING:
+                task = asyncio.create_task(self._run(record.id), name=record.id)
+                self._tasks[record.owner] = task
+                task.add_done_callback(lambda _, owner=record.owner: self._ended(owner))  # type: ignore[misc]
 
-    def _ended(self, owner: str, task: "asyncio.Task[None]") -> None:
-        self._running.pop(owner, None)
-        if task.cancelled():
-            return
-        if (error := task.exception()) is not None:
-            LOG.error("%s is left until the next start", task.get_name(), exc_info=error)
-        else:
+    def _ended(self, owner: str) -> None:
+        del self._tasks[owner]
+        if not self._is_stopping:
             self.start()
 
     async def stop(self) -> None:
         """What has not ended goes on with the next start."""
-        tasks = list(self._running.values())
+        self._is_stopping = True
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, record: BatchRecord) -> None:
+    async def _run(self, batch_id: str) -> None:
+        """To an end of some kind: what does not end would keep the user's other batches waiting."""
+        self._running[batch_id] = running = Running()
         try:
-            await self._answer(record)
+            await self._answer_in_spite_of_the_disk(batch_id, running)
         except asyncio.CancelledError:
-            asked = self._records.get(record.owner, record.id)
-            if asked is None or asked.status != "cancelling":
+            if self._is_stopping:
                 raise
-            self._finish(asked, "cancelled")
+            await self._end(batch_id, "cancelled")
+        except NoBatch as error:
+            await self._end(batch_id, "failed", errors_of("invalid_file", str(error)))
+        except ApiError as error:
+            await self._end(batch_id, "failed", errors_of(error.code or "failed", error.message))
+        except (OSError, MemoryError) as error:
+            message = f"the server could not read or write what belongs to this batch: {cause_of(error)}"
+            await self._end(batch_id, "failed", errors_of("storage_unavailable", message))
+        except Exception:
+            LOG.exception("%s failed", batch_id)
+            await self._end(batch_id, "failed", errors_of("server_failed", "the server failed on this: see its log"))
         finally:
-            self._counts.pop(record.id, None)
+            del self._running[batch_id]
 
-    async def _answer(self, record: BatchRecord) -> None:
+    async def _answer_in_spite_of_the_disk(self, batch_id: str, running: Running) -> None:
+        """Again and again while the disk fails, with ever longer pauses. Raises its error if that takes too long."""
+        pause, num_done, since = FIRST_PAUSE_S, -1, time.monotonic()
+        while True:
+            try:
+                return await self._answer(batch_id, running)
+            except (OSError, MemoryError) as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # a task group with an error of its own swallows that
+                if running.num_done > num_done:  # it did take some
+                    pause, num_done, since = FIRST_PAUSE_S, running.num_done, time.monotonic()
+                if time.monotonic() - since > self._service.settings.disk_patience_s:
+                    raise
+                running.problem = f"the server could not read or write ({cause_of(error)}): this is tried again"
+                LOG.error("%s waits %g s for the disk: %r", batch_id, pause, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _answer(self, batch_id: str, running: Running) -> None:
+        record = self._records[batch_id]
         if record.status == "cancelling":
-            self._finish(record, "cancelled")
+            await self._finish(batch_id, "cancelled")
             return
-        source = self._files.path(record.input_file_id)
-        try:
-            ids = await asyncio.to_thread(_check, read_lines(source), record.endpoint)
-        except (ValueError, OSError) as error:
-            message = "the input file is gone" if isinstance(error, OSError) else str(error)
-            data = [{"code": "invalid_file", "message": message, "line": None, "param": None}]
-            self._become(record, "failed", errors={"object": "list", "data": data})
-            return
+        ids = await self._disk.run(read_ids, self._files, record)
         if record.status == "validating":
-            record = self._become(record, "in_progress")
-        with self._open(record, ids) as answers:
-            self._counts[record.id] = counts = Counts(total=len(ids), completed=len(answers.good.done))
-            counts.failed = len(answers.bad.done)
-            is_late = await self._answer_lines(record, answers, counts)
-        self._finish(record, "expired" if is_late else "completed")
+            record = await self._become(batch_id, "in_progress", request_counts=Counts(total=len(ids)))
+        running.answers = answers = await self._disk.run(open_answers, self._files, batch_id, ids)
+        try:
+            running.problem = None
+            is_late = await self._answer_lines(record, answers)
+            await self._disk.run(answers.sync)
+        finally:
+            self._files.growing.pop(batch_id, None)
+            await self._disk.run(answers.close)
+        await self._finish(batch_id, "expired" if is_late else "completed")
 
-    async def _answer_lines(self, record: BatchRecord, answers: "Answers", counts: Counts) -> bool:
+    async def _answer_lines(self, record: BatchRecord, answers: "Answers") -> bool:
         """Whether the time was up before the end."""
 
         def write(line: Line, status: int, body: dict[str, Any]) -> None:
-            (answers.good if status == DONE else answers.bad).write(line, status, body)
-            counts.completed += status == DONE
-            counts.failed += status != DONE
+            self._files.check_growth(record.owner)
+            answers.write(line, status, body)
+            self._files.growing[record.id] = record.owner, answers.num_bytes
 
         def left() -> Iterator[Line]:
             lines = read_lines(self._files.path(record.input_file_id))
@@ -158,13 +230,16 @@ class Batches:
                 deadline_s=max(1.0, record.expires_at - time.time()),
             )  # fmt: skip
 
-        try:
-            async with asyncio.timeout(max(0.0, record.expires_at - time.time())):
-                await answer_all(self._service, left(), self._slots, asker_of, write)
-        except TimeoutError:
+        def write_late() -> None:
             late = ApiError(408, "the completion window had passed before this was answered", code="batch_expired")
             for line in left():
                 write(line, late.status, late.as_openai())
+
+        try:
+            async with asyncio.timeout(max(0.0, record.expires_at - time.time())):
+                await answer_all(self._service, self._disk, left(), self._slots, asker_of, write)
+        except TimeoutError:
+            await self._disk.run(write_late)
             return True
         return False
 
@@ -179,62 +254,43 @@ class Batches:
 
     # ---- records ----
 
-    def _open(self, record: BatchRecord, ids: Mapping[str, str]) -> "Answers":
-        good, bad = _answer_ids(record)
-        return Answers(AnswerFile(self._files.path(good), ids), AnswerFile(self._files.path(bad), ids))
+    async def _become(self, batch_id: str, status: Status, **more: Any) -> BatchRecord:
+        """Its record with another status, on disk. What has ended stays as it is, what is cancelled goes on to end."""
+        async with self._changing:
+            record = self._records[batch_id]
+            if record.status not in UNFINISHED or (record.status == "cancelling" and status == "in_progress"):
+                return record
+            return await self._disk.run(self._records.save, _changed(record, status, more))
 
-    def _become(self, record: BatchRecord, status: Status, **more: Any) -> BatchRecord:
-        stamp = {f"{status}_at": int(time.time())} if f"{status}_at" in BatchRecord.model_fields else {}
-        return self._records.save(record.model_copy(update={"status": status, **stamp, **more}))
+    async def _finish(self, batch_id: str, status: Status, errors: dict[str, Any] | None = None) -> None:
+        """Its answers get their records before it says that it has ended."""
+        fields = await self._disk.run(register_answers, self._files, self._records[batch_id])
+        await self._become(batch_id, status, errors=errors, **fields)
 
-    def _finish(self, record: BatchRecord, status: Status) -> None:
-        """Answers become files. Killed on the way, it is done again, to the same end."""
-        found: dict[str, str | None] = {}
-        for name, file_id in zip(("output", "error"), _answer_ids(record), strict=True):
-            path = self._files.path(file_id)
-            if path.exists() and path.stat().st_size:
-                self._files.register(record.owner, file_id, f"{record.id}_{name}.jsonl", "batch_output")
-                found[f"{name}_file_id"] = file_id
-            else:
-                path.unlink(missing_ok=True)
-        counts = self._counts.get(record.id, record.request_counts)
-        self._become(record, status, request_counts=counts, **found)
+    async def _end(self, batch_id: str, status: Status, errors: dict[str, Any] | None = None) -> None:
+        """As _finish, but it ends even if the disk does not take it: then the next start tries it again."""
+        try:
+            await self._finish(batch_id, status, errors)
+        except Exception as error:
+            LOG.error("the end of %s is not on disk: %s", batch_id, error)
+            self._records.hold(_changed(self._records[batch_id], status, {"errors": errors}))
 
-
-def _answer_ids(record: BatchRecord) -> tuple[str, str]:
-    """Of the files of its answers: always the same."""
-    name = record.id.removeprefix("batch_")
-    return f"file-{name}o", f"file-{name}e"
-
-
-def _check(lines: Iterator[Line], endpoint: str) -> dict[str, str]:
-    """Ids by custom_id. Raises ValueError for what no batch can be."""
-    ids: dict[str, str] = {}
-    for line in lines:
-        if line.content.get("url") != endpoint:
-            raise ValueError(f"line {line.number} has another url than the batch's endpoint {endpoint}")
-        ids[line.custom_id] = line.id
-        if len(ids) > MOST_LINES:
-            raise ValueError(f"the file has more than {MOST_LINES} lines: make several batches of it")
-    if not ids:
-        raise ValueError("the file has no lines")
-    return ids
+    async def _mend(self, file: FileRecord) -> bool:
+        """Whether the lines that were damaged in a file of answers are being answered again."""
+        record = self._records.get(file.owner, batch_of(file.id))
+        if record is None or file.id not in (record.output_file_id, record.error_file_id):
+            return False
+        if record.status in UNFINISHED:
+            return True
+        if record.status != "completed" or self._files.find(record.owner, record.input_file_id) is None:
+            return False
+        expires_at = int(time.time()) + window_s(record.completion_window)
+        update = {"status": "in_progress", "completed_at": None, "expires_at": expires_at}
+        await self._disk.run(self._records.save, record.model_copy(update=update))
+        self.start()
+        return True
 
 
-class Answers:
-    """A line is in one of the two files, or in neither."""
-
-    def __init__(self, good: AnswerFile, bad: AnswerFile) -> None:
-        self.good, self.bad = good, bad
-        self._files = contextlib.ExitStack()
-
-    def __contains__(self, custom_id: str) -> bool:
-        return custom_id in self.good.done or custom_id in self.bad.done
-
-    def __enter__(self) -> "Answers":
-        for file in (self.good, self.bad):
-            self._files.enter_context(file)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._files.close()
+def _changed(record: BatchRecord, status: Status, more: dict[str, Any]) -> BatchRecord:
+    stamp = {f"{status}_at": int(time.time())} if f"{status}_at" in BatchRecord.model_fields else {}
+    return record.model_copy(update={"status": status, **stamp, **more})

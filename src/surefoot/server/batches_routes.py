@@ -9,6 +9,7 @@ from surefoot.server.batches import Batches
 from surefoot.server.files import After, no_folder
 from surefoot.server.records import ends, page
 from surefoot.server.schemas.batches import BatchList, BatchRecord, BatchReply, BatchRequest
+from surefoot.server.state import storage_errors
 
 ROUTE = "/v1/batches"
 
@@ -28,7 +29,8 @@ def batches_router(batches: Batches | None) -> APIRouter:
 
     @router.post(ROUTE)
     async def create_batch(body: BatchRequest, http: HttpRequest) -> BatchReply:
-        return reply(there().create(http.state.caller.user, body))
+        with storage_errors():
+            return reply(await there().create(http.state.caller.user, body))
 
     @router.get(ROUTE)
     async def list_batches(
@@ -44,6 +46,7 @@ def batches_router(batches: Batches | None) -> APIRouter:
 
     @router.post(ROUTE + "/{batch_id}/cancel")
     async def cancel_batch(batch_id: str, http: HttpRequest) -> BatchReply:
-        return reply(there().cancel(http.state.caller.user, batch_id))
+        with storage_errors():
+            return reply(await there().cancel(http.state.caller.user, batch_id))
 
     return router

@@ -1,8 +1,9 @@
 """Lines of a batch's file: each is a request to one of the routes, by somebody who does not wait."""
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from surefoot.api.batch import Line
 from surefoot.server import chat, completions, embeddings
 from surefoot.server.asker import Asker
 from surefoot.server.conversation import start_conversation
+from surefoot.server.disk import Disk
 from surefoot.server.errors import ApiError, bad_request, of_validation
 from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
@@ -20,7 +22,9 @@ from surefoot.server.schemas.unknown import noting
 from surefoot.server.service import Run, Service
 
 DONE = 200
-MOST_FAILED_STEPS = 3  # that a line has a part in, before it is told
+FAILED = "server_failed"
+MOST_FAILURES = 3  # of steps or of the server itself that a line has a part in, before it is told
+LOG = logging.getLogger(__name__)
 
 
 class Answering(Protocol):
@@ -69,22 +73,28 @@ class Slots:
 
 async def answer_all(
     service: Service,
-    lines: Iterable[Line],
+    disk: Disk,
+    lines: Iterator[Line],
     slots: Slots,
     asker_of: Callable[[Line], Asker],
     write: Callable[[Line, int, dict[str, Any]], None],
 ) -> None:
-    """Write an answer for each line, as they end. Cancelled, it leaves the rest for another time."""
+    """Write an answer for each line, as they end. Cancelled, it leaves the rest for another time.
 
-    async def one(line: Line, cost: int) -> None:
-        try:
-            write(line, *await _answer_patiently(service, line, asker_of))
-        finally:
-            slots.give_back(cost)
+    What lines and write raise ends all of this, and is raised here.
+    """
 
-    async with asyncio.TaskGroup() as group:
-        for line in lines:
-            group.create_task(one(line, await slots.take(cost_of(line))))
+    async def one(line: Line) -> None:
+        await disk.run(write, line, *await _answer_patiently(service, line, asker_of))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            while (line := await disk.run(next, lines, None)) is not None:
+                cost = await slots.take(cost_of(line))
+                # A task that is cancelled before its first step never runs: its slots come back all the same.
+                group.create_task(one(line)).add_done_callback(lambda _, cost=cost: slots.give_back(cost))  # type: ignore[misc]
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
 
 
 def cost_of(line: Line) -> int:
@@ -103,10 +113,15 @@ async def _answer_patiently(
         try:
             return await answer(service, line, asker_of(line))
         except ApiError as error:
-            num_failed += error.code == "EngineFailed"
-            if error.status not in (429, 503) and not (error.code == "EngineFailed" and num_failed < MOST_FAILED_STEPS):
-                return error.status, error.as_openai()
-            await asyncio.sleep(float(error.headers.get("Retry-After", 1)) * (0.5 + secrets.randbelow(100) / 100))
+            problem = error
+        except Exception:
+            LOG.exception("line %d of a batch failed", line.number)
+            problem = ApiError(500, "the server failed on this line: see its log", code=FAILED)
+        num_failed += problem.code in (FAILED, "EngineFailed")
+        is_passing = problem.code in (FAILED, "EngineFailed") and num_failed < MOST_FAILURES
+        if problem.status not in (429, 503) and not is_passing:
+            return problem.status, problem.as_openai()
+        await asyncio.sleep(float(problem.headers.get("Retry-After", 1)) * (0.5 + secrets.randbelow(100) / 100))
 
 
 async def answer(service: Service, line: Line, asker: Asker) -> tuple[int, dict[str, Any]]:
@@ -120,6 +135,8 @@ async def answer(service: Service, line: Line, asker: Asker) -> tuple[int, dict[
 
 
 def read_body(service: Service, line: Line) -> tuple[Body, Start]:
+    if line.problem is not None:
+        raise bad_request(line.problem)
     content = line.content
     given, url = content.get("body"), content.get("url")
     if content.get("method", "POST") != "POST" or not isinstance(given, dict):

@@ -1,16 +1,26 @@
-"""Records that outlive the server: a folder of small JSON files, each replaced whole."""
+"""Records that outlive the server: a folder of small files, each replaced whole.
+
+A file holds its record twice, each copy with a checksum: a damaged one is mended from the other.
+"""
 
 import contextlib
-import fcntl
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from surefoot.api.sealed import seal, unseal
+from surefoot.machine.atomic_write import written_whole
+
 LOG = logging.getLogger(__name__)
+SUFFIX = ".record"
+_OWNER = re.compile(rb'"owner": "([^"\\]{0,128})"')
 
 
 class Record(BaseModel):
@@ -24,66 +34,113 @@ class Record(BaseModel):
 R = TypeVar("R", bound=Record)
 
 
-class StateFolder:
-    """The folder that one server keeps its state in. Raises OSError if it cannot be used, or if another server does."""
-
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path = path
-        self._lock = (path / "lock").open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise OSError(f"{path} is in use by another server: give this one a folder with --state-dir") from None
-
-    def close(self) -> None:
-        self._lock.close()
-
-
 class Records(Generic[R]):
-    """All of one kind, in memory and on disk, the eldest first."""
+    """All of one kind, in memory and on disk, the eldest first. Its methods may be called by any thread.
 
-    def __init__(self, folder: Path, kind: type[R]) -> None:
+    unreadable: ids of those that were found on disk and could not be read.
+    """
+
+    def __init__(self, folder: Path, kind: type[R], stand_in: Callable[[str, str, int], R] | None = None) -> None:
+        """stand_in: makes the record of an id, owner and time that is shown in place of one that cannot be read.
+
+        Raises OSError if the folder cannot be read.
+        """
         folder.mkdir(exist_ok=True, mode=0o700)
         self._folder = folder
         self._kind = kind
-        found = [record for path in folder.glob("*.json") if (record := self._read(path)) is not None]
+        self._stand_in = stand_in
+        self._changing = threading.Lock()
+        for path in folder.glob("*.partial"):  # of a write that was cut off
+            path.unlink()
+        names = [name for name in os.listdir(folder) if SUFFIX in name]
+        paths = [folder / name for name in names if name.endswith(SUFFIX)]
+        found = [record for path in paths if (record := self._read(path)) is not None]
+        self.unreadable = {name.partition(SUFFIX)[0] for name in names} - {record.id for record in found}
         self._records = {record.id: record for record in sorted(found, key=lambda one: (one.created_at, one.id))}
-
-    def _read(self, path: Path) -> R | None:
-        try:
-            return self._kind.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            LOG.error("%s is left out: %s", path, error)
-            return None
 
     def __iter__(self) -> Iterator[R]:
         return iter(list(self._records.values()))
+
+    def __contains__(self, record_id: str) -> bool:
+        return record_id in self._records
+
+    def __getitem__(self, record_id: str) -> R:
+        return self._records[record_id]
 
     def get(self, owner: str, record_id: str) -> R | None:
         record = self._records.get(record_id)
         return record if record is not None and record.owner == owner else None
 
     def of(self, owner: str) -> list[R]:
-        return [record for record in self._records.values() if record.owner == owner]
+        return [record for record in self if record.owner == owner]
 
     def save(self, record: R) -> R:
-        """On disk when this returns."""
-        path = self._folder / f"{record.id}.json"
-        fresh = path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(record.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        self._records[record.id] = record
+        """On disk when this returns. Raises OSError, and then nothing has changed in memory."""
+        with self._changing:
+            try:
+                self._write(record)
+            except OSError:
+                if record.id not in self._records:  # it may have its name already
+                    with contextlib.suppress(OSError):
+                        self._path(record.id).unlink(missing_ok=True)
+                raise
+            self._records[record.id] = record
         return record
 
+    def hold(self, record: R) -> None:
+        """In memory alone, where the disk does not take it."""
+        self._records[record.id] = record
+
     def remove(self, record: R) -> None:
-        self._records.pop(record.id, None)
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / f"{record.id}.json").unlink()
+        with self._changing:
+            self._path(record.id).unlink(missing_ok=True)
+            self._records.pop(record.id, None)
+
+    # ---- on disk ----
+
+    def _path(self, record_id: str) -> Path:
+        return self._folder / f"{record_id}{SUFFIX}"
+
+    def _write(self, record: R) -> None:
+        with written_whole(self._path(record.id)) as fresh:
+            fresh.write_bytes(2 * seal(record.model_dump(mode="json")))
+
+    def _read(self, path: Path) -> R | None:
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            LOG.error("%s is left out until the next start: %s", path, error)
+            return None
+        copies = [self._parse(line) for line in raw.split(b"\n")[:-1]]
+        sound = next((copy for copy in copies if copy is not None), None)
+        if sound is None:
+            return self._set_aside(path, raw)
+        if len(copies) != 2 or None in copies:
+            LOG.warning("%s was damaged: mended from its other copy", path)
+            with contextlib.suppress(OSError):
+                self._write(sound)
+        return sound
+
+    def _parse(self, line: bytes) -> R | None:
+        values = unseal(line + b"\n")
+        try:
+            return self._kind.model_validate(values) if values is not None else None
+        except ValidationError:
+            return None
+
+    def _set_aside(self, path: Path, raw: bytes) -> R | None:
+        LOG.error("%s is damaged: set aside as %s.damaged", path, path.name)
+        created_at = int(time.time())
+        with contextlib.suppress(OSError):
+            created_at = int(path.stat().st_mtime)
+            path.rename(path.with_name(path.name + ".damaged"))
+        owner = _OWNER.search(raw)
+        if self._stand_in is None or owner is None:
+            return None
+        record = self._stand_in(path.name.removesuffix(SUFFIX), owner[1].decode(errors="replace"), created_at)
+        with contextlib.suppress(OSError):
+            self._write(record)
+        return record
 
 
 def page(records: list[R], after: str | None, limit: int, order: str = "desc") -> tuple[list[R], bool]:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from surefoot.api.answers import AnswerFile
 from surefoot.api.async_llm import AsyncLLM
-from surefoot.api.batch import AnswerFile, Line, read_lines
+from surefoot.api.batch import Line, read_lines
 from surefoot.api.llm import LLM
 from surefoot.server.asker import Asker
+from surefoot.server.disk import Disk
 from surefoot.server.keys import ANYONE
 from surefoot.server.lines import Slots, answer_all
 from surefoot.server.serve import SWITCH_S
@@ -29,9 +31,15 @@ def run_batch(llm: LLM, source: Path, target: Path, name: str, report: Report = 
     with AnswerFile(target, ids) as answers:
         num_left = len(ids) - len(answers.done)
         report(len(answers.done), len(ids))
-        if num_left:
-            sys.setswitchinterval(SWITCH_S)
-            asyncio.run(_run(llm, _left(source, answers, name), answers, name, lambda done: report(done, len(ids))))
+        try:
+            if num_left:
+                sys.setswitchinterval(SWITCH_S)
+                asyncio.run(_run(llm, _left(source, answers, name), answers, name, lambda done: report(done, len(ids))))
+            answers.sync()
+        except OSError as error:
+            progress = f"{len(answers.done)} of {len(ids)} lines are answered"
+            advice = "see to it, then go on with the same command"
+            raise OSError(f"{target}: {error.strerror or error} ({progress}): {advice}") from None
     return num_left
 
 
@@ -58,6 +66,6 @@ async def _run(llm: LLM, lines: Iterator[Line], answers: AnswerFile, name: str, 
     service.llm.start()
     try:
         slots = Slots(NUM_AHEAD * llm.room.scheduling.max_running)
-        await answer_all(service, lines, slots, asker_of, write)
+        await answer_all(service, Disk(), lines, slots, asker_of, write)
     finally:
         await service.llm.stop()

@@ -20,9 +20,9 @@ from surefoot.server.connections import Connection, ConnectionLimits, Connection
 from surefoot.server.keys import KeyStore
 from surefoot.server.listening import bind, listen
 from surefoot.server.plan import describe, describe_speed
-from surefoot.server.records import StateFolder
 from surefoot.server.service import Service, StepWatch
 from surefoot.server.settings import Settings
+from surefoot.server.state import StateFolder
 
 LOG = logging.getLogger(__name__)
 SWITCH_S = 0.0005  # how long the engine's thread waits for its turn when the loop's thread is busy in Python

@@ -22,6 +22,7 @@ class Settings:
     read_s: for how long a client may send nothing of its request, or not read its answer.
     body_grace_s: after which a body must have come at least_body_rate bytes a second.
     patience_s: a step that takes longer means that the engine is stuck.
+    disk_patience_s: how long a batch waits for a disk that is full or fails.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +49,7 @@ class Settings:
     body_grace_s: float = 10.0
     least_body_rate: int = 1024
     patience_s: float = 30.0
+    disk_patience_s: float = 3600.0
 
     @property
     def model_names(self) -> tuple[str, ...]:

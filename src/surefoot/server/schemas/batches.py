@@ -15,7 +15,10 @@ UNFINISHED: tuple[Status, ...] = ("validating", "in_progress", "finalizing", "ca
 
 
 class FileRecord(Record):
+    """sha256: of the bytes, in hexadecimal; never shown."""
+
     object: Literal["file"] = "file"
+    sha256: str
     bytes: int
     filename: str
     purpose: str
@@ -49,6 +52,12 @@ class BatchRecord(Record):
     metadata: dict[str, str] | None = None
 
 
+def errors_of(code: str, message: str) -> dict[str, Any]:
+    """As a batch tells what is wrong with it."""
+    data = [{"code": code, "message": message, "line": None, "param": None}]
+    return {"object": "list", "data": data}
+
+
 class BatchRequest(Body):
     input_file_id: FileId
     endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
@@ -57,9 +66,9 @@ class BatchRequest(Body):
         dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)
     ] = None
 
-    @property
-    def window_s(self) -> int:
-        return 3600 * int(self.completion_window[:-1])
+
+def window_s(completion_window: str) -> int:
+    return 3600 * int(completion_window[:-1])
 
 
 class FileReply(Reply):

@@ -1,0 +1,204 @@
+"""A file of answers, a line each, that can be resumed wherever a run was stopped.
+
+The file is the only state. Each line carries a checksum and is written whole, as its request ends. What has a sound
+line is not done again. What is damaged (a torn end, a changed byte, a line that came twice) is mended when the file is
+opened: its requests are answered again, to the same bits.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import threading
+from collections.abc import Container, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from surefoot.api.batch import Line
+from surefoot.api.sealed import seal, unseal
+from surefoot.machine.atomic_write import written_whole
+
+LOG = logging.getLogger(__name__)
+_BEGINNING = b'{"id": "batch_req_'
+_ENDING = re.compile(rb', "checksum": "[0-9a-f]{16}"}\n\Z')
+
+
+class AnswerFile:
+    """Open at its end, and locked. done: the custom_ids that have a line. Its methods may be called by any thread.
+
+    A file that holds anything but answers to these lines is refused.
+    """
+
+    def __init__(self, path: Path, ids: Mapping[str, str], elsewhere: Container[str] = ()) -> None:
+        """ids: the lines' ids by custom_id. elsewhere: those answered in another file, so not in this one."""
+        self.path = path.resolve()
+        self.done: set[str] = set()
+        self.num_bytes = 0
+        self._using = threading.Lock()
+        self._file = open_locked(self.path)
+        try:
+            wrong = self._read(ids, elsewhere)
+            if wrong:
+                self._mend(wrong)
+            self._cut_off_torn_end()
+            sync_folder(self.path.parent)  # it may be new
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, line: Line, status: int, body: dict[str, Any]) -> None:
+        """Whole or not at all. Raises OSError, after which it may be tried again."""
+        response = {"status_code": status, "request_id": line.digest[:32], "body": body}
+        sealed = seal({"id": line.id, "custom_id": line.custom_id, "response": response, "error": None})
+        with self._using:
+            if line.custom_id in self.done:
+                return
+            self._cut_off_torn_end()
+            self._append(sealed)
+            self.num_bytes += len(sealed)
+            self.done.add(line.custom_id)
+
+    def sync(self) -> None:
+        """All lines are on disk when this returns. After an OSError the file is to be closed and opened again."""
+        with self._using:
+            try:
+                os.fsync(self._file.fileno())
+            except OSError:
+                # The kernel may have dropped pages that it could not write, and says so once: write all of it again.
+                num_done = len(self.done)
+                self._rewrite(range(0))
+                if len(self.done) < num_done:
+                    raise
+
+    def close(self) -> None:
+        with self._using:
+            if not self._file.closed:
+                # A program that is just being started has a copy of all descriptors, and closing ours alone would
+                # leave the lock to it for a moment.
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+                self._file.close()
+
+    def __enter__(self) -> "AnswerFile":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self.sync()
+        except OSError:
+            if kind is None:
+                raise
+        finally:
+            self.close()
+
+    # ---- writing ----
+
+    def _cut_off_torn_end(self) -> None:
+        """What a write that failed has left."""
+        if os.fstat(self._file.fileno()).st_size != self.num_bytes:
+            os.ftruncate(self._file.fileno(), self.num_bytes)
+
+    def _append(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._file.fileno(), rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._cut_off_torn_end()
+            raise
+
+    # ---- reading and mending ----
+
+    def _read(self, ids: Mapping[str, str], elsewhere: Container[str]) -> list[int]:
+        """Fills done and num_bytes, up to a torn end; returns the numbers of lines to drop."""
+        wrong, size, is_ours = [], 0, False
+        for number, raw in enumerate(self._lines()):
+            reply = unseal(raw)
+            is_ours = is_ours or reply is not None or _looks_like_an_answer(raw)
+            if reply is None and not raw.endswith(b"\n"):
+                break  # torn by a kill: as common as harmless
+            size += len(raw)
+            if reply is None:
+                wrong.append(number)
+            elif ids.get(reply["custom_id"]) != reply["id"]:
+                name = reply["custom_id"]
+                raise ValueError(
+                    f"{self.path} belongs to another input (see {name!r}): give another file, or remove it"
+                )
+            elif reply["custom_id"] in self.done or reply["custom_id"] in elsewhere:
+                wrong.append(number)
+            else:
+                self.done.add(reply["custom_id"])
+        if not is_ours and os.fstat(self._file.fileno()).st_size:
+            raise ValueError(f"{self.path} holds something else than a batch's output: give another file")
+        self.num_bytes = size
+        return wrong
+
+    def _lines(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            yield from file
+
+    def _mend(self, wrong: list[int]) -> None:
+        aside = self.path.with_name(self.path.name + ".damaged")
+        drop = set(wrong)
+        with aside.open("ab") as file:
+            file.writelines(raw for number, raw in enumerate(self._lines()) if number in drop)
+        LOG.warning("%d lines of %s were damaged or came twice: set aside in %s", len(drop), self.path, aside.name)
+        self._rewrite(drop)
+
+    def _rewrite(self, drop: Container[int]) -> None:
+        """A new file with the other whole lines takes this one's place, locked before anybody can see it."""
+        with written_whole(self.path) as fresh:
+            file = open_locked(fresh)
+            try:
+                done, num_bytes = self._copy(file, drop)
+            except BaseException:
+                file.close()
+                raise
+        self._file.close()
+        self._file, self.done, self.num_bytes = file, done, num_bytes
+
+    def _copy(self, file: IO[bytes], drop: Container[int]) -> tuple[set[str], int]:
+        file.truncate(0)
+        done, size = set(), 0
+        for number, raw in enumerate(self._lines()):
+            if number not in drop and (reply := unseal(raw)) is not None:
+                size += file.write(raw)
+                done.add(reply["custom_id"])
+        file.flush()
+        return done, size
+
+
+def open_locked(path: Path) -> IO[bytes]:
+    """At its end. Raises ValueError if another run has it."""
+    file = path.open("a+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            raise BlockingIOError  # another run has just put a new file in its place
+    except BlockingIOError:
+        file.close()
+        raise ValueError(f"{path} is being written by another run: wait for its end") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in it are on disk when this returns, if it may be read at all."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _looks_like_an_answer(raw: bytes) -> bool:
+    """A changed byte spoils one of its ends at most; a torn one has its beginning, or zeros that the disk left."""
+    is_beginning = raw[: len(_BEGINNING)] == _BEGINNING[: len(raw)]
+    return is_beginning or _ENDING.search(raw) is not None or not raw.strip(b"\0")

@@ -1,0 +1,118 @@
+"""Every Nth call fails, one after the other: `python -m tests.faults.run`, or a sample with `--every 7`.
+
+After each fault and a start without it, no line may be lost or doubled, and the answers are the bits of a run in peace.
+Runs itself again with the library of faults.c.
+"""
+
+import argparse
+import asyncio
+import errno
+import itertools
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from surefoot import LLM
+from tests.faults.injector import Fault, Injector, environment
+from tests.faults.scenario import REQUESTS, Told, check_whole, client, opened
+from tests.stories import stories_gguf
+
+DISK = ("write", "sync", "open", "rename", "unlink", "truncate")
+FAULTS = (
+    *(Fault((kind,), 0, errno.EIO) for kind in DISK),
+    Fault(("open",), 0, errno.EMFILE),
+    Fault(("write",), 0, errno.ENOSPC, torn=True),
+    Fault(("write",), 0, errno.ENOSPC, lasting=True, torn=True),
+    Fault(("sync",), 0, errno.EIO, lasting=True),
+    Fault(DISK, 0, errno.EIO, lasting=True, torn=True),  # what a kill at this moment leaves
+    Fault(("fork",), 0, errno.EAGAIN),
+    Fault(("allocate",), 0, errno.ENOMEM),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=int, default=1, help="of the calls")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="number of the kind of fault")
+    words = parser.parse_args()
+    if "LD_PRELOAD" not in os.environ:
+        command = [sys.executable, "-m", "tests.faults.run", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=environment(), check=False).returncode)
+    logging.disable(logging.CRITICAL)
+    Runner(lambda: LLM(stories_gguf(), threads=1), Injector()).run_all(words.every, words.first)
+
+
+class Runner:
+    def __init__(self, make: Callable[[], LLM], injector: Injector) -> None:
+        self._make = make
+        self._llm = make()
+        self._injector = injector
+        self._peaceful = asyncio.run(self._run_in_peace())
+
+    async def _run_in_peace(self) -> dict[str, Any]:
+        with _folder() as folder:
+            async with opened(folder, self._llm) as place:
+                record = await place.ended(await place.begin(REQUESTS))
+                return place.answers(record)
+
+    def run_all(self, every: int, first: int) -> None:
+        """Raises what the first that is not whole raises."""
+        for offset, kind in enumerate(FAULTS[first:], first):
+            began, num_runs = time.monotonic(), 0
+            for n in itertools.count(1 + offset % every, every):
+                fault = Fault(kind.kinds, n, kind.error, kind.lasting, kind.torn)
+                if not self._run(fault):
+                    break
+                num_runs += 1
+            print(f"{num_runs:4} runs, {time.monotonic() - began:5.1f} s: {fault}", flush=True)
+
+    def _run(self, fault: Fault) -> bool:
+        """Whether there were as many calls."""
+        with _folder() as folder:
+            told = Told()
+            try:
+                if "fork" in fault.kinds:
+                    self._llm = self._make()  # whose programs have not been started yet
+                is_hit = asyncio.run(self._run_with(fault, folder, told))
+                asyncio.run(check_whole(folder, self._llm, told, self._peaceful))
+            except BaseException:
+                print(f"not whole after {fault}", flush=True)
+                raise
+        return is_hit
+
+    async def _run_with(self, fault: Fault, folder: Path, told: Told) -> bool:
+        self._injector.arm(fault, folder)
+        try:
+            async with opened(folder, self._llm) as place:
+                task = asyncio.create_task(client(place, told, num_tries=3))
+                while not task.done() and not (fault.lasting and self._injector.num_hits > 3):
+                    await asyncio.sleep(0.005)
+                if task.done():
+                    await task
+                task.cancel()
+        except (OSError, MemoryError):  # the folder could not be opened: the server does not start, and says so
+            pass
+        finally:
+            num_hits = self._injector.num_hits
+            self._injector.disarm()
+        return num_hits > 0
+
+
+class _folder:
+    def __enter__(self) -> Path:
+        self._path = Path(tempfile.mkdtemp(prefix="surefoot-fault-"))
+        return self._path / "state"
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
