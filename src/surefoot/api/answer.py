@@ -34,7 +34,7 @@ class Answer:
             is_stop = event.reason is FinishReason.STOP and number == len(event.tokens) - 1
             text += self._add(token, is_stop)
             if self._logprobs is not None and number < len(event.logprobs):
-                self._logprobs.append(self._named(event.logprobs[number]))
+                self._logprobs.append(named(self._tokenizer, event.logprobs[number]))
             if self._stops.found is not None:
                 self._reason, self._stop_reason = FinishReason.STOP, self._stops.found
                 break
@@ -61,10 +61,10 @@ class Answer:
             return ""
         return self._stops.feed(self._decoder.feed([token]))
 
-    def _named(self, drawn: TokenLogprobs) -> dict[int, Logprob]:
-        ranks = {token: rank for rank, (token, _) in enumerate(drawn.top, 1)}
-        values = {drawn.token: drawn.logprob, **dict(drawn.top)}
-        return {token: Logprob(value, self._text_of(token), ranks.get(token)) for token, value in values.items()}
 
-    def _text_of(self, token: int) -> str:
-        return self._tokenizer.token_bytes(token).decode(errors="replace")
+def named(tokenizer: Tokenizer, found: TokenLogprobs) -> dict[int, Logprob]:
+    """By token id, the token itself first."""
+    ranks = {token: rank for rank, (token, _) in enumerate(found.top, 1)}
+    values = {found.token: found.logprob, **dict(found.top)}
+    texts = {token: tokenizer.token_bytes(token).decode(errors="replace") for token in values}
+    return {token: Logprob(value, texts[token], ranks.get(token)) for token, value in values.items()}

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from surefoot.api.answer import Answer
-from surefoot.api.outputs import Piece, RequestOutput, Timings
+from surefoot.api.answer import Answer, named
+from surefoot.api.outputs import Logprob, Piece, RequestOutput, Timings
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Event, Usage
 from surefoot.text import Tokenizer
@@ -14,7 +14,9 @@ from surefoot.text import Tokenizer
 class LiveRequest:
     def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
         self.request = request
+        self._tokenizer = tokenizer
         self._text = text
+        self._prompt_logprobs: tuple[dict[int, Logprob] | None, ...] | None = None
         self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
         self._last: dict[SampleKey, Event] = {}
         self.pieces: deque[Piece] = deque()
@@ -31,6 +33,8 @@ class LiveRequest:
             piece = answer.feed(event)
             self.pieces.append(piece)
             self.num_tokens += len(piece.token_ids)
+        if event.prompt_logprobs is not None:
+            self._prompt_logprobs = (None, *(named(self._tokenizer, one) for one in event.prompt_logprobs))
         if event.reason is not None:
             self.account(event)
         return answer.is_done and not was_done and event.reason is None
@@ -66,6 +70,7 @@ class LiveRequest:
             timings=Timings.of(times, len(outputs[0].token_ids)),
             seed=self.request.params.seed or 0,
             embedding=events[0].embedding,
+            prompt_logprobs=self._prompt_logprobs,
         )
 
 

@@ -54,6 +54,7 @@ class RequestOutput:
     """A request's end: its answers (n of them). seed: with it, the same request gives the same bits again.
 
     usage: of all answers together. timings: of the first. embedding: if that was asked for, instead of tokens.
+    prompt_logprobs: if asked for, one dict a token of the prompt; None for the first, which nothing comes before.
     """
 
     request_id: str
@@ -64,6 +65,7 @@ class RequestOutput:
     timings: Timings
     seed: int
     embedding: tuple[float, ...] | None = None
+    prompt_logprobs: tuple[dict[int, Logprob] | None, ...] | None = None
 
     @property
     def text(self) -> str:

@@ -130,6 +130,9 @@ class _TimedRunner:
     def normed(self, first: int, count: int) -> F32:
         return self.inner.normed(first, count)
 
+    def logits(self, first: int, count: int) -> F32:
+        return self.inner.logits(first, count)
+
     def forward(self, flat: Flat) -> F32:
         start, native = time.perf_counter(), self.backend.native_seconds
         self.clocks.before_forward += start - self.clocks.entered

@@ -74,6 +74,11 @@ class Request:
             raise ValueError("a prompt has one embedding: n must be 1")
 
     @property
+    def needs_every_token(self) -> bool:
+        """Whether something is wanted of each of the prompt's tokens, so that none can come from the prefix cache."""
+        return self.embeds or self.params.prompt_logprobs is not None
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end it."""
         eos = frozenset[int]() if self.params.ignore_eos else self.eos_token_ids

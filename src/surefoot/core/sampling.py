@@ -20,6 +20,7 @@ class SamplingParams:
 
     seed: None leaves the choice to whoever makes the request; a request in the engine always has one.
     max_tokens: None means as many as the context holds. logprobs: so many alternatives a token (0: the token's own).
+    prompt_logprobs: the same of the prompt's own tokens, which are then all computed, whatever is cached.
     min_tokens: before the answer has so many, no token that would end it is drawn; stop strings still end it.
     skip_special_tokens: special tokens are left out of the text.
     grammar: what the answer must keep to, in the form that sampling/grammar.py makes.
@@ -43,6 +44,7 @@ class SamplingParams:
     grammar: str | None = None
     min_tokens: int = 0
     skip_special_tokens: bool = True
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         _within("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
@@ -56,6 +58,7 @@ class SamplingParams:
         _whole("seed", self.seed, 0, LARGEST_SEED)
         _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
         _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        _whole("prompt_logprobs", self.prompt_logprobs, 0, MOST_LOGPROBS)
         _whole("min_tokens", self.min_tokens, 0, 2**31 - 1)
         self._check_stops()
         self._check_biases()
@@ -114,7 +117,7 @@ def _within(name: str, value: float, least: float, most: float, above: bool = Fa
 
 
 def _whole(name: str, value: int | None, least: int, most: int) -> None:
-    if value is None and name in ("seed", "max_tokens", "logprobs"):
+    if value is None and name in ("seed", "max_tokens", "logprobs", "prompt_logprobs"):
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")

@@ -73,7 +73,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Event:
-    """What a sample gained in a step. When it ends: why, what it used, and its embedding if that was wanted."""
+    """What a sample gained in a step. When it ends: why, what it used, and its embedding if that was wanted.
+
+    prompt_logprobs: with a request's first token, if they were wanted; of the prompt's second token on.
+    """
 
     key: SampleKey
     tokens: tuple[int, ...]
@@ -83,6 +86,7 @@ class Event:
     usage: Usage | None = None
     times: Times | None = None
     embedding: tuple[float, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
 
     def split(self) -> "list[Event]":
         """An event a token, the last with all that belongs to the end."""
@@ -185,8 +189,9 @@ class Engine:
         deltas = self._planner.commit(executed.result) if plan.chunks else []
         events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
         events += [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
-        made = executed.embeddings
-        return [replace(event, embedding=made.get(event.key)) for event in events] if made else events
+        if executed.embeddings or executed.prompt_logprobs:
+            return [_with_more(event, executed) for event in events]
+        return events
 
     def reset(self) -> None:
         """Forget every request, as after a step that was interrupted halfway."""
@@ -236,6 +241,12 @@ class Engine:
         if not self._num_open[request_id]:
             del self._num_open[request_id]
             self._errors.pop(request_id, None)
+
+
+def _with_more(event: Event, executed: Executed) -> Event:
+    """What belongs to a prompt's end."""
+    embedding, logprobs = executed.embeddings.get(event.key), executed.prompt_logprobs.get(event.key)
+    return replace(event, embedding=embedding, prompt_logprobs=logprobs)
 
 
 def _largest(plan: StepPlan) -> str:

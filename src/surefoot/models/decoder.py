@@ -55,6 +55,10 @@ class Model:
             softcap(backend, logits, self.config.logit_softcap, out=logits)
         return logits
 
+    def logits_of(self, backend: Backend, workspace: Workspace, first: int, count: int, scratch: Workspace) -> F32:
+        """Of rows of the pass that ran last in this workspace. They lie in scratch, which is another."""
+        return self.logits(backend, workspace.floats("h", first + count, self.config.width)[first:], scratch)
+
     def normed(self, backend: Backend, workspace: Workspace, first: int, count: int) -> F32:
         """Rows of the pass that ran last in this workspace, after the last norm."""
         stream = workspace.floats("h", first + count, self.config.width)[first:]

@@ -16,11 +16,13 @@ from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
 from surefoot.runner.pooling import MeanPool
 from surefoot.runner.runner import Flat
+from surefoot.runner.scoring import PromptLogprobs
 from surefoot.runner.verification import DrawState, Verification
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
 from surefoot.speculate import Gain, Speculator, Verified
 
 BROKEN = -1  # a token that no vocabulary has
+SCORED_ROWS = 16  # whose logits are there at once: they are as wide as the vocabulary
 
 Found = list[list[Drawn]]  # of one chunk: what each of its samples drew
 
@@ -30,6 +32,7 @@ class Executed:
     """logprobs: of each output's tokens, where asked for. failures: what went wrong, by request.
 
     verified: what became of drafts, where there were any. embeddings: of those that ended with one.
+    prompt_logprobs: of those whose prompt ended, where asked for.
     """
 
     result: StepResult
@@ -37,6 +40,7 @@ class Executed:
     failures: Mapping[str, str] = field(default_factory=dict)
     verified: Mapping[SampleKey, Verified] = field(default_factory=dict)
     embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
+    prompt_logprobs: Mapping[SampleKey, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
 
 
 class Row:
@@ -53,6 +57,8 @@ class Row:
         self.end = None if params.max_tokens is None else num_prompt + params.max_tokens
         self.state = DrawState(params, start.tokens[:num_prompt], start.tokens[num_prompt:], grammars)
         self.pool = MeanPool() if self.request.embeds else None
+        count = params.prompt_logprobs
+        self.scores = None if count is None else PromptLogprobs(self.request.prompt, count)
 
     def verify(self, chunk: Chunk, first_row: int) -> Verification:
         self.state.prepare()
@@ -136,6 +142,9 @@ class Forward(Protocol):
     def normed(self, first: int, count: int) -> F32:
         """Rows of the last pass behind the last norm."""
 
+    def logits(self, first: int, count: int) -> F32:
+        """Of any rows of the last pass."""
+
 
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
@@ -173,7 +182,10 @@ class Executor:
                 if ones[0].logprobs is not None:
                     logprobs[key] = tuple([one.logprobs for one in ones if one.logprobs is not None])
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified, embeddings)
+        return Executed(
+            StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified, embeddings,
+            self._prompt_logprobs(plan.chunks),
+        )  # fmt: skip
 
     def stop(self, stop: bool = True) -> None:
         """From any thread: end the pass under way, and those that come, until stop(False)."""
@@ -248,7 +260,24 @@ class Executor:
         for chunk, row in zip(chunks, rows, strict=True):
             if row.pool is not None:
                 row.pool.add(chunk.start, self.runner.normed(first, len(chunk.tokens)))
+            if row.scores is not None:
+                self._score(row.scores, chunk, first)
             first += len(chunk.tokens)
+
+    def _score(self, scores: PromptLogprobs, chunk: Chunk, first: int) -> None:
+        wanted = scores.wanted(chunk.start, len(chunk.tokens))
+        for start in range(wanted.start, wanted.stop, SCORED_ROWS):
+            count = min(SCORED_ROWS, wanted.stop - start)
+            scores.add(self.runner.backend, self.runner.logits(first + start - chunk.start, count))
+
+    def _prompt_logprobs(self, chunks: Sequence[Chunk]) -> dict[SampleKey, tuple[TokenLogprobs, ...]]:
+        """Of the requests that want them and draw their first token."""
+        found: dict[SampleKey, tuple[TokenLogprobs, ...]] = {}
+        for chunk in chunks:
+            row = self._rows[chunk.key]
+            if row.scores is not None and chunk.samples and chunk.start < len(row.request.prompt):
+                found[chunk.key] = row.scores.found()
+        return found
 
     def _embeddings(self, chunks: Sequence[Chunk], failures: Mapping[str, str]) -> dict[SampleKey, tuple[float, ...]]:
         """Of the requests that want one and whose prompt has ended."""

@@ -160,6 +160,7 @@ class Runner:
             self.block_size, self.num_blocks,
         )  # fmt: skip
         self._workspace = Workspace()
+        self._scoring = Workspace()  # for logits besides those that a step wants
         self._passes: Passes | None = None
 
     def prepare(self, *shape: int) -> None:
@@ -202,6 +203,10 @@ class Runner:
     def normed(self, first: int, count: int) -> F32:
         """Hidden states of rows of the last step, after the last norm."""
         return self.model.normed(self.backend, self._workspace, first, count)
+
+    def logits(self, first: int, count: int) -> F32:
+        """Of any rows of the last step; they stay until this is called again."""
+        return self.model.logits_of(self.backend, self._workspace, first, count, self._scoring)
 
     def hidden(self, num_rows: int) -> F32:
         """Behind the last layer, of the rows whose logits the last step wanted; they stay until the next."""

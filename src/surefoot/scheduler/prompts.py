@@ -14,6 +14,7 @@ from surefoot.scheduler.rows import Rows
 from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.step import Step
 
+MOST_SCORED = 64  # prompt tokens in a chunk whose logprobs are wanted: each costs as much as a decoded one
 MOST_IN_VAIN = 4  # samples that a step finds no room for before it stops looking
 
 
@@ -152,6 +153,8 @@ class Prompts:
         chunk that is not the last ends with a block, where that shortens it by little, so that others can share it at
         once."""
         config, start, left = self._config, sample.num_computed, sample.num_left
+        if sample.request.params.prompt_logprobs is not None:
+            return min(budget.size(start, left), config.max_chunk, MOST_SCORED)
         if sample.is_urgent and left <= min(config.full_chunk, config.max_chunk, budget.room):
             return left
         num_tokens = min(budget.size(start, left), config.max_chunk)

@@ -97,9 +97,9 @@ class Sample:
         return drawn, None if drawn else FinishReason.STOP
 
     def full_keys(self, block_size: int) -> list[BlockKey]:
-        """Tokens of its full blocks. None of an embedding's: each of its hidden states is wanted, so that it can skip
-        nothing, and many documents would drive out what others could share."""
-        if self.request.embeds:
+        """Tokens of its full blocks. None where something is wanted of each token: it can skip nothing, and many
+        documents would drive out what others could share."""
+        if self.request.needs_every_token:
             return self.keys
         for start in range(len(self.keys) * block_size, len(self.tokens) - block_size + 1, block_size):
             self.keys.append(tuple(self.tokens[start : start + block_size]))

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from surefoot.api.outputs import Logprob
+from surefoot.api.outputs import Logprob, RequestOutput
 from surefoot.server.asker import Asker
 from surefoot.server.chat import usage_of
 from surefoot.server.conversation import find_mark
@@ -48,15 +49,23 @@ async def start_completion(service: Service, body: CompletionRequest, asker: Ask
         tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
         for one in tokens:
             check_tokens(service, one)
-        limits = [service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens]
+        # One token is drawn where none is wanted, so that the prompt is read like any other.
+        most = None if body.max_tokens is None else max(body.max_tokens, 1)
+        limits = [service.check_length(ticket.caller, len(one), most) for one in tokens]
         wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
         grammar = await compiled(service.llm.llm.grammars, wanted, "response_format", service.grammar_turns)
         defaults = service.default_sampling
-        params = [body.sampling(limit, body.logprobs, mark.seed, grammar, defaults) for limit in limits]
+        params = [
+            replace(
+                body.sampling(limit, body.logprobs, mark.seed, grammar, defaults), prompt_logprobs=body.prompt_logprobs
+            )
+            for limit in limits
+        ]
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
         run = await service.start(ticket, asker, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
-    return Completion(run, body, texts if body.echo else [""] * len(prompts))
+    firsts = [decode(one[:1], skip_special=False) for one in tokens]
+    return Completion(run, body, texts if body.echo else [""] * len(prompts), firsts)
 
 
 def check_tokens(service: Service, tokens: Sequence[int], param: str = "prompt") -> None:
@@ -66,13 +75,26 @@ def check_tokens(service: Service, tokens: Sequence[int], param: str = "prompt")
         raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
 
 
+def _prompt_alone(output: RequestOutput) -> RequestOutput:
+    answers = [
+        replace(answer, text="", token_ids=(), logprobs=None if answer.logprobs is None else (), finish_reason="length")
+        for answer in output.outputs
+    ]
+    return replace(output, outputs=tuple(answers), usage=replace(output.usage, num_generated=0))
+
+
 class Completion:
-    def __init__(self, run: Run, body: CompletionRequest, echoes: Sequence[str]) -> None:
+    """echoes: the prompts' texts, if they are wanted. first_texts: those of the prompts' first tokens."""
+
+    def __init__(self, run: Run, body: CompletionRequest, echoes: Sequence[str], first_texts: Sequence[str]) -> None:
         self.run = run
+        self._first_texts = first_texts
         self._body = body
         self._n = body.n or 1
         self._echoes = echoes
-        self._lengths = [len(echo) for echo in echoes for _ in range(self._n)]  # characters so far, for text_offset
+        has_scores = body.prompt_logprobs is not None
+        # Characters so far, for text_offset.
+        self._lengths = [0 if has_scores else len(echo) for echo in echoes for _ in range(self._n)]
 
     def _head(self) -> dict[str, Any]:
         service = self.run.service
@@ -87,11 +109,15 @@ class Completion:
     async def reply(self) -> dict[str, Any]:
         outputs = await self.run.whole()
         choices = []
+        if self._body.max_tokens == 0:
+            outputs = [_prompt_alone(output) for output in outputs]
         for number, output in enumerate(outputs):
             for answer in output.outputs:
                 index = number * self._n + answer.index
                 text = self._echoes[number] + answer.text
-                choices.append(self._choice(index, text, answer.logprobs, answer.token_ids, answer.finish_reason))
+                before = output.prompt_logprobs or ()
+                logprobs = answer.logprobs if answer.logprobs is None else (*before, *answer.logprobs)
+                choices.append(self._choice(index, text, logprobs, answer.token_ids, answer.finish_reason))
         usage = {**usage_of(outputs), "sampling": self.run.sampling}
         return {**self._head(), "choices": choices, "usage": usage}
 
@@ -99,7 +125,7 @@ class Completion:
         self,
         index: int,
         text: str,
-        logprobs: Sequence[Mapping[int, Logprob]] | None,
+        logprobs: Sequence[Mapping[int, Logprob] | None] | None,
         tokens: Sequence[int],
         finish: str | None,
     ) -> dict[str, Any]:
@@ -107,16 +133,20 @@ class Completion:
         choice = {"index": index, "text": text, "logprobs": found, **finish_fields(finish)}
         return choice | ({"token_ids": list(tokens)} if self._body.return_token_ids else {})
 
-    def _logprobs(self, index: int, tokens: Sequence[Mapping[int, Logprob]]) -> dict[str, Any]:
-        drawn = [next(iter(one.values())) for one in tokens]
+    def _logprobs(self, index: int, tokens: Sequence[Mapping[int, Logprob] | None]) -> dict[str, Any]:
+        """None for a prompt's first token, which nothing comes before."""
+        firsts = [None if one is None else next(iter(one.values())) for one in tokens]
+        texts = [self._first_texts[index // self._n] if one is None else one.decoded_token for one in firsts]
         offsets = []
-        for one in drawn:
+        for text in texts:
             offsets.append(self._lengths[index])
-            self._lengths[index] += len(one.decoded_token)
-        top = [{found.decoded_token: found.logprob for found in one.values()} for one in tokens]
+            self._lengths[index] += len(text)
+        top = [
+            None if one is None else {found.decoded_token: found.logprob for found in one.values()} for one in tokens
+        ]
         return {
-            "tokens": [one.decoded_token for one in drawn],
-            "token_logprobs": [one.logprob for one in drawn],
+            "tokens": texts,
+            "token_logprobs": [one and one.logprob for one in firsts],
             "top_logprobs": top if self._body.logprobs else None,
             "text_offset": offsets,
         }

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from surefoot.server.schemas.base import MOST_PROMPTS, Positive, ResponseFormat, SamplingFields, TokenId
+from surefoot.server.schemas.base import MOST_PROMPTS, ResponseFormat, SamplingFields, TokenId, Whole
 
 Tokens = Annotated[list[TokenId], Field(min_length=1)]
 Prompts = str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
@@ -13,7 +13,7 @@ DEFAULT_MAX_TOKENS = 16
 
 class CompletionRequest(SamplingFields):
     prompt: Prompts
-    max_tokens: Positive | None = DEFAULT_MAX_TOKENS
+    max_tokens: Whole | None = DEFAULT_MAX_TOKENS
     logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
     echo: bool | None = None
     response_format: ResponseFormat | None = None
@@ -21,9 +21,15 @@ class CompletionRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "CompletionRequest":
-        if self.echo and self.logprobs is not None:
-            raise ValueError("echo does not go with logprobs: logprobs of prompts are not computed")
+        if self.stream and self.echo and (self.logprobs is not None or self.max_tokens == 0):
+            raise ValueError("a prompt's logprobs, or nothing but the prompt, cannot be streamed: set stream to false")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("max_tokens of 0 goes with echo: ask for at least one token")
         return self
+
+    @property
+    def prompt_logprobs(self) -> int | None:
+        return self.logprobs if self.echo else None
 
     def prompts(self) -> list[str | list[int]]:
         return listed(self.prompt)

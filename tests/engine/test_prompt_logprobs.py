@@ -1,0 +1,77 @@
+"""Logprobs of a prompt's own tokens: those that the same tokens have as an answer, however the prompt was read."""
+
+from functools import cache
+
+import pytest
+
+from surefoot import LLM, SamplingParams
+from surefoot.api.outputs import RequestOutput
+from tests.stories import stories_gguf
+
+TEXT = "Once upon a time there was a little girl who loved to play with her red ball in the park, and one day"
+PARAMS = SamplingParams(temperature=0, max_tokens=3, logprobs=2, prompt_logprobs=2)
+
+
+@cache
+def llm(**options: int) -> LLM:
+    return LLM(stories_gguf(), **{"threads": 2, "max_context": 256, **options}, speculate="off")  # type: ignore[arg-type]
+
+
+@cache
+def scored() -> RequestOutput:
+    (output,) = llm().generate(TEXT, PARAMS)
+    return output
+
+
+def test_each_token_has_the_logprob_that_it_would_have_as_an_answer() -> None:
+    """Every token of the prompt is forced in turn, by a bias, behind those before it."""
+    output = scored()
+    found, tokens = output.prompt_logprobs, output.prompt_token_ids
+    assert found is not None
+    assert len(found) == len(tokens)
+    assert found[0] is None
+    for place in range(1, len(tokens), 5):
+        forced = SamplingParams(
+            temperature=0, max_tokens=1, logprobs=2, logit_bias={tokens[place]: 100.0}, ignore_eos=True
+        )
+        (answer,) = llm().generate(list(tokens[:place]), forced)[0].outputs
+        assert answer.token_ids == (tokens[place],)
+        assert answer.logprobs is not None
+        assert found[place] == answer.logprobs[0]
+
+
+@pytest.mark.parametrize("options", [{"max_chunk": 1}, {"max_chunk": 7}, {"threads": 1}, {"block_size": 32}])
+def test_how_it_was_read_does_not_show(options: dict[str, int]) -> None:
+    model = llm(**options)
+    together = model.generate([TEXT, "One day", TEXT], [PARAMS, SamplingParams(seed=1, max_tokens=9), PARAMS])
+    again = model.generate(TEXT, PARAMS)
+    for output in (together[0], together[2], again[0]):
+        assert output.prompt_logprobs == scored().prompt_logprobs
+        assert output.outputs == scored().outputs
+
+
+def test_a_cached_prefix_is_not_used_and_several_samples_share_them() -> None:
+    model = llm()
+    plain = model.generate(TEXT, SamplingParams(temperature=0, max_tokens=3, logprobs=2))[0]
+    assert plain.prompt_logprobs is None
+    assert plain.outputs == scored().outputs
+    several = model.generate(TEXT, SamplingParams(seed=4, n=3, max_tokens=5, logprobs=2, prompt_logprobs=2))[0]
+    assert several.usage.num_cached == 0
+    assert several.prompt_logprobs == scored().prompt_logprobs
+    assert len({one.token_ids for one in several.outputs}) > 1
+
+
+def test_who_gives_way_is_scored_again() -> None:
+    """Little memory: requests are preempted in their prompts and behind them."""
+    model = llm(kv_bytes=300_000, max_running=6)
+    params = SamplingParams(temperature=0, max_tokens=60, logprobs=2, prompt_logprobs=2, ignore_eos=True)
+    (alone,) = llm().generate(TEXT, params)
+    together = model.generate([TEXT] * 6, params)
+    assert model.engine.load().num_preemptions > 0
+    assert {one.prompt_logprobs == alone.prompt_logprobs for one in together} == {True}
+    assert {one.outputs == alone.outputs for one in together} == {True}
+
+
+def test_a_prompt_of_one_token() -> None:
+    (output,) = llm().generate([1], PARAMS)
+    assert output.prompt_logprobs == (None,)
