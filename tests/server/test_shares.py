@@ -33,6 +33,7 @@ from surefoot.server.lines import Slots
 from surefoot.server.service import ENCODING_THREADS, Service
 from surefoot.server.settings import Settings
 from surefoot.server.shares import EVERYONE, Budget, Turns, asking_user
+from surefoot.server.state import StateFolder
 from surefoot.server.structured import compiled
 from tests.server.process import Server
 from tests.server.test_sharing import quick_key
@@ -261,20 +262,24 @@ def test_3_3_lines_of_batches() -> None:
 
 def test_3_3_files_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_FILES", 2)
+    asyncio.run(two_of_one_user(files.Files(StateFolder(tmp_path)), 2))
 
-    async def run() -> None:
-        store = files.Files(files.StateFolder(tmp_path))
 
-        async def add(user: str) -> None:
-            await store.add(user, UploadFile(io.BytesIO(b"{}"), size=2, filename="a.jsonl"), "batch")
+def test_3_3_disk(tmp_path: Path) -> None:
+    asyncio.run(two_of_one_user(files.Files(StateFolder(tmp_path, max_bytes=400)), 100))
 
+
+async def two_of_one_user(store: files.Files, num_bytes: int) -> None:
+    """A third is refused; another user's is not."""
+
+    async def add(user: str) -> None:
+        await store.add(user, UploadFile(io.BytesIO(bytes(num_bytes)), size=num_bytes, filename="a.jsonl"), "batch")
+
+    await add("alice")
+    await add("alice")
+    with pytest.raises(ApiError):
         await add("alice")
-        await add("alice")
-        with pytest.raises(ApiError):
-            await add("alice")
-        await add("bob")
-
-    asyncio.run(run())
+    await add("bob")
 
 
 # ---- bodies ----
