@@ -23,7 +23,7 @@ from tests.server.process import Server
 from tests.stories import stories_gguf
 
 LIMITS = ConnectionLimits(
-    most=8, reserved=3, head_s=0.6, idle_s=1.2, reserved_s=1.0, unread_s=0.6, linger_s=0.3, head_bytes=4096,
+    most=8, reserved=3, head_s=0.6, idle_s=1.2, unread_s=0.6, linger_s=0.3, head_bytes=4096,
     num_headers=20,
 )  # fmt: skip
 PATIENT = ConnectionLimits(most=8, reserved=3, head_bytes=4096, num_headers=20)
@@ -210,6 +210,18 @@ def test_3_2_a_body_that_nobody_reads(quick: Small) -> None:
     with quick.connect() as one:
         one.sendall(b"POST /any HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
         assert status_of(read_all(one)) == 200
+
+
+def test_3_2_who_was_answered_early_may_go_on(quick: Small) -> None:
+    """A refusal comes before the body does; the connection is as good as before when the body is there."""
+    with quick.connect() as one:
+        for _ in range(3):
+            one.sendall(b"POST /any HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+            answer = b""
+            while b"\r\n0\r\n\r\n" not in answer:
+                answer += one.recv(4096)
+            assert status_of(answer) == 200
+            one.sendall(b"abc")
 
 
 def test_3_2_an_answer_that_nobody_reads(quick: Small) -> None:

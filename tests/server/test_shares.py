@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from surefoot.server.lines import Slots
 from surefoot.server.service import ENCODING_THREADS, Service
 from surefoot.server.settings import Settings
 from surefoot.server.shares import EVERYONE, Budget, Turns, asking_user
+from surefoot.server.state import StateFolder
 from surefoot.server.structured import compiled
 from tests.server.process import Server
 from tests.server.test_sharing import quick_key
@@ -216,16 +218,23 @@ def test_3_3_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_3_3_admission_names_the_user(service: Service) -> None:
     """Whoever waits for a turn after it does so in the user's name."""
-    with service.admit(Caller(user="alice")):
-        assert asking_user.get() == "alice"
+
+    def admit() -> str:
+        with service.admit(Caller(user="alice")):
+            return asking_user.get()
+
+    assert copy_context().run(admit) == "alice"
 
 
 def test_3_3_queue(service: Service) -> None:
+    def admit(user: str) -> None:
+        copy_context().run(service.admit, Caller(user=user))
+
     for _ in range(4):
-        service.admit(Caller(user="alice"))
-    with pytest.raises(Exception, match="4 of them yours"):
-        service.admit(Caller(user="alice"))
-    service.admit(Caller(user="bob"))
+        admit("alice")
+    with pytest.raises(ApiError, match="4 of them yours"):
+        admit("alice")
+    admit("bob")
     assert service.num_requests == 5
 
 
@@ -253,20 +262,24 @@ def test_3_3_lines_of_batches() -> None:
 
 def test_3_3_files_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_FILES", 2)
+    asyncio.run(two_of_one_user(files.Files(StateFolder(tmp_path)), 2))
 
-    async def run() -> None:
-        store = files.Files(files.StateFolder(tmp_path))
 
-        async def add(user: str) -> None:
-            await store.add(user, UploadFile(io.BytesIO(b"{}"), size=2, filename="a.jsonl"), "batch")
+def test_3_3_disk(tmp_path: Path) -> None:
+    asyncio.run(two_of_one_user(files.Files(StateFolder(tmp_path, max_bytes=400)), 100))
 
+
+async def two_of_one_user(store: files.Files, num_bytes: int) -> None:
+    """A third is refused; another user's is not."""
+
+    async def add(user: str) -> None:
+        await store.add(user, UploadFile(io.BytesIO(bytes(num_bytes)), size=num_bytes, filename="a.jsonl"), "batch")
+
+    await add("alice")
+    await add("alice")
+    with pytest.raises(ApiError):
         await add("alice")
-        await add("alice")
-        with pytest.raises(ApiError):
-            await add("alice")
-        await add("bob")
-
-    asyncio.run(run())
+    await add("bob")
 
 
 # ---- bodies ----

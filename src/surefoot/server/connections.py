@@ -26,7 +26,7 @@ from surefoot.server.gate import OPEN_ROUTES, send_error
 MOST_CONNECTIONS = 2048
 MOST_RESERVED = 32
 MOST_FILES = 1 << 16  # that the soft limit is raised to
-SWEEP_S = 0.25
+SWEEP_S = 0.5
 FRAMING_PER_BODY_BYTE = 8  # a chunk of one byte takes five bytes around it
 MOST_DISCARDED_BYTES = 4 << 20  # of what still comes after a refusal
 NETWORK_BITS = 64  # of an IPv6 address; one client has all addresses below it
@@ -38,9 +38,8 @@ class ConnectionLimits:
     reserved: int = MOST_RESERVED  # beyond these, for /health and /ready alone
     head_s: float = 10.0  # from a head's first byte to its last
     idle_s: float = 30.0  # without a byte, between requests or before the first
-    reserved_s: float = 3.0  # that a reserved connection has in all
     unread_s: float = 30.0  # for which a client may leave its answer unread
-    linger_s: float = 2.0  # for a client to read a refusal before it is cut off
+    linger_s: float = 2.0  # for a client to read a refusal, or to send the rest of what was refused
     head_bytes: int = 64 << 10
     num_headers: int = 100
 
@@ -189,7 +188,7 @@ class Connection(HttpToolsProtocol):
         self._deadline = self._now + self._limits.idle_s
         self._is_reserved = not self._connections.enter(self)
         if self._is_reserved:
-            self._deadline = self._now + self._limits.reserved_s
+            self._deadline = self._now + self._limits.head_s  # in all
             self.app = _only_open_routes(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -201,7 +200,7 @@ class Connection(HttpToolsProtocol):
             self._discard(len(data))
             return
         self._unset_keepalive_if_required()
-        if not self._is_working and not self._is_in_head:
+        if self._is_body_whole and not self._is_working and not self._is_in_head:
             self._is_in_head = True
             self._set_deadline(self._limits.head_s)
         self._num_body, self._has_boundary = 0, False
@@ -273,6 +272,8 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._has_boundary = self._is_body_whole = True
         super().on_message_complete()
+        if not self._is_working:
+            self._wait()
 
     def _grow_head(self, length: int) -> None:
         self._head_size += length
@@ -285,11 +286,16 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self._is_working or self.transport.is_closing():
             return
-        if self._is_reserved or not self._is_body_whole:
+        if self._is_reserved:
             self._close_when_read()
-        else:
-            self._connections.waits(self)
-            self._set_deadline(self._limits.head_s if self._is_in_head else self._limits.idle_s)
+        elif self._is_body_whole:
+            self._wait()
+        else:  # refused before all of it was here
+            self._set_deadline(self._limits.linger_s)
+
+    def _wait(self) -> None:
+        self._connections.waits(self)
+        self._set_deadline(self._limits.idle_s)
 
     def check_time(self, now: float) -> None:
         """Called now and again."""
