@@ -20,7 +20,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": -5}, "max_tokens"),
     ({"max_tokens": 10**30}, "max_tokens"),
     ({"seed": -2}, "seed"),
-    ({"stop": ["x"] * 17}, "stop"),
+    ({"stop": ["x"] * 65}, "stop"),
     ({"stop": ["x" * 1000]}, "stop"),
     ({"stop": [""]}, "stop"),
     ({"logit_bias": {"a": 1}}, "logit_bias"),

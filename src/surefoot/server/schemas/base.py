@@ -13,7 +13,7 @@ from surefoot.server.schemas.unknown import is_strict, note, without_unknown
 
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
-MOST_STOPS = 16
+MOST_STOPS = 64
 MOST_STOP_CHARACTERS = 256
 MOST_STOP_IDS = 64
 MOST_BIASES = 1024

@@ -17,6 +17,7 @@ from surefoot.server.schemas.base import (
     Positive,
     RequestBody,
     StopString,
+    Whole,
     refuse_media,
     tools_of,
 )
@@ -84,7 +85,7 @@ class ToolChoiceParam(Body):
 
 class Thinking(Body):
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: Positive | None = None
+    budget_tokens: Whole | None = None
     display: str | None = None
 
 
