@@ -1,6 +1,8 @@
 """surefoot verify, in this process."""
 
 import json
+import re
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -8,30 +10,53 @@ from typer.testing import CliRunner
 from surefoot.cli.main import app
 from surefoot.ops import supported_variants
 from surefoot.sampling import Sampler
+from tests.cli.process import Terminal
 from tests.stories import stories_gguf
 
 
 def words() -> list[str]:
-    return ["verify", str(stories_gguf()), "--quick", "--requests", "8"]
+    return ["verify", str(stories_gguf()), "--quick", "--requests", "4"]
+
+
+def facts(*more: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What the lines of --json say: of each condition, and of all."""
+    result = CliRunner().invoke(app, [*words(), "--json", *more])
+    assert result.exit_code == 0, result.output
+    *conditions, summary = map(json.loads, result.output.splitlines())
+    return conditions, summary
 
 
 def test_same_bits() -> None:
-    result = CliRunner().invoke(app, [*words(), "--json"])
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.output)
-    assert report["same"]
-    assert report["num_requests"] == 8
-    machines = {(one["variant"], one["threads"]) for one in report["conditions"]}
+    conditions, summary = facts()
+    assert summary["same"]
+    assert summary["num_conditions"] == len(conditions)
+    machines = {(one["variant"], one["threads"]) for one in conditions}
     assert machines >= {(variant, threads) for variant in supported_variants() for threads in (1, 2)}
-    assert all(one["same"] and one["num_tokens"] > 0 for one in report["conditions"])
+    assert all(one["same"] and one["num_tokens"] > 0 for one in conditions)
+    assert summary["complete"] == all(one["is_whole"] for one in conditions)
 
 
 def test_one_variant() -> None:
-    result = CliRunner().invoke(app, [*words(), "--variant", "portable", "--json"])
-    found = json.loads(result.output)["conditions"]
-    assert [one["threads"] for one in found if one["condition"]["variant"] == "portable"] == [1, 2]
-    assert {one["variant"] for one in found} == {"portable", supported_variants()[0]}
+    conditions, _ = facts("--variant", "portable")
+    assert [one["threads"] for one in conditions if one["condition"]["variant"] == "portable"] == [1, 2]
+    assert {one["variant"] for one in conditions} == {"portable", supported_variants()[0]}
     assert "no variant is named" in CliRunner().invoke(app, [*words(), "--variant", "gpu"]).output
+
+
+def test_4_3_ctrl_c_stops_with_what_is_known() -> None:
+    """Verdicts come one by one: the first is there long before the last of --all."""
+    with Terminal("verify", stories_gguf(), "--all", "--requests", "4") as terminal:
+        terminal.wait_for("same bits")
+        terminal.interrupt()
+        said = terminal.wait_for(" conditions")
+        assert re.search(r"all the same bits: [\d,]+ answers under \d+ of \d\d", said)
+        assert terminal.leave() == 0
+
+
+def test_4_3_no_time_is_no_proof() -> None:
+    result = CliRunner().invoke(app, [*words(), "--minutes", "0.01"])
+    assert result.exit_code == ("nothing was compared" in result.output)
+    assert re.search(r"nothing was compared|all the same bits: .* under \d of 8", result.output)
 
 
 def test_a_difference_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,4 +69,4 @@ def test_a_difference_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Sampler, "draw", off)
     result = CliRunner().invoke(app, words())
     assert result.exit_code == 1
-    assert "differ" in result.output
+    assert "DIFFER" in result.output

@@ -18,12 +18,12 @@ from tests.stories import stories_gguf
 
 @functools.cache
 def stories() -> Verifier:
-    return Verifier(stories_gguf(), num_requests=64, num_new=24)
+    return Verifier(stories_gguf(), num_requests=48, num_new=24)
 
 
 @functools.cache
 def smollm2() -> Verifier:
-    return Verifier(find_file(), num_requests=12, num_new=6)
+    return Verifier(find_file(), num_requests=4, num_new=6)
 
 
 def check(verifier: Verifier, condition: Condition) -> Finding:
@@ -34,24 +34,25 @@ def check(verifier: Verifier, condition: Condition) -> Finding:
             pytest.skip(str(lacking))
     finding = verifier.run(condition)
     assert finding.differences == ()
-    assert finding.num_samples == len(verifier.alone)
+    assert finding.is_whole
+    assert finding.num_samples == len(verifier.alone) or condition.is_short
     return finding
 
 
 def test_requests_of_every_kind_get_what_they_asked_for() -> None:
     requests, alone = stories().requests, stories().alone
     params = [request.params for request in requests]
-    assert len(requests) == 64
+    assert len(requests) > 48
     assert {one.n for one in params} == {1, 2, 3}
     assert {one.is_greedy for one in params} == {one.changes_logits for one in params} == {True, False}
-    assert sum(bool(one.stop) for one in params) == 16
-    assert sum(one.logprobs is not None for one in params) == 56
+    assert sum(bool(one.stop) for one in params) == 48 // 4
+    assert sum(one.logprobs is None for one in params) >= 48 // 8
     for request in requests:
         for number in range(request.params.n):
             answer = alone[request.id, number]
             assert answer.error is None
             assert answer.finish_reason in (FinishReason.STOP.value, FinishReason.LENGTH.value)
-            assert 0 < len(answer.token_ids) <= request.params.max_tokens
+            assert (0 if request.embeds else 1) <= len(answer.token_ids) <= request.params.max_tokens
             assert (answer.logprobs is None) == (request.params.logprobs is None)
     assert {answer.finish_reason for answer in alone.values()} == {"stop", "length"}
     assert len({answer.text for answer in alone.values()}) > 40
@@ -81,7 +82,9 @@ def test_a_real_model(condition: Condition) -> None:
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe"])
 def test_windows_experts_and_latents(family: str, tmp_path: Path) -> None:
     pytest.importorskip("tests.model.tiny").save(family, tmp_path)
-    verifier = Verifier(tmp_path, num_requests=16, num_new=40)
+    verifier = Verifier(tmp_path, num_requests=8, num_new=40)
+    windows = verifier.backend(TOGETHER)[0].model.config.windows
+    assert max(len(request.prompt) for request in verifier.requests) > max(windows), "point 4.3"
     for condition in (TOGETHER, HOSTILE, replace(TOGETHER, preempt_every=2, max_chunk=5, arrivals=1)):
         check(verifier, condition)
 

@@ -1,7 +1,6 @@
 """Whether a model keeps the contract on this machine: the same requests alone and in hostile company, bit for bit."""
 
 from surefoot.verify.conditions import ALL, HOSTILE, QUICK, TOGETHER, Condition, elsewhere
-from surefoot.verify.requests import make_requests
 from surefoot.verify.verifier import Crowd, Difference, Finding, Verifier, differences
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "Verifier",
     "differences",
     "elsewhere",
-    "make_requests",
 ]

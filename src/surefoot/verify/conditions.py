@@ -14,7 +14,9 @@ class Condition:
     """Company and machine for one run of all requests.
 
     arrivals: seed of random arrivals; None: all at once. preempt_every: each so many steps half of those who run are
-    sent back to wait. memory: of what all requests at once would need. timed: chunks follow the clock, as in real life.
+    sent back to wait. memory: of what all requests at once would need; 0: the largest request fits, and the scheduler
+    has to preempt by itself. is_short: without the longest prompts, for which much memory would be needed.
+    timed: chunks follow the clock, as in real life.
     variant, threads: None is the best, all. drafter: None, "lookup", "draft model" (the model itself) or one of those
     that know the answers; deep at random, unless the drafts are governed, as in real life.
     """
@@ -27,6 +29,7 @@ class Condition:
     preempt_every: int | None = None
     memory: float = 1.0
     max_running: int = 16
+    is_short: bool = False
     timed: bool = False
     threads: int | None = None
     variant: str | None = None
@@ -47,6 +50,7 @@ QUICK = (
     Condition("no prefix cache", caching=False, arrivals=4),
     Condition("preempted every 3 steps", preempt_every=3, arrivals=5),
     Condition("little memory", memory=0.0),
+    Condition("preempted for want of memory", memory=0.0, is_short=True, max_chunk=512),
     Condition("chunks by the clock", timed=True, arrivals=6),
     *(Condition(f"drafts: {name}", drafter=name, arrivals=9) for name in DRAFTERS),
     Condition("drafts as in real life", drafter="lookup", governed=True, arrivals=10, timed=True),

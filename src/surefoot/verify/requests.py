@@ -1,33 +1,64 @@
 """Requests that between them use all that can be asked for."""
 
 import random
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from surefoot.core import Request, SamplingParams
+from surefoot.verify.texts import ENGLISH, QUESTION, TEXTS
 
 LONGEST_PROMPT = 150
 SHARED = 70  # tokens that a third of the prompts begin with, so that prefixes are found
 # Short enough to be found, and to be cut across tokens.
 STOPS = (("e ", "zzz"), ("and", " t"), (".", ","))
+SEGMENT = 128  # tokens that attention takes at a time
+LONG_SEGMENTS = 2  # that a long prompt goes beyond
+LONGEST_TEXT = 96
+RANDOM_FOR_EACH_NATURAL = 3
 
 
-def make_requests(count: int, vocab_size: int, context: int, num_new: int, eos: frozenset[int]) -> list[Request]:
-    """count requests of random tokens: greedy and sampled, with filters, penalties, biases, stops, n = 3, logprobs."""
+@dataclass(frozen=True)
+class Traits:
+    """What requests must know of a model. grammars: their names and texts; longest: of the longest prompt."""
+
+    vocab_size: int
+    context: int
+    eos: frozenset[int]
+    windows: tuple[int, ...]
+    encode: Callable[[str], Sequence[int]]
+    grammars: dict[str, str]
+    longest: int
+
+
+def make_requests(traits: Traits, count: int, num_new: int) -> list[Request]:
+    """count requests of random tokens and one of each natural kind, mixed so that any first part has several kinds."""
+    few = list(_random(traits, count, num_new))
+    parts = [few[i : i + RANDOM_FOR_EACH_NATURAL] for i in range(0, len(few), RANDOM_FOR_EACH_NATURAL)]
+    pairs = zip_longest(parts, _natural(traits, num_new), fillvalue=None)
+    return [request for part, natural in pairs for request in [*(part or []), *([natural] if natural else [])]]
+
+
+# ---- random tokens ----
+
+
+def _random(traits: Traits, count: int, num_new: int) -> Iterator[Request]:
+    """Greedy and sampled, with filters, penalties, biases, stops, n = 3, logprobs."""
     rng = random.Random(count)
-    longest = min(LONGEST_PROMPT, context - num_new)
+    longest = min(LONGEST_PROMPT, traits.context - num_new)
 
     def tokens(length: int) -> tuple[int, ...]:
-        return tuple(rng.randrange(vocab_size) for _ in range(length))
+        return tuple(rng.randrange(traits.vocab_size) for _ in range(length))
 
     shared = tokens(min(SHARED, longest // 2))
-    made: list[Request] = []
+    before: tuple[int, ...] = ()
     for number in range(count):
         length = rng.choice([1, rng.randint(2, 20), rng.randint(15, 17), rng.randint(20, longest)])
         prompt = tokens(length) if number % 3 else shared + tokens(min(length, longest - len(shared)))
         if number % 8 == 7:
-            prompt = made[-1].prompt  # asked before: all of it may be cached
-        made.append(Request(f"r{number}", prompt, _params(number, num_new, rng), eos_token_ids=eos))
-    return made
+            prompt = before  # asked before: all of it may be cached
+        before = prompt
+        yield Request(f"r{number}", prompt, _params(number, num_new, rng), eos_token_ids=traits.eos)
 
 
 def _params(number: int, num_new: int, rng: random.Random) -> SamplingParams:
@@ -42,3 +73,44 @@ def _params(number: int, num_new: int, rng: random.Random) -> SamplingParams:
         SamplingParams(temperature=0.7, min_p=0.05),
     ]
     return replace(kinds[number % len(kinds)], seed=rng.getrandbits(63), max_tokens=rng.randint(1, num_new))
+
+
+# ---- as users ask ----
+
+
+def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
+    """Long prompts first: there are few of them, and each costs as much as all the others."""
+    rng = random.Random(0)
+    greedy = SamplingParams(temperature=0, logprobs=2, ignore_eos=True)
+    sampled = SamplingParams(temperature=0.8, top_p=0.95, n=2, logprobs=1)
+
+    def make(name: str, prompt: Sequence[int], params: SamplingParams, embeds: bool = False) -> Request:
+        params = replace(params, seed=rng.getrandbits(63), max_tokens=1 if embeds else num_new)
+        return Request(name, tuple(prompt), params, eos_token_ids=traits.eos, embeds=embeds)
+
+    def cut(text: str) -> Sequence[int]:
+        return _tokens(traits, text)[: min(LONGEST_TEXT, traits.context - num_new)]
+
+    for name, grammar in traits.grammars.items():
+        yield make(f"{name}, greedy", cut(QUESTION), SamplingParams(temperature=0, grammar=grammar, logprobs=1))
+        yield make(f"{name}, sampled", cut(QUESTION), SamplingParams(temperature=1.3, n=2, grammar=grammar))
+    story = _long(traits, num_new)
+    yield make("long", story, greedy)
+    yield make("long, embedding", story, greedy, embeds=True)
+    yield make("long, another end", [*story[:-5], *story[:5]], sampled)
+    for number, (name, text) in enumerate(TEXTS.items()):
+        yield make(name, cut(text), sampled if number % 2 else greedy)
+    yield make("embedding", cut(ENGLISH), greedy, embeds=True)
+
+
+def _long(traits: Traits, num_new: int) -> Sequence[int]:
+    """Beyond several segments of attention and beyond every window, as far as the bound allows."""
+    wanted = max(LONG_SEGMENTS * SEGMENT, *traits.windows) + SEGMENT // 2
+    text = _tokens(traits, "\n\n".join(TEXTS.values()))
+    length = min(wanted, traits.longest, traits.context - num_new)
+    return [text[place % len(text)] for place in range(length)]
+
+
+def _tokens(traits: Traits, text: str) -> Sequence[int]:
+    """A tokenizer that cannot write the text at all gives one token."""
+    return [token for token in traits.encode(text) if token < traits.vocab_size] or [0]

@@ -1,9 +1,10 @@
 """Runs the requests under each condition and compares with what each gets alone."""
 
 import random
+import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from surefoot.api.answer import Answer
@@ -14,17 +15,27 @@ from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import Backend, supported_variants
 from surefoot.runner import DraftModel, Executor, Runner
+from surefoot.sampling import GrammarError, Grammars
+from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Controller, Drafter, Lookup, Speculator
 from surefoot.verify.conditions import Condition
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
 from surefoot.verify.hostile import HostileScheduler
-from surefoot.verify.requests import make_requests
+from surefoot.verify.requests import LONGEST_PROMPT, Traits, make_requests
+from surefoot.verify.texts import DATE, SCHEMA
 
 NEVER_MS = 1e12
 ALONE = Condition("alone", max_chunk=512, caching=False, max_running=4)
 
+LONGEST = 4608  # tokens of the longest prompt, if nobody says otherwise
+SHARE = 2.0  # of the time that the slowest condition took on the best variant, for each on another
+LEAST_SHARE_S = 20.0
+NUM_PILOTS = 2
+EMBEDDING = "embedding: "
+
 Answers = Mapping[SampleKey, CompletionOutput]
+IsOver = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -32,16 +43,23 @@ class Difference:
     request: str
     sample: int
     place: int  # the first token that differs, in itself or in its logprobs
-    what: str  # ids, logprobs or text
+    what: str  # ids, logprobs, text or embedding
 
 
 @dataclass(frozen=True)
 class Finding:
-    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests)."""
+    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests).
+
+    num_requests: that were given, of all that there are; num_samples: that came to their end and were compared.
+    is_whole: all were given, and compared. unmet: what the condition was to bring about and did not.
+    """
 
     condition: Condition
     variant: str
     threads: int
+    num_requests: int
+    is_whole: bool
+    unmet: tuple[str, ...]
     num_samples: int
     num_tokens: int
     num_steps: int
@@ -54,51 +72,115 @@ class Finding:
 
 
 class Verifier:
-    """model: a GGUF file or a Hugging Face folder. num_requests, num_new: how many, and new tokens of each at most."""
+    """model: a GGUF file or a Hugging Face folder. num_requests: of random tokens, besides the natural ones.
 
-    def __init__(self, model: str | Path, num_requests: int = 64, num_new: int = 24, float_format: str = "w8") -> None:
+    num_new: new tokens of each at most. longest: tokens of the longest prompt at most. least_share_s: time for each
+    condition on a variant that is slow, at least.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        num_requests: int = 64,
+        num_new: int = 24,
+        float_format: str = "w8",
+        longest: int = LONGEST,
+        least_share_s: float = LEAST_SHARE_S,
+    ) -> None:
         self._path, self._format = model, float_format
         self._loaded: dict[str, Loaded] = {}
         self._backends: dict[tuple[str, int | None], Backend] = {}
         loaded = self._load(supported_variants()[0])
-        config, ends = loaded.model.config, loaded.tokenizer.ids.ends
-        self.requests = make_requests(num_requests, config.vocab_size, config.context, num_new, frozenset(ends))
-        self._alone: Answers | None = None
+        config, tokenizer = loaded.model.config, loaded.tokenizer
+        self.grammars = Grammars(tokenizer, tokenizer.ids.ends)
+        grammars = usable_grammars(self.grammars)
+        self.has_grammars = bool(grammars)  # else no request has one
+        ends = frozenset(tokenizer.ids.ends)
+        traits = Traits(
+            config.vocab_size, config.context, ends, config.windows, tokenizer.encode, grammars, longest
+        )  # fmt: skip
+        self.requests = make_requests(traits, num_requests, num_new)
+        self._alone: dict[SampleKey, CompletionOutput] | None = None
+        self._least_share_s = least_share_s
+        self._slowest_s = 0.0  # of whole runs on the best variant
 
-    def check(self, conditions: Sequence[Condition]) -> Iterator[Finding]:
+    def check(self, conditions: Sequence[Condition], is_over: IsOver = lambda: False) -> Iterator[Finding]:
+        """A finding for each condition, until it is over. Variants that are slow get a share of the time."""
+        self.measure_alone(is_over)
         for condition in conditions:
-            yield self.run(condition)
+            is_elsewhere = condition.variant not in (None, supported_variants()[0])
+            share_s = max(self._least_share_s, SHARE * self._slowest_s) if is_elsewhere else None
+            if is_over():
+                return
+            finding = self.run(condition, share_s, is_over)
+            if finding.num_samples:
+                yield finding
+            if finding.is_whole and not is_elsewhere:
+                self._slowest_s = max(self._slowest_s, finding.seconds)
 
     @property
     def alone(self) -> Answers:
         """What each request gets with nobody else there, on the best variant."""
+        return self.measure_alone()
+
+    def measure_alone(self, is_over: IsOver = lambda: False) -> Answers:
+        """Requests that it has no time for are left out from then on."""
         if self._alone is None:
-            found: dict[SampleKey, CompletionOutput] = {}
-            crowd = Crowd(self, ALONE)
-            for request in self.requests:
+            self._alone = {}
+            crowd = Crowd(self, ALONE, self.requests)
+            for number, request in enumerate(self.requests):
+                if is_over():
+                    self.requests = self.requests[:number]
+                    break
                 crowd.engine.reset()
-                found |= crowd.run([request])
-            self._alone = found
+                self._alone |= crowd.run([request])
         return self._alone
 
-    def run(self, condition: Condition) -> Finding:
-        crowd, expected = Crowd(self, condition), self.alone
+    def run(self, condition: Condition, share_s: float | None = None, is_over: IsOver = lambda: False) -> Finding:
+        """share_s: time that it may take; as many requests are given as it is likely to be enough for."""
+        expected = self.alone
+        requests = [one for one in self.requests if not condition.is_short or len(one.prompt) <= LONGEST_PROMPT]
+        num_wanted = sum(one.params.n for one in requests)
+        if share_s is not None:
+            requests = self._affordable(requests, condition, share_s, is_over)
+        crowd = Crowd(self, condition, requests)
         start = time.perf_counter()
-        found = crowd.run(self.requests, condition.arrivals)
+        found = crowd.run(requests, condition.arrivals, is_over)
+        num_preemptions = crowd.engine.load().num_preemptions
+        is_whole = len(found) == num_wanted
         return Finding(
             condition,
             crowd.backend.variant,
             crowd.backend.threads,
+            len(requests),
+            is_whole,
+            _unmet(condition, num_preemptions, crowd.num_cached, crowd.num_drafted) if is_whole else (),
             len(found),
             sum(len(answer.token_ids) for answer in found.values()),
             crowd.num_steps,
-            crowd.engine.load().num_preemptions,
+            num_preemptions,
             crowd.num_cached,
             crowd.num_drafted,
             crowd.num_accepted,
             time.perf_counter() - start,
             tuple(differences(expected, found)),
         )
+
+    def _affordable(
+        self, requests: Sequence[Request], condition: Condition, share_s: float, is_over: IsOver
+    ) -> list[Request]:
+        """By the speed of the first few. Longer ones are passed over where shorter ones fit."""
+        pilots = requests[:NUM_PILOTS]
+        crowd = Crowd(self, condition, pilots)
+        start = time.perf_counter()
+        crowd.run(pilots, condition.arrivals, is_over)
+        budget = share_s * sum(map(_num_tokens, pilots)) / (time.perf_counter() - start)
+        chosen = []
+        for request in requests:
+            if request in pilots or _num_tokens(request) <= budget:
+                chosen.append(request)
+                budget -= _num_tokens(request)
+        return chosen
 
     # ---- what the crowd runs on ----
 
@@ -119,11 +201,12 @@ class Verifier:
 class Crowd:
     """An engine under a condition, with the text layer on top."""
 
-    def __init__(self, verifier: Verifier, condition: Condition) -> None:
+    def __init__(self, verifier: Verifier, condition: Condition, requests: Sequence[Request]) -> None:
+        """requests: that will run, so that there is room for each."""
         loaded, self.backend = verifier.backend(condition)
         self._loaded, self._condition = loaded, condition
-        longest = max(len(request.prompt) + (request.params.max_tokens or 0) for request in verifier.requests)
-        layout = make_layout(loaded.model.config.windows, condition, verifier.requests, longest)
+        longest = max(len(request.prompt) + (request.params.max_tokens or 0) for request in requests)
+        layout = make_layout(loaded.model.config.windows, condition, requests, longest)
         config = scheduling(condition, longest)
         runner = Runner(
             self.backend, loaded.model, longest, condition.max_running, condition.max_chunk,
@@ -136,7 +219,8 @@ class Crowd:
                 return Scheduler(config, kv)
             return HostileScheduler(config, kv, condition.preempt_every)
 
-        self.engine = Engine(planner, Executor(runner, speculator=self._speculator(verifier, longest)))
+        speculator = self._speculator(verifier, longest)
+        self.engine = Engine(planner, Executor(runner, verifier.grammars, speculator))
         self.num_steps = self.num_cached = self.num_drafted = self.num_accepted = 0
 
     def _speculator(self, verifier: "Verifier", longest: int) -> Speculator | None:
@@ -153,34 +237,76 @@ class Crowd:
             drafter = Scripted(truth, RULES[name], vocab_size)
         return Speculator(drafter, Controller() if self._condition.governed else RandomDepths())
 
-    def run(self, requests: Sequence[Request], arrivals: int | None = None) -> Answers:
+    def run(
+        self, requests: Sequence[Request], arrivals: int | None = None, is_over: IsOver = lambda: False
+    ) -> dict[SampleKey, CompletionOutput]:
+        """Answers that came to their end before it was over."""
         rng, waiting = random.Random(arrivals), list(requests)
         if arrivals is not None:
             rng.shuffle(waiting)
         answers = {
-            SampleKey(request.id, number): Answer(self._loaded.tokenizer, request, number, True)
+            SampleKey(request.id, number): Growing(Answer(self._loaded.tokenizer, request, number, True))
             for request in requests
             for number in range(request.params.n)
         }
-        while waiting or self.engine.has_work:
+        while (waiting or self.engine.has_work) and not is_over():
             for _ in range(len(waiting) if arrivals is None else rng.randrange(3)):
                 if waiting:
                     self.engine.add(waiting.pop())
             self._step(answers)
-        return {key: answer.output() for key, answer in answers.items()}
+        return {key: growing.output() for key, growing in answers.items() if growing.answer.is_done}
 
-    def _step(self, answers: Mapping[SampleKey, Answer]) -> None:
+    def _step(self, answers: Mapping[SampleKey, "Growing"]) -> None:
         self.num_steps += 1
         for event in self.engine.step():
-            answer = answers[event.key]
+            answer = answers[event.key].answer
             answer.feed(event)
             last: Event | None = event
+            answers[event.key].embedding = event.embedding or answers[event.key].embedding
             if answer.is_done and event.reason is None:
                 last = self.engine.finish(event.key)
             if last is not None and last.usage is not None:
                 self.num_cached += last.usage.num_cached if event.key.sample == 0 else 0
                 self.num_drafted += last.usage.num_drafted
                 self.num_accepted += last.usage.num_accepted
+
+
+@dataclass
+class Growing:
+    """An answer on its way; an embedding's output has its bits as text."""
+
+    answer: Answer
+    embedding: tuple[float, ...] | None = None
+
+    def output(self) -> CompletionOutput:
+        output = self.answer.output()
+        if self.embedding is None:
+            return output
+        return replace(output, text=EMBEDDING + struct.pack(f"<{len(self.embedding)}f", *self.embedding).hex())
+
+
+def usable_grammars(grammars: Grammars) -> dict[str, str]:
+    """Some models' tokens cannot write what a grammar wants, or have none that ends an answer."""
+    named = {"schema": json_grammar(SCHEMA), "regex": regex_grammar(DATE)}
+    try:
+        for grammar in named.values():
+            grammars.start(grammar)
+    except (GrammarError, IndexError):
+        return {}
+    return named
+
+
+def _num_tokens(request: Request) -> int:
+    return len(request.prompt) + request.params.n * (request.params.max_tokens or 1)
+
+
+def _unmet(condition: Condition, num_preemptions: int, num_cached: int, num_drafted: int) -> tuple[str, ...]:
+    wanted = {
+        "preemption": (condition.preempt_every is not None or condition.memory == 0, num_preemptions),
+        "cache hit": (condition.caching, num_cached),
+        "draft": (condition.drafter is not None and not condition.governed, num_drafted),
+    }
+    return tuple(name for name, (is_wanted, count) in wanted.items() if is_wanted and not count)
 
 
 def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence[Request], longest: int) -> KvLayout:
@@ -191,7 +317,7 @@ def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence
         num_new = request.params.max_tokens or 1
         return probe.price(len(request.prompt), num_new, request.params.n, condition.max_chunk)
 
-    largest = map(max, *[price(request) for request in requests])
+    largest = [max(prices) for prices in zip(*map(price, requests), strict=True)]
     full, share = probe.price(longest, 1, 1, condition.max_chunk), condition.memory * condition.max_running
     counts = [max(least, round(share * one)) for least, one in zip(largest, full, strict=True)]
     return KvLayout(
@@ -209,11 +335,14 @@ def scheduling(condition: Condition, longest: int) -> SchedulerConfig:
 
 
 def differences(expected: Answers, found: Answers) -> Iterator[Difference]:
-    for key, answer in expected.items():
-        other = found[key]
+    """Of those that were found."""
+    for key, other in found.items():
+        answer = expected[key]
         if answer == other:
             continue
         what, place = "text or reason of its end", len(answer.token_ids)
+        if answer.text.startswith(EMBEDDING):
+            what = "embedding"
         if answer.logprobs != other.logprobs:
             what, place = "logprobs", _first_difference(answer.logprobs or (), other.logprobs or ())
         if answer.token_ids != other.token_ids:
