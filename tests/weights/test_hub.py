@@ -89,6 +89,41 @@ def test_what_can_only_be_a_path_never_asks_the_hub(name: str) -> None:
         find_model(name)
 
 
+ADDRESSES = {
+    "hf.co/owner/name": HubId("owner/name"),
+    "https://huggingface.co/owner/name": HubId("owner/name"),
+    "https:/huggingface.co/owner/name/": HubId("owner/name"),  # as a Path has it
+    "https://huggingface.co/owner/name/tree/main": HubId("owner/name"),
+    "https://huggingface.co/owner/name/tree/refs%2Fpr%2F1": HubId("owner/name", "refs/pr/1"),
+    "https://huggingface.co/owner/name/blob/main/file.gguf": HubId("owner/name", None, "file.gguf"),
+    "https://huggingface.co/owner/name/blob/v2/sub/file.gguf": HubId("owner/name", "v2", "sub/file.gguf"),
+    "https://huggingface.co/owner/name/resolve/main/file.gguf?download=true": HubId("owner/name", None, "file.gguf"),
+    "https://huggingface.co/owner/name/blob/main/config.json": HubId("owner/name"),
+    "hf.co/owner/name:Q4_K_M": HubId("owner/name", tag="Q4_K_M"),
+    "owner/name:Q4_K_M": HubId("owner/name", tag="Q4_K_M"),
+    "hf.co/owner/name/file.gguf": HubId("owner/name", None, "file.gguf"),
+}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_hub_addresses_are_understood(address: str) -> None:
+    assert parse_id(address) == ADDRESSES[address]
+
+
+@pytest.mark.parametrize("address", ["https://example.com/owner/name", "hf.co/a/b/blob/main/../../x.gguf", "hf.co/a"])
+def test_other_addresses_are_not(address: str) -> None:
+    assert parse_id(address) is None
+
+
+def test_a_tag_names_the_file_that_has_it(tmp_path: Path) -> None:
+    files = {"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": b"GGUF", "mmproj-Q8_0.gguf": b"GGUF"}
+    snapshot = make_cache(tmp_path, "owner/name", files)
+    for name in ("owner/name:q4_k_m", "hf.co/owner/name:Q4_K_M"):
+        assert find(tmp_path, name).stdout.strip() == str(snapshot / "m-Q4_K_M.gguf")
+    assert "m-Q4_K_M.gguf, m-Q8_0.gguf" in find(tmp_path, "owner/name:Q").stderr
+    assert "has none" in find(tmp_path, "owner/name:IQ1").stderr
+
+
 def test_ids() -> None:
     assert parse_id("owner/name") == HubId("owner/name")
     assert parse_id("owner/name@refs/pr/1") == HubId("owner/name", "refs/pr/1")

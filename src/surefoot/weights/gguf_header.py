@@ -22,6 +22,7 @@ import numpy as np
 from surefoot.core.model_files import in_folder, open_regular
 from surefoot.formats import ggml
 from surefoot.ops.arrays import I64, U8
+from surefoot.weights.recognise import HEAD_BYTES, explain
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 MAX_DIMENSIONS = 4
@@ -172,7 +173,10 @@ class Shard:
 
 def _open_shard(path: Path) -> Shard:
     try:
-        return _read_shard(_map(path))
+        data = _map(path)
+        if data[:4] != MAGIC[: len(data)]:
+            raise GgufError(explain(path, data[:HEAD_BYTES]))
+        return _read_shard(data)
     except GgufError as wrong:
         raise GgufError(f"{path}: {wrong}") from None
 
@@ -206,11 +210,7 @@ def _read_shard(data: mmap.mmap) -> Shard:
 
 def _check_start(cursor: _Cursor) -> None:
     cursor.need(8, "the magic and version")
-    magic, version = cursor.data[:4], struct.unpack_from("<I", cursor.data, 4)[0]
-    if magic != MAGIC:
-        raise GgufError(
-            f"starts with {magic!r}, not {MAGIC!r}: not a GGUF file (or not yet fetched: a Git LFS pointer?)"
-        )
+    (version,) = struct.unpack_from("<I", cursor.data, 4)
     if version not in VERSIONS:
         why = "big-endian" if struct.unpack_from(">I", cursor.data, 4)[0] in VERSIONS else f"version {version}"
         raise GgufError(f"{why}: surefoot reads little-endian versions {VERSIONS}; convert it with llama.cpp's tools")

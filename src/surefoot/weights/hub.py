@@ -3,6 +3,9 @@
     owner/name                    the repository's safetensors, configuration and tokenizer
     owner/name@revision           of a branch, tag or commit
     owner/name/file.gguf          one GGUF file of it, with its shards
+    owner/name:Q4_K_M             the GGUF file whose name has this in it
+    hf.co/owner/name…             the same, or an address of the hub's pages as a browser shows it: /blob/, /resolve/,
+                                  /tree/
 
 Only these kinds of files are ever fetched: nothing that would have to be unpickled. HF_HOME, HF_HUB_OFFLINE,
 HF_TOKEN and HF_HUB_DISABLE_PROGRESS_BARS mean what they mean to huggingface_hub.
@@ -13,13 +16,24 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import huggingface_hub  # exports are imported at their first use, a second that local files need not wait for
+
+from surefoot.weights.recognise import PICKLE_ADVICE, PICKLES
 
 FILES = ["*.safetensors", "*.safetensors.index.json", "*config.json", "tokenizer.json", "*.jinja"]
 # The same weights once more under other names, or in folders for other programs.
 NOT_FILES = ["consolidated*", "*/*"]
-HUB_ID = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?(?:/(?P<file>[\w.-]+\.gguf))?")
+HUB_ID = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?(?:/(?P<file>[\w.-]+\.gguf)|:(?P<tag>[\w.-]+))?"
+)
+# Of two slashes a path keeps one.
+HUB = re.compile(r"(?:https?:/+)?(?:www\.)?(?:hf\.co|huggingface\.co)/(?P<rest>[^?#]+).*", re.IGNORECASE)
+HUB_PAGE = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)/(?P<kind>blob|resolve|raw|tree)/(?P<revision>[^/]+)(?:/(?P<file>.+))?"
+)
+MAX_LISTED = 20  # names in an error
 SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 
 
@@ -32,9 +46,12 @@ class HubId:
     repository: str
     revision: str | None = None
     file: str | None = None
+    tag: str | None = None  # a part of a GGUF file's name
 
     @property
     def patterns(self) -> list[str]:
+        if self.tag is not None:
+            return [f"*{tag}*.gguf" for tag in sorted({self.tag, self.tag.lower(), self.tag.upper()})]
         if self.file is None:
             return FILES
         shard = SHARD.fullmatch(self.file)
@@ -53,31 +70,73 @@ def find_model(name: str) -> Path:
             "and *.safetensors), or a Hugging Face id (owner/name)"
         )
     folder = _fetch(name, model)
+    if model.tag is not None:
+        return _tagged(name, folder, model.tag)
     found = folder / model.file if model.file else folder
     if not found.exists() or not (model.file or any(folder.glob("*.safetensors"))):
         raise ModelNotFoundError(
-            f"{name} has no {model.file or 'safetensors'}; surefoot reads safetensors and GGUF files"
+            f"{name} has no {model.file or 'safetensors'}; surefoot reads safetensors and GGUF files. If it has GGUF "
+            f"files, name one: {model.repository}:Q4_K_M"
         )
     return found
 
 
+def _tagged(name: str, folder: Path, tag: str) -> Path:
+    """The only GGUF file with the tag in its name, or the first of its shards."""
+    files = [
+        file
+        for file in sorted(folder.glob("*.gguf"))
+        if tag.lower() in file.name.lower() and not file.name.startswith("mmproj")
+    ]
+    if len({SHARD.sub(r"\1", file.name) for file in files}) == 1:
+        return files[0]
+    which = f": give one of {', '.join(file.name for file in files)} by its name" if files else ""
+    raise ModelNotFoundError(f"{name} is not one GGUF file{which or ': the repository has none with this name'}")
+
+
 def _in_folder(folder: Path) -> Path:
     """The folder, or the only GGUF file in it."""
-    if (folder / "config.json").exists():
-        return folder
     files = sorted(folder.glob("*.gguf"))
+    if (folder / "config.json").exists() and (not files or any(folder.glob("*.safetensors"))):
+        return folder
     if len(files) == 1 or (files and all(SHARD.fullmatch(file.name) for file in files)):
         return files[0]
-    choice = f": give one of {', '.join(file.name for file in files)}" if files else ", so not a Hugging Face model"
-    raise ModelNotFoundError(f"{folder} is a folder without config.json{choice}")
+    raise ModelNotFoundError(f"{folder} is a folder without config.json{_instead(folder, files)}")
+
+
+def _instead(folder: Path, files: list[Path]) -> str:
+    if files:
+        return f": give one of {', '.join(file.name for file in files[:MAX_LISTED])}"
+    if (folder / "adapter_config.json").exists():
+        return ": it holds an adapter (LoRA). Merge it into its model with peft (merge_and_unload) and save that"
+    if any(folder.glob("*.safetensors")):
+        return ": its weights are there, so fetch config.json and tokenizer.json too"
+    if any(file.suffix in PICKLES for file in folder.iterdir()):
+        return f", and holds a pickle, {PICKLE_ADVICE}"
+    return ", so not a Hugging Face model: give the folder that has config.json and *.safetensors, or a GGUF file"
 
 
 def parse_id(name: str) -> HubId | None:
     """None for what can only have been meant as a path."""
+    on_hub = HUB.fullmatch(name)
+    if on_hub is not None:
+        name = on_hub["rest"].rstrip("/")
+        if page := HUB_PAGE.fullmatch(name):
+            return _from_page(page)
     match = HUB_ID.fullmatch(name)
     if match is None or name.startswith((".", "~")) or (match["repository"].endswith(".gguf") and not match["file"]):
         return None
-    return HubId(match["repository"], match["revision"], match["file"])
+    return HubId(match["repository"], match["revision"], match["file"], match["tag"])
+
+
+def _from_page(page: re.Match[str]) -> HubId | None:
+    """The page of a GGUF file means that file; any other means the repository."""
+    revision, file = unquote(page["revision"]), unquote(page["file"] or "")
+    if not file.endswith(".gguf"):
+        return HubId(page["repository"], None if revision == "main" else revision)
+    if not all(part.strip(".") for part in file.split("/")):
+        return None
+    return HubId(page["repository"], None if revision == "main" else revision, file)
 
 
 def _fetch(name: str, model: HubId) -> Path:
@@ -87,7 +146,7 @@ def _fetch(name: str, model: HubId) -> Path:
             model.repository,
             revision=model.revision,
             allow_patterns=model.patterns,
-            ignore_patterns=NOT_FILES,
+            ignore_patterns=None if model.file else NOT_FILES,
             library_name="surefoot",
         )
     except errors.GatedRepoError:

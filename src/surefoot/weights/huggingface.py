@@ -18,8 +18,9 @@ from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, em
 from surefoot.weights.ahead import made_ahead
 from surefoot.weights.coded import Coded
 from surefoot.weights.derived import Derived, Stacked, Stored
-from surefoot.weights.metadata import check_config, need
+from surefoot.weights.metadata import MetadataError, check_config, need
 from surefoot.weights.quantised import collect_coded
+from surefoot.weights.recognise import PICKLE_ADVICE
 from surefoot.weights.safetensors import SafetensorsError, read_safetensors
 
 PANEL = 32  # rows that are packed together
@@ -88,6 +89,10 @@ class HuggingFaceCheckpoint:
         config = _read_json(folder, "config.json", MAX_CONFIG_BYTES)
         if config is None:
             raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face model")
+        try:
+            check_config(config)
+        except MetadataError as wrong:
+            raise MetadataError(f"{folder / 'config.json'}: {wrong}") from None
         stored = {name: one for file in _files(folder) for name, one in read_safetensors(file).items()}
         return cls(config, collect_coded(config, stored))
 
@@ -196,10 +201,7 @@ def _shard_names(index: Mapping[str, Any]) -> list[str]:
 
 def _instead(folder: Path) -> str:
     if any(folder.glob("*.bin")):
-        return (
-            "its .bin files are Python pickles, which may run code and are not read. Take the model's safetensors or "
-            "GGUF files, or save it anew with transformers (save_pretrained)"
-        )
+        return f"its .bin is a pickle, {PICKLE_ADVICE}"
     return "fetch the model's safetensors, or give a GGUF file"
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from surefoot.weights import awq, compressed_tensors, fp8, gptq
 from surefoot.weights.derived import Stored
-from surefoot.weights.metadata import check_config
 from surefoot.weights.safetensors import SafetensorsError, StoredTensor
 
 Collect = Callable[[Mapping[str, Any], Mapping[str, StoredTensor]], Mapping[str, Stored]]
@@ -22,7 +21,6 @@ SCHEMES: dict[str, Collect] = {
 
 def collect_coded(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
     """The checkpoint's tensors, those in codes under the names of the weights that they stand for."""
-    check_config(config)
     text = config.get("text_config") or {}
     given = next((one[key] for one in (config, text) for key in CONFIG_KEYS if one.get(key)), None)
     if given is None:
