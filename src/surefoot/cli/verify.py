@@ -12,6 +12,7 @@ from rich.table import Table
 
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.progress import loading
 from surefoot.ops import supported_variants
 from surefoot.ops.backend import choose_variant
 from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, elsewhere
@@ -39,12 +40,13 @@ def verify(
 
     Ends with status 1 if anything differs.
     """
-    with told():
+    with told(), loading(model.name) as report:
         verifier = Verifier(
             model,
             num_requests or (QUICK_REQUESTS if quick else NUM_REQUESTS),
             num_tokens or (QUICK_TOKENS if quick else NUM_TOKENS),
             float_format,
+            report,
         )
         chosen = _conditions(quick, every, [choose_variant(one) for one in variants or supported_variants()])
         console = Console(stderr=True)

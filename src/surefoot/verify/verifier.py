@@ -20,6 +20,7 @@ from surefoot.verify.conditions import Condition
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
 from surefoot.verify.hostile import HostileScheduler
 from surefoot.verify.requests import make_requests
+from surefoot.weights import Report
 
 NEVER_MS = 1e12
 ALONE = Condition("alone", max_chunk=512, caching=False, max_running=4)
@@ -56,8 +57,16 @@ class Finding:
 class Verifier:
     """model: a GGUF file or a Hugging Face folder. num_requests, num_new: how many, and new tokens of each at most."""
 
-    def __init__(self, model: str | Path, num_requests: int = 64, num_new: int = 24, float_format: str = "w8") -> None:
-        self._path, self._format = model, float_format
+    def __init__(
+        self,
+        model: str | Path,
+        num_requests: int = 64,
+        num_new: int = 24,
+        float_format: str = "w8",
+        report: Report = lambda done, total: None,
+    ) -> None:
+        """report: of weights that are loaded, for each variant anew."""
+        self._path, self._format, self._report = model, float_format, report
         self._loaded: dict[str, Loaded] = {}
         self._backends: dict[tuple[str, int | None], Backend] = {}
         loaded = self._load(supported_variants()[0])
@@ -112,7 +121,7 @@ class Verifier:
     def _load(self, variant: str) -> Loaded:
         """Weights are packed for their variant; one at a time is in memory."""
         if variant not in self._loaded:
-            self._loaded = {variant: load_model(self._path, self._format, variant, None)}
+            self._loaded = {variant: load_model(self._path, self._format, variant, None, report=self._report)}
         return self._loaded[variant]
 
 
