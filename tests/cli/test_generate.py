@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from surefoot.cli import options
 from surefoot.cli.main import app
 from surefoot.ops import supported_variants
+from surefoot.weights.packed_cache import PAYS_S, PackedCache
 from tests.cli.process import Terminal, run
 from tests.stories import stories_gguf
 
@@ -78,6 +81,13 @@ def test_what_is_wrong_is_said_in_a_line(words: list[str | None], message: str) 
     assert result.exit_code == 1
     assert result.output.startswith("surefoot: ")
     assert message in result.output
+
+
+def test_where_packed_weights_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert options.cache("off") is None
+    assert options.cache("auto") == PackedCache(tmp_path / "surefoot" / "packed", PAYS_S, beside=True)
+    assert options.cache("/elsewhere") == PackedCache(Path("/elsewhere"), PAYS_S, beside=True)
 
 
 def test_help() -> None:

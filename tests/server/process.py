@@ -37,6 +37,7 @@ class Server:
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
         state = () if "--state-dir" in words else ("--state-dir", tempfile.mkdtemp(prefix="surefoot-state-"))
+        state += () if "--packed-cache" in words else ("--packed-cache", "off")  # no start leans on one before
         self.process = subprocess.Popen(
             [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

@@ -1,15 +1,20 @@
 """Packed weights from the cache: the same bytes, made once, and made anew whenever anything has changed."""
 
 import os
+import stat
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from surefoot.formats import W8_GROUPED
 from surefoot.ops import Backend, PackedWeights
-from surefoot.weights import GgufFile
-from surefoot.weights.packed_cache import cache_key, packed_cache
+from surefoot.weights import GgufFile, cache_folder
+from surefoot.weights.cache_folder import make_room, note_use
+from surefoot.weights.packed_cache import PackedCache, cache_key, packed_cache
 from tests.weights.gguf_files import write
 
 NAMES = (["a.weight"], ["b.weight", "c.weight"], ["d.weight"])
@@ -27,7 +32,7 @@ def model(tmp_path: Path) -> Path:
 
 def load(backend: Backend, folder: Path, model: Path) -> tuple[list[PackedWeights], int]:
     """All matrices, and how many of them had to be packed."""
-    with packed_cache(folder, model, GgufFile(model), "w8") as cached:
+    with packed_cache(PackedCache(folder), model, GgufFile(model), "w8") as cached:
         packed = [one for names in NAMES for one in cached.fused(backend, names, W8_GROUPED)]
         for run in cached.fused_experts(backend, ["experts.weight"], W8_GROUPED):
             packed.extend(run)
@@ -76,6 +81,101 @@ def test_a_damaged_cache_is_made_anew(backend: Backend, model: Path, tmp_path: P
     assert num_made == 4
     assert same(again, first)
     assert place.read_bytes() == whole
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9, 0.999])
+def test_a_flipped_byte_is_found(backend: Backend, model: Path, tmp_path: Path, share: float) -> None:
+    first, _ = load(backend, tmp_path / "cache", model)
+    (place,) = (tmp_path / "cache").iterdir()
+    data = bytearray(place.read_bytes())
+    data[int(share * len(data))] ^= 0x10
+    place.write_bytes(data)
+    again, num_made = load(backend, tmp_path / "cache", model)
+    assert num_made == 4
+    assert same(again, first)
+
+
+def test_what_others_could_have_written_is_not_used(backend: Backend, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    load(backend, folder, model)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (place,) = folder.iterdir()
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    place.chmod(0o666)
+    assert load(backend, folder, model)[1] == 4
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600, "it was written anew"
+    folder.chmod(0o777)
+    assert load(backend, folder, model)[1] == 4
+    folder.chmod(0o700)
+    assert load(backend, folder, model)[1] == 0
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    assert load(backend, folder, model)[1] == 4
+
+
+def test_a_file_of_the_same_length_and_time_is_another(model: Path) -> None:
+    """As images and archives with one time for all files make them."""
+    key, before, data = cache_key(model, "w8"), model.stat(), model.read_bytes()
+    model.unlink()
+    model.write_bytes(data[:-1] + b"x")
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert model.stat().st_mtime_ns == before.st_mtime_ns
+    assert cache_key(model, "w8") != key
+
+
+def test_the_folder_is_bound_and_the_longest_unused_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 bytes of disk the cache may have 250."""
+
+    def disk(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=1000 - sum(file.stat().st_size for file in folder.iterdir()))
+
+    monkeypatch.setattr(cache_folder.shutil, "disk_usage", disk)
+    for number in range(3):
+        file = tmp_path / f"{number}.packed"
+        file.write_bytes(b"x" * 70)
+        os.utime(file, ns=(number, number))
+    note_use(tmp_path / "0.packed")
+    assert not make_room(tmp_path, 251)
+    assert len(list(tmp_path.iterdir())) == 3, "nothing is removed for what cannot be kept"
+    assert make_room(tmp_path, 100)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0.packed", "2.packed"]
+    assert make_room(tmp_path, 250)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unfinished_files_of_ended_processes_go(tmp_path: Path) -> None:
+    for name, age in (("a.packed.7.part", 2 * cache_folder.STALE_S), ("b.packed.8.part", 0)):
+        (tmp_path / name).write_bytes(b"x")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    assert make_room(tmp_path, 1)
+    assert [file.name for file in tmp_path.iterdir()] == ["b.packed.8.part"]
+
+
+def test_only_where_it_pays_and_beside(backend: Backend, model: Path, tmp_path: Path) -> None:
+    for least_s, expected in ((3600.0, 0), (0.0, 1)):
+        cache = PackedCache(tmp_path / "cache", least_s, beside=True)
+        with packed_cache(cache, model, GgufFile(model), "w8") as cached:
+            cached.fused(backend, ["a.weight"], W8_GROUPED)
+        for thread in threading.enumerate():
+            if thread.name == "surefoot-cache":
+                thread.join()
+        assert len(list((tmp_path / "cache").iterdir())) == expected
+
+
+def test_reading_is_reported_from_either_place(backend: Backend, model: Path, tmp_path: Path) -> None:
+    shares: list[float] = []
+
+    def report(done: int, total: int) -> None:
+        shares.append(done / total)
+
+    for _ in range(2):
+        shares.clear()
+        with packed_cache(PackedCache(tmp_path / "cache"), model, GgufFile(model), "w8", report) as cached:
+            for names in NAMES:
+                cached.fused(backend, names, W8_GROUPED)
+        assert shares
+        assert shares == sorted(shares)
+        assert 0 < shares[-1] <= 1
 
 
 def test_a_folder_that_cannot_be_written_does_no_harm(backend: Backend, model: Path, tmp_path: Path) -> None:

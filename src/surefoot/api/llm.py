@@ -26,6 +26,7 @@ from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer, without_marks
+from surefoot.weights import PackedCache, Report
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
@@ -46,6 +47,7 @@ class LLM:
     tokens or a draft head's file, and lookup), off. Depths follow measured gain, down to none. Nor does this show.
     sampling: values (temperature, top_k …) that take the place of the model's own in `default_sampling`.
     chat_template: a file of Jinja or the name of a common format (chatml, llama3 …), instead of the model's own.
+    report: called while weights are loaded, with how much is done and how much there is.
     """
 
     def __init__(
@@ -62,15 +64,16 @@ class LLM:
         variant: str | None = None,
         threads: int | None = None,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
-        packed_cache: str | Path | None = None,
+        packed_cache: str | Path | PackedCache | None = None,
         speculate: str = AUTO,
         sampling: Mapping[str, Any] | None = None,
         chat_template: str | Path | None = None,
+        report: Report = lambda done, total: None,
     ) -> None:
         opened = open_model(model, sampling, chat_template)
         self.path: Path = opened.place
         self.sampling_defaults: SamplingDefaults = opened.sampling
-        loaded = load_model(opened, float_format, variant, threads, packed_cache)
+        loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report)
         speculation = load_speculation(speculate, loaded, float_format)
         self.backend: Backend = loaded.backend
         self.model: Model = loaded.model

@@ -17,7 +17,7 @@ from surefoot.sampling import Grammars
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Speculator
 from surefoot.text import ChatTemplate, Tokenizer
-from surefoot.weights import Checkpoint, MetadataError, packed_cache
+from surefoot.weights import Checkpoint, MetadataError, PackedCache, Report, ReportingCheckpoint, packed_cache
 
 SHARE_OF_MEMORY = 0.8  # of what is left: the rest is Python's, and whoever else's
 LEAST_CONTEXT = 64
@@ -47,10 +47,11 @@ def load_model(
     float_format: str,
     variant: str | None,
     threads: int | None,
-    cache: str | Path | None = None,
+    cache: str | Path | PackedCache | None = None,
     backend: Backend | None = None,
+    report: Report = lambda done, total: None,
 ) -> Loaded:
-    """cache: a folder for packed weights, or none. backend: one that is there already."""
+    """cache: for packed weights (a folder, say), or none. backend: one that is there already."""
     to_format(float_format)  # before anything is fetched
     opened = open_model(path)
     place, checkpoint = opened.place, opened.checkpoint
@@ -58,9 +59,10 @@ def load_model(
         texts = beside.submit(opened.load_text)
         backend = backend or Backend(variant, threads)
         try:
-            model = _load_weights(backend, place, checkpoint, float_format, cache)
+            model = _load_weights(backend, place, checkpoint, float_format, cache, report)
         except MetadataError as wrong:
             raise MetadataError(f"{place}: {wrong}") from None
+        report(1, 1)  # also where a file has tensors that its model does not need
         tokenizer, template = texts.result()
         check_vocabulary(tokenizer, model.config)
         return Loaded(backend, model, tokenizer, template)
@@ -77,12 +79,18 @@ def check_vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> None:
 
 
 def _load_weights(
-    backend: Backend, place: Path, checkpoint: Checkpoint, float_format: str, cache: str | Path | None
+    backend: Backend,
+    place: Path,
+    checkpoint: Checkpoint,
+    float_format: str,
+    cache: str | Path | PackedCache | None,
+    report: Report,
 ) -> Model:
     fmt = to_format(float_format)
     if cache is None or fmt.weights is None:
-        return load(backend, checkpoint, fmt)
-    with packed_cache(Path(cache).expanduser(), place, checkpoint, float_format) as cached:
+        return load(backend, ReportingCheckpoint(checkpoint, report), fmt)
+    kept = cache if isinstance(cache, PackedCache) else PackedCache(Path(cache))
+    with packed_cache(kept, place, checkpoint, float_format, report) as cached:
         return load(backend, cached, fmt)
 
 

@@ -194,6 +194,7 @@ def chat(
     stop: options.Stop = None,
     seed: options.Seed = 0,
     chat_template: options.ChatTemplate = None,
+    packed_cache: options.Cache = options.AUTO,
     float_format: options.Format = "w8",
     context: options.Context = None,
     threads: options.Threads = None,
@@ -214,7 +215,7 @@ def chat(
         )  # fmt: skip
         needs_template(opened, model)
         params = replace(opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens)
-        llm = load_for_one(opened, float_format, context, threads, variant, speculate)
+        llm = load_for_one(opened, float_format, context, threads, variant, speculate, options.cache(packed_cache))
         at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
     console = Console(highlight=False, soft_wrap=True)

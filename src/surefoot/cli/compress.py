@@ -2,10 +2,7 @@
 
 import json
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -13,14 +10,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.progress import progress
 from surefoot.compress.layer import METHODS
 from surefoot.compress.order import Order
-from surefoot.compress.progress import Say
 from surefoot.compress.run import Summary, run
 from surefoot.machine import usable_cores
 from surefoot.weights import find_model
@@ -68,7 +64,7 @@ def compress(
 
     `surefoot eval compare` then says what it lost on your text. What a budget measured is kept beside OUT, in
     MODEL.losses.json: a run that was stopped goes on there, and another budget measures nothing again."""
-    with told(), _progress() as say:
+    with told(), progress() as say:
         order = Order(
             method=method.value,
             output=output.value,
@@ -116,21 +112,3 @@ def _table(summary: Summary) -> Table:
             f"loss foreseen: {summary.predicted_kl:.5f} nats of KL (second order; measure with eval compare)"
         )
     return shown
-
-
-@contextmanager
-def _progress() -> Iterator[Say]:
-    """A bar for each part of the work on stderr, where somebody is looking."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks = {}
-
-        def say(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done)
-
-        yield say

@@ -7,7 +7,9 @@ import typer
 from surefoot.api import LLM
 from surefoot.api.defaults import parse_sampling
 from surefoot.api.opening import OpenModel, open_model
+from surefoot.cli.progress import loading
 from surefoot.text import TEMPLATE_NAMES
+from surefoot.weights import PackedCache
 
 
 def open_for_one(
@@ -30,10 +32,17 @@ def needs_template(opened: OpenModel, model: Path) -> None:
 
 
 def load_for_one(
-    opened: OpenModel, float_format: str, context: int | None, threads: int | None, variant: str | None, speculate: str
+    opened: OpenModel,
+    float_format: str,
+    context: int | None,
+    threads: int | None,
+    variant: str | None,
+    speculate: str,
+    cache: PackedCache | None = None,
 ) -> LLM:
     """One answer at a time."""
-    return LLM(
-        opened, float_format=float_format, max_context=context, max_running=1, threads=threads, variant=variant,
-        speculate=speculate,
-    )  # fmt: skip
+    with loading(opened.place.name) as report:
+        return LLM(
+            opened, float_format=float_format, max_context=context, max_running=1, threads=threads, variant=variant,
+            speculate=speculate, packed_cache=cache, report=report,
+        )  # fmt: skip

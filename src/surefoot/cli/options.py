@@ -1,5 +1,6 @@
 """Options that the commands share."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from surefoot.formats import MODEL_FORMATS
 from surefoot.text import TEMPLATE_NAMES
+from surefoot.weights import PackedCache, default_cache
 
 MODEL, SAMPLING, MACHINE = "Model", "Sampling", "Machine"
 
@@ -89,8 +91,24 @@ ChatTemplate = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+AUTO, OFF = "auto", "off"
+Cache = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|off|FOLDER",
+        help="Keep weights as the kernels want them, for the next start: where that pays and the disk has room.",
+        rich_help_panel=MODEL,
+    ),
+]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Tell speed and share of the bandwidth limit; by default at a terminal."),
 ]
+
+
+def cache(chosen: str) -> PackedCache | None:
+    """What --packed-cache names."""
+    if chosen == OFF:
+        return None
+    return default_cache() if chosen == AUTO else replace(default_cache(), folder=Path(chosen))

@@ -15,6 +15,7 @@ from surefoot.api.batch import named_model
 from surefoot.api.defaults import parse_sampling
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.progress import loading
 from surefoot.cli.startup import without_collection
 from surefoot.server.run_batch import run_batch as run
 
@@ -41,15 +42,16 @@ def run_batch(
     Answers are written as they end. Killed at any moment, the same command goes on where it was: no line is lost, none
     comes twice, and what it writes does not depend on the interruption.
     """
-    with told(), _progress() as report:
+    with told():
         path = model or named_model(source)
-        with without_collection():
+        with without_collection(), loading(Path(path).name) as loaded:
             llm = LLM(
                 path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
                 variant=variant, speculate=speculate, sampling=parse_sampling(sampling or []),
-                chat_template=chat_template,
+                chat_template=chat_template, report=loaded,
             )  # fmt: skip
-        num_done = run(llm, source, target, name or Path(path).name, report)
+        with _progress() as report:
+            num_done = run(llm, source, target, name or Path(path).name, report)
     typer.echo(f"{num_done} answered, {target} is complete", err=True)
 
 

@@ -16,6 +16,7 @@ from surefoot.api.llm import LLM
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.cli import options
 from surefoot.cli.errors import told
+from surefoot.cli.progress import loading
 from surefoot.cli.startup import without_collection
 from surefoot.server import KeyStore, Settings
 from surefoot.server.listening import bind
@@ -75,6 +76,7 @@ def serve(
     float_format: options.Format = "w8",
     sampling: options.Sampling = None,
     chat_template: options.ChatTemplate = None,
+    packed_cache: options.Cache = options.AUTO,
 ) -> None:
     """Serve a model to any OpenAI client."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
@@ -99,10 +101,11 @@ def serve(
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
         for line in describe_opened(opened):
             typer.echo(line)
-        llm = LLM(
-            opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-            float_format=float_format, speculate=speculate,
-        )  # fmt: skip
+        with loading(opened.place.name) as report:
+            llm = LLM(
+                opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
+                float_format=float_format, speculate=speculate, packed_cache=options.cache(packed_cache), report=report,
+            )  # fmt: skip
     with told():
         run_server(llm, settings, store, state, fingerprint(opened), typer.echo, sockets)
 

@@ -12,6 +12,7 @@ import typer
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.interrupts import interrupts
+from surefoot.cli.progress import loading
 from surefoot.ops import supported_variants
 from surefoot.ops.backend import choose_variant
 from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, elsewhere
@@ -48,7 +49,7 @@ def verify(
     its share of the time. Ends with status 1 if anything differs, or if nothing could be compared.
     """
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    with told():
+    with told(), loading(model.name) as report:
         verifier = Verifier(
             model,
             num_requests or (QUICK_REQUESTS if quick else NUM_REQUESTS),
@@ -56,6 +57,7 @@ def verify(
             float_format,
             QUICK_LONGEST if quick else LONGEST,
             QUICK_SHARE_S if quick else SHARE_S,
+            report,
         )
         chosen = _conditions(quick, every, [choose_variant(one) for one in variants or supported_variants()])
         with interrupts() as is_pressed:

@@ -24,6 +24,7 @@ from surefoot.verify.drafters import RULES, RandomDepths, Scripted
 from surefoot.verify.hostile import HostileScheduler
 from surefoot.verify.requests import LONGEST_PROMPT, Traits, make_requests
 from surefoot.verify.texts import DATE, SCHEMA
+from surefoot.weights import Report
 
 NEVER_MS = 1e12
 ALONE = Condition("alone", max_chunk=512, caching=False, max_running=4)
@@ -75,7 +76,7 @@ class Verifier:
     """model: a GGUF file or a Hugging Face folder. num_requests: of random tokens, besides the natural ones.
 
     num_new: new tokens of each at most. longest: tokens of the longest prompt at most. least_share_s: time for each
-    condition on a variant that is slow, at least.
+    condition on a variant that is slow, at least. report: of weights that are loaded, for each variant anew.
     """
 
     def __init__(
@@ -86,8 +87,9 @@ class Verifier:
         float_format: str = "w8",
         longest: int = LONGEST,
         least_share_s: float = LEAST_SHARE_S,
+        report: Report = lambda done, total: None,
     ) -> None:
-        self._path, self._format = model, float_format
+        self._path, self._format, self._report = model, float_format, report
         self._loaded: dict[str, Loaded] = {}
         self._backends: dict[tuple[str, int | None], Backend] = {}
         loaded = self._load(supported_variants()[0])
@@ -194,7 +196,7 @@ class Verifier:
     def _load(self, variant: str) -> Loaded:
         """Weights are packed for their variant; one at a time is in memory."""
         if variant not in self._loaded:
-            self._loaded = {variant: load_model(self._path, self._format, variant, None)}
+            self._loaded = {variant: load_model(self._path, self._format, variant, None, report=self._report)}
         return self._loaded[variant]
 
 

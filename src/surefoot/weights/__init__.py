@@ -7,7 +7,8 @@ from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.metadata import MetadataError
 from surefoot.weights.opening import open_checkpoint
-from surefoot.weights.packed_cache import fingerprint, packed_cache
+from surefoot.weights.packed_cache import PackedCache, default_cache, fingerprint, packed_cache
+from surefoot.weights.reporting import Report, ReportingCheckpoint
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
@@ -17,8 +18,12 @@ __all__ = [
     "HuggingFaceCheckpoint",
     "MetadataError",
     "ModelNotFoundError",
+    "PackedCache",
+    "Report",
+    "ReportingCheckpoint",
     "SafetensorsError",
     "TensorInfo",
+    "default_cache",
     "find_model",
     "fingerprint",
     "open_checkpoint",

@@ -1,31 +1,50 @@
 """Packed weights kept on disk, so that a model's second load is little more than reading them.
 
-A cache is one file per checkpoint and float format: an index in JSON, then every packed matrix as the kernels want it,
-read into huge pages in one go. It is named by the checkpoint's files (path, length, time of change), the format asked
-for, the layout and surefoot's version: any difference makes another. It is written beside its place and renamed, so it
-is whole or not there. Caches are the user's own: their content is believed.
+A cache is one file per checkpoint and float format (packed_file.py). It is named by the checkpoint's files (path,
+length, times of change), the format asked for, the layout and surefoot's version: any difference makes another. It is
+written beside its place and renamed, so it is whole or not there; what has changed on the disk since is not used.
 """
 
 import hashlib
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surefoot import __version__
 from surefoot.formats import W8_GROUPED
-from surefoot.ops.arrays import ALIGNMENT, F32, U8, huge_empty
+from surefoot.ops.arrays import F32
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
+from surefoot.weights.cache_folder import SUFFIX, note_use, own_folder
 from surefoot.weights.checkpoint import Checkpoint, Tensor
+from surefoot.weights.packed_file import LAYOUT, Runs, read_packed, write_packed
+from surefoot.weights.reporting import Report, ReportingCheckpoint
 
-LAYOUT = "SFPACK2"  # as native/kernels/pack.h names it
-STEP = 1 << 23  # read at a time by one thread
-Runs = list[list[PackedWeights]]
+LOWEST_PRIORITY = 19
+PACKED_BY = ("formats/*.py", "weights/*.py", "ops/*.py", "ops/_lib/*", "models/load.py")
+PAYS_S = 0.5  # a load that takes less is quick enough as it is
+
+
+@dataclass(frozen=True)
+class PackedCache:
+    """Where packed weights are kept, and when: after a load that took least_s or longer. beside: they are written while
+    the model is in use already."""
+
+    folder: Path
+    least_s: float = 0.0
+    beside: bool = False
+
+
+def default_cache() -> PackedCache:
+    """Where it pays, in the user's folder for what can be made anew."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return PackedCache(base / "surefoot" / "packed", PAYS_S, beside=True)
 
 
 class CachedCheckpoint:
@@ -66,99 +85,80 @@ class CachedCheckpoint:
 
 
 @contextmanager
-def packed_cache(folder: Path, model: Path, checkpoint: Checkpoint, float_format: str) -> Iterator[CachedCheckpoint]:
-    """The checkpoint with its packed matrices from the folder's cache; those that it lacks are put there at the end."""
-    place = folder / f"{cache_key(model, float_format)}.packed"
-    kept = _read(place) if place.exists() else {}
-    cached = CachedCheckpoint(checkpoint, kept)
+def packed_cache(
+    cache: PackedCache,
+    model: Path,
+    checkpoint: Checkpoint,
+    float_format: str,
+    report: Report = lambda done, total: None,
+) -> Iterator[CachedCheckpoint]:
+    """The checkpoint with its packed matrices from the cache; those that it lacks are put there at the end.
+
+    A cache that cannot be used (a full or read-only disk, a folder that is not ours) costs the next load time, never
+    this one its model.
+    """
+    place: Path | None = None
+    kept: dict[str, Runs] = {}
+    with suppress(OSError, RuntimeError):
+        place = own_folder(cache.folder.expanduser()) / f"{cache_key(model, float_format)}{SUFFIX}"
+        kept = _kept(place, report)
+    cached = CachedCheckpoint(checkpoint if kept else ReportingCheckpoint(checkpoint, report), kept)
+    began = time.monotonic()
     yield cached
-    if cached.made:
-        with suppress(OSError):  # a full or read-only disk costs the next load time, not this one its model
-            _write(place, {**kept, **cached.made})
+    if place is not None and cached.made and time.monotonic() - began >= cache.least_s:
+        _keep(place, {**kept, **cached.made}, cache.beside)
+
+
+def _kept(place: Path, report: Report) -> dict[str, Runs]:
+    """Nothing if it is not there or cannot be used: it is then made anew."""
+    try:
+        kept = read_packed(place, report)
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    note_use(place)
+    return kept
+
+
+def _keep(place: Path, runs: Mapping[str, Runs], beside: bool) -> None:
+    def write() -> None:
+        with suppress(OSError):
+            if beside:  # of this thread alone, as Linux has it
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
+            write_packed(place, runs)
+
+    if beside:
+        threading.Thread(target=write, name="surefoot-cache", daemon=True).start()
+    else:
+        write()
 
 
 def cache_key(model: Path, float_format: str) -> str:
-    return f"{model.stem}-{fingerprint(model, LAYOUT, __version__, float_format)[:24]}"
+    """Of the files' times of change also the one that nobody can set: copies may bring the time of their contents."""
+    facts = [(str(file.resolve()), *_state(file.stat())) for file in (*_files(model), *_code())]
+    text = json.dumps([LAYOUT, __version__, float_format, facts])
+    return f"{model.stem}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def _code() -> list[Path]:
+    """What makes packed weights of a checkpoint: it may change while the version stays, where surefoot is developed."""
+    package = Path(__file__).parents[1]
+    return sorted(file for part in PACKED_BY for file in package.glob(part))
+
+
+def _state(facts: os.stat_result) -> tuple[int, ...]:
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
 
 
 def fingerprint(model: Path, *made_by: object) -> str:
     """Of the model's files as they are now, and of what is made of them."""
-    files = sorted(model.glob("*.safetensors")) if model.is_dir() else sorted(model.parent.glob(_shards(model)))
-    facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in _files(model)]
     return hashlib.sha256(json.dumps([*made_by, facts]).encode()).hexdigest()
+
+
+def _files(model: Path) -> list[Path]:
+    return sorted(model.glob("*.safetensors")) if model.is_dir() else sorted(model.parent.glob(_shards(model)))
 
 
 def _shards(model: Path) -> str:
     stem, of, count = model.name.rpartition("-of-")
     return f"{stem[:-5]}*{of}{count}" if of else model.name
-
-
-# ---- the file: 8 bytes of the index's length, the index, then the matrices, each at a multiple of 64 ----
-
-
-def _read(place: Path) -> dict[str, Runs]:
-    try:
-        with place.open("rb") as file:
-            index = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-            start = -(-file.tell() // ALIGNMENT) * ALIGNMENT
-            nbytes = os.fstat(file.fileno()).st_size - start
-            if nbytes != index["nbytes"]:
-                return {}
-            data = _read_bytes(file.fileno(), start, nbytes)
-        return {key: [[_packed(data, one) for one in run] for run in runs] for key, runs in index["runs"].items()}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}  # it is made anew
-
-
-def _packed(data: U8, entry: Mapping[str, Any]) -> PackedWeights:
-    part = data[entry["at"] : entry["at"] + entry["nbytes"]]
-    if bytes(part[:7]) != LAYOUT.encode() or part.nbytes != entry["nbytes"]:
-        raise ValueError("not a packed matrix")
-    return PackedWeights(WeightFormat(**entry["format"]), entry["n"], entry["k"], part)
-
-
-def _read_bytes(file: int, start: int, nbytes: int) -> U8:
-    data = huge_empty(nbytes)
-    view = data.data
-
-    def fill(first: int) -> None:
-        end = min(first + STEP, nbytes)
-        while first < end:
-            first += os.preadv(file, [view[first:end]], start + first) or end
-
-    os.posix_fadvise(file, start, nbytes, os.POSIX_FADV_WILLNEED)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(fill, range(0, nbytes, STEP)))
-    return data
-
-
-def _write(place: Path, runs: Mapping[str, Runs]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    index, matrices = _index(runs)
-    text = json.dumps(index).encode()
-    beside = place.with_suffix(f".{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for matrix in matrices:
-                file.write(b"\0" * (-file.tell() % ALIGNMENT))
-                file.write(matrix.data.data)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _index(runs: Mapping[str, Runs]) -> tuple[dict[str, Any], list[PackedWeights]]:
-    """Where each matrix goes, counted from the first, and all of them in that order."""
-    matrices, at, entries = list[PackedWeights](), 0, dict[str, Any]()
-    for key, lists in runs.items():
-        entries[key] = []
-        for run in lists:
-            entries[key].append([])
-            for one in run:
-                at = -(-at // ALIGNMENT) * ALIGNMENT
-                entry = {"format": asdict(one.format), "n": one.n, "k": one.k, "at": at, "nbytes": one.nbytes}
-                entries[key][-1].append(entry)
-                matrices.append(one)
-                at += one.nbytes
-    return {"nbytes": at, "runs": entries}, matrices

@@ -1,0 +1,99 @@
+"""How far long work has come, on stderr: a bar at a terminal, elsewhere a line every few seconds."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Protocol
+
+Say = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
+Report = Callable[[int, int], None]  # the same for one thing
+
+PATIENCE_S = 0.5  # work that takes less needs no bar
+LINE_S = 5.0
+
+
+@contextmanager
+def progress() -> Iterator[Say]:
+    shown: Display = Bars() if sys.stderr.isatty() else Lines(_to_stderr)
+    try:
+        yield shown.say
+    finally:
+        shown.close()
+
+
+@contextmanager
+def loading(name: str) -> Iterator[Report]:
+    """While a model is loaded."""
+    with progress() as say:
+        yield lambda done, total: say(f"loading {name}", done, total)
+
+
+class Display(Protocol):
+    def say(self, what: str, done: int, total: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lines:
+    """For logs. A task's first seconds are silent, so that short work leaves no line."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._began = self._last = clock()
+        self._what = ""
+
+    def say(self, what: str, done: int, total: int) -> None:
+        now = self._clock()
+        if what != self._what:
+            self._what, self._began, self._last = what, now, now
+        if now - self._last >= LINE_S:
+            self._last = now
+            self._write(f"{what}: {done / max(total, 1):.0%} after {now - self._began:.0f} s")
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class Bars:
+    """One for each task, gone when it is done. rich is imported when the first is due: that takes longer than to load a
+    small model."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._bars: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def say(self, what: str, done: int, total: int) -> None:
+        if self._bars is None and self._clock() - self._began < PATIENCE_S:
+            return
+        if self._bars is None:
+            self._bars = _rich_bars()
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, total=total)
+        self._bars.update(self._tasks[what], completed=done, total=total)
+        if done >= total:
+            self._bars.remove_task(self._tasks.pop(what))
+        if not self._tasks:
+            self.close()
+
+    def close(self) -> None:
+        """Other lines may follow; the next task is waited for as the first was."""
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars, self._began = None, self._clock()
+
+
+def _rich_bars() -> Any:
+    rich: Any = import_module("rich.progress")
+    console = import_module("rich.console").Console(stderr=True)
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn())
+    bars = rich.Progress(*columns, rich.TimeRemainingColumn(), console=console, transient=True)
+    bars.start()
+    return bars
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
