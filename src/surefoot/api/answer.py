@@ -44,7 +44,7 @@ class Answer:
         self._text.append(text)
         logprobs = None if self._logprobs is None else tuple(self._logprobs[num_tokens:])
         reason = None if self._reason is None else self._reason.value
-        return Piece(self._index, text, tuple(self._tokens[num_tokens:]), logprobs, reason)
+        return Piece(self._index, text, tuple(self._tokens[num_tokens:]), logprobs, reason, error=self._error)
 
     def output(self) -> CompletionOutput:
         logprobs = None if self._logprobs is None else tuple(self._logprobs)

@@ -14,6 +14,7 @@ from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowRea
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Request, SampleKey, SamplingParams, ServiceClass
 from surefoot.engine import Event
+from surefoot.sampling import GrammarError
 from surefoot.server.asker import Asker
 from surefoot.server.audit import AuditLog
 from surefoot.server.errors import ApiError, bad_request, too_many
@@ -266,6 +267,9 @@ class Run:
             raise ApiError(503, "the server is shutting down: send the request again, with Last-Event-ID to go on")
         if reason == "error":
             self.end = "error"
+            kind, _, error = (piece.error or "").partition(": ")
+            if kind == GrammarError.__name__:
+                raise bad_request(f"the answer's grammar cannot be used any further: {error}")
             raise ApiError(500, "the model failed on this request: see the server's log")
 
     async def whole(self) -> list[RequestOutput]:
