@@ -41,8 +41,8 @@ class FakeRunner:
         self.elapsed_ms = elapsed_ms
         self.num_drafts = num_drafts
 
-    def execute(self, plan: StepPlan, stopped: bool = False) -> StepResult:
-        """stopped: caches may have been written to, but nothing is drawn."""
+    def execute(self, plan: StepPlan, stopped: bool = False, defer: int = 0) -> StepResult:
+        """stopped: caches may have been written to, but nothing is drawn. defer: nor by the first so many chunks."""
         for key in plan.ends:
             del self.rows[key]
         for key, request, tokens in plan.starts:
@@ -54,8 +54,9 @@ class FakeRunner:
             self._write(self.memory, plan)
         if stopped:
             return StepResult((), self.elapsed_ms(plan.num_tokens), stopped=True)
-        outputs = [output for chunk in plan.chunks for output in self._draw(chunk)]
-        return StepResult(outputs, self.elapsed_ms(plan.num_tokens))
+        deferred = {chunk.key for chunk in plan.chunks[:defer] if chunk.samples}
+        outputs = [output for chunk in plan.chunks for output in self._draw(chunk, chunk.key in deferred)]
+        return StepResult(outputs, self.elapsed_ms(plan.num_tokens), deferred=deferred)
 
     def _text(self, chunk: Chunk) -> list[int]:
         """The row's text, with the chunk's drafts behind it."""
@@ -76,7 +77,9 @@ class FakeRunner:
         for chunk, text in zip(plan.chunks, texts, strict=True):
             memory.check(chunk.tables, text, chunk.start + len(chunk.tokens))
 
-    def _draw(self, chunk: Chunk) -> list[Output]:
+    def _draw(self, chunk: Chunk, is_deferred: bool) -> list[Output]:
+        if is_deferred:
+            return [Output(SampleKey(chunk.key.request, sample), (-1,)) for sample in chunk.samples]
         outputs = [self._draw_one(chunk, sample) for sample in chunk.samples]
         for output in outputs:
             if output.key == chunk.key:
@@ -111,12 +114,12 @@ class Loop:
         self.num_steps = 0
         self.now = 0.0
 
-    def step(self, stopped: bool = False) -> StepPlan:
+    def step(self, stopped: bool = False, defer: int = 0) -> StepPlan:
         plan = self.scheduler.schedule(self.now)
         self.take(list(plan.dropped))
         self._audit()
         self.num_steps += 1
-        result = self.runner.execute(plan, stopped)
+        result = self.runner.execute(plan, stopped, defer)
         if plan.chunks:
             self.take(self.scheduler.commit(result))
             self.now += result.elapsed_ms / 1000

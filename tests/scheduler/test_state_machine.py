@@ -63,10 +63,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requests[request.id] = request
         scheduler.audit()
 
-    @rule(times=st.integers(1, 6), stopped=st.sampled_from([False, False, False, True]))
-    def step(self, times: int, stopped: bool) -> None:
+    @rule(times=st.integers(1, 6), stopped=st.sampled_from([False, False, False, True]), defer=st.integers(0, 3))
+    def step(self, times: int, stopped: bool, defer: int) -> None:
+        """Now and then nothing is drawn, by all or by some."""
         for number in range(times):
-            self.loop.step(stopped=stopped and number == 0)
+            self.loop.step(stopped=stopped and number == 0, defer=defer if number == 0 else 0)
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data())

@@ -88,11 +88,5 @@ def merged(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _joined(first: Piece, second: Piece) -> Piece:
     logprobs = None if first.logprobs is None else first.logprobs + (second.logprobs or ())
-    return Piece(
-        first.index,
-        first.text + second.text,
-        first.token_ids + second.token_ids,
-        logprobs,
-        second.finish_reason,
-        error=second.error,
-    )
+    text, tokens = first.text + second.text, first.token_ids + second.token_ids
+    return Piece(first.index, text, tokens, logprobs, second.finish_reason, error=second.error)

@@ -77,7 +77,7 @@ class RequestOutput:
 class Piece:
     """What a step added to one answer: text that will not be taken back, and the tokens behind it.
 
-    The last piece of a request carries its output.
+    The last piece of a request carries its output. error: what went wrong, if that is why the answer ended.
     """
 
     index: int

@@ -89,12 +89,14 @@ class StepResult:
     """outputs: one for each of each chunk's samples, in the plan's order.
 
     failed: chunks that were not computed, whatever their outputs say. Their requests end.
+    deferred: chunks that could not draw yet, whatever their outputs say. They are planned again.
     stopped: nothing was computed, on request; all is to be planned again.
     """
 
     outputs: Sequence[Output]
     elapsed_ms: float
     failed: Collection[SampleKey] = ()
+    deferred: Collection[SampleKey] = ()
     stopped: bool = False
 
 

@@ -1,9 +1,10 @@
 """A step's plan, executed: rows come and go, blocks are copied, chunks run, samples draw their tokens."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, zip_longest
 from typing import Protocol
 
@@ -23,6 +24,8 @@ from surefoot.speculate import Gain, Speculator, Verified
 
 BROKEN = -1  # a token that no vocabulary has
 SCORED_ROWS = 16  # whose logits are there at once: they are as wide as the vocabulary
+MASKS_S = 0.02  # that a step waits for masks, those of all its requests together
+FORCED_S = 0.01  # that it waits for what grammars force
 
 Found = list[list[Drawn]]  # of one chunk: what each of its samples drew
 
@@ -61,13 +64,11 @@ class Row:
         self.scores = None if count is None else PromptLogprobs(self.request.prompt, count)
 
     def verify(self, chunk: Chunk, first_row: int) -> Verification:
-        self.state.prepare()
         return Verification(chunk, self.request.params, self.stops, first_row, self.state, self.first_end)
 
     def note(self, tokens: Sequence[int]) -> None:
         self.num_tokens += len(tokens)
-        for token in tokens:
-            self.state.add(token)
+        self.state.add(*tokens)
 
     def room(self, most: int) -> int:
         """Tokens that it may draw after the next one."""
@@ -164,13 +165,14 @@ class Executor:
         self._change_rows(plan)
         self._copy(plan.copies)
         failures: dict[str, str] = {}
+        deferred: set[SampleKey] = set()
         try:
-            drawn = self._run(plan.chunks, failures) if plan.chunks else []
+            drawn = self._run(plan.chunks, failures, deferred) if plan.chunks else []
         except Stopped:
             return Executed(StepResult((), _ms_since(begin), stopped=True))
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             self._note(chunk, found)
-        verified = _verified(plan.chunks, drawn, failures)
+        verified = _verified(plan.chunks, drawn, failures, deferred)
         drafts = self._speculate(plan, drawn, verified, _ms_since(begin))
         outputs, logprobs = [], {}
         embeddings = self._embeddings(plan.chunks, failures)
@@ -182,17 +184,16 @@ class Executor:
                 if ones[0].logprobs is not None:
                     logprobs[key] = tuple([one.logprobs for one in ones if one.logprobs is not None])
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
-        return Executed(
-            StepResult(outputs, _ms_since(begin), failed), logprobs, failures, verified, embeddings,
-            self._prompt_logprobs(plan.chunks),
-        )  # fmt: skip
+        result, scores = StepResult(outputs, _ms_since(begin), failed, deferred), self._prompt_logprobs(plan.chunks)
+        return Executed(result, logprobs, failures, verified, embeddings, scores)
 
     def stop(self, stop: bool = True) -> None:
         """From any thread: end the pass under way, and those that come, until stop(False)."""
         self.runner.backend.stop(stop)
 
     def clear(self) -> None:
-        for key in self._rows:
+        for key, row in self._rows.items():
+            row.state.close()
             if self._speculator is not None:
                 self._speculator.end(key)
         self._rows.clear()
@@ -200,7 +201,9 @@ class Executor:
 
     def _change_rows(self, plan: StepPlan) -> None:
         for key in plan.ends:
-            self._tables.give_back(self._rows.pop(key).place)
+            row = self._rows.pop(key)
+            row.state.close()
+            self._tables.give_back(row.place)
             if self._speculator is not None:
                 self._speculator.end(key)
         for start in plan.starts:
@@ -212,22 +215,23 @@ class Executor:
         for group, source, target in copies:
             self.runner.kv.copy_block(self.runner.backend, self._windows[group], source, target)
 
-    def _run(self, chunks: Sequence[Chunk], failures: dict[str, str]) -> list[Found]:
+    def _run(self, chunks: Sequence[Chunk], failures: dict[str, str], deferred: set[SampleKey]) -> list[Found]:
         """Together; should that fail, one by one, to find who is to blame: company never shows in what is drawn, and
         what was written to the caches before is written again."""
         try:
-            return self._run_together(chunks)
+            return self._run_together(chunks, failures, deferred)
         except Stopped:
             raise
         except Exception as error:
             if len(chunks) > 1:
-                found = [self._run([chunk], failures)[0] for chunk in chunks]
+                found = [self._run([chunk], failures, deferred)[0] for chunk in chunks]
                 self._last_rows = {}  # they are rows of several passes
                 return found
             failures[chunks[0].key.request] = f"{type(error).__name__}: {error}"
             return [[[Drawn(BROKEN)]] * len(chunks[0].samples)]
 
-    def _run_together(self, chunks: Sequence[Chunk]) -> list[Found]:
+    def _run_together(self, chunks: Sequence[Chunk], failures: dict[str, str], deferred: set[SampleKey]) -> list[Found]:
+        """failures, deferred: gain the requests whose grammars failed, and chunks whose grammars were not ready."""
         rows, tokens, num_logits = list[Row](), list[int](), 0
         verifications: list[Verification | None] = []
         for chunk in chunks:
@@ -249,10 +253,18 @@ class Executor:
         )
         self._pool(chunks, rows)
         self._draw(logits, [one for one in verifications if one is not None])
-        pairs = zip(chunks, verifications, strict=True)
-        self._last_rows = {chunk.key: one.last_row for chunk, one in pairs if one is not None}
-        pairs = zip(chunks, verifications, strict=True)
-        return [[[Drawn(BROKEN)]] * len(chunk.samples) if one is None else one.found for chunk, one in pairs]
+        self._last_rows, drawn = {}, list[Found]()
+        for chunk, one in zip(chunks, verifications, strict=True):
+            if one is not None and one.found[0]:
+                self._last_rows[chunk.key] = one.last_row
+                drawn.append(one.found)
+                continue
+            drawn.append([[Drawn(BROKEN)]] * len(chunk.samples))
+            if one is not None and one.failure is not None:
+                failures[chunk.key.request] = one.failure
+            elif one is not None:
+                deferred.add(chunk.key)
+        return drawn
 
     def _pool(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> None:
         """Hidden states of this pass, for those who want them."""
@@ -294,12 +306,14 @@ class Executor:
 
         What fails or is stopped in a later round ends all drafts there: without any, the next step finds the culprit.
         """
-        self._draw_once(logits, verifications)
+        deadline = time.perf_counter() + MASKS_S
+        self._draw_once(logits, verifications, deadline)
         with suppress(Exception):
             while verifications := [one for one in verifications if not one.is_done]:
-                self._draw_once(logits, verifications)
+                self._draw_once(logits, verifications, deadline)
 
-    def _draw_once(self, logits: F32, verifications: Sequence[Verification]) -> None:
+    def _draw_once(self, logits: F32, verifications: Sequence[Verification], deadline: float) -> None:
+        verifications = [one for one in verifications if one.prepare(deadline)]
         draws = [one.draws() for one in verifications]
         made = list(chain.from_iterable(draws))
         drawn = iter(self._sampler.draw(logits, made) if made else [])
@@ -322,25 +336,25 @@ class Executor:
         hidden = self.runner.hidden(sum(chunk.num_logits for chunk in plan.chunks))
         gains: dict[SampleKey, Gain] = {}
         rooms: dict[SampleKey, int] = {}
-        num_others = 0
+        num_others, deadline = 0, time.perf_counter() + FORCED_S
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             num_others += len(chunk.tokens) - chunk.num_logits
             for number, ones in zip(chunk.samples, found, strict=True):
                 if number == chunk.key.sample and ones[-1].token != BROKEN:
                     row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
                     state = None if place is None else hidden[place]
-                    gains[chunk.key] = Gain([one.token for one in ones], state, row.state.forced)
+                    gains[chunk.key] = Gain([one.token for one in ones], state, partial(row.state.forced, deadline))
                     if ones[-1].token not in row.stops:
                         rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
         return self._speculator.propose(gains, rooms, num_others)
 
 
 def _verified(
-    chunks: Sequence[Chunk], drawn: Sequence[Found], failures: Mapping[str, str]
+    chunks: Sequence[Chunk], drawn: Sequence[Found], failures: Mapping[str, str], deferred: Collection[SampleKey]
 ) -> dict[SampleKey, Verified]:
     """Of the chunks that had drafts."""
     return {
         chunk.key: Verified(chunk.num_logits - 1, len(found[0]) - 1)
         for chunk, found in zip(chunks, drawn, strict=True)
-        if chunk.num_logits > 1 and chunk.key.request not in failures
+        if chunk.num_logits > 1 and chunk.key.request not in failures and chunk.key not in deferred
     }

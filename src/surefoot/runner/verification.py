@@ -3,11 +3,12 @@
 Since a token is a function of seed, position and logits, what is drawn is what would have been drawn without drafts.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 
 from surefoot.core import Chunk, SamplingParams, sample_seed
 from surefoot.sampling import Draw, Drawn, Grammars, SeenTokens
-from surefoot.sampling.grammar import Constraint
+from surefoot.sampling.grammar import Constraint, GrammarError
 from surefoot.sampling.penalties import has_penalties
 
 
@@ -17,22 +18,27 @@ class DrawState:
     def __init__(
         self, params: SamplingParams, prompt: Sequence[int], drawn: Sequence[int], grammars: Grammars | None
     ) -> None:
-        self._params, self._drawn, self._grammars = params, drawn, grammars
+        self._params = params
         self.seen = SeenTokens(prompt, drawn) if has_penalties(params) else None
         self.constraint: Constraint | None = None
+        if params.grammar is not None and grammars is not None:
+            self.constraint = grammars.start(params.grammar, drawn)
 
     @property
     def is_empty(self) -> bool:
         return self.seen is None and self.constraint is None
 
-    def prepare(self) -> None:
-        """With the first draw, where its failing is this request's alone."""
-        if self._params.grammar is not None and self.constraint is None and self._grammars is not None:
-            self.constraint = self._grammars.start(self._params.grammar, self._drawn)
+    def is_ready(self, deadline: float) -> bool:
+        """Whether the next draw can be made, at the latest at that time of perf_counter. Raises GrammarError."""
+        return self.constraint is None or self.constraint.wait(max(0.0, deadline - time.perf_counter()))
 
-    def forced(self) -> tuple[int, ...]:
-        """What comes next, if the grammar leaves no choice."""
-        return () if self.constraint is None else self.constraint.forced()
+    def forced(self, deadline: float) -> tuple[int, ...]:
+        """What comes next, if the grammar leaves no choice and that is known in time."""
+        return () if self.constraint is None else self.constraint.forced(max(0.0, deadline - time.perf_counter()))
+
+    def close(self) -> None:
+        if self.constraint is not None:
+            self.constraint.close()
 
     def copy(self) -> "DrawState":
         other = DrawState(self._params, (), (), None)
@@ -40,12 +46,13 @@ class DrawState:
         other.constraint = None if self.constraint is None else self.constraint.copy()
         return other
 
-    def add(self, token: int) -> None:
-        """It was drawn."""
+    def add(self, *tokens: int) -> None:
+        """They were drawn."""
         if self.seen is not None:
-            self.seen.add(token)
+            for token in tokens:
+                self.seen.add(token)
         if self.constraint is not None:
-            self.constraint.accept(token)
+            self.constraint.accept(*tokens)
 
 
 class Verification:
@@ -70,8 +77,10 @@ class Verification:
         self._first_row, self._first_end = first_row, first_end
         self._first_position = chunk.start + len(chunk.tokens) - len(self._drafts)
         self._by_one = bool(self._drafts) and not state.is_empty
-        self._state = state.copy() if self._by_one else state
+        self._state = state
+        self._is_copy = False
         self._is_right = True  # all drafts so far
+        self.failure: str | None = None
         self.found: list[list[Drawn]] = [[] for _ in chunk.samples]
 
     @property
@@ -82,6 +91,16 @@ class Verification:
     def last_row(self) -> int:
         """Of the logits: the one that the last token was drawn from."""
         return self._first_row + len(self.found[0]) - 1
+
+    def prepare(self, deadline: float) -> bool:
+        """Whether the next draws can be made. If not, there are none any more: nothing was found before the first."""
+        try:
+            self._is_right = self._state.is_ready(deadline)
+        except GrammarError as error:
+            self._is_right, self.failure = False, f"{type(error).__name__}: {error}"
+        if self._is_right and self._by_one and not self._is_copy:
+            self._state, self._is_copy = self._state.copy(), True
+        return self._is_right
 
     def draws(self) -> list[Draw]:
         """The next ones to make."""

@@ -6,18 +6,33 @@ give way goes on as if it had never been away.
 
 import json
 import threading
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper, regex_to_lark
+from llguidance import LLExecutor, LLMatcher, LLTokenizer, TokenizerWrapper, regex_to_lark
+from numpy.typing import NDArray
 
 from surefoot.ops.arrays import F32
-from surefoot.sampling.grammar_checker import limits
+from surefoot.sampling.grammar_checker import FORCES_TOO_MUCH, check_forced, limits
 from surefoot.sampling.grammar_trial import Trial
+from surefoot.sampling.mask_worker import MaskWorker, Take
 
 MOST_GRAMMARS = 64
+# Seconds of work that an answer's grammar may cost, and those that come with each token. Ordinary ones take a
+# thousandth of a second a token (docs/design/sampling.md).
+BURST_S = 1.0
+TOKEN_S = 0.02
+PATIENCE_S = 1.0
+TAKES_TOO_LONG = "it takes too long: make it simpler"
+TOO_LARGE = (
+    "it is too large or too ambiguous: make it simpler, with few ways to read one text, long words rather than single "
+    "letters, and lists as `list: list item`"
+)
+ITS_LIMITS = ("Too many items", "Current row has", "lexer error")  # how llguidance begins to tell of them
 MARK = b"\x01"  # a byte that no merge knows, so that it is a token of its own
 # No free white space: a model that may go on with it for ever, sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
@@ -37,31 +52,136 @@ class Vocabulary(Protocol):
     def encode(self, text: str, *, add_special: bool = ..., parse_special: bool = ...) -> list[int]: ...
 
 
-class Constraint:
-    """One answer's place in its grammar."""
+@dataclass
+class Spending:
+    """Seconds of work that an answer's grammar has cost, and that it may cost; it may cost more with each token."""
 
-    def __init__(self, matcher: LLMatcher) -> None:
+    spent_s: float = 0.0
+    allowed_s: float = BURST_S
+
+    @property
+    def is_over(self) -> bool:
+        return self.spent_s > self.allowed_s
+
+
+class Constraint:
+    """One answer's place in its grammar.
+
+    It is at rest, and then its owner's thread's, or has work to do, and then the worker's: to take tokens and find out
+    which may come next. The work begins with `begin` and `accept`; `wait` waits for its end.
+    """
+
+    def __init__(self, worker: MaskWorker, spending: Spending, tokens: Sequence[int] = ()) -> None:
+        self._worker, self._spending = worker, spending
+        self._matcher: LLMatcher | None = None
+        self._tokens = deque(tokens)  # that the matcher has yet to take
+        self._forbidden: NDArray[np.bool_] | None = None
+        self._forced: tuple[int, ...] = ()
+        self._is_asked_for_forced = self._is_closed = False
+        self._error = ""
+        self._at_rest = threading.Event()
+
+    # ---- the owner's side ----
+
+    def begin(self, matcher: LLMatcher) -> None:
+        """matcher: at the beginning of the grammar, for this answer alone."""
         self._matcher = matcher
+        self._spending.allowed_s += TOKEN_S * len(self._tokens)
+        self._worker.submit(self)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it is at rest, at most so many seconds from now. Raises GrammarError if it has failed."""
+        is_ready = self._at_rest.wait(seconds)
+        if not is_ready:
+            self._worker.replace_stuck()
+            _check_worker(self._worker)
+        if self._error:
+            raise GrammarError(self._error)
+        return is_ready
 
     def apply(self, logits: F32) -> None:
         """Tokens that are not allowed next get -infinity."""
-        mask = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        if self._matcher.is_error():
-            raise GrammarError(_short(self._matcher.get_error()))
-        allowed = np.unpackbits(mask, count=min(len(logits), 8 * len(mask)), bitorder="little")
-        logits[: len(allowed)][allowed == 0] = -np.inf
-        logits[len(allowed) :] = -np.inf
+        while not self.wait(PATIENCE_S):
+            pass
+        assert self._forbidden is not None
+        count = min(len(logits), len(self._forbidden))
+        np.putmask(logits[:count], self._forbidden[:count], -np.inf)
+        logits[count:] = -np.inf
 
     def copy(self) -> "Constraint":
-        return Constraint(self._matcher.deep_copy())
+        """At rest, as this must be. What the copy costs counts as this answer's."""
+        assert self._matcher is not None
+        other = Constraint(self._worker, self._spending)
+        other._matcher, other._forbidden = self._matcher.deep_copy(), self._forbidden
+        other._at_rest.set()
+        return other
 
-    def forced(self) -> tuple[int, ...]:
-        """Tokens to which the grammar leaves no choice."""
-        return () if self._matcher.is_stopped() else tuple(self._matcher.compute_ff_tokens())
+    def forced(self, seconds: float = 0.0) -> tuple[int, ...]:
+        """Tokens to which the grammar leaves no choice, as far as they are known after so many seconds."""
+        self._is_asked_for_forced = True
+        return self._forced if self._at_rest.wait(seconds) else ()
 
-    def accept(self, token: int) -> None:
-        """It was drawn. One that was not allowed shows when `apply` is next called."""
-        self._matcher.consume_token(token)
+    def accept(self, *tokens: int) -> None:
+        """They were drawn. One that was not allowed shows when the constraint is next waited for."""
+        if not tokens or self._error:
+            return
+        self._at_rest.clear()
+        self._tokens.extend(tokens)
+        self._spending.allowed_s += TOKEN_S * len(tokens)
+        self._worker.submit(self)
+
+    def close(self) -> None:
+        """Nobody needs it any more."""
+        self._is_closed = True
+
+    # ---- the worker's side ----
+
+    @property
+    def spent_s(self) -> float:
+        return self._spending.spent_s
+
+    def advance(self, take: Take) -> bool:
+        if self._is_closed:
+            return False
+        try:
+            return self._advance(take)
+        except Exception as error:
+            self.fail(str(error))
+            return False
+
+    def fail(self, why: str) -> None:
+        self._error = _short(why)
+        self._at_rest.set()
+
+    def _advance(self, take: Take) -> bool:
+        assert self._matcher is not None
+        if self._spending.is_over:
+            raise GrammarError(TAKES_TOO_LONG)
+        if self._tokens:
+            self._take(self._matcher, self._tokens.popleft(), take)
+        else:
+            self._look(self._matcher)
+        if self._matcher.is_error():
+            raise GrammarError(_plain(self._matcher.get_error()))
+        if self._forbidden is not None:
+            self._at_rest.set()
+        return self._forbidden is None
+
+    def _take(self, matcher: LLMatcher, token: int, take: Take) -> None:
+        self._forbidden, self._forced = None, ()
+        began = time.perf_counter()
+        take(matcher, token)
+        self._spending.spent_s += time.perf_counter() - began
+
+    def _look(self, matcher: LLMatcher) -> None:
+        """Which tokens may come next. Counted is the thread's own time: how busy the machine is does not matter."""
+        began = time.thread_time()
+        mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        forbidden = np.unpackbits(~mask, bitorder="little").view(np.bool_)
+        if self._is_asked_for_forced and not matcher.is_stopped() and len(forbidden) - forbidden.sum() == 1:
+            self._forced = tuple(matcher.compute_ff_tokens())
+        self._spending.spent_s += time.thread_time() - began
+        self._forbidden = forbidden
 
 
 class Grammars:
@@ -73,6 +193,7 @@ class Grammars:
         self._ends = sorted(ends)
         self._tokenizer: LLTokenizer | None = None  # made when first needed: it takes a while
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._worker = MaskWorker(self._make_take)
         self._lock = threading.Lock()  # of what is compiled
         self._making = threading.Lock()
         self._trial = Trial(vocabulary.pieces)
@@ -81,24 +202,35 @@ class Grammars:
         """So that `start` finds it. Raises GrammarError, also if that takes too long or too much memory."""
         if not self._ends:
             raise GrammarError("this model has no token that ends an answer, which a grammar needs")
-        with self._lock:
-            is_known = grammar in self._compiled
-        if not is_known and (complaint := self._trial.complaint(grammar)):
-            raise GrammarError(_short(complaint))
+        _check_worker(self._worker)
+        if self._known(grammar) is None and (complaint := self._trial.complaint(grammar)):
+            raise GrammarError(_plain(complaint))
         self._find(grammar)
 
     def start(self, grammar: str, tokens: Sequence[int] = ()) -> Constraint:
-        """An answer that has these tokens already."""
-        constraint = Constraint(self._find(grammar).deep_copy())
-        for token in tokens:
-            constraint.accept(token)
+        """An answer that has these tokens already. Returns at once; what goes wrong shows when it is waited for."""
+        constraint = Constraint(self._worker, Spending(), tokens)
+        if (matcher := self._known(grammar)) is not None:
+            constraint.begin(matcher.deep_copy())
+        else:  # others have driven it out
+            threading.Thread(target=self._begin, args=(constraint, grammar), daemon=True).start()
         return constraint
 
-    def _find(self, grammar: str) -> LLMatcher:
+    def _begin(self, constraint: Constraint, grammar: str) -> None:
+        try:
+            constraint.begin(self._find(grammar).deep_copy())
+        except Exception as error:
+            constraint.fail(str(error))
+
+    def _known(self, grammar: str) -> LLMatcher | None:
         with self._lock:
             if grammar in self._compiled:
                 self._compiled.move_to_end(grammar)
-                return self._compiled[grammar]
+            return self._compiled.get(grammar)
+
+    def _find(self, grammar: str) -> LLMatcher:
+        if (known := self._known(grammar)) is not None:
+            return known
         matcher = self._make(grammar)
         with self._lock:
             self._compiled[grammar] = matcher
@@ -111,8 +243,19 @@ class Grammars:
         with self._making:
             matcher = LLMatcher(self._load(), grammar, log_level=0, limits=limits())
         if matcher.is_error():
-            raise GrammarError(_short(matcher.get_error()))
+            raise GrammarError(_plain(matcher.get_error()))
         return matcher
+
+    def _make_take(self) -> Take:
+        """llguidance lets go of Python's lock only where two matchers take tokens at once: one that has ended helps."""
+        native, end = LLExecutor(num_threads=1), self._ends[0]
+        ended = LLMatcher(self._load(), regex_grammar("a?"), log_level=0)
+        ended.consume_token(end)
+
+        def take(matcher: LLMatcher, token: int) -> None:
+            native.consume_token_par([(matcher, token), (ended, end)])
+
+        return take
 
     def _load(self) -> LLTokenizer:
         if self._tokenizer is None:
@@ -134,6 +277,7 @@ class _Words:
 
     def __call__(self, text: bytes) -> list[int]:
         """The text's own tokens. Some encoders put a space before a text: there they are found behind a mark."""
+        check_forced(text)
         tokens = self._encode(text.decode())
         if b"".join(self.tokens[token] for token in tokens) == text:
             return tokens
@@ -169,6 +313,18 @@ def json_rule(schema: Mapping[str, Any]) -> str:
 def regex_rule(regex: str) -> str:
     """A rule's right side in Lark for text that fits the whole regex."""
     return f"/{regex_to_lark(regex)}/"
+
+
+def _check_worker(worker: MaskWorker) -> None:
+    if worker.is_lost:
+        raise GrammarError("too many grammars take too long at the moment: send the request again later")
+
+
+def _plain(error: str) -> str:
+    """llguidance's own words, but for its limits."""
+    if FORCES_TOO_MUCH in error:
+        return FORCES_TOO_MUCH
+    return TOO_LARGE if any(words in error for words in ITS_LIMITS) else _short(error)
 
 
 def _short(error: str) -> str:

@@ -14,11 +14,30 @@ from typing import IO
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 LENGTH = struct.Struct(">I")
-LEXER_FUEL = 300_000  # llguidance's default is 1,000,000
+MOST_FORCED_BYTES = 8192
+FORCES_TOO_MUCH = f"it leaves no choice about more than {MOST_FORCED_BYTES} bytes at once: make it smaller"
+# Counts of work, below llguidance's defaults: whether a grammar keeps to them does not depend on the machine. At these,
+# one mask of the worst grammar known (tests/sampling/grammar_corpus.py) takes a third of a second.
+LEXER_FUEL = 300_000
+LEXER_STATES = 50_000
+ROW_ITEMS = 1000
+STEP_ITEMS = 20_000
 
 
 def limits() -> LLParserLimits:
-    return LLParserLimits(initial_lexer_fuel=LEXER_FUEL, verbose_errors=False)
+    return LLParserLimits(
+        initial_lexer_fuel=LEXER_FUEL,
+        max_lexer_states=LEXER_STATES,
+        max_items_in_row=ROW_ITEMS,
+        step_max_items=STEP_ITEMS,
+        verbose_errors=False,
+    )
+
+
+def check_forced(text: bytes) -> None:
+    """All that a grammar forces is encoded anew at each token. An error here becomes the matcher's."""
+    if len(text) > MOST_FORCED_BYTES:
+        raise ValueError(FORCES_TOO_MUCH)
 
 
 def send(stream: IO[bytes], text: str) -> None:
@@ -45,6 +64,7 @@ class Words:
         self._bytes = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1}
 
     def __call__(self, text: bytes) -> list[int]:
+        check_forced(text)
         return [self._bytes[byte] for byte in text if byte in self._bytes]
 
 

@@ -19,11 +19,15 @@ class Results:
     def take(self, step: Step, result: StepResult) -> list[Delta]:
         """Advance everyone in the plan by what was computed and accepted."""
         deltas: list[Delta] = []
-        outputs, failed = iter(result.outputs), result.failed
+        outputs, failed, deferred = iter(result.outputs), result.failed, result.deferred
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
             _, start, tokens, _, _, samples = chunk
             if failed and sample.key in failed:
                 deltas += self._requests.end_all(sample.key.request, FinishReason.ERROR)
+                for _ in samples:
+                    next(outputs)
+                continue
+            if deferred and sample.key in deferred:
                 for _ in samples:
                     next(outputs)
                 continue

@@ -1,0 +1,111 @@
+"""A thread beside the engine's that does the grammars' work, so that no request's grammar holds up a step.
+
+One thread for all: copies of a grammar share a lexer behind a lock, so that two threads would wait for each other, one
+of them perhaps with Python's own lock in hand.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Protocol
+
+from llguidance import LLMatcher
+
+SLICE_S = 0.005
+IDLE_S = 5.0  # then the thread ends; the next job starts another
+STUCK_S = 5.0
+MOST_STUCK = 4
+
+Take = Callable[[LLMatcher, int], None]  # gives a matcher its next token
+
+
+class Job(Protocol):
+    @property
+    def spent_s(self) -> float:
+        """The job with the least goes first, so that a slow grammar waits for quick ones."""
+
+    def advance(self, take: Take) -> bool:
+        """Do one piece of the work; whether there is more. Raises nothing. take: the thread's own."""
+
+    def fail(self, why: str) -> None: ...
+
+
+class MaskWorker:
+    """Safe to use from several threads. It owns a job from `submit` until `advance` says that there is no more."""
+
+    def __init__(self, make_take: Callable[[], Take], stuck_s: float = STUCK_S) -> None:
+        """make_take: called by each thread for itself."""
+        self._make_take = make_take
+        self._stuck_s = stuck_s
+        self._condition = threading.Condition()
+        self._queue: list[tuple[float, int, Job]] = []
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._piece: tuple[Job, float] | None = None  # under way, and since when
+        self._num_stuck = 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Too many threads are stuck: there is none for new work until one comes back."""
+        return self._num_stuck >= MOST_STUCK
+
+    def submit(self, job: Job) -> None:
+        with self._condition:
+            heappush(self._queue, (job.spent_s, next(self._numbers), job))
+            self._condition.notify()
+            self._start()
+
+    def replace_stuck(self) -> None:
+        """Called by those who wait: a piece that takes for ever fails its job, and another thread takes over."""
+        with self._condition:
+            if self._thread is None or self._piece is None or time.monotonic() - self._piece[1] < self._stuck_s:
+                return
+            job, _ = self._piece
+            self._thread, self._piece = None, None
+            self._num_stuck += 1
+            self._start()
+        job.fail("it takes too long: make it simpler")
+
+    def _start(self) -> None:
+        if self._thread is None and self._queue and not self.is_lost:
+            self._thread = threading.Thread(target=self._run, name="surefoot-grammars", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        take = self._make_take()
+        while (job := self._next()) is not None:
+            end = time.monotonic() + SLICE_S
+            more = self._advance(job, take)
+            while more and time.monotonic() < end:
+                more = self._advance(job, take)
+            if more:
+                self.submit(job)
+
+    def _next(self) -> Job | None:
+        """None: the thread has nothing to do any more."""
+        with self._condition:
+            if self._is_replaced():
+                self._num_stuck -= 1
+                self._start()
+                return None
+            if not self._queue and not self._condition.wait_for(lambda: bool(self._queue), IDLE_S):
+                self._thread = None
+                return None
+            return heappop(self._queue)[2]
+
+    def _advance(self, job: Job, take: Take) -> bool:
+        with self._condition:
+            if self._is_replaced():
+                return False
+            self._piece = (job, time.monotonic())
+        more = job.advance(take)
+        with self._condition:
+            if self._is_replaced():
+                return False
+            self._piece = None
+        return more
+
+    def _is_replaced(self) -> bool:
+        return self._thread is not threading.current_thread()
