@@ -19,7 +19,8 @@ from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
-from surefoot.server.structured import compiled, make_grammar
+from surefoot.server.structured import held_to
+from surefoot.text import OtherFile
 
 ROUTE = "/v1/completions"
 MOST_ANSWERS = 64
@@ -45,18 +46,24 @@ async def start_completion(service: Service, body: CompletionRequest, asker: Ask
         raise bad_request(f"prompts times n is {len(prompts) * n}: ask for {MOST_ANSWERS} answers at most", "n")
     with service.admit(asker.caller) as ticket:
         mark = find_mark(service, asker, body, len(prompts) * n)
-        tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        tokens = [await _tokens_of(service, body, prompt) for prompt in prompts]
         for one in tokens:
             check_tokens(service, one)
         limits = [service.check_length(ticket.caller, len(one), body.max_tokens) for one in tokens]
-        wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
-        grammar = await compiled(service.llm.llm.grammars, wanted, "response_format", service.grammar_turns)
+        held = await held_to(service.llm.llm.grammars, service.grammar_turns, body.response_format)
         defaults = service.default_sampling
-        params = [body.sampling(limit, body.logprobs, mark.seed, grammar, defaults) for limit in limits]
+        params = [body.sampling(limit, body.logprobs, mark.seed, held.grammar, defaults) for limit in limits]
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
         run = await service.start(ticket, asker, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
     return Completion(run, body, texts if body.echo else [""] * len(prompts))
+
+
+async def _tokens_of(service: Service, body: CompletionRequest, prompt: str | list[int]) -> list[int]:
+    if body.fills_in:
+        others = [OtherFile(one.filename, one.text) for one in body.input_extra or ()]
+        return await service.encode_infill(prompt, body.suffix or "", others)
+    return await service.encode(prompt) if isinstance(prompt, str) else prompt
 
 
 def check_tokens(service: Service, tokens: Sequence[int], param: str = "prompt") -> None:

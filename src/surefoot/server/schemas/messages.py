@@ -120,10 +120,13 @@ class MessagesRequest(RequestBody):
     service_tier: Literal["auto", "standard_only"] | None = None
 
     def as_chat(self) -> ChatRequest:
-        choice = self.tool_choice
+        choice, messages = self.tool_choice, self._messages()
+        is_begun = _is_begun(messages[-1])
         return ChatRequest(
             model=self.model,
-            messages=self._messages(),
+            messages=messages,
+            add_generation_prompt=not is_begun,
+            continue_final_message=is_begun,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or None,
             stream=self.stream,
@@ -164,6 +167,11 @@ class CountRequest(RequestBody):
         return MessagesRequest(
             **{name: getattr(self, name) for name in type(self).model_fields}, max_tokens=1
         ).as_chat()
+
+
+def _is_begun(last: Message) -> bool:
+    """Whether the client has the model's answer begin with what it says: the model goes on with it."""
+    return last.role == "assistant" and bool(last.content) and not last.tool_calls
 
 
 def _text(content: str | list[TextBlock]) -> str:
