@@ -169,6 +169,7 @@ class CallParser:
         self._head = ""
         self._scanner = JsonScanner()
         self._begun = False  # the arguments at hand
+        self._space = ""
         self._strip = False
         self.num_calls = 0
 
@@ -202,7 +203,7 @@ class CallParser:
         return self._begin(found[1]), self._head[found.end() :]
 
     def _begin(self, name: str) -> Delta:
-        self._read, self._scanner, self._begun = self._arguments, JsonScanner(), False
+        self._read, self._scanner, self._begun, self._space = self._arguments, JsonScanner(), False, ""
         index, self.num_calls = self.num_calls, self.num_calls + 1
         function = {"name": name, "arguments": ""}
         call = {"index": index, "id": f"{self._name}{index}", "type": "function", "function": function}
@@ -210,8 +211,9 @@ class CallParser:
 
     def _arguments(self, text: str) -> tuple[Delta, str]:
         end = self._scanner.feed(text)
-        written = text[:end] if self._begun else text[:end].lstrip()
-        written = written.rstrip() if self._scanner.is_outside else written
+        text_so_far = self._space + text[:end] if self._begun else text[:end].lstrip()
+        written = text_so_far.rstrip() if self._scanner.is_outside else text_so_far
+        self._space = text_so_far[len(written) :]  # behind the arguments it is nobody's
         self._begun = self._begun or bool(written)
         if end is not None:
             self._read, self._strip = self._call_end if self._end is not None else self._content, True
