@@ -69,6 +69,13 @@ def test_1_6_infill_as_llama_server_answers(filling: Server) -> None:
     assert [event["stop"] for event in events][-2:] == [False, True]
 
 
+def test_1_6_infill_as_an_editor_asks(filling: Server) -> None:
+    path = Path(__file__).parents[1] / "clients" / "bodies" / "llama_vscode_infill.json"
+    found = httpx.post(f"{filling.root}/infill", json=json.loads(path.read_text())["body"], timeout=60)
+    assert found.status_code == 200, found.text
+    assert found.json()["tokens_predicted"] <= 16
+
+
 def test_1_6_infill_that_only_warms_the_cache(filling: Server) -> None:
     extra = [{"filename": "a.py", "text": "x = 1", "time": 1}]
     found = infill(filling, input_prefix="Once", input_extra=extra, n_predict=0)

@@ -2,10 +2,13 @@
 
 import itertools
 import json
+from contextlib import suppress
 from typing import Any
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from surefoot.sampling.grammar import json_rule, lark_grammar
@@ -14,6 +17,12 @@ from surefoot.server.json_schemas import FORMATS, MOST_LEVELS, SchemaError, plai
 
 WORDS = Words([bytes([byte]) for byte in range(256)] + [b"<end>"])
 TOKENIZER = LLTokenizer(TokenizerWrapper(WORDS), n_vocab=len(WORDS.tokens))
+KEYWORDS = [
+    "type", "properties", "patternProperties", "additionalProperties", "required", "propertyNames", "if", "then",
+    "else", "allOf", "anyOf", "oneOf", "not", "$ref", "$defs", "items", "prefixItems", "uniqueItems", "maxItems",
+    "enum", "const", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties", "contains",
+    "minContains", "pattern", "format", "$schema", "a", "b",
+]  # fmt: skip
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 
 
@@ -195,3 +204,34 @@ def test_1_5_deep_schema_is_refused(word: str) -> None:
             prepare(schema, closes=True)
     else:
         assert prepare(schema).unenforced == ("not",)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from(["a", "object", "#/$defs/a", "^a$", "(?=a)"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYWORDS), JSON, max_size=6), st.booleans(), st.booleans())
+def test_1_5_any_json_is_a_schema_or_refused(schema: dict[str, Any], closes: bool, any_of: bool) -> None:
+    with suppress(SchemaError):
+        json.dumps(prepare(schema, closes=closes, any_of=any_of).schema)
+
+
+@pytest.mark.parametrize("word", ["propertyNames", "else"])
+def test_1_5_parts_that_are_copied_do_not_grow_without_bound(word: str) -> None:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(20):
+        if word == "else":
+            schema = {"if": {"required": ["a", "b", "c"]}, "then": {"required": ["d"]}, "else": schema}
+        else:
+            schema = {"propertyNames": {"enum": list("abcdefgh")}, "additionalProperties": schema}
+    prepared = prepare(schema)
+    assert prepared.unenforced
+    assert len(json.dumps(prepared.schema)) < 1 << 20
+
+
+def test_1_5_many_conditions_are_refused() -> None:
+    with pytest.raises(SchemaError, match="conditions"):
+        prepare({"allOf": [IF_CARD] * 1000, "properties": PAYMENT})

@@ -14,6 +14,9 @@ from typing import Any
 
 MOST_LEVELS = 64
 MOST_NAMES = 256  # of a propertyNames that lists them: each becomes a property
+MOST_VALUES = 64  # of a property that conditions ask about
+MOST_CONDITIONS = 32
+MOST_COPIED = 64 << 10  # characters that writing a part several times may come to
 # Words about a schema, which hold answers to nothing.
 _ANNOTATIONS = frozenset({
     "$comment", "default", "deprecated", "description", "example", "examples", "readOnly", "title", "writeOnly",
@@ -48,11 +51,14 @@ class Prepared:
 def prepare(schema: Mapping[str, Any], *, closes: bool = False, any_of: bool = False) -> Prepared:
     """closes: an object that lists its properties has no others, unless it says so, and neither has the whole.
     any_of: several of a oneOf's forms may fit at once."""
-    rewriting = _Rewriting(closes, _open_definitions(schema) if closes else frozenset(), any_of)
     whole = dict(schema)
     if closes and not _COMPOSING & whole.keys():
         whole = {"properties": {}, **whole} if whole.get("type") == "object" else whole
-    made = rewriting.rewrite(whole, closes, {}, 0)
+    try:
+        rewriting = _Rewriting(closes, _open_definitions(schema) if closes else frozenset(), any_of)
+        made = rewriting.rewrite(whole, closes, {}, 0)
+    except (AttributeError, TypeError) as error:  # a keyword with a value of another type than it has
+        raise SchemaError("it is no JSON schema: check the types of its keywords' values") from error
     if not isinstance(made, dict):
         raise SchemaError("nothing fits the schema: correct its 'not'")
     return Prepared(made, tuple(rewriting.unenforced))
@@ -162,6 +168,7 @@ class _Rewriting:
         self._closes = closes
         self._open = open_definitions
         self._any_of = any_of
+        self._num_conditions = 0
 
     def rewrite(self, schema: Any, closes: bool, domains: Mapping[str, list[Any]], level: int) -> Any:
         """domains: properties of the object at hand that have few values, as the schemas around this one say."""
@@ -251,7 +258,7 @@ class _Rewriting:
         if names in (True, {}, {"type": "string"}):
             return
         listed, others = _values(names), made.get("additionalProperties", True)
-        if listed is not None and len(listed) <= MOST_NAMES:
+        if listed is not None and len(listed) <= MOST_NAMES and _may_copy(others, len(listed)):
             own = made.get("properties", {})
             made["properties"] = {str(name): own.get(str(name), others) for name in listed}
             made["additionalProperties"] = False
@@ -268,6 +275,9 @@ class _Rewriting:
     def _apply_conditions(self, made: Schema, domains: Mapping[str, list[Any]]) -> None:
         """Each condition becomes the ways in which it can be met."""
         ways = [_either(condition, then, other, domains) for condition, then, other in _conditions(made)]
+        self._num_conditions += len(ways)
+        if self._num_conditions > MOST_CONDITIONS:
+            raise SchemaError(f"the schema has more than {MOST_CONDITIONS} conditions: make it simpler")
         for choice, word in ways:
             if choice is None:
                 self.unenforced[word] = None
@@ -303,7 +313,7 @@ def _either(
     if then in (True, {}) and other in (True, {}):
         return [], condition.word
     failing = _negated(condition.schema, domains)
-    if failing is None:
+    if failing is None or not _may_copy(other, len(failing)):
         return None, condition.word
     return [_both(condition.schema, then), *(_both(one, other) for one in failing)], condition.word
 
@@ -322,12 +332,17 @@ def _negated(condition: Any, domains: Mapping[str, list[Any]]) -> list[Schema] |
     ways: list[Schema] = [{"properties": {name: False}} for name in required]
     for name, wanted in properties.items():
         values, domain = _values(wanted), domains.get(name)
-        if values is None or domain is None:
+        if values is None or domain is None or max(len(values), len(domain)) > MOST_VALUES:
             return None
         texts = set(map(json.dumps, values))
         rest = [value for value in domain if json.dumps(value) not in texts]
         ways += [{"properties": {name: {"enum": rest}}, "required": [name]}] if rest else []
     return ways
+
+
+def _may_copy(part: Any, times: int) -> bool:
+    """Parts within parts would else grow without bound."""
+    return len(json.dumps(part)) * times <= MOST_COPIED
 
 
 def _values(schema: Any) -> list[Any] | None:

@@ -62,8 +62,7 @@ def ollama_router(service: Service) -> APIRouter:
 
 def _served_name(service: Service, name: str) -> str:
     """Without the tag that Ollama's clients put behind names."""
-    own = service.settings.model_name
-    name = name if own.endswith(LATEST) else name.removesuffix(LATEST)
+    name = name if name in service.settings.model_names else name.removesuffix(LATEST)
     service.check_model(name)
     return name
 

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from surefoot.server.schemas.base import MOST_PROMPTS, Body, Positive, ResponseFormat, SamplingFields, TokenId
+from surefoot.server.schemas.base import MOST_PROMPTS, Lenient, Positive, ResponseFormat, SamplingFields, TokenId
 
 Tokens = Annotated[list[TokenId], Field(min_length=1)]
 Prompts = str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
@@ -12,10 +12,9 @@ DEFAULT_MAX_TOKENS = 16
 MOST_EXTRA_FILES = 256
 
 
-class ExtraFile(Body):
+class ExtraFile(Lenient):
     """Another file of the project whose text is filled in."""
 
-    model_config = ConfigDict(extra="ignore")
     filename: Annotated[str, Field(max_length=4096)] = "tmp"
     text: str
 

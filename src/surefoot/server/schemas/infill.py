@@ -2,16 +2,15 @@
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from surefoot.server.schemas.base import LARGEST_SEED, LARGEST_TOKEN, MOST_STOPS, Body, StopString
+from surefoot.server.schemas.base import LARGEST_SEED, LARGEST_TOKEN, MOST_STOPS, RequestBody, StopString
 from surefoot.server.schemas.completions import MOST_EXTRA_FILES, CompletionRequest, ExtraFile
 
 
-class InfillRequest(Body):
-    """Editors send much more, about slots, caches and samplers that are not here: it is not heeded."""
+class InfillRequest(RequestBody):
+    """Editors send much more, about slots, caches and samplers."""
 
-    model_config = ConfigDict(extra="ignore")
     input_prefix: str = ""
     input_suffix: str = ""
     input_extra: Annotated[list[ExtraFile], Field(max_length=MOST_EXTRA_FILES)] = []  # noqa: RUF012

@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from surefoot.server.schemas.base import (
     LARGEST_SEED,
@@ -15,6 +15,7 @@ from surefoot.server.schemas.base import (
     JsonObjectFormat,
     JsonSchema,
     JsonSchemaFormat,
+    Lenient,
     Name,
     Reply,
     ResponseFormat,
@@ -28,10 +29,6 @@ from surefoot.server.schemas.tools import CalledFunction, Tool, ToolCall
 LATEST = ":latest"
 ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 Think = bool | Literal["low", "medium", "high"] | None
-
-
-class Lenient(Body):
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class Options(Lenient):
@@ -81,7 +78,7 @@ class OllamaMessage(Lenient):
     tool_call_id: Annotated[str | None, Field(max_length=128)] = None
 
 
-class Generating(Lenient):
+class Generating(Body):
     """What both ways of generating share."""
 
     model: ModelName
@@ -165,7 +162,7 @@ def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
     ]
 
 
-class EmbedRequest(Lenient):
+class EmbedRequest(Body):
     """truncate: texts that are too long are refused instead."""
 
     model: ModelName
@@ -173,23 +170,26 @@ class EmbedRequest(Lenient):
     truncate: bool | None = None
     dimensions: Annotated[int | None, Field(ge=1, le=LARGEST_TOKEN)] = None
     keep_alive: Any = None
+    options: Any = None
 
     def as_openai(self, model: str) -> EmbeddingRequest:
         texts: list[str | list[int]] = [self.input] if isinstance(self.input, str) else [*self.input]
         return EmbeddingRequest(model=model, input=texts, dimensions=self.dimensions)
 
 
-class OldEmbedRequest(Lenient):
+class OldEmbedRequest(Body):
     model: ModelName
     prompt: str
     keep_alive: Any = None
+    options: Any = None
 
 
-class ShowRequest(Lenient):
+class ShowRequest(Body):
     """name: what older clients send."""
 
     model: ModelName | None = None
     name: ModelName | None = None
+    verbose: bool | None = None
 
 
 class OllamaChatReply(Reply):
