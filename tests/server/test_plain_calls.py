@@ -12,6 +12,8 @@ from llguidance import LLMatcher
 
 from surefoot.sampling.grammar import lark_grammar
 from surefoot.server.parts import Chain, Delta, ReasoningParser
+from surefoot.server.schemas.tools import Function, Tool
+from surefoot.server.structured import MOST_CHARACTERS, make_grammar
 from surefoot.server.tool_calls import Callable, CallParser, call_rules, whole_calls
 from tests.server.test_json_schemas import TOKENIZER
 
@@ -24,7 +26,9 @@ SCHEMA = {
 TOOLS = [Callable("weather", SCHEMA), Callable("weather.v2", {"type": "object", "additionalProperties": False})]
 NAMES = [tool.name for tool in TOOLS]
 JUDGES = {tool.name: jsonschema_rs.Draft202012Validator(tool.schema) for tool in TOOLS}
-GRAMMAR = LLMatcher(TOKENIZER, lark_grammar(f"start: answer\n{call_rules(TOOLS, 'auto', True)}"), log_level=0)
+GRAMMAR = LLMatcher(
+    TOKENIZER, lark_grammar(f"start: answer\n{call_rules(TOOLS, 'auto', True, has_plain=True)}"), log_level=0
+)
 
 CALL = '{"name": "weather", "arguments": {"city": "} ```", "days": [1, 2]}}'
 PRETTY = json.dumps(json.loads(CALL), indent=2)
@@ -103,7 +107,19 @@ def test_1_5_call_that_does_not_fit_cannot_be_written(text: str) -> None:
     assert not is_allowed(text)
 
 
-def test_1_5_plain_calls_only_where_the_grammar_holds_them() -> None:
-    """With a tool that must be called, calls are tagged."""
+@pytest.mark.parametrize(
+    ("choice", "num_tools", "has_plain"), [("auto", 2, True), ("required", 2, False), ("auto", 120, False)]
+)
+def test_1_5_plain_calls_only_where_the_grammar_holds_them(choice: Any, num_tools: int, has_plain: bool) -> None:
+    """Not with a tool that must be called, which is tagged, nor where the grammar would grow too large."""
+    properties = {f"property_{number}": {"type": "string"} for number in range(12)}
+    functions = [
+        Function(name=f"tool_{number}", parameters={"type": "object", "properties": properties})
+        for number in range(num_tools)
+    ]
+    tools = [Tool(type="function", function=function) for function in functions]
+    held = make_grammar(None, tools, choice, True, False)
+    assert held.grammar is not None
+    assert len(held.grammar) <= MOST_CHARACTERS
+    assert bool(held.plain) == ("plain_0" in held.grammar) == has_plain
     assert parse(CALL, [], [])[0] == CALL
-    assert "plain_" not in call_rules(TOOLS, "required", True)

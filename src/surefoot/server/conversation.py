@@ -21,18 +21,18 @@ from surefoot.server.tool_calls import CallParser, knows_calls, with_instruction
 class Conversation:
     """A request's answers, taken apart into reasoning, content and calls."""
 
-    def __init__(self, run: Run, body: ChatRequest, is_thinking: bool) -> None:
+    def __init__(self, run: Run, body: ChatRequest, is_thinking: bool, plain: tuple[str, ...] = ()) -> None:
+        """plain: tools whose calls may come without tags."""
         self.run = run
         self.body = body
         self._is_thinking = is_thinking
+        self._plain = plain
 
     def _parser(self, index: int) -> Parser:
         reasoning = ReasoningParser(self._is_thinking)
         if not self.body.tools or self.body.tool_choice == "none":
             return reasoning
-        may_talk = self.body.tool_choice in (None, "auto")
-        plain = [tool.function.name for tool in self.body.tools] if may_talk else []
-        return Chain(reasoning, CallParser(f"call_{self.run.mark.request[:16]}_{index}_", plain))
+        return Chain(reasoning, CallParser(f"call_{self.run.mark.request[:16]}_{index}_", self._plain))
 
     def parts_of(self, answer: CompletionOutput) -> Delta:
         parser = self._parser(answer.index)
@@ -67,7 +67,7 @@ async def start_conversation(service: Service, body: ChatRequest, asker: Asker) 
             continues=body.continue_final_message,
         )  # fmt: skip
         run.notices = held.notices
-    return Conversation(run, body, is_thinking)
+    return Conversation(run, body, is_thinking, held.plain)
 
 
 async def render_chat(service: Service, body: ChatRequest) -> str:

@@ -29,10 +29,12 @@ PLAIN = "start: answer\n"
 
 @dataclass(frozen=True)
 class Held:
-    """What an answer is held to: None if anything will do. notices: what of the client's wishes it is not held to."""
+    """What an answer is held to: None if anything will do. notices: what of the client's wishes it is not held to.
+    plain: tools whose calls may come without tags."""
 
     grammar: str | None
     notices: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
 
 
 def format_rules(wanted: ResponseFormat | None) -> str | None:
@@ -122,14 +124,26 @@ def make_grammar(
     is_thinking: bool,
     any_of: bool = False,
 ) -> Held:
-    beginning = THOUGHT if is_thinking else PLAIN
     if tools:
-        prepared = [prepare(tool.function.parameters or NO_PARAMETERS, closes=True, any_of=any_of) for tool in tools]
-        callables = [Callable(tool.function.name, one.schema) for tool, one in zip(tools, prepared, strict=True)]
-        words = list(dict.fromkeys(word for one in prepared for word in one.unenforced))
-        notices = (f"tools: {unenforced_sentence(words)}",) if words else ()
-        return Held(lark_grammar(beginning + call_rules(callables, choice, parallel)), notices)
+        return _held_calls(tools, choice, parallel, is_thinking, any_of)
     if isinstance(wanted, GrammarFormat):
         return Held(lark_grammar(wanted.grammar))
     rules = format_rules(wanted)
-    return Held(None if rules is None else lark_grammar(beginning + rules))
+    return Held(None if rules is None else lark_grammar(_beginning(is_thinking) + rules))
+
+
+def _beginning(is_thinking: bool) -> str:
+    return THOUGHT if is_thinking else PLAIN
+
+
+def _held_calls(tools: Sequence[Tool], choice: ToolChoice, parallel: bool, is_thinking: bool, any_of: bool) -> Held:
+    """Calls without tags take each schema once more: not where that would be too much."""
+    prepared = [prepare(tool.function.parameters or NO_PARAMETERS, closes=True, any_of=any_of) for tool in tools]
+    callables = [Callable(tool.function.name, one.schema) for tool, one in zip(tools, prepared, strict=True)]
+    words = list(dict.fromkeys(word for one in prepared for word in one.unenforced))
+    notices = (f"tools: {unenforced_sentence(words)}",) if words else ()
+    for plain in (tuple(one.name for one in callables) if choice == "auto" else (), ()):
+        grammar = lark_grammar(_beginning(is_thinking) + call_rules(callables, choice, parallel, bool(plain)))
+        if not plain or len(grammar) <= MOST_CHARACTERS:
+            break
+    return Held(grammar, notices, plain)

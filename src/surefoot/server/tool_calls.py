@@ -80,8 +80,8 @@ class Callable:
     schema: dict[str, Any]
 
 
-def call_rules(tools: Sequence[Callable], choice: ToolChoice, parallel: bool) -> str:
-    """Lark rules; `answer` is the first."""
+def call_rules(tools: Sequence[Callable], choice: ToolChoice, parallel: bool, has_plain: bool = False) -> str:
+    """Lark rules; `answer` is the first. has_plain: where the model may talk, calls may come without tags."""
     if isinstance(choice, NamedChoice):
         tools = [tool for tool in tools if tool.name == choice.function.name]
     bodies = " | ".join(f"tool_{number}" for number in range(len(tools)))
@@ -90,21 +90,20 @@ def call_rules(tools: Sequence[Callable], choice: ToolChoice, parallel: bool) ->
         head = json.dumps(f'{{"name": "{tool.name}", "arguments": ')
         rules.append(f'tool_{number}: {head} arguments_{number} "}}"')
         rules.append(f"arguments_{number}: {json_rule(tool.schema)}")
-    return "\n".join([*_answer_rules(tools, choice, parallel), *rules])
+    return "\n".join([*_answer_rules(tools if has_plain else (), choice, parallel), *rules])
 
 
-def _answer_rules(tools: Sequence[Callable], choice: ToolChoice, parallel: bool) -> list[str]:
+def _answer_rules(plain: Sequence[Callable], choice: ToolChoice, parallel: bool) -> list[str]:
     if choice == "auto":
-        plain = " | ".join(f"plain_{number}" for number in range(len(tools)))
         # Lazy: a call's head ends the text wherever it comes first, so that no call hides in what is said.
         return [
             "answer: call* tail" if parallel else "answer: call | tail",
-            f"call: head body | {plain}",
+            " | ".join(["call: head body", *(f"plain_{number}" for number in range(len(plain)))]),
             f'head[lazy]: TEXT "{BEGIN}"',
             "tail: TEXT",
             r"TEXT: /(.|\n)*/",
             r"SPACE: /[ \n\t]{0,64}/",
-            *(rule for number, tool in enumerate(tools) for rule in _plain_rules(number, tool)),
+            *(rule for number, tool in enumerate(plain) for rule in _plain_rules(number, tool)),
         ]
     several = parallel and choice == "required"
     return ['answer: call ("\\n" call)*' if several else "answer: call", f'call: "{BEGIN}" body']

@@ -121,7 +121,7 @@ class MessagesRequest(RequestBody):
 
     def as_chat(self) -> ChatRequest:
         choice, messages = self.tool_choice, self._messages()
-        is_begun = _is_begun(messages[-1])
+        is_begun = messages[-1].is_begun
         return ChatRequest(
             model=self.model,
             messages=messages,
@@ -167,11 +167,6 @@ class CountRequest(RequestBody):
         return MessagesRequest(
             **{name: getattr(self, name) for name in type(self).model_fields}, max_tokens=1
         ).as_chat()
-
-
-def _is_begun(last: Message) -> bool:
-    """Whether the client has the model's answer begin with what it says: the model goes on with it."""
-    return last.role == "assistant" and bool(last.content) and not last.tool_calls
 
 
 def _text(content: str | list[TextBlock]) -> str:

@@ -109,7 +109,7 @@ class OllamaChatRequest(Generating):
     def as_chat(self, model: str) -> ChatRequest:
         """What the assistant said last is gone on with."""
         messages = [message for number, one in enumerate(self.messages) for message in _as_openai(number, one)]
-        is_begun = messages[-1].role == "assistant" and bool(messages[-1].content) and not messages[-1].tool_calls
+        is_begun = messages[-1].is_begun
         return ChatRequest(
             model=model,
             messages=messages,
