@@ -72,3 +72,18 @@ def test_errors_in_its_own_shape(claude: Anthropic) -> None:
     choice = {"type": "tool", "name": "other"}
     with pytest.raises(anthropic.BadRequestError, match="there is no tool"):
         claude.messages.create(model="small", max_tokens=1, messages=message, tools=[TOOL], tool_choice=choice)
+
+
+def test_1_5_last_message_of_the_assistant_is_gone_on_with(claude: Anthropic) -> None:
+    """The same tokens as if the model had said it itself, spaces included."""
+    ask = {"model": "small", "max_tokens": 24, "extra_body": {"temperature": 0.0}}
+    question = {"role": "user", "content": "Name three colours."}
+    whole = claude.messages.create(**ask, messages=[question]).content[0].text
+    for cut in (whole.index(" "), len(whole) // 2):
+        begun = whole[:cut].rstrip()
+        messages = [question, {"role": "assistant", "content": [{"type": "text", "text": begun}]}]
+        rest = claude.messages.create(**ask, messages=messages).content[0].text
+        assert rest.startswith(whole[len(begun) :][:4])
+        assert rest != whole
+        with claude.messages.stream(**ask, messages=messages) as stream:
+            assert "".join(stream.text_stream) == rest

@@ -181,3 +181,46 @@ def test_refused(server: Server, change: dict[str, Any], param: str | None) -> N
 def test_client_raises(client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="cannot be used"):
         ask(client, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "x"}}})
+
+
+def test_1_5_errors_show_no_grammar(server: Server) -> None:
+    schemas = [
+        {"type": "frob"}, {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        {"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 3}]}, {"$ref": "#/nowhere"},
+        {"type": "object", "required": ["a"], "additionalProperties": False}, {"type": "string", "pattern": "("},
+    ]  # fmt: skip
+    for schema in schemas:
+        change = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+        reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=20)
+        message = reply.json()["error"]["message"]
+        assert reply.status_code == 400, reply.text
+        assert message.startswith("response_format cannot be used: ")
+        for inner in ("%json", "answer:", "start:", "x-guidance", " | "):
+            assert inner not in message
+
+
+def test_1_5_format_that_cannot_be_kept_is_refused_by_its_keyword(server: Server) -> None:
+    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    change = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+    reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=20)
+    assert reply.status_code == 400
+    assert "'uniqueItems'" in reply.json()["error"]["message"]
+
+
+def test_1_5_tool_is_closed_and_what_it_is_not_held_to_is_said(server: Server) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"tags": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}},
+    }
+    tool = {"type": "function", "function": {"name": "tag", "parameters": parameters}}
+    body = {**ASK, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 80}
+    for seed in range(3):
+        reply = httpx.post(f"{server.url}/chat/completions", json={**body, "seed": seed}, timeout=60)
+        assert reply.status_code == 200, reply.text
+        assert "'uniqueItems'" in reply.headers["warning"]
+        (call,) = reply.json()["choices"][0]["message"]["tool_calls"]
+        assert set(json.loads(call["function"]["arguments"])) <= {"tags"}
+    with httpx.stream("POST", f"{server.url}/chat/completions", json={**body, "stream": True}, timeout=60) as streamed:
+        assert "'uniqueItems'" in streamed.headers["warning"]
+    plain = httpx.post(f"{server.url}/chat/completions", json={**ASK, "max_tokens": 1}, timeout=60)
+    assert "warning" not in plain.headers

@@ -25,13 +25,15 @@ from surefoot.server.embeddings import embeddings_router
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.files import Files, files_router
 from surefoot.server.gate import Gate
+from surefoot.server.infill import infill_router
 from surefoot.server.keys import KeyStore
 from surefoot.server.leniency import UnknownParameters
 from surefoot.server.messages import messages_router
 from surefoot.server.metrics import CONTENT_TYPE
+from surefoot.server.ollama import ollama_router
 from surefoot.server.request_ids import MOST_PATH_CHARACTERS, RequestIds
 from surefoot.server.responses import responses_router
-from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OPENAI_ERRORS
+from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
 from surefoot.server.state import StateFolder
 from surefoot.server.streaming import ClientGone
@@ -48,9 +50,11 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
     lifespan = _lifespan(service, keys, batches)
     app = FastAPI(title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS)
+    app.include_router(ollama_router(service), responses=OLLAMA_ERRORS)
     for router in (
         chat_router(service),
         completions_router(service),
+        infill_router(service),
         responses_router(service),
         embeddings_router(service),
         tokens_router(service),

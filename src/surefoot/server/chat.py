@@ -18,7 +18,7 @@ from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.replies import ChatReply, whole_or_stream
 from surefoot.server.service import Service
 from surefoot.server.sse import Mark, Template, openai_stream
-from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.server.streaming import EventStream, notice_headers, unless_gone
 from surefoot.server.tool_calls import whole_calls
 from surefoot.text import Tokenizer
 
@@ -34,7 +34,8 @@ def chat_router(service: Service) -> APIRouter:
         chat = Chat(await start_conversation(service, body, Asker.of(http)))
         if body.stream:
             return EventStream(chat.run, chat.events(), service.settings.read_s)
-        return JSONResponse(await unless_gone(http, chat.run, chat.reply))
+        reply = await unless_gone(http, chat.run, chat.reply)
+        return JSONResponse(reply, headers=notice_headers(chat.run.notices))
 
     return router
 

@@ -20,7 +20,8 @@ from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, Template, openai_stream
 from surefoot.server.streaming import EventStream, unless_gone
-from surefoot.server.structured import compiled, make_grammar
+from surefoot.server.structured import held_to
+from surefoot.text import OtherFile
 
 ROUTE = "/v1/completions"
 MOST_ANSWERS = 64
@@ -46,26 +47,28 @@ async def start_completion(service: Service, body: CompletionRequest, asker: Ask
         raise bad_request(f"prompts times n is {len(prompts) * n}: ask for {MOST_ANSWERS} answers at most", "n")
     with service.admit(asker.caller) as ticket:
         mark = find_mark(service, asker, body, len(prompts) * n)
-        tokens = [await service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        tokens = [await _tokens_of(service, body, prompt) for prompt in prompts]
         for one in tokens:
             check_tokens(service, one)
         # One token is drawn where none is wanted, so that the prompt is read like any other.
         most = None if body.max_tokens is None else max(body.max_tokens, 1)
         limits = [service.check_length(ticket.caller, len(one), most) for one in tokens]
-        wanted = make_grammar(body.response_format, [], "none", False, is_thinking=False)
-        grammar = await compiled(service.llm.llm.grammars, wanted, "response_format", service.grammar_turns)
-        defaults = service.default_sampling
-        params = [
-            replace(
-                body.sampling(limit, body.logprobs, mark.seed, grammar, defaults), prompt_logprobs=body.prompt_logprobs
-            )
-            for limit in limits
-        ]
+        held = await held_to(service.llm.llm.grammars, service.grammar_turns, body.response_format)
+        common = body.sampling(most, body.logprobs, mark.seed, held.grammar, service.default_sampling)
+        common = replace(common, prompt_logprobs=body.prompt_logprobs)
+        params = [replace(common, max_tokens=limit) for limit in limits]
         decode = service.llm.llm.tokenizer.decode
         texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
         run = await service.start(ticket, asker, tokens, params, mark, deadline_s=body.deadline_s, continues=True)
     firsts = [decode(one[:1], skip_special=False) for one in tokens]
     return Completion(run, body, texts if body.echo else [""] * len(prompts), firsts)
+
+
+async def _tokens_of(service: Service, body: CompletionRequest, prompt: str | list[int]) -> list[int]:
+    if body.fills_in:
+        others = [OtherFile(one.filename, one.text) for one in body.input_extra or ()]
+        return await service.encode_infill(prompt, body.suffix or "", others)
+    return await service.encode(prompt) if isinstance(prompt, str) else prompt
 
 
 def check_tokens(service: Service, tokens: Sequence[int], param: str = "prompt") -> None:

@@ -14,23 +14,25 @@ from surefoot.server.parts import THINK, Chain, Delta, Parser, ReasoningParser
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import Run, Service
 from surefoot.server.sse import Mark, digest_of
-from surefoot.server.structured import check_tools, compiled, make_grammar
+from surefoot.server.structured import check_tools, held_to
 from surefoot.server.tool_calls import CallParser, knows_calls, with_instructions
 
 
 class Conversation:
     """A request's answers, taken apart into reasoning, content and calls."""
 
-    def __init__(self, run: Run, body: ChatRequest, is_thinking: bool) -> None:
+    def __init__(self, run: Run, body: ChatRequest, is_thinking: bool, plain: tuple[str, ...] = ()) -> None:
+        """plain: tools whose calls may come without tags."""
         self.run = run
         self.body = body
         self._is_thinking = is_thinking
+        self._plain = plain
 
     def _parser(self, index: int) -> Parser:
         reasoning = ReasoningParser(self._is_thinking)
         if not self.body.tools or self.body.tool_choice == "none":
             return reasoning
-        return Chain(reasoning, CallParser(f"call_{self.run.mark.request[:16]}_{index}_"))
+        return Chain(reasoning, CallParser(f"call_{self.run.mark.request[:16]}_{index}_", self._plain))
 
     def parts_of(self, answer: CompletionOutput) -> Delta:
         parser = self._parser(answer.index)
@@ -53,16 +55,19 @@ async def start_conversation(service: Service, body: ChatRequest, asker: Asker) 
         check_tools(tools, choice)
         prompt = await render_chat(service, body)
         is_thinking = prompt.rstrip().endswith(THINK)
-        wanted = make_grammar(body.response_format, tools, choice, body.parallel_tool_calls is not False, is_thinking)
-        param = "tools" if tools else "response_format"
-        grammar = await compiled(service.llm.llm.grammars, wanted, param, service.grammar_turns)
+        parallel = body.parallel_tool_calls is not False
+        held = await held_to(
+            service.llm.llm.grammars, service.grammar_turns, body.response_format, tools, choice, parallel, is_thinking
+        )
         tokens = await service.encode(prompt, rendered=True)
         limit = service.check_length(ticket.caller, len(tokens), body.limit)
-        params = body.sampling(limit, body.num_logprobs, mark.seed, grammar, service.default_sampling)
+        params = body.sampling(limit, body.num_logprobs, mark.seed, held.grammar, service.default_sampling)
         run = await service.start(
-            ticket, asker, [tokens], [params], mark, deadline_s=body.deadline_s, tier=body.service_tier
-        )
-    return Conversation(run, body, is_thinking)
+            ticket, asker, [tokens], [params], mark, deadline_s=body.deadline_s, tier=body.service_tier,
+            continues=body.continue_final_message,
+        )  # fmt: skip
+        run.notices = held.notices
+    return Conversation(run, body, is_thinking, held.plain)
 
 
 async def render_chat(service: Service, body: ChatRequest) -> str:

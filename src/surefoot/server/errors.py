@@ -46,7 +46,12 @@ class ApiError(Exception):
         kind = _ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
+    def as_ollama(self) -> dict[str, Any]:
+        return {"error": self.message}
+
     def body_for(self, path: str) -> dict[str, Any]:
+        if path.startswith("/api/"):
+            return self.as_ollama()
         return self.as_anthropic() if path.startswith("/v1/messages") else self.as_openai()
 
 

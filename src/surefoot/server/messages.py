@@ -22,7 +22,7 @@ from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service
 from surefoot.server.sse import event
-from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.server.streaming import EventStream, notice_headers, unless_gone
 
 ROUTE = "/v1/messages"
 
@@ -35,7 +35,8 @@ def messages_router(service: Service) -> APIRouter:
         answer = MessageAnswer(await start_conversation(service, as_chat(body), Asker.of(http)))
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
-        return JSONResponse(await unless_gone(http, answer.run, answer.reply))
+        reply = await unless_gone(http, answer.run, answer.reply)
+        return JSONResponse(reply, headers=notice_headers(answer.run.notices))
 
     @router.post(f"{ROUTE}/count_tokens")
     async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:
@@ -119,10 +120,10 @@ def _content(block: Block) -> dict[str, Any]:
         return {"type": "text", "text": block.text}
     if block.kind is Kind.THINKING:
         return {"type": "thinking", "thinking": block.text, "signature": ""}
-    return {"type": "tool_use", "id": block.id, "name": block.name, "input": _arguments(block.text)}
+    return {"type": "tool_use", "id": block.id, "name": block.name, "input": arguments_of(block.text)}
 
 
-def _arguments(text: str) -> Any:
+def arguments_of(text: str) -> Any:
     """Empty for a call that was cut off for length."""
     try:
         return json.loads(text) if text else {}

@@ -20,7 +20,7 @@ from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service
 from surefoot.server.sse import event
-from surefoot.server.streaming import EventStream, unless_gone
+from surefoot.server.streaming import EventStream, notice_headers, unless_gone
 
 ROUTE = "/v1/responses"
 Event = tuple[str, dict[str, Any]]
@@ -38,7 +38,8 @@ def responses_router(service: Service) -> APIRouter:
         answer = ResponseAnswer(await start_conversation(service, chat, Asker.of(http)), body)
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
-        return JSONResponse(await unless_gone(http, answer.run, answer.reply))
+        reply = await unless_gone(http, answer.run, answer.reply)
+        return JSONResponse(reply, headers=notice_headers(answer.run.notices))
 
     return router
 

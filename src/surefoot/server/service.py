@@ -25,7 +25,7 @@ from surefoot.server.metrics import Metrics
 from surefoot.server.settings import Settings
 from surefoot.server.shares import Budget, Turns, asking_user
 from surefoot.server.sse import Mark
-from surefoot.text import ChatTemplateError
+from surefoot.text import ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
 
 PATIENT_TIERS = ("flex",)
 ENCODING_THREADS = 2
@@ -95,13 +95,26 @@ class Service:
 
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """On another thread: a long text takes a while."""
-        if len(text) > self.max_context * self._longest_piece:
-            raise self._too_long("more", self.max_context)
+        self._check_characters(len(text))
         tokenizer = self.llm.llm.tokenizer
         async with self._encoding_turns.turn():
             if rendered:
                 return await asyncio.to_thread(tokenizer.encode_rendered, text)
             return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special)
+
+    async def encode_infill(self, prefix: str | list[int], suffix: str, others: Sequence[OtherFile]) -> list[int]:
+        """A prompt that asks for what comes between the texts. On another thread too."""
+        self._check_characters(len(prefix) + len(suffix) + sum(len(other.name) + len(other.text) for other in others))
+        try:
+            async with self._encoding_turns.turn():
+                return await asyncio.to_thread(fim_prompt, self.llm.llm.tokenizer, prefix, suffix, others)
+        except NoFimTokens as error:
+            raise bad_request(str(error), "suffix", "no_fill_in") from error
+
+    def _check_characters(self, count: int) -> None:
+        """So many cannot be tokens that fit the context, so that they need not be counted."""
+        if count > self.max_context * self._longest_piece:
+            raise self._too_long("more", self.max_context)
 
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         try:
@@ -275,6 +288,7 @@ class Run:
         self.began = time.monotonic()
         self.stream: AnswerStream | None = None
         self.outputs: list[RequestOutput] = []
+        self.notices: tuple[str, ...] = ()  # what of the request was not heeded
         self.end = "refused"
         self._is_open = True
 

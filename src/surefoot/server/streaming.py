@@ -1,7 +1,7 @@
 """Answers to clients who may go away: their going ends the work."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from starlette.requests import Request as HttpRequest
@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 from surefoot.server.service import Run
 
 T = TypeVar("T")
+EVENTS = "text/event-stream; charset=utf-8"
 HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies are to pass events on at once
 ]
@@ -25,8 +25,16 @@ class ClientGone(Exception):
 class EventStream(Response):
     """Sends events as they come. Ends the run when they end, when the client goes, or when it stops reading."""
 
-    def __init__(self, run: Run, events: AsyncGenerator[bytes, None], read_s: float) -> None:
+    def __init__(
+        self,
+        run: Run,
+        events: AsyncGenerator[bytes, None],
+        read_s: float,
+        content_type: str = EVENTS,
+    ) -> None:
         super().__init__()
+        more = {"content-type": content_type, **notice_headers(run.notices)}
+        self._all_headers = [*HEADERS, *((name.lower().encode(), value.encode()) for name, value in more.items())]
         self._run = run
         self._events = events
         self._read_s = read_s
@@ -44,11 +52,16 @@ class EventStream(Response):
             self._run.close()
 
     async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": self._all_headers})
         async for event in self._events:
             async with asyncio.timeout(self._read_s):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def notice_headers(notices: Sequence[str]) -> dict[str, str]:
+    """What of a request was not heeded, said where clients that do not look for it are not disturbed."""
+    return {"Warning": ", ".join(f'299 surefoot "{notice}"' for notice in notices)} if notices else {}
 
 
 async def unless_gone(http: HttpRequest, run: Run, work: Callable[[], Awaitable[T]]) -> T:

@@ -2,6 +2,7 @@
 
 from surefoot.text.chat import ChatTemplate, TemplateLimits, chat_template_from_folder, chat_template_from_gguf
 from surefoot.text.errors import ChatTemplateError, TokenizerError
+from surefoot.text.fim import FimTokens, NoFimTokens, OtherFile, fim_prompt
 from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
 from surefoot.text.llama2c import tokenizer_from_llama2c
@@ -14,12 +15,16 @@ __all__ = [
     "TEMPLATE_NAMES",
     "ChatTemplate",
     "ChatTemplateError",
+    "FimTokens",
+    "NoFimTokens",
+    "OtherFile",
     "StreamDecoder",
     "TemplateLimits",
     "Tokenizer",
     "TokenizerError",
     "chat_template_from_folder",
     "chat_template_from_gguf",
+    "fim_prompt",
     "find_template",
     "save_tokenizer",
     "tokenizer_from_folder",

@@ -5,6 +5,7 @@ from typing import Any
 
 from surefoot.text import building
 from surefoot.text.errors import TokenizerError
+from surefoot.text.fim import find_fim
 from surefoot.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from surefoot.text.tokenizer import Library, Tokenizer
 from surefoot.text.vocabulary import END_TEXTS, Kind, SpecialIds, Vocabulary, find_ends
@@ -69,7 +70,26 @@ def _tokenizer(
         after=(eos,) if adds_eos and eos is not None else (),
     )
     special = vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN)
-    return Tokenizer(library, pieces, special, ids, drops_first_space=space_first)
+    return Tokenizer(
+        library,
+        pieces,
+        special,
+        ids,
+        drops_first_space=space_first,
+        fim=find_fim(vocabulary, _fim_ids(metadata, vocabulary)),
+    )
+
+
+def _fim_ids(metadata: Metadata, vocabulary: Vocabulary) -> dict[str, int | None]:
+    """Older files have other names for some."""
+    names = {
+        "prefix": ("fim_pre", "prefix"), "suffix": ("fim_suf", "suffix"), "middle": ("fim_mid", "middle"),
+        "repository": ("fim_rep",), "file": ("fim_sep",),
+    }  # fmt: skip
+    found = {
+        role: [_id(metadata, f"{name}_token_id", None, vocabulary) for name in keys] for role, keys in names.items()
+    }
+    return {role: next((token for token in ids if token is not None), None) for role, ids in found.items()}
 
 
 def _required(metadata: Metadata, name: str) -> list[Any]:

@@ -11,6 +11,7 @@ from surefoot.core import model_files
 from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, ModelFileError, in_folder
 from surefoot.text import building
 from surefoot.text.errors import TokenizerError
+from surefoot.text.fim import find_fim
 from surefoot.text.tokenizer import Library, Tokenizer
 from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary, find_ends, is_byte
 
@@ -60,6 +61,7 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
         vocabulary.of_kind(Kind.CONTROL),
         _special_ids(parsing, vocabulary, config or {}, end_ids),
         drops_first_space=any(_drops_first_space(decoder) for decoder in decoders),
+        fim=find_fim(vocabulary, {}),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import tokenizers
 
+from surefoot.text.fim import FimTokens
 from surefoot.text.shield import MARK, Shield, shielded
 from surefoot.text.vocabulary import SpecialIds
 
@@ -38,10 +39,16 @@ class Tokenizer:
     special: frozenset[int]  # control tokens: not part of the text
     ids: SpecialIds
     drops_first_space: bool = False  # encoding puts a space before a text; decoding takes it away again
+    fim: FimTokens | None = None  # of a model that can fill in the middle
 
     @property
     def vocab_size(self) -> int:
         return len(self.pieces)
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Ids that a prompt begins with."""
+        return self.ids.before
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """`add_special`: with the ids that the model wants around a text that stands alone (its BOS, say).

@@ -51,6 +51,11 @@ class Message(Lenient):
             raise ValueError(f"a message of the {self.role} has content: give a text")
         return self
 
+    @property
+    def is_begun(self) -> bool:
+        """An answer that the client has begun, if it is the last message: some APIs have the model go on with it."""
+        return self.role == "assistant" and bool(self.content) and not self.tool_calls
+
     def as_template(self) -> dict[str, Any]:
         """As chat templates know it: the content one text, a developer a system."""
         message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal"})

@@ -4,15 +4,27 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from surefoot.server.schemas.base import MOST_PROMPTS, ResponseFormat, SamplingFields, TokenId, Whole
+from surefoot.server.schemas.base import MOST_PROMPTS, Lenient, ResponseFormat, SamplingFields, TokenId, Whole
 
 Tokens = Annotated[list[TokenId], Field(min_length=1)]
 Prompts = str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
 DEFAULT_MAX_TOKENS = 16
+MOST_EXTRA_FILES = 256
+
+
+class ExtraFile(Lenient):
+    """Another file of the project whose text is filled in."""
+
+    filename: Annotated[str, Field(max_length=4096)] = "tmp"
+    text: str
 
 
 class CompletionRequest(SamplingFields):
+    """input_extra is not OpenAI's: with it, or a suffix, what comes between prompt and suffix is asked for."""
+
     prompt: Prompts
+    suffix: str | None = None
+    input_extra: Annotated[list[ExtraFile] | None, Field(max_length=MOST_EXTRA_FILES)] = None
     max_tokens: Whole | None = DEFAULT_MAX_TOKENS
     logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
     echo: bool | None = None
@@ -30,6 +42,10 @@ class CompletionRequest(SamplingFields):
     @property
     def prompt_logprobs(self) -> int | None:
         return self.logprobs if self.echo else None
+
+    @property
+    def fills_in(self) -> bool:
+        return bool(self.suffix) or self.input_extra is not None
 
     def prompts(self) -> list[str | list[int]]:
         return listed(self.prompt)

@@ -121,10 +121,13 @@ class MessagesRequest(RequestBody):
     service_tier: Literal["auto", "standard_only"] | None = None
 
     def as_chat(self) -> ChatRequest:
-        choice = self.tool_choice
+        choice, messages = self.tool_choice, self._messages()
+        is_begun = messages[-1].is_begun
         return ChatRequest(
             model=self.model,
-            messages=self._messages(),
+            messages=messages,
+            add_generation_prompt=not is_begun,
+            continue_final_message=is_begun,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or None,
             stream=self.stream,

@@ -28,6 +28,10 @@ class AnthropicError(Reply):
     error: AnthropicDetail
 
 
+class OllamaError(Reply):
+    error: str
+
+
 class ChatChoice(Reply):
     index: int
     message: dict[str, Any]
@@ -81,6 +85,13 @@ class MessageReply(Reply):
     stop_reason: str | None
 
 
+class InfillReply(Reply):
+    content: str
+    stop: bool
+    tokens_evaluated: int
+    tokens_predicted: int
+
+
 Responses = dict[int | str, dict[str, Any]]
 
 OPENAI_ERRORS: Responses = {
@@ -88,6 +99,8 @@ OPENAI_ERRORS: Responses = {
     for status, text in (("4XX", "Refused: the message says what to do"), ("5XX", "Failed"))
 }
 ANTHROPIC_ERRORS: Responses = {status: {**one, "model": AnthropicError} for status, one in OPENAI_ERRORS.items()}
+
+OLLAMA_ERRORS: Responses = {status: {**one, "model": OllamaError} for status, one in OPENAI_ERRORS.items()}
 
 
 def whole_or_stream(model: type[Reply]) -> Responses:

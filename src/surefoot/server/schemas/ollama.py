@@ -1,0 +1,264 @@
+"""Ollama's API: /api/chat, /api/generate and their neighbours. Fields that mean nothing here are not heeded."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from surefoot.server.schemas.base import (
+    LARGEST_SEED,
+    LARGEST_TOKEN,
+    MOST_MESSAGES,
+    MOST_STOPS,
+    MOST_TOOLS,
+    Body,
+    JsonObjectFormat,
+    JsonSchema,
+    JsonSchemaFormat,
+    Lenient,
+    Name,
+    Reply,
+    ResponseFormat,
+    StopString,
+)
+from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.embeddings import MOST_INPUTS, EmbeddingRequest
+from surefoot.server.schemas.tools import CalledFunction, Tool, ToolCall
+
+LATEST = ":latest"
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]
+Think = bool | Literal["low", "medium", "high"] | None
+
+
+class Options(Lenient):
+    """Others, such as num_ctx, num_gpu and num_thread, say how to load a model, which is done."""
+
+    num_predict: Annotated[int | None, Field(ge=-2, le=LARGEST_TOKEN)] = None
+    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    top_k: Annotated[int | None, Field(ge=-1, le=LARGEST_TOKEN)] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    repeat_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
+    presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
+    seed: Annotated[int | None, Field(ge=-1, le=LARGEST_SEED)] = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+
+    def as_openai(self) -> dict[str, Any]:
+        """0 or less for the number of tokens: no bound. -1 for a seed: any."""
+        names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop")
+        given = {name: getattr(self, name) for name in names}
+        given |= {
+            "repetition_penalty": self.repeat_penalty,
+            "top_k": max(0, self.top_k) if self.top_k is not None else None,
+            "seed": self.seed if self.seed is not None and self.seed >= 0 else None,
+            "max_tokens": self.num_predict if self.num_predict is not None and self.num_predict > 0 else None,
+        }
+        return given
+
+
+class OllamaFunction(Lenient):
+    name: Name
+    arguments: dict[str, Any] = {}  # noqa: RUF012
+
+
+class OllamaCall(Lenient):
+    function: OllamaFunction
+    id: Annotated[str | None, Field(max_length=128)] = None
+
+
+class OllamaMessage(Lenient):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    thinking: str | None = None
+    images: list[Any] | None = None
+    tool_calls: Annotated[list[OllamaCall] | None, Field(max_length=MOST_TOOLS)] = None
+    tool_name: Annotated[str | None, Field(max_length=256)] = None
+    tool_call_id: Annotated[str | None, Field(max_length=128)] = None
+
+
+class Generating(Body):
+    """What both ways of generating share."""
+
+    model: ModelName
+    stream: bool = True
+    format: Literal["json", ""] | dict[str, Any] | None = None
+    options: Options | None = None
+    keep_alive: Any = None
+    think: Think = None
+
+    def _shared(self) -> dict[str, Any]:
+        """As a chat request has it."""
+        thinking = {"chat_template_kwargs": {"enable_thinking": self.think}} if isinstance(self.think, bool) else {}
+        effort = {"reasoning_effort": self.think} if isinstance(self.think, str) else {}
+        options = (self.options or Options()).as_openai()
+        return {"stream": self.stream, "response_format": self.response_format, **options, **thinking, **effort}
+
+    @property
+    def response_format(self) -> ResponseFormat | None:
+        if isinstance(self.format, dict):
+            return JsonSchemaFormat(type="json_schema", json_schema=JsonSchema(schema=self.format))
+        return JsonObjectFormat(type="json_object") if self.format == "json" else None
+
+
+class OllamaChatRequest(Generating):
+    messages: Annotated[list[OllamaMessage], Field(max_length=MOST_MESSAGES)] = []  # noqa: RUF012
+    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS)] = None
+
+    def as_chat(self, model: str) -> ChatRequest:
+        """What the assistant said last is gone on with."""
+        messages = [message for number, one in enumerate(self.messages) for message in _as_openai(number, one)]
+        is_begun = messages[-1].is_begun
+        return ChatRequest(
+            model=model,
+            messages=messages,
+            tools=self.tools or None,
+            add_generation_prompt=not is_begun,
+            continue_final_message=is_begun,
+            **self._shared(),
+        )
+
+
+class GenerateRequest(Generating):
+    """raw: the prompt is all, without a template."""
+
+    prompt: str = ""
+    suffix: str = ""
+    system: str = ""
+    raw: bool = False
+    images: list[Any] | None = None
+    template: str | None = None
+    context: list[int] | None = None
+
+    def as_completion(self, model: str) -> CompletionRequest:
+        shared = {name: value for name, value in self._shared().items() if name in CompletionRequest.model_fields}
+        return CompletionRequest(model=model, prompt=self.prompt, suffix=self.suffix or None, **shared)
+
+    def as_chat(self, model: str) -> ChatRequest:
+        system = [Message(role="system", content=self.system)] if self.system else []
+        messages = [*system, Message(role="user", content=self.prompt)]
+        return ChatRequest(model=model, messages=messages, **self._shared())
+
+
+def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
+    """Ollama's calls have no ids: a result belongs to the call before it."""
+    calls = [
+        ToolCall(
+            id=call.id or f"call_{number}_{index}",
+            function=CalledFunction(name=call.function.name, arguments=json.dumps(call.function.arguments)),
+        )
+        for index, call in enumerate(message.tool_calls or ())
+    ]
+    return [
+        Message(
+            role=message.role,
+            content=message.content,
+            tool_calls=calls or None,
+            tool_call_id=(message.tool_call_id or f"call_{number}") if message.role == "tool" else None,
+            name=message.tool_name,
+            reasoning_content=message.thinking,
+        )
+    ]
+
+
+class EmbedRequest(Body):
+    """truncate: texts that are too long are refused instead."""
+
+    model: ModelName
+    input: str | Annotated[list[str], Field(max_length=MOST_INPUTS)]
+    truncate: bool | None = None
+    dimensions: Annotated[int | None, Field(ge=1, le=LARGEST_TOKEN)] = None
+    keep_alive: Any = None
+    options: Any = None
+
+    def as_openai(self, model: str) -> EmbeddingRequest:
+        texts: list[str | list[int]] = [self.input] if isinstance(self.input, str) else [*self.input]
+        return EmbeddingRequest(model=model, input=texts, dimensions=self.dimensions)
+
+
+class OldEmbedRequest(Body):
+    model: ModelName
+    prompt: str
+    keep_alive: Any = None
+    options: Any = None
+
+
+class ShowRequest(Body):
+    """name: what older clients send."""
+
+    model: ModelName | None = None
+    name: ModelName | None = None
+    verbose: bool | None = None
+
+
+class OllamaChatReply(Reply):
+    model: str
+    created_at: str
+    message: dict[str, Any]
+    done: bool
+
+
+class GenerateReply(Reply):
+    model: str
+    created_at: str
+    response: str
+    done: bool
+
+
+class EmbedReply(Reply):
+    model: str
+    embeddings: list[list[float]]
+    prompt_eval_count: int = 0
+    load_duration: int = 0
+    total_duration: int = 0
+
+
+class OldEmbedReply(Reply):
+    embedding: list[float]
+
+
+class Details(Reply):
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+    parent_model: str = ""
+
+
+class ListedModel(Reply):
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    details: Details
+
+
+class ModelsReply(Reply):
+    models: list[ListedModel]
+
+
+class RunningModel(ListedModel):
+    size_vram: int = 0
+    context_length: int
+    expires_at: str = "9999-12-31T23:59:59Z"
+
+
+class RunningReply(Reply):
+    models: list[RunningModel]
+
+
+class ShowReply(Reply):
+    details: Details
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    template: str
+    modelfile: str
+    parameters: str
+    modified_at: str
+
+
+class VersionReply(Reply):
+    version: str

@@ -1,0 +1,144 @@
+"""Filling in the middle: prompts that ask for what stands between two texts, by the model's own tokens for it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from surefoot.text.vocabulary import Vocabulary
+
+# The texts by which models have these tokens, as llama.cpp knows them.
+PREFIX = (
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<\uff5cfim\u2581begin\uff5c>",
+    "<PRE>",
+    "▁<PRE>",
+    "<|code_prefix|>",
+)
+SUFFIX = (
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<\uff5cfim\u2581hole\uff5c>",
+    "<SUF>",
+    "▁<SUF>",
+    "<|code_suffix|>",
+)
+MIDDLE = (
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<\uff5cfim\u2581end\uff5c>",
+    "<MID>",
+    "▁<MID>",
+    "<|code_middle|>",
+)
+REPOSITORY = ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>")
+FILE = ("<|file_sep|>",)
+_MARK = "\x01"  # no merge knows it, so that it is a token of its own
+_SNIPPET = "\n\n--- snippet ---\n\n"
+
+
+@dataclass(frozen=True)
+class FimTokens:
+    """repository, file: what other files of the same project are told by."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int | None = None
+    file: int | None = None
+
+    @property
+    def ids(self) -> frozenset[int]:
+        return frozenset({self.prefix, self.suffix, self.middle, self.repository, self.file} - {None})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class OtherFile:
+    name: str
+    text: str
+
+
+class NoFimTokens(ValueError):
+    """The model cannot fill in."""
+
+
+class FimTokenizer(Protocol):
+    @property
+    def fim(self) -> FimTokens | None: ...
+    @property
+    def before(self) -> tuple[int, ...]: ...
+    def encode(self, text: str, *, add_special: bool = ...) -> list[int]: ...
+    def token_bytes(self, token: int) -> bytes: ...
+
+
+def find_fim(vocabulary: Vocabulary, told: Mapping[str, int | None]) -> FimTokens | None:
+    """told: what the file itself says, by the names of FimTokens; else tokens are known by their texts."""
+
+    def find(name: str, texts: Sequence[str]) -> int | None:
+        own = told.get(name)
+        return (
+            own if own is not None else next((vocabulary.ids[text] for text in texts if text in vocabulary.ids), None)
+        )
+
+    prefix, suffix, middle = find("prefix", PREFIX), find("suffix", SUFFIX), find("middle", MIDDLE)
+    if prefix is None or suffix is None or middle is None:
+        return None
+    return FimTokens(prefix, suffix, middle, find("repository", REPOSITORY), find("file", FILE))
+
+
+def fim_prompt(
+    tokenizer: FimTokenizer, prefix: str | Sequence[int], suffix: str, others: Sequence[OtherFile] = ()
+) -> list[int]:
+    """Ids that ask for what comes between the texts. No text is read for special tokens. Raises NoFimTokens."""
+    fim = tokenizer.fim
+    if fim is None:
+        raise NoFimTokens("this model has no tokens for filling in the middle: send the text before alone")
+    before = _spelled(tokenizer, prefix) if isinstance(prefix, str) else prefix
+    after = _spelled(tokenizer, suffix, continues=True)
+    context = [token for part in _others(tokenizer, fim, others) for token in part]
+    return [*tokenizer.before, *context, fim.prefix, *before, fim.suffix, *after, fim.middle]
+
+
+def _others(tokenizer: FimTokenizer, fim: FimTokens, others: Sequence[OtherFile]) -> Iterator[Sequence[int]]:
+    """As models learnt it that have tokens for projects, else as plain text."""
+    if not others:
+        return
+    if fim.repository is None or fim.file is None:
+        for other in others:
+            yield _spelled(tokenizer, _SNIPPET + other.text)
+        return
+    yield [fim.repository, *_spelled(tokenizer, "project\n", continues=True)]
+    for other in others:
+        yield [fim.file, *_spelled(tokenizer, f"{other.name}\n{other.text}", continues=True)]
+    yield [fim.file, *_spelled(tokenizer, "file\n", continues=True)]
+
+
+def _spelled(tokenizer: FimTokenizer, text: str, continues: bool = False) -> list[int]:
+    """Some vocabularies have these tokens as text: there they are cut in two, so that a text cannot speak for us."""
+    first, *rest = _cut(tokenizer, text)
+    ids = _continued(tokenizer, first) if continues else tokenizer.encode(first, add_special=False)
+    return ids + [token for part in rest for token in _continued(tokenizer, part)]
+
+
+def _cut(tokenizer: FimTokenizer, text: str) -> list[str]:
+    """The text, cut inside whatever reads like one of the tokens."""
+    assert tokenizer.fim is not None
+    written = sorted((tokenizer.token_bytes(token).decode() for token in tokenizer.fim.ids), key=len, reverse=True)
+    found = re.finditer("|".join(map(re.escape, written)), text)
+    places = [0, *((one.start() + one.end()) // 2 for one in found), len(text)]
+    return [text[start:end] for start, end in pairwise(places)]
+
+
+def _continued(tokenizer: FimTokenizer, text: str) -> list[int]:
+    """Without the space that some encoders put before a text."""
+    ids = tokenizer.encode(text, add_special=False)
+    if b"".join(map(tokenizer.token_bytes, ids)) == text.encode(errors="replace"):
+        return ids
+    marked = tokenizer.encode(_MARK + text, add_special=False)
+    pieces = [tokenizer.token_bytes(token) for token in marked]
+    return marked[pieces.index(_MARK.encode()) + 1 :] if _MARK.encode() in pieces else ids

@@ -1,0 +1,79 @@
+"""1.6: prompts that ask for the middle, with the tokens of each family, and without obeying the text."""
+
+from typing import Any
+
+import pytest
+
+from surefoot.text import NoFimTokens, OtherFile, Tokenizer, fim_prompt, tokenizer_from_gguf
+from surefoot.text.fim import FILE, MIDDLE, PREFIX, REPOSITORY, SUFFIX
+from surefoot.text.vocabulary import Kind
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def spaced(extra: list[str], kind: Kind, **keys: Any) -> Tokenizer:
+    """SentencePiece: a space before every text, bytes, and these tokens."""
+    texts = ["<unk>", "<s>", "</s>", *BYTES, "▁", "a", "b", "▁a", *extra]
+    kinds = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL, *[Kind.BYTE] * 256, *[Kind.NORMAL] * 4, *[kind] * len(extra)]
+    return tokenizer_from_gguf(
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": texts,
+            "tokenizer.ggml.scores": [0.0] * len(texts),
+            "tokenizer.ggml.token_type": [int(one) for one in kinds],
+            **{f"tokenizer.ggml.{name}": value for name, value in keys.items()},
+        }
+    )
+
+
+@pytest.mark.parametrize("family", range(len(PREFIX)))
+@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.USER_DEFINED, Kind.NORMAL])
+def test_1_6_tokens_of_each_family(family: int, kind: Kind) -> None:
+    names = [PREFIX[family], SUFFIX[family], MIDDLE[family]]
+    tokenizer = spaced(names, kind)
+    first = tokenizer.vocab_size - 3
+    prompt = fim_prompt(tokenizer, "a", "b")
+    assert prompt[:2] == [1, first]
+    assert [prompt.index(token) for token in range(first, first + 3)] == sorted(
+        map(prompt.index, range(first, first + 3))
+    )
+    assert prompt[-1] == first + 2
+    assert tokenizer.decode(prompt[prompt.index(first + 1) + 1 : -1], continues=True) == "b"  # no space of ours
+
+
+@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.USER_DEFINED, Kind.NORMAL])
+def test_1_6_text_is_not_read_for_special_tokens(kind: Kind) -> None:
+    """Whatever the file takes such tokens for."""
+    names = [PREFIX[0], SUFFIX[0], MIDDLE[0], REPOSITORY[0], FILE[0]]
+    tokenizer = spaced(names, kind)
+    hostile = "a".join([*names, "</s>", "<s>"])
+    prompt = fim_prompt(tokenizer, hostile, hostile, [OtherFile(hostile, hostile)])
+    assert tokenizer.fim is not None
+    first = tokenizer.vocab_size - 5
+    own = [token - first for token in prompt if token >= first]
+    assert own == [3, 4, 4, 0, 1, 2]
+    assert prompt.count(1) == 1
+    assert 2 not in prompt
+    assert hostile in tokenizer.decode(prompt, skip_special=False)
+
+
+def test_1_6_what_the_file_says_comes_first() -> None:
+    tokenizer = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], Kind.CONTROL)
+    first = tokenizer.vocab_size - 6
+    keys = {"fim_pre_token_id": first, "suffix_token_id": first + 1, "fim_mid_token_id": first + 2}
+    told = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], Kind.CONTROL, **keys).fim
+    assert told is not None
+    assert (told.prefix, told.suffix, told.middle) == (first, first + 1, first + 2)
+
+
+def test_1_6_other_files_without_tokens_for_them_are_snippets() -> None:
+    tokenizer = spaced([PREFIX[0], SUFFIX[0], MIDDLE[0]], Kind.CONTROL)
+    prompt = fim_prompt(tokenizer, "a", "", [OtherFile("x.py", "bb")])
+    assert "--- snippet ---\n\nbb" in tokenizer.decode(prompt)
+
+
+def test_1_6_model_without_such_tokens() -> None:
+    tokenizer = spaced(["<|fim_prefix|>"], Kind.CONTROL)
+    assert tokenizer.fim is None
+    with pytest.raises(NoFimTokens, match="no tokens for filling in"):
+        fim_prompt(tokenizer, "a", "b")
