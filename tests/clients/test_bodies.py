@@ -12,17 +12,7 @@ from tests.server.process import Server
 
 # /infill needs another model: tests/server/test_infill.py sends what editors ask for.
 BODIES = [path for path in sorted((Path(__file__).parent / "bodies").glob("*.json")) if "infill" not in path.stem]
-# What other branches build: remove a name here when it is there.
-MISSING = {
-    "contract": "echo with logprobs is not there yet",
-}
 Events = list[dict[str, Any]]
-
-
-def marked(path: Path) -> Any:
-    needs = json.loads(path.read_text())["needs"]
-    marks = [pytest.mark.xfail(reason=MISSING[needs], strict=True)] if needs in MISSING else []
-    return pytest.param(path, id=path.stem, marks=marks)
 
 
 def events_of(text: str) -> Events:
@@ -68,7 +58,7 @@ CHECKS: dict[str, Callable[[Events, bool], None]] = {
 }
 
 
-@pytest.mark.parametrize("path", [marked(path) for path in BODIES])
+@pytest.mark.parametrize("path", BODIES, ids=[path.stem for path in BODIES])
 def test_body_is_answered(path: Path, server: Server) -> None:
     asked = json.loads(path.read_text())
     url = f"{server.root}{asked['route']}{asked['query']}"

@@ -12,6 +12,7 @@ from surefoot.api.outputs import RequestOutput
 from surefoot.server.asker import Asker
 from surefoot.server.completions import Completion, start_completion
 from surefoot.server.errors import ApiError
+from surefoot.server.finish import is_cut
 from surefoot.server.schemas.infill import InfillRequest
 from surefoot.server.schemas.replies import InfillReply, whole_or_stream
 from surefoot.server.service import Service
@@ -54,7 +55,7 @@ class InfillAnswer:
             "content": content,
             "model": self.run.service.settings.model_name,
             "stop": True,
-            "stop_type": "limit" if answer.finish_reason == "length" else "word" if is_word else "eos",
+            "stop_type": "limit" if is_cut(answer.finish_reason) else "word" if is_word else "eos",
             "stopping_word": answer.stop_reason if is_word else "",
             "tokens_cached": usage.num_cached,
             "tokens_evaluated": usage.num_prompt,

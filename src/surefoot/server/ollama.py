@@ -21,6 +21,7 @@ from surefoot.server.completions import Completion, start_completion
 from surefoot.server.conversation import Conversation, start_conversation
 from surefoot.server.embeddings import start_embeddings
 from surefoot.server.errors import ApiError, bad_request, of_validation
+from surefoot.server.finish import is_cut
 from surefoot.server.messages import arguments_of
 from surefoot.server.schemas.embeddings import EmbeddingRequest
 from surefoot.server.schemas.ollama import (
@@ -187,7 +188,7 @@ def _end(output: RequestOutput) -> Json:
     usage, timings = output.usage, output.timings
     return {
         "done": True,
-        "done_reason": "length" if output.outputs[0].finish_reason == "length" else "stop",
+        "done_reason": "length" if is_cut(output.outputs[0].finish_reason) else "stop",
         "total_duration": _ns(timings.total),
         "load_duration": 0,
         "prompt_eval_count": usage.num_prompt,
