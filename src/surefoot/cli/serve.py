@@ -107,7 +107,8 @@ def serve(
                 float_format=float_format, speculate=speculate, packed_cache=options.cache(packed_cache), report=report,
             )  # fmt: skip
     with told():
-        run_server(llm, settings, store, state, fingerprint(opened), typer.echo, sockets)
+        name = fingerprint(opened, float_format, llm.context_length)
+        run_server(llm, settings, store, state, name, typer.echo, sockets)
 
 
 def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
@@ -122,13 +123,15 @@ def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFo
         return None
 
 
-def fingerprint(opened: OpenModel) -> str:
-    """Of the version, of the file (its name, size and first bytes: a header with every tensor's name and place), and of
-    what was chosen for requests that do not say: sampling and chat template."""
+def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> str:
+    """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
+    header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
+    requests that do not say: sampling and chat template."""
     place = opened.place
     file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
     facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
-    chosen = (sorted(as_values(opened.sampling.params).items()), opened.given_template)
+    sampling = sorted(as_values(opened.sampling.params).items())
+    chosen = (sampling, opened.given_template, float_format, context_length)
     facts.update(repr(chosen).encode(errors="surrogatepass"))
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))
