@@ -30,11 +30,12 @@ from surefoot.server.errors import ApiError
 from surefoot.server.gate import Gate, send_error
 from surefoot.server.keys import Caller, KeyStore
 from surefoot.server.lines import Slots
+from surefoot.server.schemas.base import GrammarFormat
 from surefoot.server.service import ENCODING_THREADS, Service
 from surefoot.server.settings import Settings
 from surefoot.server.shares import EVERYONE, Budget, Turns, asking_user
 from surefoot.server.state import StateFolder
-from surefoot.server.structured import compiled
+from surefoot.server.structured import held_to
 from tests.server.process import Server
 from tests.server.test_sharing import quick_key
 from tests.stories import stories_gguf
@@ -211,7 +212,7 @@ def test_3_3_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(grammars), "compile", lambda _, grammar: blocked(grammar))
 
     async def compile_grammar(user: str) -> None:
-        await compiled(grammars, user, "response_format", service.grammar_turns)
+        await held_to(grammars, service.grammar_turns, GrammarFormat(type="grammar", grammar=user))
 
     asyncio.run(fair_order(compile_grammar, blocked))
 

@@ -49,7 +49,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Finding:
-    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests).
+    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests; drafts not of
+    those with a grammar, which drafts what it forces, whoever else does).
 
     num_requests: that were given, of all that there are; num_samples: that came to their end and were compared.
     is_whole: all were given, and compared. unmet: what the condition was to bring about and did not.
@@ -247,7 +248,9 @@ class Crowd:
         if arrivals is not None:
             rng.shuffle(waiting)
         answers = {
-            SampleKey(request.id, number): Growing(Answer(self._loaded.tokenizer, request, number, True))
+            SampleKey(request.id, number): Growing(
+                Answer(self._loaded.tokenizer, request, number, True), request.params.grammar is not None
+            )
             for request in requests
             for number in range(request.params.n)
         }
@@ -269,8 +272,9 @@ class Crowd:
                 last = self.engine.finish(event.key)
             if last is not None and last.usage is not None:
                 self.num_cached += last.usage.num_cached if event.key.sample == 0 else 0
-                self.num_drafted += last.usage.num_drafted
-                self.num_accepted += last.usage.num_accepted
+                if not answers[event.key].has_grammar:
+                    self.num_drafted += last.usage.num_drafted
+                    self.num_accepted += last.usage.num_accepted
 
 
 @dataclass
@@ -278,6 +282,7 @@ class Growing:
     """An answer on its way; an embedding's output has its bits as text."""
 
     answer: Answer
+    has_grammar: bool
     embedding: tuple[float, ...] | None = None
 
     def output(self) -> CompletionOutput:
