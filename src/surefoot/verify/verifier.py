@@ -49,8 +49,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Finding:
-    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests; drafts not of
-    those with a grammar, which drafts what it forces, whoever else does).
+    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests; drafts
+    not of those with a grammar, which drafts what it forces, whoever else does).
 
     num_requests: that were given, of all that there are; num_samples: that came to their end and were compared.
     is_whole: all were given, and compared. unmet: what the condition was to bring about and did not.
