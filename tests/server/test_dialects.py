@@ -180,6 +180,15 @@ KINDS: list[tuple[type[Body], dict[str, Any]]] = [
 ]
 
 
+def complaint(kind: type[Body], body: dict[str, Any]) -> str | None:
+    try:
+        with noting(is_strict=False):
+            kind.model_validate(body)
+    except ValidationError as error:
+        return of_validation(error.errors()).message
+    return None
+
+
 @pytest.mark.parametrize(("kind", "body"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_1_4_odd_values_are_taken_or_refused_in_a_sentence(kind: type[Body], body: dict[str, Any]) -> None:
     """No name of any table and no field fails in another way, whatever its value."""
@@ -188,11 +197,8 @@ def test_1_4_odd_values_are_taken_or_refused_in_a_sentence(kind: type[Body], bod
     said: list[Any] = [[{"role": "user", "content": odd}] for odd in ODD] + [[{"type": odd}] for odd in ODD]
     for name in sorted(names):
         for odd in [*ODD, *(said if name in ("messages", "input") else ())]:
-            with noting(is_strict=False):
-                try:
-                    kind.model_validate({**body, name: odd})
-                except ValidationError as error:
-                    assert 5 < len(of_validation(error.errors()).message) < 700
+            message = complaint(kind, {**body, name: odd})
+            assert message is None or 5 < len(message) < 700
 
 
 def test_1_4_harmless_parameters_by_the_clients(client: OpenAI, server: Server) -> None:
