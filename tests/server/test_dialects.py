@@ -12,9 +12,16 @@ from anthropic import BadRequestError as ClaudeError
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import BadRequestError, OpenAI
+from pydantic import ValidationError
 
+from surefoot.server.errors import of_validation
+from surefoot.server.schemas import dialects
+from surefoot.server.schemas.base import Body
 from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.dialects import translate
+from surefoot.server.schemas.messages import MessagesRequest
+from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.schemas.unknown import noting
 from tests.server.process import Server
 from tests.server.test_chat import ASK, ask
@@ -159,6 +166,39 @@ def test_1_4_values_that_would_matter_are_told_of(more: dict[str, Any]) -> None:
     with noting(is_strict=False) as unknown:
         ChatRequest.model_validate({**ASK, **more})
     assert unknown.names == list(more)
+
+
+ODD: list[Any] = [
+    None, 0, -1, 1.5, True, "x", [], ["a"], {}, {"type": []}, {"type": {}}, [{"type": []}], [[]], [None],
+    [{"type": "image"}], {"type": "image"},
+]  # fmt: skip
+KINDS: list[tuple[type[Body], dict[str, Any]]] = [
+    (ChatRequest, ASK),
+    (CompletionRequest, PROMPT),
+    (ResponsesRequest, RESPOND),
+    (MessagesRequest, {"model": "small", "max_tokens": 1, "messages": IN_PARIS}),
+]
+
+
+def complaint(kind: type[Body], body: dict[str, Any]) -> str | None:
+    try:
+        with noting(is_strict=False):
+            kind.model_validate(body)
+    except ValidationError as error:
+        return of_validation(error.errors()).message
+    return None
+
+
+@pytest.mark.parametrize(("kind", "body"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
+def test_1_4_odd_values_are_taken_or_refused_in_a_sentence(kind: type[Body], body: dict[str, Any]) -> None:
+    """No name of any table and no field fails in another way, whatever its value."""
+    tables = (dialects.HARMLESS, dialects.NEUTRAL, dialects.SYNONYMS, dialects.MINUS_ONE, dialects.FORMATS)
+    names = set().union(*tables, dialects.VARIABLES, kind.model_fields, {"best_of", "messages", "input"})
+    said: list[Any] = [[{"role": "user", "content": odd}] for odd in ODD] + [[{"type": odd}] for odd in ODD]
+    for name in sorted(names):
+        for odd in [*ODD, *(said if name in ("messages", "input") else ())]:
+            message = complaint(kind, {**body, name: odd})
+            assert message is None or 5 < len(message) < 700
 
 
 def test_1_4_harmless_parameters_by_the_clients(client: OpenAI, server: Server) -> None:

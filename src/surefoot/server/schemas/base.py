@@ -201,9 +201,9 @@ class SamplingFields(RequestBody):
             if (value := getattr(self, name)) is not None
         }  # fmt: skip
         if grammar is not None:
-            given["grammar"] = grammar
-            if given.pop("min_tokens", 0):  # the grammar alone says when the answer may end
+            if given.get("min_tokens"):
                 note("min_tokens")
+            given |= {"grammar": grammar, "min_tokens": 0}  # the grammar alone says when the answer may end
         try:
             return replace(
                 defaults,
