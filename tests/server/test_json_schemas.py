@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from surefoot.sampling.grammar import json_rule, lark_grammar
 from surefoot.sampling.grammar_checker import Words
-from surefoot.server.json_schemas import FORMATS, MOST_LEVELS, SchemaError, plain_complaint, prepare
+from surefoot.server.json_schemas import FORMATS, MOST_LEVELS, SchemaError, arguments_schema, plain_complaint, prepare
 
 WORDS = Words([bytes([byte]) for byte in range(256)] + [b"<end>"])
 TOKENIZER = LLTokenizer(TokenizerWrapper(WORDS), n_vocab=len(WORDS.tokens))
@@ -70,8 +70,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "not_never": thing(properties={"kind": KIND, "note": {"not": {}}}),
     "unevaluatedProperties": {"type": "object", "properties": {"kind": KIND}, "unevaluatedProperties": False},
     "format_unknown": {"type": "string", "format": "card-number"},
+    "required_old": thing(properties={"number": NUMBER, "note": {**TEXT, "required": True}}, required=["note"]),
     "schema_unknown": {"type": "string", "$schema": "urn:none"},
 }  # fmt: skip
+OLD = ("dependencies", "schema_unknown", "required_old")
 CHOICES = [{}, {"kind": "card"}, {"kind": "cash"}], [{}, {"number": 1}], [{}, {"note": "x"}], [{}, {"flag": True}]
 VALUES = [first | second | third | fourth for first, second, third, fourth in itertools.product(*CHOICES)]
 VALUES += [{"flag": False}, {"card": 1}, {"zz": 1}, {"abc": 2}, {"card": "x"}, [], [1], [1, 1], [1, 2], "text", 3]
@@ -81,9 +83,7 @@ VALUES += [{"flag": False}, {"card": 1}, {"zz": 1}, {"abc": 2}, {"card": "x"}, [
 def test_1_5_rewritten_schema_means_the_same(name: str) -> None:
     """A library that checks values after the fact is the judge. Written in the schema's order, as grammars want it."""
     prepared = prepare(SCHEMAS[name])
-    judge = jsonschema_rs.Draft202012Validator(
-        SCHEMAS[name] if name not in ("dependencies", "schema_unknown") else _modern(SCHEMAS[name])
-    )
+    judge = jsonschema_rs.Draft202012Validator(SCHEMAS[name] if name not in OLD else _modern(SCHEMAS[name]))
     assert prepared.unenforced == ()
     verdicts = [(value, judge.is_valid(value)) for value in VALUES]
     assert {verdict for _, verdict in verdicts} == {False, True}
@@ -93,7 +93,12 @@ def test_1_5_rewritten_schema_means_the_same(name: str) -> None:
 def _modern(schema: dict[str, Any]) -> dict[str, Any]:
     """For the judge, who knows the words of one draft."""
     renamed = {"dependencies": "dependentRequired"}
-    return {renamed.get(word, word): value for word, value in schema.items() if word != "$schema"}
+    words = {renamed.get(word, word): value for word, value in schema.items() if word != "$schema"}
+    return {
+        word: _modern(value) if isinstance(value, dict) else value
+        for word, value in words.items()
+        if not (word == "required" and value is True)
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,7 @@ WITH_B = {"properties": {"b": TEXT}, "required": ["b"]}
     ("schema", "fits", "does_not"),
     [
         (BASE, {"a": "x"}, {"a": "x", "z": 1}),
-        ({"type": "object"}, {}, {"z": 1}),
+        ({"type": "object", "properties": {"a": TEXT}, "required": ["z"]}, {"z": 1}, {"a": "x"}),
         ({**BASE, "additionalProperties": True}, {"a": "x", "z": 1}, {"a": 1}),
         ({**BASE, "additionalProperties": NUMBER}, {"a": "x", "z": 1}, {"a": "x", "z": "y"}),
         ({"type": "object", "properties": {"map": {"type": "object"}}}, {"map": {"z": 1}}, {"z": 1}),
@@ -158,10 +163,17 @@ WITH_B = {"properties": {"b": TEXT}, "required": ["b"]}
     ],
     ids=str,
 )  # fmt: skip
-def test_1_5_objects_of_tools_are_closed(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
+def test_1_5_objects_are_closed(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
     prepared = prepare(schema, closes=True)
     assert accepts(prepared.schema, fits)
     assert not accepts(prepared.schema, does_not)
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}, {"type": "object", "properties": {}}])
+def test_1_5_tool_that_lists_no_arguments_has_none(parameters: dict[str, Any] | None) -> None:
+    prepared = prepare(arguments_schema(parameters), closes=True)
+    assert accepts(prepared.schema, {})
+    assert not accepts(prepared.schema, {"z": 1})
 
 
 def test_1_5_annotations_are_left_out() -> None:

@@ -97,6 +97,13 @@ def test_1_6_models(server: Server) -> None:
     assert httpx.head(server.root).status_code == 200
 
 
+def test_1_6_body_need_not_say_that_it_is_json(server: Server) -> None:
+    body = json.dumps({"model": "small", "messages": QUESTION, "options": GREEDY, "stream": False})
+    reply = httpx.post(f"{server.root}/api/chat", content=body, timeout=60)
+    assert "content-type" not in reply.request.headers
+    assert reply.json()["done"]
+
+
 def test_1_6_request_without_a_prompt_loads_the_model(server: Server) -> None:
     assert post(server, "chat", messages=[]).json()["done_reason"] == "load"
     assert post(server, "generate").json()["done_reason"] == "load"

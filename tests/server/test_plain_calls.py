@@ -108,7 +108,7 @@ def test_1_5_call_that_does_not_fit_cannot_be_written(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "num_tools", "has_plain"), [("auto", 2, True), ("required", 2, False), ("auto", 120, False)]
+    ("choice", "num_tools", "has_plain"), [("auto", 2, True), ("required", 2, False), ("auto", 70, False)]
 )
 def test_1_5_plain_calls_only_where_the_grammar_holds_them(choice: Any, num_tools: int, has_plain: bool) -> None:
     """Not with a tool that must be called, which is tagged, nor where the grammar would grow too large."""

@@ -48,15 +48,20 @@ class Prepared:
     unenforced: tuple[str, ...]
 
 
+def arguments_schema(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Of a tool's arguments: an object that lists no properties has none."""
+    if not parameters:
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    is_bare = parameters.get("type") == "object" and not _COMPOSING & parameters.keys()
+    return {"properties": {}, **parameters} if is_bare else dict(parameters)
+
+
 def prepare(schema: Mapping[str, Any], *, closes: bool = False, any_of: bool = False) -> Prepared:
-    """closes: an object that lists its properties has no others, unless it says so, and neither has the whole.
+    """closes: an object that lists its properties has no others, unless it says so. What fits then, fits the schema.
     any_of: several of a oneOf's forms may fit at once."""
-    whole = dict(schema)
-    if closes and not _COMPOSING & whole.keys():
-        whole = {"properties": {}, **whole} if whole.get("type") == "object" else whole
     try:
         rewriting = _Rewriting(closes, _open_definitions(schema) if closes else frozenset(), any_of)
-        made = rewriting.rewrite(whole, closes, {}, 0)
+        made = rewriting.rewrite(dict(schema), closes, {}, 0)
     except (AttributeError, TypeError) as error:  # a keyword with a value of another type than it has
         raise SchemaError("it is no JSON schema: check the types of its keywords' values") from error
     if not isinstance(made, dict):
@@ -96,14 +101,15 @@ def _closes_inside(schema: Schema, word: str, closes: bool) -> bool:
 
 
 def _adds_to(schema: Schema) -> bool:
-    """Whether schemas beside its properties tell of more of them."""
+    """Whether what stands beside its properties tells of more of them."""
     names = set(schema.get("properties", ()))
     waiting: list[Any] = [schema]
     while waiting:
         part = waiting.pop()
         if not isinstance(part, dict):
             continue
-        if "$ref" in part or (part is not schema and (set(part.get("properties", ())) - names or _MAPS[1] in part)):
+        told = {*part.get("properties", ()), *_listed(part, "required")}
+        if "$ref" in part or told - names or (part is not schema and _MAPS[1] in part):
             return True
         waiting += [one for word in ("allOf", "anyOf", "oneOf") for one in _listed(part, word)]
         waiting += [part.get(word) for word in ("if", "then", "else")]
@@ -158,6 +164,21 @@ def _replace(made: Schema, word: str, change: Callable[[Any], Any]) -> None:
     """What schemas a word gives to names, if it does."""
     if isinstance(made.get(word), dict):
         made[word] = {name: change(one) for name, one in made[word].items()}
+
+
+def _drop_what_says_nothing(made: Schema) -> None:
+    if made.get("minContains") == 0:
+        made.pop("contains", None), made.pop("minContains")
+    if made.get("unevaluatedItems") is True:
+        del made["unevaluatedItems"]
+    if made.get("unevaluatedProperties") is True:
+        del made["unevaluatedProperties"]
+    elif "unevaluatedProperties" in made and not _COMPOSING & made.keys():
+        made.setdefault("additionalProperties", made.pop("unevaluatedProperties"))
+    if made.get("not") is False:
+        del made["not"]
+    if isinstance(made.get("required"), bool):  # of an older draft: the object around this one says it
+        del made["required"]
 
 
 class _Rewriting:
@@ -217,16 +238,7 @@ class _Rewriting:
                 self.unenforced[word] = None
 
     def _simplify(self, made: Schema) -> None:
-        if made.get("minContains") == 0:
-            made.pop("contains", None), made.pop("minContains")
-        if made.get("unevaluatedItems") is True:
-            del made["unevaluatedItems"]
-        if made.get("unevaluatedProperties") is True:
-            del made["unevaluatedProperties"]
-        elif "unevaluatedProperties" in made and not _COMPOSING & made.keys():
-            made.setdefault("additionalProperties", made.pop("unevaluatedProperties"))
-        if made.get("not") is False:
-            del made["not"]
+        _drop_what_says_nothing(made)
         if self._any_of and "oneOf" in made and "anyOf" not in made:
             made["anyOf"] = made.pop("oneOf")
             self.unenforced["oneOf"] = None

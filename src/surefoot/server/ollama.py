@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 
 def ollama_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(strict_content_type=False)  # some of its clients say nothing of JSON; the gate looks at origins
     _add_generating(router, service)
     _add_embedding(router, service)
     _add_models(router, service)

@@ -8,7 +8,7 @@ from typing import Any
 from surefoot.sampling import GrammarError, Grammars
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.json_schemas import SchemaError, plain_complaint, prepare, unenforced_sentence
+from surefoot.server.json_schemas import SchemaError, arguments_schema, plain_complaint, prepare, unenforced_sentence
 from surefoot.server.schemas.base import (
     GrammarFormat,
     JsonObjectFormat,
@@ -19,7 +19,7 @@ from surefoot.server.schemas.base import (
 )
 from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
 from surefoot.server.shares import Turns
-from surefoot.server.tool_calls import NO_PARAMETERS, Callable, call_rules
+from surefoot.server.tool_calls import Callable, call_rules
 
 MOST_CHARACTERS = 64 << 10
 # A thought ends where its tag comes first.
@@ -50,7 +50,7 @@ def format_rules(wanted: ResponseFormat | None) -> str | None:
 
 def _whole_schema(schema: Mapping[str, Any]) -> Any:
     """A format is a promise: what cannot be kept is refused."""
-    prepared = prepare(schema)
+    prepared = prepare(schema, closes=True)
     if prepared.unenforced:
         raise SchemaError(f"{unenforced_sentence(prepared.unenforced)}: leave it out")
     return prepared.schema
@@ -138,7 +138,7 @@ def _beginning(is_thinking: bool) -> str:
 
 def _held_calls(tools: Sequence[Tool], choice: ToolChoice, parallel: bool, is_thinking: bool, any_of: bool) -> Held:
     """Calls without tags take each schema once more: not where that would be too much."""
-    prepared = [prepare(tool.function.parameters or NO_PARAMETERS, closes=True, any_of=any_of) for tool in tools]
+    prepared = [prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of) for tool in tools]
     callables = [Callable(tool.function.name, one.schema) for tool, one in zip(tools, prepared, strict=True)]
     words = list(dict.fromkeys(word for one in prepared for word in one.unenforced))
     notices = (f"tools: {unenforced_sentence(words)}",) if words else ()

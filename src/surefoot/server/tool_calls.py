@@ -20,7 +20,6 @@ from surefoot.server.schemas.tools import NamedChoice, ToolChoice
 
 END = "</tool_call>"
 _HEAD = re.compile(r'\s*\{"name": "([^"]+)", "arguments": ')
-NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 INSTRUCTIONS = """# Tools
 

@@ -1,7 +1,5 @@
 """Ollama's own Python package."""
 
-import json
-
 import pytest
 from common import ASK, ROOT, TOOL, Person
 from ollama import Client, ResponseError
@@ -27,9 +25,7 @@ def test_tools() -> None:
 def test_structured() -> None:
     reply = client.chat("small", ASK, format=Person.model_json_schema(), options={"num_predict": 80, "seed": 1})
     Person.model_validate_json(reply.message.content)
-    assert isinstance(
-        json.loads(client.generate("small", "A person", format=Person.model_json_schema()).response), dict
-    )
+    Person.model_validate_json(client.generate("small", "A person", format=Person.model_json_schema()).response)
 
 
 def test_generate() -> None:
