@@ -1,7 +1,8 @@
 """Many clients for a long time, most of them hostile: python -m tests.server.soak --minutes 10 --clients 200
 
-Honest answers are compared bit for bit with those of a quiet server. The server runs with a limit on its memory, and
-closes its books at the end.
+Honest answers are compared bit for bit with those of a quiet server. The honest clients first run alone, for a fourth
+of the time: how long they wait for a first token then is what hostile company is measured by. The server runs with a
+limit on its memory, and closes its books at the end.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any
 import httpx
 
 from tests.model.test_smollm2 import find_file
+from tests.sampling.grammar_corpus import AMBIGUOUS_LARK, HOSTILE_REGEXES, HOSTILE_SCHEMAS
 from tests.server.hostile_connections import HOSTILE_CONNECTIONS
 from tests.server.process import Server
 from tests.server.test_sharing import quick_key
@@ -26,6 +28,8 @@ from tests.server.test_sharing import quick_key
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 ASK: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "Name three colours."}]}
 SHARE_HONEST = 0.2
+SHARE_ALONE = 0.25  # of the time
+MOST_TTFT_RATIO = 2.0
 NUM_HONEST_REQUESTS = 10
 BOOKS = "ended: all memory for keys and values was given back"
 
@@ -42,15 +46,41 @@ class Report:
     limit_mib: float = 0
     seconds: float = 0
     books_balance: bool = False
+    ttft_alone_s: list[float] = field(default_factory=list)
+    ttft_beside_s: list[float] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     def note(self, end: str) -> None:
         self.ends[end] = self.ends.get(end, 0) + 1
 
     @property
-    def is_good(self) -> bool:
+    def ttft_ratio(self) -> float:
+        """Hostile clients who send work that is allowed have their share of the machine: that is part of it."""
+        return percentile(self.ttft_beside_s, 0.95) / percentile(self.ttft_alone_s, 0.95)
+
+    @property
+    def is_sound(self) -> bool:
+        """All but how long they waited, which a short run cannot tell."""
         clean = not (self.num_different or self.engine_failures or self.complaints)
         return self.num_honest > 0 and clean and self.books_balance and self.peak_mib < self.limit_mib
+
+    @property
+    def is_good(self) -> bool:
+        return self.is_sound and self.ttft_ratio <= MOST_TTFT_RATIO
+
+    def as_json(self) -> dict[str, Any]:
+        waits = {"alone": self.ttft_alone_s, "beside": self.ttft_beside_s}
+        told = {
+            f"ttft_{name}": {"count": len(all_s), "p50_s": percentile(all_s, 0.5), "p95_s": percentile(all_s, 0.95)}
+            for name, all_s in waits.items()
+        }
+        left = {key: value for key, value in asdict(self).items() if not key.startswith("ttft_")}
+        return {"is_good": self.is_good, "ttft_ratio": self.ttft_ratio, **told, **left}
+
+
+def percentile(values: list[float], share: float) -> float:
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else float("nan")
 
 
 # ---- honest ----
@@ -66,6 +96,23 @@ def honest_request(number: int) -> tuple[str, dict[str, Any]]:
         schema = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]}
         return CHAT, {**body, "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
     return CHAT, {**body, "logprobs": True, "top_logprobs": 3, "n": 1 + number % 2}
+
+
+async def first_token_s(http: httpx.AsyncClient, number: int) -> float:
+    """Seconds until a streamed answer's first text, refusals and pauses included."""
+    body = {"model": "small", "messages": [{"role": "user", "content": f"Name {number} animals."}], "max_tokens": 4}
+    began = time.monotonic()
+    while True:
+        async with http.stream("POST", CHAT, json={**body, "stream": True, "seed": number}) as reply:
+            if reply.status_code not in (429, 503):
+                assert reply.status_code == 200, await reply.aread()
+                waited = None
+                async for line in reply.aiter_lines():
+                    if waited is None and '"content"' in line:
+                        waited = time.monotonic() - began
+                assert waited is not None
+                return waited
+        await asyncio.sleep(0.3)
 
 
 async def honest_answer(http: httpx.AsyncClient, number: int) -> Any:
@@ -108,6 +155,11 @@ async def reads_slowly(http: httpx.AsyncClient, rng: random.Random) -> str:
     return f"{reply.status_code}"
 
 
+def as_format(grammar: str) -> dict[str, Any]:
+    """A hostile grammar that goes on for as long as it may."""
+    return {"response_format": {"type": "grammar", "grammar": grammar}, "max_tokens": 400, "logit_bias": {"2": -100}}
+
+
 ENDLESS = {"type": "string", "allOf": [{"pattern": f".*{number}.*"} for number in range(40)]}
 WORDS = "a " * 100_000
 TOO_MUCH: list[dict[str, Any]] = [
@@ -125,6 +177,7 @@ TOO_MUCH: list[dict[str, Any]] = [
     {"response_format": {"type": "regex", "regex": ".*" * 20_000}},
     {"response_format": {"type": "regex", "regex": "(a|a)*" * 50 + "b"}},
     {"response_format": {"type": "grammar", "grammar": "start: " + '"a" ' * 300_000}},
+    {"response_format": {"type": "regex", "regex": "a{1000000000}"}},
     {"response_format": {"type": "json_schema", "json_schema": {"schema": ENDLESS}}},
     {"tools": [{"type": "function", "function": {"name": f"f{n}", "parameters": ENDLESS}} for n in range(128)]},
 ]
@@ -139,6 +192,23 @@ RAW = [
     b'{"a": ' * 20_000,
     b"\x00" * 1000,
 ]
+
+
+GRAMMARS = [as_format(text) for text in AMBIGUOUS_LARK.values()]
+GRAMMARS += [
+    {"response_format": {"type": "regex", "regex": text}, "max_tokens": 400} for text in HOSTILE_REGEXES.values()
+]
+GRAMMARS += [
+    {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, "max_tokens": 400}
+    for schema in HOSTILE_SCHEMAS.values()
+]
+
+
+async def sends_a_grammar(http: httpx.AsyncClient, rng: random.Random) -> str:
+    body = {**ASK, **rng.choice(GRAMMARS), "seed": rng.randrange(1000)}
+    reply = await http.post(CHAT, json=body)
+    assert reply.status_code in (200, 400, 413, 429, 503), reply.text
+    return f"{reply.status_code}"
 
 
 async def asks_too_much(http: httpx.AsyncClient, rng: random.Random) -> str:
@@ -165,8 +235,15 @@ async def embeds_much(http: httpx.AsyncClient, rng: random.Random) -> str:
     return f"{reply.status_code}"
 
 
+async def comes_from_elsewhere(http: httpx.AsyncClient, rng: random.Random) -> str:
+    origin = rng.choice(["http://[", "null", "http://evil.example", "file://", "http://localhost:99999999", "a" * 3000])
+    reply = await http.post(CHAT, json={**ASK, "max_tokens": 1}, headers={"Origin": origin})
+    assert reply.status_code in (200, 400, 403, 413, 429, 431, 503), reply.text
+    return f"{reply.status_code}"
+
+
 HOSTILE: list[Hostile] = [leaves, leaves, reads_slowly, asks_too_much, asks_too_much, sends_nonsense, embeds_much]
-HOSTILE += HOSTILE_CONNECTIONS
+HOSTILE += [sends_a_grammar, sends_a_grammar, comes_from_elsewhere, *HOSTILE_CONNECTIONS]
 
 # ---- all of them ----
 
@@ -179,11 +256,13 @@ async def run_clients(server: Server, keys: dict[str, str], num_clients: int, se
 
     async with connect("honest") as honest, connect("hostile") as hostile:
         quiet = [await honest_answer(honest, number) for number in range(NUM_HONEST_REQUESTS)]
+        alone_end = time.monotonic() + SHARE_ALONE * seconds
         end = time.monotonic() + seconds
 
-        async def be_honest(client: int) -> None:
+        async def be_honest(client: int, until: float, waits: list[float]) -> None:
             number = client
-            while report.num_honest < 1 or time.monotonic() < end:
+            while not waits or time.monotonic() < until:
+                waits.append(await first_token_s(honest, number))
                 same = await honest_answer(honest, number % NUM_HONEST_REQUESTS) == quiet[number % NUM_HONEST_REQUESTS]
                 report.num_honest += 1
                 report.num_different += not same
@@ -202,8 +281,9 @@ async def run_clients(server: Server, keys: dict[str, str], num_clients: int, se
                 await asyncio.sleep(rng.random() * 0.2)
 
         num_honest = max(1, round(SHARE_HONEST * num_clients))
+        await asyncio.gather(*(be_honest(one, alone_end, report.ttft_alone_s) for one in range(num_honest)))
         others = [asyncio.create_task(be_hostile(one)) for one in range(num_honest, num_clients)]
-        await asyncio.gather(*(be_honest(one) for one in range(num_honest)))
+        await asyncio.gather(*(be_honest(one, end, report.ttft_beside_s) for one in range(num_honest)))
         for other in others:  # who still waits goes, all at once
             other.cancel()
         await asyncio.gather(*others, return_exceptions=True)
@@ -249,7 +329,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2-135M by default")
     given = parser.parse_args()
     report = soak(given.model or find_file(), given.clients, 60 * given.minutes, given.memory_mib)
-    print(json.dumps({"is_good": report.is_good, **asdict(report)}, indent=2))
+    print(json.dumps(report.as_json(), indent=2))
     raise SystemExit(not report.is_good)
 
 

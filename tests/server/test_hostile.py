@@ -10,7 +10,7 @@ from tests.server.soak import CHAT, soak
 def test_honest_answers_do_not_change() -> None:
     """The short form of python -m tests.server.soak."""
     report = soak(find_file(), num_clients=24, seconds=5, memory_mib=3072)
-    assert report.is_good, report
+    assert report.is_sound, report
     assert len(report.ends) >= 6
 
 

@@ -1,5 +1,6 @@
 """Grammars tried out where they can do no harm."""
 
+import hashlib
 import json
 import os
 import select
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
@@ -17,31 +19,53 @@ SECONDS = 2.0
 START_SECONDS = 30.0
 MEMORY_BYTES = 1 << 30
 MOST_REPLY_BYTES = 1 << 16
+REMEMBER_S = 20.0
+MOST_KNOWN = 256
 
 
 class Trial:
-    """Owns the program, started when it is first needed and again after it had to be ended."""
+    """Owns the program, started when it is first needed and again after it had to be ended.
+
+    A complaint is remembered for a while: who sends the same grammar again and again holds up nobody.
+    """
 
     def __init__(self, pieces: Sequence[bytes], seconds: float = SECONDS) -> None:
         self._pieces = pieces
         self._seconds = seconds
         self._lock = threading.Lock()
+        self._known: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # until when, and the complaint
         self._process: subprocess.Popen[bytes] | None = None
 
     def complaint(self, grammar: str) -> str:
         """What is wrong with it; empty if nothing."""
+        digest = hashlib.sha256(grammar.encode(errors="replace")).digest()
+        if known := self._remembered(digest):
+            return known
         with self._lock:
-            try:
-                process = self._start()
-                assert process.stdin is not None
-                grammar_checker.send(process.stdin, grammar)
-                return _receive(process, self._seconds)
-            except TimeoutError:
-                self._end()
-                return f"it takes more than {self._seconds:g} s to prepare: make it simpler"
-            except (OSError, EOFError):
-                self._end()
-                return "it takes too much memory to prepare: make it simpler"
+            if known := self._remembered(digest):
+                return known
+            if found := self._ask(grammar):
+                self._known[digest] = time.monotonic() + REMEMBER_S, found
+                if len(self._known) > MOST_KNOWN:
+                    self._known.popitem(last=False)
+            return found
+
+    def _remembered(self, digest: bytes) -> str:
+        until, complaint = self._known.get(digest, (0.0, ""))
+        return complaint if time.monotonic() < until else ""
+
+    def _ask(self, grammar: str) -> str:
+        try:
+            process = self._start()
+            assert process.stdin is not None
+            grammar_checker.send(process.stdin, grammar)
+            return _receive(process, self._seconds)
+        except TimeoutError:
+            self._end()
+            return f"it takes more than {self._seconds:g} s to prepare: make it simpler"
+        except (OSError, EOFError):
+            self._end()
+            return "it takes too much memory to prepare: make it simpler"
 
     def close(self) -> None:
         with self._lock:

@@ -1,0 +1,77 @@
+"""Point 3.1 of the attack's list, in the engine: when a grammar's mask is ready does not show in any answer."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from surefoot.core import FinishReason, Request, SamplingParams
+from surefoot.engine import Engine, Event
+from surefoot.runner import Runner
+from surefoot.runner.verification import DrawState
+from surefoot.sampling.grammar import lark_grammar
+from surefoot.speculate import Lookup, Speculator
+from surefoot.verify.drafters import RandomDepths
+from tests.engine.test_engine import expected, finish, requests
+from tests.engine.test_speculation import grammar_answers, grammar_requests, make_engine
+
+AMBIGUOUS = lark_grammar('start: e\ne: e e | "a" | "b" | e e e |')
+
+
+def hostile() -> Request:
+    """It would go on for as long as it may: the token that ends it is as good as forbidden."""
+    params = SamplingParams(seed=1, grammar=AMBIGUOUS, max_tokens=400, logit_bias={2: -100.0})
+    return Request("hostile", (1, 403), params, eos_token_ids=frozenset({2}))
+
+
+def start_preempted(engine: Engine) -> Sequence[Event]:
+    """Some steps between which all that runs goes back to wait."""
+    events: list[Event] = []
+    for number in range(40):
+        events += engine.step() if engine.has_work else []
+        for key in engine._executor._rows if number % 5 == 4 else ():  # type: ignore[attr-defined]
+            engine.planner.preempt(key)  # type: ignore[attr-defined]
+    return events
+
+
+@pytest.mark.parametrize("is_preempted", [False, True], ids=["undisturbed", "preempted"])
+@pytest.mark.parametrize("is_drafted", [False, True], ids=["plain", "drafted"])
+def test_late_masks_do_not_show(monkeypatch: pytest.MonkeyPatch, is_drafted: bool, is_preempted: bool) -> None:
+    wanted, rng, is_ready, late = (
+        grammar_answers() | expected(),
+        random.Random(1),
+        DrawState.is_ready,
+        list[DrawState](),
+    )
+
+    def is_ready_or_late(state: DrawState, deadline: float) -> bool:
+        if state.constraint is not None and rng.random() < 0.3:
+            late.append(state)
+            return False
+        return is_ready(state, deadline + 60)
+
+    monkeypatch.setattr(DrawState, "is_ready", is_ready_or_late)
+    engine = make_engine(Speculator(Lookup(), RandomDepths(deepest=5)) if is_drafted else None, with_grammars=True)
+    for request in [*requests(), *grammar_requests()]:
+        engine.add(request)
+    assert finish(engine, start_preempted(engine) if is_preempted else ()) == wanted
+    assert len(late) > 20
+    assert (engine.load().num_preemptions > 10) == is_preempted
+
+
+def test_a_grammar_that_fails_fails_alone_and_without_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, forward = [], Runner.forward
+    monkeypatch.setattr(Runner, "forward", lambda runner, flat: passes.append(flat) or forward(runner, flat))
+    engine, events, num_steps = make_engine(None, with_grammars=True), [], 0
+    for request in [*requests(), hostile()]:
+        engine.add(request)
+    while engine.has_work:
+        events += engine.step()
+        num_steps += 1
+    found = finish(engine, events)
+    tokens, _, reason = found.pop(("hostile", 0))
+    assert reason is FinishReason.ERROR
+    assert tokens
+    assert "GrammarError" in next(event.error for event in events if event.error)
+    assert found == expected()
+    assert len(passes) <= num_steps
