@@ -281,7 +281,7 @@ def _remove(path: Path) -> None:
 def _mutate_json_file(path: Path, random: Random) -> None:
     try:
         tree = json.loads(path.read_bytes()) if path.is_file() and not path.is_symlink() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if random.random() < 0.15 and path.name != "tokenizer.json":
         tree = {**tree, random.choice(NEW_KEYS): pick_value(random)} if isinstance(tree, dict) else tree
@@ -341,7 +341,7 @@ def _mutate_safetensors(path: Path, random: Random) -> None:
     size = int.from_bytes(raw[:8], "little")
     try:
         header, data = json.loads(raw[8 : 8 + size]), bytearray(raw[8 + size :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(header, dict) and header:
         _mutate_header(header, data, random)

@@ -16,7 +16,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot.api.defaults import SamplingDefaults
 from surefoot.api.live import LiveRequest
-from surefoot.api.loading import BLOCK_SIZE, free_bytes, load_model, make_engine, make_runner, plan_memory
+from surefoot.api.loading import (
+    BLOCK_SIZE,
+    fit_context,
+    free_bytes,
+    load_model,
+    make_engine,
+    make_runner,
+    plan_memory,
+)
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.speculation import AUTO, load_speculation
@@ -70,10 +78,15 @@ class LLM:
         chat_template: str | Path | None = None,
         report: Report = lambda done, total: None,
     ) -> None:
+        def fits(backend: Backend, config: ModelConfig, weights: int) -> None:
+            nbytes = free_bytes(config, max_running, promised=weights) if kv_bytes is None else kv_bytes
+            sizes = slot_bytes(backend, config, kv_form, block_size)
+            fit_context(config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+
         opened = open_model(model, sampling, chat_template)
         self.path: Path = opened.place
         self.sampling_defaults: SamplingDefaults = opened.sampling
-        loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report)
+        loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report, fits=fits)
         speculation = load_speculation(speculate, loaded, float_format)
         self.backend: Backend = loaded.backend
         self.model: Model = loaded.model

@@ -1,16 +1,17 @@
 """From a path to a model that can run: checkpoint, tokenizer, chat template, memory for keys and values."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from surefoot import machine
+from surefoot.api.memory import check_room, weight_bytes
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.engine import Engine
 from surefoot.formats import to_format
 from surefoot.kv import KvKind, KvLayout, KvManager, LayerKv, make_layout
-from surefoot.models import KvLayer, Model, ModelConfig, load, row_context
+from surefoot.models import KvLayer, Model, ModelConfig, load, read_config, row_context
 from surefoot.ops import Backend, KvForm, PackedWeights
 from surefoot.runner import Executor, Runner
 from surefoot.sampling import Grammars
@@ -42,6 +43,10 @@ class Loaded:
     template: ChatTemplate
 
 
+# Raises MemoryError if a model with this many bytes of weights leaves no room for the context, before they are read.
+Fits = Callable[[Backend, ModelConfig, int], None]
+
+
 def load_model(
     path: str | Path | OpenModel,
     float_format: str,
@@ -50,15 +55,19 @@ def load_model(
     cache: str | Path | PackedCache | None = None,
     backend: Backend | None = None,
     report: Report = lambda done, total: None,
+    fits: Fits | None = None,
 ) -> Loaded:
-    """cache: for packed weights (a folder, say), or none. backend: one that is there already."""
-    to_format(float_format)  # before anything is fetched
+    """cache: for packed weights (a folder, say), or none. backend: one that is there already. fits: see `Fits`."""
+    fmt = to_format(float_format)
     opened = open_model(path)
     place, checkpoint = opened.place, opened.checkpoint
+    check_room(place, checkpoint, fmt, threads or machine.usable_cores())
     with ThreadPoolExecutor(1) as beside:  # packing is native work, tokenizers are Python's
         texts = beside.submit(opened.load_text)
         backend = backend or Backend(variant, threads)
         try:
+            if fits is not None:
+                fits(backend, read_config(checkpoint), weight_bytes(checkpoint, fmt))
             model = _load_weights(backend, place, checkpoint, float_format, cache, report)
         except MetadataError as wrong:
             raise MetadataError(f"{place}: {wrong}") from None
@@ -108,20 +117,35 @@ def plan_memory(
     sizes: bytes of a token, by window. Answers end at the model's own context unless another is given. Memory may hold
     less than the model's own, never less than a given one.
     """
-    config = model.config
-    length = context = min(config.context, max_context or config.context)
+    layout, context = fit_context(model.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+    length = min(model.config.context, max_context or model.config.context)
+    return Room(layout, _scheduling(model, context, length, max_running, max_chunk))
+
+
+def fit_context(
+    config: ModelConfig,
+    sizes: Mapping[int, int],
+    nbytes: int,
+    max_context: int | None,
+    max_running: int,
+    max_chunk: int,
+    block_size: int = BLOCK_SIZE,
+) -> tuple[KvLayout, int]:
+    """Blocks within so many bytes, and the context that they hold; as `plan_memory`, without the model's weights."""
+    context = min(config.context, max_context or config.context)
     least = min(LEAST_CONTEXT, context)
     while context >= least:
         for typical in (min(context, TYPICAL_TOKENS), context):
             layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
             if layout is not None:
-                return Room(layout, _scheduling(model, context, length, max_running, max_chunk))
+                return layout, context
         if max_context is not None:
             break
         context //= 2
+    token_bytes = sum(sizes.values())
     raise MemoryError(
-        f"{nbytes >> 20} MiB are left for keys and values, too few for a context of {context}: "
-        "lower max_context, or free memory"
+        f"{nbytes >> 20} MiB are left for keys and values, too few for a context of {context} ({token_bytes >> 10} KiB "
+        f"a token): lower max_context (--max-context) to about {nbytes // token_bytes}, or free memory"
     )
 
 
@@ -183,10 +207,14 @@ def _kv_layers(config: ModelConfig) -> list[KvLayer]:
     return [config.kv(layer) for layer in range(len(config.layers))]
 
 
-def free_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0) -> int:
-    """Memory that keys and values may take: of the limit, what the weights and a step's arrays leave."""
-    left = machine.memory().limit_bytes - machine.used_bytes() - workspace_bytes(config, max_running, most_drafts)
-    return max(0, int(left * SHARE_OF_MEMORY))
+def free_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0, promised: int = 0) -> int:
+    """Memory that keys and values may take: of the limit, what the weights and a step's arrays leave.
+
+    promised: bytes of weights that are not read yet."""
+    left = machine.memory().limit_bytes - machine.used_bytes()
+    addresses = machine.free_addresses()
+    left = (left if addresses is None else min(left, addresses)) - promised
+    return max(0, int((left - workspace_bytes(config, max_running, most_drafts)) * SHARE_OF_MEMORY))
 
 
 def _has_float_experts(model: Model) -> bool:

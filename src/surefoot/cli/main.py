@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from surefoot import __version__
-from surefoot.cli.startup import without_collection
+from surefoot.cli.startup import check_addresses, without_collection
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
+        check_addresses()
         with without_collection():
             module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name].module}")
         found = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))

@@ -26,7 +26,13 @@ Format = Annotated[
 ]
 Context = Annotated[
     int | None,
-    typer.Option(min=1, help="Tokens of prompt and answer; the model's own by default.", rich_help_panel=MODEL),
+    typer.Option(
+        "--max-context",
+        "--context",
+        min=1,
+        help="Tokens of prompt and answer; the model's own by default.",
+        rich_help_panel=MODEL,
+    ),
 ]
 Speculate = Annotated[
     str,

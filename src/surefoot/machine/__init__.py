@@ -1,7 +1,7 @@
 """What this process may really use of the machine: cores, memory, nodes. Standard library only."""
 
 from surefoot.machine.cgroups import throttled_s
-from surefoot.machine.limits import Cores, Memory, cores, memory, usable_cores, used_bytes
+from surefoot.machine.limits import Cores, Memory, cores, free_addresses, memory, usable_cores, used_bytes
 from surefoot.machine.topology import Node, cpu_model, huge_pages, nodes
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Node",
     "cores",
     "cpu_model",
+    "free_addresses",
     "huge_pages",
     "memory",
     "nodes",

@@ -1,6 +1,7 @@
 """Cores and memory as affinity and cgroups allow them, not as the host has them."""
 
 import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def used_bytes(root: Path = ROOT) -> int:
     """Memory that this process holds for itself: pages of mapped files can be dropped, so they do not count."""
     kib, _, _ = read_table(root / "proc/self/status").get("RssAnon", "0 kB").partition(" ")
     return int(kib) * 1024
+
+
+def free_addresses(root: Path = ROOT) -> int | None:
+    """Bytes of addresses that this process may still map (`ulimit -v`); None without a limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    kib, _, _ = read_table(root / "proc/self/status").get("VmSize", "0 kB").partition(" ")
+    return max(0, limit - int(kib) * 1024)
 
 
 def usable_cores(root: Path = ROOT) -> int:

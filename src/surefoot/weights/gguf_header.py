@@ -5,6 +5,7 @@ damaged or hostile file costs a `GgufError` and no more. The parser is our own b
 counts that it reads, and takes 10 s for a vocabulary of 152,000 (numpy objects for each string); this takes 0.07 s.
 """
 
+import errno
 import math
 import mmap
 import os
@@ -188,6 +189,10 @@ def _map(path: Path) -> mmap.mmap:
                 raise GgufError("is empty: fetch it again")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as wrong:
+        if wrong.errno == errno.ENOMEM:
+            raise MemoryError(
+                f"{path} is larger than the addresses that are left (ulimit -v): raise the limit"
+            ) from None
         raise GgufError(f"cannot be read: {wrong}") from None
 
 

@@ -1,0 +1,65 @@
+"""Whether a model fits, computed from its file's header before any weight is read.
+
+Under a limit on addresses (`ulimit -v`) this is more than a courtesy: libraries in Rust end the process when an
+allocation fails, so what they need must be known to be there before they are called.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from surefoot import machine
+from surefoot.formats import ModelFormat
+from surefoot.weights import Checkpoint, GgufFile
+from surefoot.weights.coded import Coded
+
+FLOAT_BITS = 32
+CODED_BITS = 4  # the least that a quantised weight takes
+# Addresses, most of which never become memory: a thread's stack and glibc's arena for it; an arena's last chunk.
+THREAD_BYTES, CHUNK_BYTES = 72 << 20, 64 << 20
+BESIDE_THREADS = 2  # those that read the tokenizer and decode ahead
+TOKEN_BYTES = 1 << 10  # of a vocabulary in `tokenizers` and here: 500 measured (Gemma 3)
+TEXT_FACTOR = 8  # of tokenizer.json's length, while it is parsed
+SMALLER = "take a smaller file (Q4_K_M, say), or --format w4 for a folder of float weights"
+
+
+def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
+    """The least that the packed weights take: codes of a file are never packed smaller than they lie in it."""
+    float_bits = FLOAT_BITS if fmt.weights is None else fmt.weights.bits
+    if isinstance(checkpoint, GgufFile):
+        return sum(
+            math.prod(info.shape) * float_bits // 8 if info.type.is_float else info.nbytes
+            for info in checkpoint.tensors.values()
+        )
+    tensors: Mapping[str, object] = checkpoint.tensors
+    return sum(
+        math.prod(tensor.shape) * (CODED_BITS if isinstance(tensors[name], Coded) else float_bits) // 8
+        for name, tensor in checkpoint.tensors.items()
+    )
+
+
+def check_room(place: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threads: int) -> None:
+    """Raises MemoryError if the weights cannot fit, whatever the context."""
+    weights = weight_bytes(checkpoint, fmt)
+    available = machine.memory().limit_bytes - machine.used_bytes()
+    if weights > available:
+        raise MemoryError(
+            f"{place} needs at least {weights >> 20} MiB for its weights, and this machine (or its cgroup) has "
+            f"{available >> 20} MiB: {SMALLER}"
+        )
+    addresses, needed = machine.free_addresses(), weights + _addresses_beside(place, checkpoint, num_threads)
+    if addresses is not None and needed > addresses:
+        raise MemoryError(
+            f"{place} needs about {needed >> 20} MiB of addresses, and the limit on them (ulimit -v) leaves "
+            f"{addresses >> 20} MiB: raise the limit, or {SMALLER}"
+        )
+
+
+def _addresses_beside(place: Path, checkpoint: Checkpoint, num_threads: int) -> int:
+    """What threads and the tokenizer take beside the weights."""
+    embeddings = checkpoint.tensors.get("token_embd.weight")
+    vocabulary = TOKEN_BYTES * embeddings.shape[0] if embeddings is not None else 0
+    text = place / "tokenizer.json"
+    if place.is_dir() and text.is_file():
+        vocabulary += TEXT_FACTOR * text.stat().st_size
+    return CHUNK_BYTES + (num_threads + BESIDE_THREADS) * THREAD_BYTES + vocabulary

@@ -1,0 +1,60 @@
+"""Issue 15, section 2: memory that does not suffice is told before anything is loaded, and says what to do."""
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from surefoot.api import LLM, loading
+from surefoot.api.memory import check_room, weight_bytes
+from surefoot.formats import FLOAT32, SERVED
+from surefoot.machine.limits import Memory
+from surefoot.weights import open_checkpoint
+from tests.stories import stories_gguf
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("weights were read")
+
+
+def test_a_context_that_does_not_fit_is_told_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "load", never)
+    with pytest.raises(MemoryError, match=r"too few for a context of 512 .*--max-context\) to about \d+"):
+        LLM(stories_gguf(), max_context=512, max_running=1, kv_bytes=1 << 16)
+
+
+def test_a_context_below_the_least_that_is_chosen_can_be_asked_for() -> None:
+    assert LLM(stories_gguf(), max_context=32, max_running=1, max_chunk=32, kv_bytes=4 << 20).max_context == 32
+
+
+def test_weights_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of a megabyte, which cannot be had."""
+    checkpoint = open_checkpoint(stories_gguf())
+    monkeypatch.setattr("surefoot.machine.memory", lambda: Memory(1 << 20, None))
+    with pytest.raises(MemoryError, match=r"needs at least \d+ MiB for its weights.*take a smaller file"):
+        check_room(stories_gguf(), checkpoint, SERVED, 1)
+
+
+def test_the_least_that_weights_take_is_no_more_than_they_take() -> None:
+    checkpoint = open_checkpoint(stories_gguf())
+    packed = LLM(stories_gguf(), max_running=1, kv_bytes=4 << 20).read_bytes(0)
+    assert 0 < weight_bytes(checkpoint, SERVED) <= packed + (1 << 16)  # those of the norms are in float
+    assert weight_bytes(checkpoint, FLOAT32) == 4 * weight_bytes(checkpoint, SERVED)
+
+
+@pytest.mark.parametrize("mib", [64, 160, 380])
+def test_generate_under_a_small_limit_on_addresses_ends_with_a_sentence(mib: int) -> None:
+    """Of what libraries in Rust need, none may be missing: they would end the process (SIGABRT)."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "surefoot", "generate", stories_gguf(), "Once", "-n", "2"],
+        capture_output=True, text=True, check=False, timeout=120, preexec_fn=limit,
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (1, 1), done.stderr
+    assert lines[0].startswith("surefoot: ")
+    assert "ulimit -v" in lines[0]
