@@ -1,7 +1,7 @@
 """Every Nth call fails, one after the other: `python -m tests.faults.run`, or a sample with `--every 7`.
 
-After each fault and a start without it, no line may be lost or doubled, and the answers are the bits of a run in peace.
-Runs itself again with the library of faults.c.
+After each fault and a start without it, no line may be lost or doubled, and the answers are the bits of a run in peace:
+for /v1/batches and for `run-batch`. Runs itself again with the library of faults.c.
 """
 
 import argparse
@@ -16,17 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from surefoot import LLM
+from surefoot.server.run_batch import run_batch
 from tests.faults.injector import Fault, Injector, environment
-from tests.faults.scenario import REQUESTS, Told, check_whole, client, opened
+from tests.faults.scenario import REQUESTS, Told, answers_in, check_whole, client, opened
 from tests.stories import stories_gguf
 
 DISK = ("write", "sync", "open", "rename", "unlink", "truncate")
 FAULTS = (
-    *(Fault((kind,), 0, errno.EIO) for kind in DISK),
+    *(Fault((kind,), 0, errno.EIO) for kind in DISK[:-1]),
     Fault(("open",), 0, errno.EMFILE),
     Fault(("write",), 0, errno.ENOSPC, torn=True),
     Fault(("write",), 0, errno.ENOSPC, lasting=True, torn=True),
@@ -55,6 +57,7 @@ class Runner:
         self._llm = make()
         self._injector = injector
         self._peaceful = asyncio.run(self._run_in_peace())
+        self._damaged = self._make_damaged()
 
     async def _run_in_peace(self) -> dict[str, Any]:
         with _folder() as folder:
@@ -62,30 +65,62 @@ class Runner:
                 record = await place.ended(await place.begin(REQUESTS))
                 return place.answers(record)
 
+    def _make_damaged(self) -> bytes:
+        """Answers of run-batch with a line that came twice, one with a changed byte, and a torn end."""
+        with _folder() as target:
+            source = target.with_name("in.jsonl")
+            source.write_bytes(REQUESTS)
+            run_batch(self._llm, source, target, "small")
+            first, second, third, *_ = target.read_bytes().splitlines(keepends=True)
+        return first + first + second.replace(b"response", b"rasponse") + third[:-9]
+
     def run_all(self, every: int, first: int) -> None:
         """Raises what the first that is not whole raises."""
         for offset, kind in enumerate(FAULTS[first:], first):
-            began, num_runs = time.monotonic(), 0
-            for n in itertools.count(1 + offset % every, every):
-                fault = Fault(kind.kinds, n, kind.error, kind.lasting, kind.torn)
-                if not self._run(fault):
-                    break
-                num_runs += 1
-            print(f"{num_runs:4} runs, {time.monotonic() - began:5.1f} s: {fault}", flush=True)
+            self._run_kind("batch", self._run_batch, kind, every, offset)
+            if set(kind.kinds) <= set(DISK):
+                self._run_kind("run-batch", self._run_command, kind, every, offset)
 
-    def _run(self, fault: Fault) -> bool:
-        """Whether there were as many calls."""
-        with _folder() as folder:
-            told = Told()
+    def _run_kind(self, name: str, run: Callable[[Fault, Path], bool], kind: Fault, every: int, offset: int) -> None:
+        """run: whether there were as many calls."""
+        began, num_runs = time.monotonic(), 0
+        for n in itertools.count(1 + offset % every, every):
+            fault = replace(kind, n=n)
             try:
-                if "fork" in fault.kinds:
-                    self._llm = self._make()  # whose programs have not been started yet
-                is_hit = asyncio.run(self._run_with(fault, folder, told))
-                asyncio.run(check_whole(folder, self._llm, told, self._peaceful))
+                with _folder() as folder:
+                    is_hit = run(fault, folder)
             except BaseException:
-                print(f"not whole after {fault}", flush=True)
+                print(f"{name}: not whole after {fault}", flush=True)
                 raise
+            if not is_hit:
+                break
+            num_runs += 1
+        print(f"{num_runs:4} runs, {time.monotonic() - began:5.1f} s: {name}, up to {fault}", flush=True)
+
+    def _run_batch(self, fault: Fault, folder: Path) -> bool:
+        if "fork" in fault.kinds:
+            self._llm = self._make()  # whose programs have not been started yet
+        told = Told()
+        is_hit = asyncio.run(self._run_with(fault, folder, told))
+        asyncio.run(check_whole(folder, self._llm, told, self._peaceful))
         return is_hit
+
+    def _run_command(self, fault: Fault, folder: Path) -> bool:
+        folder.mkdir()
+        source, target = folder.parent / "in.jsonl", folder / "out.jsonl"
+        source.write_bytes(REQUESTS)
+        target.write_bytes(self._damaged)
+        self._injector.arm(fault, folder)
+        try:
+            run_batch(self._llm, source, target, "small")
+        except OSError:  # told, and the same command goes on
+            assert self._injector.num_hits
+        finally:
+            num_hits = self._injector.num_hits
+            self._injector.disarm()
+        run_batch(self._llm, source, target, "small")
+        assert answers_in(target.read_bytes()) == self._peaceful
+        return num_hits > 0
 
     async def _run_with(self, fault: Fault, folder: Path, told: Told) -> bool:
         self._injector.arm(fault, folder)

@@ -52,13 +52,9 @@ class Place:
         return self.batches.get(owner, batch)
 
     def answers(self, batch: BatchRecord) -> dict[str, Any]:
-        """Of both files by custom_id, without what may differ."""
-        raw = b"".join(
-            self.files.path(file).read_bytes() for file in (batch.output_file_id, batch.error_file_id) if file
-        )
-        replies = [json.loads(line) for line in raw.splitlines()]
-        assert len({reply["custom_id"] for reply in replies}) == len(replies), "a line came twice"
-        return {reply["custom_id"]: without_varying(reply) for reply in replies}
+        """Of both files."""
+        files = [file for file in (batch.output_file_id, batch.error_file_id) if file]
+        return answers_in(b"".join(self.files.path(file).read_bytes() for file in files))
 
 
 @asynccontextmanager
@@ -82,6 +78,13 @@ async def until(is_so: Callable[[], bool], seconds: float = WAIT_S) -> None:
     async with asyncio.timeout(seconds):
         while not is_so():
             await asyncio.sleep(0.005)
+
+
+def answers_in(raw: bytes) -> dict[str, Any]:
+    """By custom_id, without what may differ."""
+    replies = [json.loads(line) for line in raw.splitlines()]
+    assert len({reply["custom_id"] for reply in replies}) == len(replies), "a line came twice"
+    return {reply["custom_id"]: without_varying(reply) for reply in replies}
 
 
 def without_varying(reply: dict[str, Any]) -> dict[str, Any]:

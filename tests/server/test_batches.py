@@ -92,7 +92,7 @@ def answers(shared: Shared, file: str | None) -> dict[str, Any]:
 def test_killed_on_the_way(shared: Shared) -> None:
     """kill -9 while lines are being answered: at the end each is there once, with the bits of a run in peace."""
     lines = [line(number, prompt=f"Once upon a time {number}", max_tokens=100, logprobs=1) for number in range(60)]
-    lines[7]["body"]["max_tokens"] = -9
+    lines[7]["body"]["temperature"] = 9
     lines[8]["body"]["model"] = "another"
     batch, num_kills = begin(shared.client(), lines), 0
     for _ in range(2):

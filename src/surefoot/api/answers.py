@@ -171,7 +171,9 @@ class AnswerFile:
 
 
 def open_locked(path: Path) -> IO[bytes]:
-    """At its end. Raises ValueError if another run has it."""
+    """At its end. Raises ValueError if another run has it, or if it is no file."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # a folder cannot be opened in any case
+        raise ValueError(f"{path} is not a file: name one for the answers")
     file = path.open("a+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -160,7 +160,7 @@ class Batches:
         try:
             await self._answer_in_spite_of_the_disk(batch_id, running)
         except asyncio.CancelledError:
-            if self._is_stopping:
+            if self._is_stopping or self._records[batch_id].status != "cancelling":
                 raise
             await self._end(batch_id, "cancelled")
         except NoBatch as error:

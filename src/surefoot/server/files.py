@@ -134,6 +134,8 @@ class Files:
         try:
             return _digest(self.path(record.id)) == record.sha256
         except FileNotFoundError:
+            if not self._folder.is_dir():  # the disk is away
+                raise
             return False
 
     async def check(self, record: FileRecord) -> None:

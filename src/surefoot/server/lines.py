@@ -94,7 +94,18 @@ async def answer_all(
                 # A task that is cancelled before its first step never runs: its slots come back all the same.
                 group.create_task(one(line)).add_done_callback(lambda _, cost=cost: slots.give_back(cost))  # type: ignore[misc]
     except BaseExceptionGroup as several:
+        await _take_stray_cancellation()
         raise several.exceptions[0] from None
+
+
+async def _take_stray_cancellation() -> None:
+    """Before Python 3.13, a task group that fails may leave its own cancellation to the next wait of its task."""
+    task = asyncio.current_task()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        if task is None or task.cancelling():
+            raise
 
 
 def cost_of(line: Line) -> int:
