@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from numbers import Number
 from operator import index
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from surefoot.api.defaults import SamplingDefaults
 from surefoot.api.live import LiveRequest
@@ -329,7 +327,5 @@ def _progress(num_requests: int, wanted: bool | None) -> Iterator[Callable[[int,
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda num_done, num_tokens: None
         return
-    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("requests", total=num_requests, tokens=0)
-        yield lambda num_done, num_tokens: bar.update(task, completed=num_done, tokens=num_tokens)
+    with import_module("surefoot.api.request_bar").request_bar(num_requests) as report:  # rich, for who looks on
+        yield report

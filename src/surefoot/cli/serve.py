@@ -17,13 +17,12 @@ from surefoot.api.opening import OpenModel, open_model
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.cli.progress import loading
-from surefoot.cli.startup import without_collection
-from surefoot.server import KeyStore, Settings
-from surefoot.server.listening import bind
+from surefoot.cli.startup import import_beside, without_collection
+from surefoot.server.keys import KeyStore
+from surefoot.server.listening import bind, check_bind
 from surefoot.server.log_limit import LogLimit
 from surefoot.server.plan import describe_opened
-from surefoot.server.serve import check_bind
-from surefoot.server.serve import serve as run_server
+from surefoot.server.settings import Settings
 from surefoot.server.state import StateFolder
 
 FINGERPRINT_BYTES = 1 << 20
@@ -101,6 +100,7 @@ def serve(
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
         for line in describe_opened(opened):
             typer.echo(line)
+        server = import_beside("surefoot.server.serve")
         with loading(opened.place.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
@@ -108,7 +108,7 @@ def serve(
             )  # fmt: skip
     with told():
         name = fingerprint(opened, float_format, llm.context_length)
-        run_server(llm, settings, store, state, name, typer.echo, sockets)
+        server().serve(llm, settings, store, state, name, typer.echo, sockets)
 
 
 def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:

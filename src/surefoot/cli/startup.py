@@ -2,8 +2,11 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import typer
 
@@ -34,3 +37,13 @@ def check_addresses() -> None:
             err=True,
         )
         raise typer.Exit(1)
+
+
+def import_beside(name: str) -> Callable[[], Any]:
+    """Imports a module on another thread, while this one reads and packs weights, which lets go of Python's lock.
+
+    What is returned waits for the module."""
+    pool = ThreadPoolExecutor(1, "surefoot-import")
+    module = pool.submit(import_module, name)
+    pool.shutdown(wait=False)
+    return module.result

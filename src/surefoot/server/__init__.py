@@ -1,8 +1,29 @@
-"""HTTP, JSON, SSE, keys and limits. The only layer that knows the web framework."""
+"""HTTP, JSON, SSE, keys and limits. The only layer that knows the web framework.
 
-from surefoot.server.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key
-from surefoot.server.keys import KeyStore
-from surefoot.server.serve import serve
-from surefoot.server.settings import Settings
+Loaded when first asked for: importing the web framework takes longer than reading a small model, which can be done
+beside.
+"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surefoot.server.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key
+    from surefoot.server.keys import KeyStore
+    from surefoot.server.serve import serve
+    from surefoot.server.settings import Settings
+
+_PLACES = {
+    "key_file": ("KeyEntry", "KeyFileError", "add_key", "hash_of", "make_key"),
+    "keys": ("KeyStore",),
+    "serve": ("serve",),
+    "settings": ("Settings",),
+}
 __all__ = ["KeyEntry", "KeyFileError", "KeyStore", "Settings", "add_key", "hash_of", "make_key", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"surefoot.server.{module}"), name)
+    raise AttributeError(f"module 'surefoot.server' has no attribute {name!r}")

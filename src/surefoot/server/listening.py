@@ -5,7 +5,9 @@ Until the server is ready nothing listens: a client that connects early is refus
 
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
+
+from surefoot.server.settings import Settings
 
 REASONS = {
     errno.EADDRINUSE: "another program uses it: end that program, or give another --port",
@@ -16,6 +18,18 @@ REASONS = {
 
 class AddressError(ValueError):
     """The server cannot have the address that it was given."""
+
+
+class UnsafeBind(ValueError):
+    """The server would be open to others without keys."""
+
+
+def check_bind(settings: Settings, keys: Sized | None) -> None:
+    if not settings.is_loopback and not keys:
+        raise UnsafeBind(
+            f"{settings.host} can be reached from elsewhere, which needs keys: make one with `surefoot keys add "
+            "keys.toml --user NAME`, then start with --keys keys.toml"
+        )
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -18,7 +18,7 @@ from surefoot.api.llm import LLM
 from surefoot.server.app import make_app
 from surefoot.server.connections import Connection, ConnectionLimits, Connections, raise_file_limit
 from surefoot.server.keys import KeyStore
-from surefoot.server.listening import bind, listen
+from surefoot.server.listening import bind, check_bind, listen
 from surefoot.server.plan import describe, describe_speed
 from surefoot.server.service import Service, StepWatch
 from surefoot.server.settings import Settings
@@ -28,10 +28,6 @@ LOG = logging.getLogger(__name__)
 SWITCH_S = 0.0005  # how long the engine's thread waits for its turn when the loop's thread is busy in Python
 HAND_BACK_S = 5  # for clients to be told that their request was ended
 POLL_S = 0.05
-
-
-class UnsafeBind(ValueError):
-    """The server would be open to others without keys."""
 
 
 def serve(
@@ -72,14 +68,6 @@ def serve(
     for line in describe(llm, settings):
         tell(line)
     DrainingServer(config, service, keys, tell).run(sockets or bind(settings.host, settings.port))
-
-
-def check_bind(settings: Settings, keys: KeyStore | None) -> None:
-    if not settings.is_loopback and not keys:
-        raise UnsafeBind(
-            f"{settings.host} can be reached from elsewhere, which needs keys: make one with `surefoot keys add "
-            "keys.toml --user NAME`, then start with --keys keys.toml"
-        )
 
 
 class DrainingServer(uvicorn.Server):

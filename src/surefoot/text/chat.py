@@ -4,6 +4,7 @@ import json
 import math
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_text
-from surefoot.text import chat_renderer
 from surefoot.text.errors import ChatTemplateError
 from surefoot.text.huggingface import read_json, token_text
 from surefoot.text.tokenizer import Tokenizer
@@ -24,6 +24,8 @@ Message = Mapping[str, Any]
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # names under which clients send it and templates read it
 _CUT = "<<surefoot continues here>> "  # the space tells whether the template strips what it is given
 _MAX_TEMPLATES = 64
+_RENDERER = Path(__file__).with_name("chat_renderer.py")  # not imported: jinja2 is not for this process
+_LENGTH = struct.Struct(">I")  # before each frame, as there
 _OWN = "give another template instead of the model's own"
 _FAULTS = {
     "refused": "The chat template refuses this conversation: {}",
@@ -251,7 +253,7 @@ class _Program:
         }
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", chat_renderer.__file__, str(memory_bytes)],
+                [sys.executable, "-P", str(_RENDERER), str(memory_bytes)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -268,11 +270,11 @@ class _Program:
     def ask(self, data: bytes, limits: TemplateLimits) -> bytes:
         deadline = time.monotonic() + limits.seconds
         self._channel.settimeout(limits.seconds)
-        self._channel.sendall(chat_renderer.LENGTH.pack(len(data)) + data)
+        self._channel.sendall(_LENGTH.pack(len(data)) + data)
         return self._receive(deadline, max_bytes=12 * limits.output_characters + 4096)  # 12: as a pair of \uXXXX
 
     def _receive(self, deadline: float, max_bytes: int) -> bytes:
-        (length,) = chat_renderer.LENGTH.unpack(self._read(deadline, chat_renderer.LENGTH.size))
+        (length,) = _LENGTH.unpack(self._read(deadline, _LENGTH.size))
         if length > max_bytes:
             raise EOFError
         return self._read(deadline, length)
