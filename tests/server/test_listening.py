@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from surefoot import LLM
-from surefoot.server import Settings, serve
 from surefoot.server.listening import AddressError, bind
+from surefoot.server.serve import serve
+from surefoot.server.settings import Settings
 from tests.cli.process import COMMAND
 from tests.stories import stories_gguf
 

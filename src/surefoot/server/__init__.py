@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from surefoot.server.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key
     from surefoot.server.keys import KeyStore
-    from surefoot.server.serve import serve
     from surefoot.server.settings import Settings
 
 _PLACES = {
     "key_file": ("KeyEntry", "KeyFileError", "add_key", "hash_of", "make_key"),
     "keys": ("KeyStore",),
-    "serve": ("serve",),
     "settings": ("Settings",),
 }
-__all__ = ["KeyEntry", "KeyFileError", "KeyStore", "Settings", "add_key", "hash_of", "make_key", "serve"]
+__all__ = ["KeyEntry", "KeyFileError", "KeyStore", "Settings", "add_key", "hash_of", "make_key"]
 
 
 def __getattr__(name: str) -> Any:

@@ -74,7 +74,19 @@ class Strings(Sequence[str]):
         return self._at(int(self._starts[index]))
 
     def __iter__(self) -> Iterator[str]:
-        return map(self._at, self._starts.tolist())
+        """All at once, which is quicker than one by one: each string ends where the next one's length begins."""
+        starts = self._starts.tolist()
+        if not starts:
+            return iter(())
+        (last,) = struct.unpack_from("<Q", self._data, starts[-1])
+        ends, first = [*starts[1:], starts[-1] + 8 + last], starts[0]
+        raw = self._data[first : ends[-1]]
+        try:
+            return iter(
+                [raw[start - first + 8 : end - first].decode() for start, end in zip(starts, ends, strict=True)]
+            )
+        except UnicodeDecodeError:
+            return map(self._at, starts)  # says which array it was
 
     def _at(self, start: int) -> str:
         (length,) = struct.unpack_from("<Q", self._data, start)
