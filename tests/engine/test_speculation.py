@@ -112,7 +112,7 @@ def test_grammars_and_stops_inside_drafts(name: str) -> None:
 
 
 def test_what_a_grammar_forces_is_drafted_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "FORCED_S", 60.0)  # however busy the machine is
+    monkeypatch.setattr(executor, "SETTLE_S", 60.0)  # however busy the machine is
     request = grammar_requests()[3]
     nothing = Scripted({}, RULES["wrong"], 512)
     nothing.prospects = lambda keys, most: [NOTHING] * len(keys)
@@ -122,7 +122,7 @@ def test_what_a_grammar_forces_is_drafted_and_right(monkeypatch: pytest.MonkeyPa
 
 def test_a_grammar_is_not_asked_where_nothing_may_be_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Constraint] = []
-    monkeypatch.setattr(Constraint, "forced", lambda constraint, seconds: asked.append(constraint) or ())
+    monkeypatch.setattr(Constraint, "forced", lambda constraint: asked.append(constraint) or ())
     closed, speculator = Fixed(9), Speculator(Lookup(), Fixed(9))
     speculator.is_paused = True
     closed.is_open = lambda num_tokens: False

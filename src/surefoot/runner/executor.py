@@ -4,7 +4,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, zip_longest
 from typing import Protocol
 
@@ -25,7 +24,7 @@ from surefoot.speculate import Gain, Speculator, Verified
 BROKEN = -1  # a token that no vocabulary has
 SCORED_ROWS = 16  # whose logits are there at once: they are as wide as the vocabulary
 MASKS_S = 0.02  # that a step waits for masks, those of all its requests together
-FORCED_S = 0.01  # that it waits for what grammars force
+SETTLE_S = 0.005  # that it leaves the cores to the masks before the next pass, which they would be in the way of
 
 Found = list[list[Drawn]]  # of one chunk: what each of its samples drew
 
@@ -172,6 +171,7 @@ class Executor:
             return Executed(StepResult((), _ms_since(begin), stopped=True))
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             self._note(chunk, found)
+        _settle([self._rows[chunk.key].state for chunk in plan.chunks], SETTLE_S)
         verified = _verified(plan.chunks, drawn, failures, deferred)
         drafts = self._speculate(plan, drawn, verified, _ms_since(begin))
         outputs, logprobs = [], {}
@@ -313,6 +313,7 @@ class Executor:
                 self._draw_once(logits, verifications, deadline)
 
     def _draw_once(self, logits: F32, verifications: Sequence[Verification], deadline: float) -> None:
+        _settle([one.state for one in verifications], deadline - time.perf_counter())
         verifications = [one for one in verifications if one.prepare(deadline)]
         draws = [one.draws() for one in verifications]
         made = list(chain.from_iterable(draws))
@@ -336,17 +337,24 @@ class Executor:
         hidden = self.runner.hidden(sum(chunk.num_logits for chunk in plan.chunks))
         gains: dict[SampleKey, Gain] = {}
         rooms: dict[SampleKey, int] = {}
-        num_others, deadline = 0, time.perf_counter() + FORCED_S
+        num_others = 0
         for chunk, found in zip(plan.chunks, drawn, strict=True):
             num_others += len(chunk.tokens) - chunk.num_logits
             for number, ones in zip(chunk.samples, found, strict=True):
                 if number == chunk.key.sample and ones[-1].token != BROKEN:
                     row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
                     state = None if place is None else hidden[place]
-                    gains[chunk.key] = Gain([one.token for one in ones], state, partial(row.state.forced, deadline))
+                    gains[chunk.key] = Gain([one.token for one in ones], state, row.state.forced)
                     if ones[-1].token not in row.stops:
                         rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
         return self._speculator.propose(gains, rooms, num_others)
+
+
+def _settle(states: Sequence[DrawState], seconds: float) -> None:
+    """Wait once for all grammars' work, for that which comes last."""
+    costs = [(constraint.spent_s, number) for number, state in enumerate(states) if (constraint := state.constraint)]
+    if costs:
+        states[max(costs)[1]].settle(seconds)
 
 
 def _verified(

@@ -32,9 +32,14 @@ class DrawState:
         """Whether the next draw can be made, at the latest at that time of perf_counter. Raises GrammarError."""
         return self.constraint is None or self.constraint.wait(max(0.0, deadline - time.perf_counter()))
 
-    def forced(self, deadline: float) -> tuple[int, ...]:
-        """What comes next, if the grammar leaves no choice and that is known in time."""
-        return () if self.constraint is None else self.constraint.forced(max(0.0, deadline - time.perf_counter()))
+    def forced(self) -> tuple[int, ...]:
+        """What comes next, if the grammar leaves no choice and that is known already."""
+        return () if self.constraint is None else self.constraint.forced()
+
+    def settle(self, seconds: float) -> None:
+        """Give the grammar time for its work."""
+        if self.constraint is not None:
+            self.constraint.settle(seconds)
 
     def close(self) -> None:
         if self.constraint is not None:
@@ -77,7 +82,7 @@ class Verification:
         self._first_row, self._first_end = first_row, first_end
         self._first_position = chunk.start + len(chunk.tokens) - len(self._drafts)
         self._by_one = bool(self._drafts) and not state.is_empty
-        self._state = state
+        self.state = state
         self._is_copy = False
         self._is_right = True  # all drafts so far
         self.failure: str | None = None
@@ -95,11 +100,11 @@ class Verification:
     def prepare(self, deadline: float) -> bool:
         """Whether the next draws can be made. If not, there are none any more: nothing was found before the first."""
         try:
-            self._is_right = self._state.is_ready(deadline)
+            self._is_right = self.state.is_ready(deadline)
         except GrammarError as error:
             self._is_right, self.failure = False, f"{type(error).__name__}: {error}"
         if self._is_right and self._by_one and not self._is_copy:
-            self._state, self._is_copy = self._state.copy(), True
+            self.state, self._is_copy = self.state.copy(), True
         return self._is_right
 
     def draws(self) -> list[Draw]:
@@ -113,7 +118,7 @@ class Verification:
         barred = self._stops if position < self._first_end else frozenset[int]()
         for number in self._samples:
             seeded = sample_seed(seed, number)
-            yield Draw(row, self._params, seeded, position, self._state.seen, self._state.constraint, barred)
+            yield Draw(row, self._params, seeded, position, self.state.seen, self.state.constraint, barred)
 
     def take(self, drawn: Sequence[Drawn]) -> None:
         """What came of the draws, in their order. Without drafts there may be several samples, with drafts one."""
@@ -127,4 +132,4 @@ class Verification:
             self._is_right = one.token in self._drafts[len(self.found[0]) :][:1] and one.token not in self._stops
             self.found[0].append(one)
             if self._by_one and self._is_right:
-                self._state.add(one.token)
+                self.state.add(one.token)

@@ -27,6 +27,7 @@ MOST_GRAMMARS = 64
 BURST_S = 1.0
 TOKEN_S = 0.02
 PATIENCE_S = 1.0
+QUICK_S = 0.002
 TAKES_TOO_LONG = "it takes too long: make it simpler"
 TOO_LARGE = (
     "it is too large or too ambiguous: make it simpler, with few ways to read one text, long words rather than single "
@@ -58,6 +59,7 @@ class Spending:
 
     spent_s: float = 0.0
     allowed_s: float = BURST_S
+    is_quick: bool = False  # whether the last mask was
 
     @property
     def is_over(self) -> bool:
@@ -116,14 +118,21 @@ class Constraint:
         other._at_rest.set()
         return other
 
-    def forced(self, seconds: float = 0.0) -> tuple[int, ...]:
-        """Tokens to which the grammar leaves no choice, as far as they are known after so many seconds."""
+    def settle(self, seconds: float) -> None:
+        """Wait for the end of its work, at most so long."""
+        self._at_rest.wait(max(0.0, seconds))
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens to which the grammar leaves no choice, if that is known. It is found out once it was asked for."""
         self._is_asked_for_forced = True
-        return self._forced if self._at_rest.wait(seconds) else ()
+        return self._forced if self._at_rest.is_set() else ()
 
     def accept(self, *tokens: int) -> None:
         """They were drawn. One that was not allowed shows when the constraint is next waited for."""
-        if not tokens or self._error:
+        if not tokens:
+            return
+        self._at_rest.wait()  # it is, but for callers who do not ask what is allowed
+        if self._error:
             return
         self._at_rest.clear()
         self._tokens.extend(tokens)
@@ -170,7 +179,10 @@ class Constraint:
     def _take(self, matcher: LLMatcher, token: int, take: Take) -> None:
         self._forbidden, self._forced = None, ()
         began = time.perf_counter()
-        take(matcher, token)
+        if self._spending.is_quick:  # then so is this: the mask had to look at the token, too
+            matcher.consume_token(token)
+        else:
+            take(matcher, token)
         self._spending.spent_s += time.perf_counter() - began
 
     def _look(self, matcher: LLMatcher) -> None:
@@ -180,7 +192,9 @@ class Constraint:
         forbidden = np.unpackbits(~mask, bitorder="little").view(np.bool_)
         if self._is_asked_for_forced and not matcher.is_stopped() and len(forbidden) - forbidden.sum() == 1:
             self._forced = tuple(matcher.compute_ff_tokens())
-        self._spending.spent_s += time.thread_time() - began
+        cost_s = time.thread_time() - began
+        self._spending.spent_s += cost_s
+        self._spending.is_quick = cost_s < QUICK_S
         self._forbidden = forbidden
 
 
