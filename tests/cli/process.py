@@ -1,15 +1,24 @@
 """The real command in a process of its own, at a terminal or not."""
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
+
+import pyte
 
 COMMAND = [sys.executable, "-m", "surefoot"]
+ROWS = 50
+ALONE = {"XDG_STATE_HOME": "/dev/null"}  # no file of the tester's own is written
 
 
 def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -19,17 +28,24 @@ def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 class Terminal:
-    """The command at a terminal that we hold the other end of."""
+    """The command at a terminal that we hold the other end of. `screen` is what a person sees there."""
 
-    def __init__(self, *words: str, term: str = "dumb") -> None:
+    def __init__(
+        self, *words: str, term: str = "dumb", columns: int = 200, command: Sequence[str] = COMMAND,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self._ours, theirs = pty.openpty()
-        environment = {**os.environ, "TERM": term, "COLUMNS": "200"}
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
         self.process = subprocess.Popen(
-            [*COMMAND, *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
-            start_new_session=True,
+            [*command, *map(str, words)], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            env={**os.environ, **ALONE, "TERM": term, "COLUMNS": str(columns), **(environment or {})},
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C is a signal
         )  # fmt: skip
         os.close(theirs)
         self.seen = ""
+        self.raw = ""  # all that was ever written
+        self.screen = pyte.Screen(columns, ROWS)
+        self._stream = pyte.Stream(self.screen)
 
     def __enter__(self) -> "Terminal":
         return self
@@ -43,22 +59,45 @@ class Terminal:
     def type(self, line: str) -> None:
         os.write(self._ours, line.encode() + b"\n")
 
+    def press(self, keys: str) -> None:
+        """Keys as a terminal sends them; Enter is \\r."""
+        os.write(self._ours, keys.encode())
+
+    def modes(self) -> list[Any]:
+        return termios.tcgetattr(self._ours)
+
+    def lines(self) -> list[str]:
+        """Of the screen, empty ones left out."""
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
     def interrupt(self) -> None:
         """Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
     def wait_for(self, words: str, seconds: float = 60) -> str:
         """What was written up to and with these words, from where the last wait ended."""
-        end = time.monotonic() + seconds
-        while words not in self.seen:
-            assert time.monotonic() < end, f"{words!r} did not come: {self.seen!r}"
-            if select.select([self._ours], [], [], 0.2)[0]:
-                try:
-                    self.seen += os.read(self._ours, 4096).decode(errors="replace")
-                except OSError:  # the other end is closed
-                    assert words in self.seen, f"it ended without {words!r}: {self.seen!r}"
+        self._read_until(lambda: words in self.seen, repr(words), seconds)
         before, _, self.seen = self.seen.partition(words)
         return before + words
+
+    def wait_for_line(self, line: str, seconds: float = 60) -> None:
+        """Until this is the last line of the screen."""
+        self._read_until(lambda: self.lines()[-1:] == [line], f"the line {line!r}", seconds)
+
+    def _read_until(self, came: Callable[[], bool], what: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not came():
+            assert time.monotonic() < end, f"{what} did not come: {self.seen!r}"
+            if select.select([self._ours], [], [], 0.2)[0]:
+                try:
+                    self._show(os.read(self._ours, 4096).decode(errors="replace"))
+                except OSError:  # the other end is closed
+                    assert came(), f"it ended without {what}: {self.seen!r}"
+
+    def _show(self, text: str) -> None:
+        self.seen += text
+        self.raw += text
+        self._stream.feed(text)
 
     def leave(self) -> int:
         return self.process.wait(timeout=60)

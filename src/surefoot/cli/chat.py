@@ -13,8 +13,11 @@ from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
 from surefoot.cli import options
 from surefoot.cli.errors import TOLD, told
 from surefoot.cli.interrupts import interrupts
+from surefoot.cli.keyboard import quiet_terminal
 from surefoot.cli.one_user import load_for_one, needs_template, open_for_one
+from surefoot.cli.prompt import Read, choose_reader
 from surefoot.cli.status import Speedometer
+from surefoot.cli.wrapping import Layout, Verbatim, WordWrap, visible
 
 HELP = """[bold]/help[/]               these lines
 [bold]/clear[/]              forget the conversation, keep the system message
@@ -22,7 +25,8 @@ HELP = """[bold]/help[/]               these lines
 [bold]/set[/] [dim]\\[NAME VALUE][/]   set a sampling parameter (none to unset); alone: show them
 [bold]/stats[/]              the last answer's speed
 [bold]/quit[/]               leave; Ctrl-D too
-Ctrl-C stops an answer. A line that ends with \\ goes on in the next."""
+Ctrl-C stops an answer. Alt-Enter begins another line of the same message; so does Enter after a \\ at the end.
+A pasted text is one message, whatever its lines. Arrow keys recall earlier messages, Ctrl-R searches them."""
 SETTABLE = {
     "temperature": float, "top_k": int, "top_p": float, "min_p": float, "repetition_penalty": float,
     "presence_penalty": float, "frequency_penalty": float, "seed": int, "max_tokens": int, "stop": str,
@@ -101,7 +105,7 @@ class Conversation:
         raise Leave
 
     def _say(self, text: str) -> None:
-        self._console.print(escape(text), style="dim")
+        self._console.print(escape(visible(text)), style="dim")
 
     # ---- answers ----
 
@@ -123,14 +127,14 @@ class Conversation:
         """The answer as far as it came, and its output unless Ctrl-C cut it short."""
         texts: list[str] = []
         piece: Piece | None = None
+        layout: Layout = WordWrap(lambda: self._console.width) if self._console.file.isatty() else Verbatim()
         with interrupts() as stopped, contextlib.closing(self._llm.stream(messages, self._fitting(messages))) as pieces:
             for piece in pieces:
                 texts.append(piece.text)
-                self._console.file.write(piece.text)
-                self._console.file.flush()
+                self._write(layout.feed(piece.text))
                 if stopped():
                     break
-        self._console.print()
+        self._write(f"{layout.finish()}\n")
         if stopped():
             self._say("(stopped)")
             return "".join(texts), None
@@ -138,6 +142,10 @@ class Conversation:
         if output is not None and (error := output.outputs[0].error) is not None:
             raise ValueError(error)
         return "".join(texts), output
+
+    def _write(self, text: str) -> None:
+        self._console.file.write(text)
+        self._console.file.flush()
 
     def _fitting(self, messages: list[dict[str, str]]) -> SamplingParams:
         """max_tokens, where set, shrinks to what the context still holds."""
@@ -161,17 +169,9 @@ def _parse(name: str, value: str) -> Any:
         raise ValueError(f"{name} takes a number, not {value!r}") from None
 
 
-def _read_line(prompt: str) -> str:
-    """A line, with those that it goes on in. Raises EOFError at the end."""
-    line = input(prompt)
-    while line.endswith("\\"):
-        line = f"{line[:-1]}\n{input('… ' if prompt else '')}"
-    return line
-
-
 def _greeting(llm: LLM, name: str) -> str:
     facts = [
-        f"[bold]{escape(name)}[/bold]", llm.config.family, f"{len(llm.config.layers)} layers",
+        f"[bold]{escape(visible(name))}[/bold]", llm.config.family, f"{len(llm.config.layers)} layers",
         f"context {llm.max_context}", f"{llm.backend.variant}, {llm.backend.threads} threads",
     ]  # fmt: skip
     sampling = escape(f"sampling: {llm.sampling_defaults}")
@@ -207,32 +207,36 @@ def chat(
     Below each answer: time to the first token, tokens per second, and how much of the memory bandwidth that is, which
     bounds the speed of decoding.
     """
-    with told():
-        opened = open_for_one(
-            model, sampling, chat_template, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-        )  # fmt: skip
-        needs_template(opened, model)
-        params = replace(opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens)
-        llm = load_for_one(opened, float_format, context, threads, variant, speculate, options.cache(packed_cache))
-        at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
-    console = Console(highlight=False, soft_wrap=True)
-    if at_terminal:
-        with contextlib.suppress(ImportError):
-            __import__("readline")  # arrow keys and history in input()
-        console.print(_greeting(llm, model.stem))
-    _converse(Conversation(llm, params, system, console, speedometer), "> " if at_terminal else "")
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    with quiet_terminal() if at_terminal else contextlib.nullcontext():
+        with told():
+            opened = open_for_one(
+                model, sampling, chat_template, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+                repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
+                frequency_penalty=frequency_penalty,
+            )  # fmt: skip
+            needs_template(opened, model)
+            params = replace(opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens)
+            llm = load_for_one(opened, float_format, context, threads, variant, speculate, options.cache(packed_cache))
+            speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
+        # Rich wraps by words, but takes a pipe for a terminal of 80 columns.
+        console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        if at_terminal:
+            console.print(_greeting(llm, model.stem))
+        _converse(Conversation(llm, params, system, console, speedometer), choose_reader(at_terminal))
 
 
-def _converse(conversation: Conversation, prompt: str) -> None:
+def _converse(conversation: Conversation, read: Read) -> None:
     while True:
         try:
-            conversation.take(_read_line(prompt))
-        except KeyboardInterrupt:  # at the prompt: the line is dropped
+            line = read()
+        except KeyboardInterrupt:  # the line is dropped
+            continue
+        except EOFError:
+            return
+        try:
+            conversation.take(line)
+        except KeyboardInterrupt:
             print()
-        except (EOFError, Leave):
-            if prompt:
-                print()
+        except Leave:
             return

@@ -15,6 +15,7 @@ from surefoot.cli.errors import told
 from surefoot.cli.interrupts import interrupts
 from surefoot.cli.one_user import load_for_one, needs_template, open_for_one
 from surefoot.cli.status import Speedometer
+from surefoot.cli.wrapping import visible
 
 INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
 
@@ -83,7 +84,7 @@ def _read(pieces: Any, show: bool) -> RequestOutput:
     with interrupts() as stopped:
         for last in pieces:
             if show:
-                sys.stdout.write(last.text)
+                sys.stdout.write(visible(last.text) if sys.stdout.isatty() else last.text)
                 sys.stdout.flush()
             if stopped():
                 break
