@@ -1,24 +1,174 @@
 """What a person sees of a comparison."""
 
 import io
+import math
+from html.parser import HTMLParser
+from xml.etree import ElementTree
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from surefoot.evaluate.compare import Compared, Comparison
-from surefoot.evaluate.page import table
+from surefoot.evaluate.page import Origin, page, tables
 from surefoot.evaluate.scores import Fidelity, Score
+from surefoot.evaluate.speed import Rate, ServedSpeed
+from surefoot.evaluate.svg import FONT, Axes, Line, chart
+from surefoot.evaluate.verdict import verdicts
+
+LOST = Fidelity(0.039861, 0.296031, 12.73864, 0.1006, 2048)
+LONG_NAME = "2: a-long-name-of-a-model-in-4-bits.gguf"
+ORIGIN = Origin("2026-01-02 03:04 UTC", "1.2.3", "avx2, 2 threads", "surefoot eval compare a.gguf '<b>.gguf'")
+SVG = "{http://www.w3.org/2000/svg}"
+LETTER = 0.62  # of a font's size: as wide as digits and small letters of common fonts are, or wider
 
 
-def compared(name: str, fidelity: Fidelity | None) -> Compared:
-    return Compared(name, 35_604_000_000, Score(113.2147, 0.5, 2048, fidelity), {}, {}, 128.0, [], 123.4)
+def served(decode: float, best: float | None = None) -> ServedSpeed:
+    return ServedSpeed(Rate(1000.0, 1234.5), Rate(decode, best or decode * 1.1))
+
+
+def compared(name: str, fidelity: Fidelity | None, nbytes: int = 35_604_000_000, decode: float = 123.4) -> Compared:
+    arithmetic = "float32" if fidelity is None else "integers"
+    score = Score(113.2147 if fidelity is None else 114.5, 0.5, 2048, fidelity)
+    shares, agreement, errors = (
+        {0.1: 1e-6, 0.5: 0.001, 0.999: 2.5},
+        {1: 1.0, 2: 0.9, 64: 0.5},
+        [0.001 * i for i in range(40)],
+    )
+    return Compared(name, nbytes, arithmetic, score, shares, agreement, 128.0, errors, served(decode))
+
+
+def comparison(*others: Compared) -> Comparison:
+    return Comparison(4, 2048, 4, [compared("a.gguf", None), *(others or [compared(LONG_NAME, LOST)])])
 
 
 def test_numbers_stay_whole_on_a_terminal_of_80_columns() -> None:
-    lost = Fidelity(0.039861, 0.296031, 12.73864, 0.1006, 2048)
-    models = [compared("a.gguf", None), compared("2: a-long-name-of-a-model-in-4-bits.gguf", lost)]
     console = Console(file=io.StringIO(), width=80)
-    console.print(table(Comparison(4, 2048, 4, models)))
+    console.print(*tables(comparison()))
     shown = console.file.getvalue().splitlines()
-    whole = ["35604.0", "MB", "113.2147", "0.03986", "0.2960", "12.739", "10.06%", "128.0", "123.4"]
-    assert any(line.split()[-len(whole) :] == whole for line in shown), shown
-    assert models[1].name.replace(" ", "") in "".join(line.split()[0] for line in shown if line.strip())
+    for whole in (
+        ["35604.0", "MB", "114.5000", "0.03986", "0.2960", "12.739", "10.06%", "128.0"],
+        ["123.4", "135.7", "1000.0", "1234.5"],
+    ):
+        assert any(line.split()[-len(whole) :] == whole for line in shown), shown
+    assert LONG_NAME.replace(" ", "") in "".join(line.split()[0] for line in shown if line.strip())
+
+
+def test_the_reference_is_said_to_run_in_float32_and_speeds_to_be_as_served() -> None:
+    console = Console(file=io.StringIO(), width=300)
+    console.print(*tables(comparison()))
+    shown = console.file.getvalue()
+    assert "a.gguf (float32)" in shown
+    assert f"{LONG_NAME} (integers)" in shown
+    assert "as served" in shown
+
+
+def test_the_verdict_is_a_sentence() -> None:
+    other = compared("b.gguf", LOST, nbytes=8_901_000_000, decode=160.4)
+    assert verdicts(comparison(other)) == [
+        "b.gguf loses 0.04 nats a token beside a.gguf in float32 (perplexity +1.14%), takes 25% of its bytes and "
+        "decodes 1.3 times as fast (both as served)."
+    ]
+
+
+@pytest.mark.parametrize(("median", "best"), [(124.0, 140.0), (150.0, 120.0), (121.0, 119.0)])
+def test_a_difference_within_the_noise_is_none(median: float, best: float) -> None:
+    original, other = compared("a.gguf", None), compared("b.gguf", LOST)
+    models = [original, Compared(**{**vars(other), "served": served(median, best)})]
+    assert "decodes about as fast" in verdicts(Comparison(1, 1, 1, models))[0]
+
+
+class Seen(HTMLParser):
+    """The page's elements and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_tells_its_verdict_date_version_machine_and_command() -> None:
+    made = comparison()
+    seen = Seen(page(made, "a.gguf & <co>", ORIGIN))
+    for fact in (
+        *verdicts(made),
+        ORIGIN.date,
+        "surefoot 1.2.3",
+        ORIGIN.machine,
+        ORIGIN.command,
+        "as served",
+        "(float32)",
+    ):
+        assert fact in seen.text, fact
+    for title in ("share of positions", "KL that they stay below (nats)", "tokens of the continuation", "layer"):
+        assert title in seen.text, title
+    assert seen.text.index(verdicts(made)[0]) < seen.text.index("mean KL")
+    assert "&lt;co&gt;" in page(made, "a.gguf & <co>", ORIGIN)
+
+
+def test_the_page_stands_alone_and_fits_a_phone() -> None:
+    text = page(comparison(), "a", ORIGIN)
+    seen = Seen(text)
+    assert not [tag for tag, attributes in seen.tags if tag in ("script", "link", "img") or "src" in attributes]
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    viewport = [attributes["content"] for tag, attributes in seen.tags if attributes.get("name") == "viewport"]
+    assert viewport == ["width=device-width, initial-scale=1"]
+    order = [(tag, attributes.get("class")) for tag, attributes in seen.tags]
+    assert all(order[place - 1] == ("div", "scroll") for place, (tag, _) in enumerate(order) if tag == "table")
+
+
+def assert_nothing_is_clipped(svg: str) -> None:
+    root = ElementTree.fromstring(svg)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for element in root.iter(f"{SVG}text"):
+        x, y, text = float(element.attrib["x"]), float(element.attrib["y"]), element.text or ""
+        long = len(text) * LETTER * FONT
+        left = {"start": x, "middle": x - long / 2, "end": x - long}[element.attrib["text-anchor"]]
+        assert left >= 0, text
+        assert left + long <= width, text
+        assert FONT <= y <= height - FONT * 0.3, text
+    for element in root.iter(f"{SVG}polyline"):
+        for point in element.attrib["points"].split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= width
+            assert 0 <= y <= height
+
+
+def test_nothing_on_the_page_is_clipped() -> None:
+    text = page(comparison(), "a", ORIGIN)
+    charts = [f"<svg{part.split('</svg>')[0]}</svg>" for part in text.split("<svg")[1:]]
+    assert len(charts) == 3
+    for svg in charts:
+        assert_nothing_is_clipped(svg)
+
+
+@given(st.lists(st.floats(1e-9, 9e5), min_size=1, max_size=90), st.booleans())
+def test_nothing_is_clipped_whatever_the_values(values: list[float], logarithmic: bool) -> None:
+    xs = [f"{number / 10:.1f}%" for number in range(len(values))]
+    assert_nothing_is_clipped(chart(xs, [Line("a", values)], Axes("across", "up", logarithmic)))
+
+
+@given(st.floats(1e-9, 1e9))
+def test_ticks_are_round_and_hold_the_values(high: float) -> None:
+    root = ElementTree.fromstring(chart(["a", "b"], [Line("a", [0.0, high])], Axes("across", "up")))
+    labels = [
+        float(element.text or "") for element in root.iter(f"{SVG}text") if element.attrib["text-anchor"] == "end"
+    ]
+    assert 3 <= len(labels) <= 7
+    assert labels[0] == 0
+    assert labels[-1] >= high * (1 - 1e-6)
+    assert round(labels[1] / 10 ** math.floor(math.log10(labels[1]) + 1e-9), 6) in (1, 2, 5)
+
+
+def test_without_a_difference_the_chart_says_so() -> None:
+    same = compared("b.gguf", Fidelity(0, 0, 0, 0, 1))
+    same = Compared(**{**vars(same), "divergence_shares": {0.5: 0.0}, "layer_errors": [0.0, 0.0]})
+    assert "There is no difference to draw." in page(comparison(same), "a", ORIGIN)

@@ -1,17 +1,22 @@
 """`surefoot eval`: how good a model's predictions are, and how far from the model's own in float32."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from surefoot import __version__
 from surefoot.cli import options
 from surefoot.cli.errors import told
 from surefoot.evaluate import Engine, as_json, cut_windows, page
@@ -23,6 +28,8 @@ from surefoot.evaluate.llama_cpp import LlamaCpp
 from surefoot.evaluate.opening import open_model
 from surefoot.evaluate.prompts import read_prompts
 from surefoot.evaluate.report import table
+from surefoot.evaluate.speed import load_served, measure_served
+from surefoot.evaluate.verdict import verdicts
 from surefoot.formats import to_format
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm
@@ -105,14 +112,17 @@ def compare_models(
     variant: options.Variant = None,
     threads: options.Threads = None,
 ) -> None:
-    """What smaller models lost beside the original in float32: predictions, answers, layers; their size and speed."""
+    """What smaller models lost beside the original in float32: predictions, answers, layers; their sizes.
+
+    The float32 original is the reference for what is lost. Speed is measured apart, of all of them as they are served.
+    """
     with told(), ExitStack() as stack:
         if (text is None) == (prompts is None):
             raise ValueError("give either --text or --prompts")
         backend = Backend(variant, threads)
+        paths = [find_model(str(given)) for given in (original, *models)]
         opened = []
-        for number, given in enumerate([original, *models]):
-            path = find_model(str(given))
+        for number, path in enumerate(paths):
             checkpoint, tokenizer = open_model(path)
             if number == 0:
                 windows = (
@@ -125,12 +135,23 @@ def compare_models(
             opened.append(Opened.of(backend, name, path, checkpoint, fmt, context))
         advance = stack.enter_context(_progress(windows))
         comparison = compare(windows, opened[0], opened[1:], num_new, advance)
+        opened.clear()  # float32 weights are large, and no longer needed
+        served = [load_served(str(path), float_format, variant, threads) for path in paths]
+        comparison = comparison.with_speeds(measure_served(served, windows[0]))
+    origin = _origin(backend)
     if report is not None:
-        report.write_text(page.page(comparison, f"{opened[0].name} and what it became"), encoding="utf-8")
+        report.write_text(page.page(comparison, f"{paths[0].name} and what it became", origin), encoding="utf-8")
     if as_json_:
-        typer.echo(json.dumps(comparison_as_json(comparison), indent=2))
+        facts = {**comparison_as_json(comparison), "verdicts": verdicts(comparison), "origin": asdict(origin)}
+        typer.echo(json.dumps(facts, indent=2))
     else:
-        Console().print(page.table(comparison))
+        Console().print(*page.tables(comparison), *map(escape, verdicts(comparison)), sep="\n")
+
+
+def _origin(backend: Backend) -> page.Origin:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    machine = f"{backend.variant}, {backend.threads} threads"
+    return page.Origin(now, __version__, machine, shlex.join(["surefoot", *sys.argv[1:]]))
 
 
 @contextmanager

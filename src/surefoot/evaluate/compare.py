@@ -1,7 +1,6 @@
 """Models against an original: what their predictions, their answers and their layers' states differ by, and what they
-weigh and do per second."""
+weigh. The original is run in float32; its speed as it is served is measured apart (speed.py)."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from surefoot.evaluate.engines import CHUNK, RunnerEngine
 from surefoot.evaluate.perplexity import tally
 from surefoot.evaluate.scores import Score, Tally
+from surefoot.evaluate.speed import ServedSpeed
 from surefoot.formats import ModelFormat
 from surefoot.models import Model, load
 from surefoot.models.step import Step
@@ -34,6 +34,7 @@ class Opened:
 
     name: str
     nbytes: int
+    arithmetic: str
     model: Model
     runner: Runner
 
@@ -48,7 +49,7 @@ class Opened:
         runner = Runner(
             backend, model, num_tokens=size, max_requests=1, max_chunk=CHUNK, kv_form=form, record=not in_float
         )
-        return cls(name, file_bytes(path), model, runner)
+        return cls(name, file_bytes(path), "float32" if in_float else "integers", model, runner)
 
     @property
     def engine(self) -> RunnerEngine:
@@ -62,18 +63,20 @@ def file_bytes(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Compared:
-    """agreement: the share of prompts whose greedy continuation equals the original's for so many tokens.
+    """arithmetic: of all figures but `served`: float32 or integers. served: its speed through `LLM`, if measured.
+    agreement: the share of prompts whose greedy continuation equals the original's for so many tokens.
     layer_errors: rms of the difference of the stream after each layer, over the original's rms.
     divergence_shares: the divergence below which such a share of positions stays."""
 
     name: str
     nbytes: int
+    arithmetic: str
     score: Score
     divergence_shares: dict[float, float]
     agreement: dict[int, float]
     mean_agreed: float
     layer_errors: list[float]
-    decode_per_s: float
+    served: ServedSpeed | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,11 @@ class Comparison:
     num_continued: int
     models: list[Compared]
 
+    def with_speeds(self, speeds: Sequence[ServedSpeed]) -> "Comparison":
+        """speeds: one a model, in their order."""
+        models = [replace(one, served=speed) for one, speed in zip(self.models, speeds, strict=True)]
+        return replace(self, models=models)
+
 
 def compare(
     windows: Windows,
@@ -95,30 +103,28 @@ def compare(
 ) -> Comparison:
     tallies = tally(windows, [one.engine for one in others], original.engine, advance)
     prompts = [window[: len(window) // 2 + 1] for window in windows[:PROMPTS]]
-    expected, speed = continuations(original, prompts, num_new)
+    expected = continuations(original, prompts, num_new)
     states = layer_states(original, windows[0][:LAYER_TOKENS])
-    models = [_compared(original, tallies[original.name], expected, expected, [], speed)]
+    models = [_compared(original, tallies[original.name], expected, expected, [])]
     for one in others:
-        got, speed = continuations(one, prompts, num_new)
+        got = continuations(one, prompts, num_new)
         errors = relative_errors(states, layer_states(one, windows[0][:LAYER_TOKENS]))
-        models.append(_compared(one, tallies[one.name], expected, got, errors, speed))
+        models.append(_compared(one, tallies[one.name], expected, got, errors))
     return Comparison(len(windows), sum(map(len, windows)), len(prompts), models)
 
 
-def _compared(
-    one: Opened, counted: Tally, expected: Windows, got: Windows, errors: list[float], speed: float
-) -> Compared:
+def _compared(one: Opened, counted: Tally, expected: Windows, got: Windows, errors: list[float]) -> Compared:
     agreed = [agreed_length(a, b) for a, b in zip(expected, got, strict=True)]
     longest = max(map(len, expected))
     return Compared(
         name=one.name,
         nbytes=one.nbytes,
+        arithmetic=one.arithmetic,
         score=counted.score(),
         divergence_shares={q: float(np.quantile(counted.divergences, q)) for q in SHARES if counted.divergences},
         agreement={n: sum(length >= n for length in agreed) / len(agreed) for n in LENGTHS if n <= longest},
         mean_agreed=sum(agreed) / len(agreed),
         layer_errors=errors,
-        decode_per_s=speed,
     )
 
 
@@ -128,17 +134,9 @@ def agreed_length(expected: Sequence[int], got: Sequence[int]) -> int:
     return same.index(False) if False in same else len(same)
 
 
-def continuations(one: Opened, prompts: Windows, num_new: int) -> tuple[list[list[int]], float]:
-    """Greedy, and tokens per second of one request's decoding, prompts left out."""
-    answers, seconds = [], 0.0
-    for prompt in prompts:
-        start = time.perf_counter()
-        one.runner.generate(prompt, 1)
-        middle = time.perf_counter()
-        answers.append(one.runner.generate(prompt, num_new))
-        seconds += time.perf_counter() - middle - (middle - start)
-    count = sum(len(answer) - 1 for answer in answers)
-    return answers, count / seconds if seconds > 0 else 0.0
+def continuations(one: Opened, prompts: Windows, num_new: int) -> list[list[int]]:
+    """Greedy."""
+    return [one.runner.generate(prompt, num_new) for prompt in prompts]
 
 
 def layer_states(one: Opened, tokens: Sequence[int]) -> list[F32]:

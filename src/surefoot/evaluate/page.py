@@ -1,22 +1,49 @@
-"""A comparison as one page of HTML that needs nothing else, and as a table for a terminal."""
+"""A comparison as one page of HTML that needs nothing else, and as tables for a terminal."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 from rich import box
 from rich.table import Table
 
 from surefoot.evaluate.compare import Compared, Comparison
-from surefoot.evaluate.svg import Line, chart
+from surefoot.evaluate.speed import NEW_TOKENS, PROMPT_TOKENS, ROUNDS
+from surefoot.evaluate.svg import Axes, Line, chart, colour_of
+from surefoot.evaluate.verdict import verdicts
 
-COLUMNS = ("model", "size", "perplexity", "mean KL", "99 %", "largest", "flips", "agreed", "tok/s")
+COLUMNS = ("model", "size", "perplexity", "mean KL", "99 %", "largest", "flips", "agreed")
+SPEED_COLUMNS = ("model", "decode", "best", "prefill", "best")
+SPEED_CAPTION = (
+    f"Tokens a second of every model as served, the original too: one request at a time, no speculation; median and "
+    f"best of {ROUNDS} rounds in turns; prompts of up to {PROMPT_TOKENS} tokens, answers of {NEW_TOKENS}. The float32 "
+    "reference is not timed."
+)
 STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}
-td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif}
-svg .grid{stroke:#ddd}h2{margin-top:2rem}p{color:#555}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;color:#222}
+h1{font-size:1.5rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin-top:2rem}p,footer{overflow-wrap:anywhere}
+.verdict{font-size:1.1rem}.note,footer{color:#555;font-size:.9rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;min-width:100%}
+td,th{padding:.3rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid #ddd}
+td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1.5rem}
+figure{margin:0}figcaption{font-weight:600}svg{width:100%;height:auto}svg text{font-family:system-ui,sans-serif}
+svg .grid{stroke:#ddd}ul.legend{list-style:none;margin:0;padding:0;font-size:.9rem;overflow-wrap:anywhere}
+.legend span{display:inline-block;width:1.2em;height:.25em;margin-right:.5em;vertical-align:middle}
+@media(max-width:40rem){table{font-size:.85rem}td,th{padding:.3rem .35rem}td:first-child,th:first-child{min-width:7rem}}
 @media(prefers-color-scheme:dark){body{background:#16181c;color:#ddd}td,th{border-color:#333}svg text{fill:#bbb}
-svg .grid{stroke:#333}p{color:#999}}
+svg .grid{stroke:#333}.note,footer{color:#999}}
 """
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a comparison came about."""
+
+    date: str
+    version: str
+    machine: str
+    command: str
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
@@ -31,52 +58,97 @@ def _row(one: Compared) -> list[str]:
             f"{fidelity.mean_kl:.5f}", f"{fidelity.kl_99:.4f}", f"{fidelity.max_kl:.3f}", f"{fidelity.flips:.2%}"
         ]  # fmt: skip
     agreed = f"{one.mean_agreed:.1f}" if fidelity is not None else ""
-    speed = f"{one.decode_per_s:.1f}" if one.decode_per_s else ""
-    return [one.name, f"{one.nbytes / 1e6:.1f} MB", f"{one.score.perplexity:.4f}", *lost, agreed, speed]
+    name = f"{one.name} ({one.arithmetic})"
+    return [name, f"{one.nbytes / 1e6:.1f} MB", f"{one.score.perplexity:.4f}", *lost, agreed]
+
+
+def speed_rows(comparison: Comparison) -> list[list[str]]:
+    speeds = [(one.name, one.served) for one in comparison.models if one.served is not None]
+    return [
+        [name, *(f"{rate:.1f}" for rate in (one.decode.median, one.decode.best, one.prefill.median, one.prefill.best))]
+        for name, one in speeds
+    ]
 
 
 def _caption(comparison: Comparison) -> str:
     original = comparison.models[0].name
     return (
-        f"{comparison.num_windows} windows, {comparison.num_tokens} tokens. KL in nats from {original} in float32; "
-        f"flips: its likeliest token is another; agreed: tokens of the greedy continuations of "
+        f"{comparison.num_windows} windows, {comparison.num_tokens} tokens. KL in nats from {original} in float32, the "
+        f"reference; flips: its likeliest token is another; agreed: tokens of the greedy continuations of "
         f"{comparison.num_continued} prompts, up to the first that differs"
     )
 
 
-def table(comparison: Comparison) -> Table:
-    shown = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), caption=_caption(comparison), caption_justify="left")
-    for number, column in enumerate(COLUMNS):
+def tables(comparison: Comparison) -> list[Table]:
+    predictions = _table(COLUMNS, rows(comparison), _caption(comparison))
+    if speeds := speed_rows(comparison):
+        return [predictions, _table(SPEED_COLUMNS, speeds, SPEED_CAPTION)]
+    return [predictions]
+
+
+def _table(columns: Sequence[str], cells: list[list[str]], caption: str) -> Table:
+    shown = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    for number, column in enumerate(columns):
         # Names give way on a narrow terminal, numbers do not.
         shown.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=bool(number))
-    for row in rows(comparison):
+    for row in cells:
         shown.add_row(*row)
     return shown
 
 
-def page(comparison: Comparison, title: str) -> str:
-    others = comparison.models[1:]
-    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(comparison))
+def page(comparison: Comparison, title: str, origin: Origin) -> str:
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
         f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>",
-        f"<table><tr>{head}</tr>{body}</table><p>{escape(_caption(comparison))}</p>",
+        *(f"<p class=verdict>{escape(sentence)}</p>" for sentence in verdicts(comparison)),
+        "<h2>Predictions</h2>",
+        _html_table(COLUMNS, rows(comparison), _caption(comparison)),
     ]
-    if others:
-        parts += _charts(others)
-    return "".join([*parts, "</html>"])
+    if speeds := speed_rows(comparison):
+        parts += ["<h2>Speed as served, tokens/s</h2>", _html_table(SPEED_COLUMNS, speeds, SPEED_CAPTION)]
+    if others := comparison.models[1:]:
+        parts += ["<h2>Where it differs</h2><div class=charts>", *_charts(others), "</div>"]
+    return "".join([*parts, _footer(origin), "</html>"])
+
+
+def _html_table(columns: Sequence[str], cells: list[list[str]], caption: str) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+    table = f"<table><tr>{head}</tr>{body}</table>"
+    return f"<div class=scroll tabindex=0>{table}</div><p class=note>{escape(caption)}</p>"
+
+
+def _footer(origin: Origin) -> str:
+    facts = f"{origin.date} · surefoot {origin.version} · {origin.machine}"
+    return f"<footer><p>{escape(facts)}</p><p><code>{escape(origin.command)}</code></p></footer>"
 
 
 def _charts(others: list[Compared]) -> list[str]:
-    shares = [f"{share:.1%}" for share in others[0].divergence_shares]
+    shares = [f"{share * 100:g}%" for share in others[0].divergence_shares]
     lengths = [str(length) for length in others[0].agreement]
     layers = [str(number) for number in range(len(others[0].layer_errors))]
+    divergence = Axes("share of positions", "KL that they stay below (nats)", logarithmic=True)
+    agreement = Axes("tokens of the continuation", "share of prompts", label="{:.0%}".format)
     return [
-        "<h2>Divergence: the share of positions that stay below</h2>",
-        chart(shares, [Line(one.name, list(one.divergence_shares.values())) for one in others], logarithmic=True),
-        "<h2>Greedy continuations that still agree, by length</h2>",
-        chart(lengths, [Line(one.name, list(one.agreement.values())) for one in others]),
-        "<h2>Error of the stream after each layer, beside its size</h2>",
-        chart(layers, [Line(one.name, one.layer_errors) for one in others]),
-    ]
+        _figure(
+            "Divergence", shares, [Line(one.name, list(one.divergence_shares.values())) for one in others], divergence
+        ),
+        _figure(
+            "Greedy continuations that still agree", lengths,
+            [Line(one.name, list(one.agreement.values())) for one in others], agreement,
+        ),
+        _figure(
+            "Error after each layer", layers, [Line(one.name, one.layer_errors) for one in others],
+            Axes("layer", "rms error, relative to the stream's rms"),
+        ),
+    ]  # fmt: skip
+
+
+def _figure(title: str, xs: Sequence[str], lines: Sequence[Line], axes: Axes) -> str:
+    drawn = chart(xs, lines, axes) or "<p class=note>There is no difference to draw.</p>"
+    legend = "".join(
+        f"<li><span style='background:{colour_of(number)}'></span>{escape(line.name)}</li>"
+        for number, line in enumerate(lines)
+    )
+    return f"<figure><figcaption>{escape(title)}</figcaption>{drawn}<ul class=legend>{legend}</ul></figure>"
