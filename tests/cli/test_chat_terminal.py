@@ -119,14 +119,15 @@ def test_what_is_typed_ahead_is_the_next_message(terminal: Terminal) -> None:
     assert terminal.leave() == 0
 
 
-@pytest.mark.parametrize(("message", "text"), [("long", LONG), ("wide", WIDE)])
+@pytest.mark.parametrize(("message", "text"), [("long", LONG), ("wide", WIDE)], ids=["long", "wide"])
 def test_words_are_wrapped_at_the_terminals_width(tmp_path: Path, message: str, text: str) -> None:
     with begin(tmp_path, columns=31) as terminal:
         terminal.wait_for_line(">")
         terminal.press(f"{message}\r")
         terminal.wait_for(text[-3:])
+        terminal.wait_for_line(">")
         lines = terminal.lines()
-    shown = lines[lines.index(f"> {message}") + 1 :]
+    shown = lines[lines.index(f"> {message}") + 1 : -1]
     assert len(shown) > 2
     if message == "long":
         assert [word for line in shown for word in line.split()] == text.split()

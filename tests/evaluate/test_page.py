@@ -72,6 +72,12 @@ def test_the_verdict_is_a_sentence() -> None:
     ]
 
 
+@pytest.mark.parametrize(("kl", "said"), [(0.0000844, "0.000084"), (0.0123, "0.012"), (1.26, "1.3"), (0.0, "0")])
+def test_the_loss_has_no_power_of_ten(kl: float, said: str) -> None:
+    other = compared("b.gguf", Fidelity(kl, 1.0, 1.0, 0.1, 2048))
+    assert f"loses {said} nats" in verdicts(comparison(other))[0]
+
+
 @pytest.mark.parametrize(("median", "best"), [(124.0, 140.0), (150.0, 120.0), (121.0, 119.0)])
 def test_a_difference_within_the_noise_is_none(median: float, best: float) -> None:
     original, other = compared("a.gguf", None), compared("b.gguf", LOST)

@@ -1,5 +1,7 @@
 """A comparison in a sentence a model."""
 
+from decimal import Decimal
+
 from surefoot.evaluate.compare import Compared, Comparison
 from surefoot.evaluate.speed import Rate
 
@@ -23,7 +25,12 @@ def _verdict(original: Compared, other: Compared) -> str:
 def _loss(original: Compared, other: Compared) -> str:
     change = other.score.perplexity / original.score.perplexity - 1
     nats = other.score.fidelity.mean_kl if other.score.fidelity is not None else 0.0
-    return f"loses {nats:.2g} nats a token beside {original.name} in float32 (perplexity {change:+.2%})"
+    return f"loses {_plain(nats)} nats a token beside {original.name} in float32 (perplexity {change:+.2%})"
+
+
+def _plain(number: float) -> str:
+    """Two digits that count, and no power of ten."""
+    return f"{Decimal(f'{number:.2g}'):f}"
 
 
 def _speed(original: Rate, other: Rate) -> str:
