@@ -66,6 +66,11 @@ class Terminal:
     def modes(self) -> list[Any]:
         return termios.tcgetattr(self._ours)
 
+    def set_echo(self) -> None:
+        modes = self.modes()
+        modes[3] |= termios.ECHO
+        termios.tcsetattr(self._ours, termios.TCSANOW, modes)
+
     def lines(self) -> list[str]:
         """Of the screen, empty ones left out."""
         return [line.rstrip() for line in self.screen.display if line.strip()]

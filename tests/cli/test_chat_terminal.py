@@ -163,6 +163,19 @@ def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(terminal: Terminal,
     assert terminal.modes()[3] & termios.ICANON
 
 
+def test_after_a_pause_keys_are_still_not_echoed(shared: Terminal) -> None:
+    """Ctrl-Z and fg: the shell that had the terminal in between leaves the echo on."""
+    shared.press("slow\r")
+    shared.wait_for("slow3")
+    shared.process.send_signal(signal.SIGSTOP)
+    shared.set_echo()
+    shared.process.send_signal(signal.SIGCONT)
+    shared.wait_for("slow20")
+    assert not shared.modes()[3] & termios.ECHO
+    shared.press(CTRL_C)
+    shared.wait_for("(stopped)")
+
+
 def test_an_exception_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
     terminal.press("fail\r")
     terminal.wait_for("RuntimeError: as asked")

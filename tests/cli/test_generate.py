@@ -1,10 +1,14 @@
+import io
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from surefoot.cli import options
+from surefoot.cli.generate import _read
 from surefoot.cli.main import app
 from surefoot.ops import supported_variants
 from surefoot.weights.packed_cache import PAYS_S, PackedCache
@@ -103,3 +107,14 @@ def test_a_terminal_gets_a_status_line() -> None:
         assert "tokens/s" in terminal.wait_for("of the bandwidth limit")
         terminal.wait_for("5 + 40 of 512 tokens")
         assert terminal.leave() == 0
+
+
+@pytest.mark.parametrize(("at_terminal", "shown"), [(True, "a␛]0;owned␇\n"), (False, "a\x1b]0;owned\x07\n")])
+def test_the_model_cannot_command_the_terminal(monkeypatch: pytest.MonkeyPatch, at_terminal: bool, shown: str) -> None:
+    """Written by a stand-in for a model, since no real one says this when it is asked to."""
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: at_terminal)
+    monkeypatch.setattr(sys, "stdout", out)
+    output = SimpleNamespace(outputs=[SimpleNamespace(error=None)])
+    _read([SimpleNamespace(text="a\x1b]0;owned\x07", output=output)], show=True)
+    assert out.getvalue() == shown
