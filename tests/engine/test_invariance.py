@@ -58,21 +58,13 @@ def test_requests_of_every_kind_get_what_they_asked_for() -> None:
     assert len({answer.text for answer in alone.values()}) > 40
 
 
-def num_in_grammars(verifier: Verifier) -> int:
-    """Tokens of answers that keep to a grammar: what it forces is a draft too, and always right."""
-    held = {request.id for request in verifier.requests if request.params.grammar is not None}
-    return sum(len(answer.token_ids) for key, answer in verifier.alone.items() if key.request in held)
-
-
 @pytest.mark.parametrize("condition", ALL, ids=lambda one: one.name)
 def test_company_does_not_show(condition: Condition) -> None:
     finding = check(stories(), condition)
     assert (finding.num_cached > 0) == condition.caching
     assert finding.num_preemptions > 0 or (condition.preempt_every is None and condition.memory > 0)
     assert finding.num_drafted > 0 or condition.drafter is None or condition.governed
-    assert (finding.num_accepted > 0) == (condition.drafter is not None) or condition.governed
-    if condition.drafter == "wrong":
-        assert finding.num_accepted < num_in_grammars(stories())
+    assert (finding.num_accepted > 0) == (condition.drafter not in (None, "wrong")) or condition.governed
 
 
 @pytest.mark.parametrize("condition", elsewhere([TOGETHER, HOSTILE], list(NEEDS), [1, 2]), ids=lambda one: one.name)
