@@ -3,13 +3,14 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from llguidance import LLMatcher
 
-from surefoot.sampling import GrammarError, Grammars, grammar
-from surefoot.sampling.grammar import Constraint, Spending, lark_grammar
+from surefoot.sampling import GrammarError, Grammars, grammar, grammar_checker
+from surefoot.sampling.grammar import Constraint, Spending, lark_grammar, regex_grammar
 from surefoot.sampling.grammar_trial import Trial
 from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, Take
 from surefoot.text import Tokenizer, tokenizer_from_gguf
@@ -112,6 +113,28 @@ def test_a_failed_answer_takes_no_other_with_it() -> None:
     assert good.wait(60)
     good.accept(ord("a"))
     assert good.wait(60)
+
+
+def test_answers_fail_by_what_they_write_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers with one grammar share a lexer that grows with all that they write: here one of them fits, not two."""
+    monkeypatch.setattr(grammar_checker, "LEXER_STATES", 200)
+    text = regex_grammar("(a|b)*a(a|b){14}")
+
+    def masks(made: Grammars, seed: int) -> list[list[int]]:
+        rng, constraint, found = np.random.default_rng(seed), made.start(text), []
+        for letter in rng.choice(list(b"ab"), 60).tolist():
+            logits = np.ones(257, np.float32)
+            constraint.apply(logits)
+            found.append(np.flatnonzero(logits == 1).tolist())
+            constraint.accept(letter)
+        assert constraint.wait(60)
+        return found
+
+    alone = [masks(Grammars(Bytes(), {256}), seed) for seed in range(6)]
+    together = Grammars(Bytes(), {256})
+    assert [masks(together, seed) for seed in range(6)] == alone
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(lambda seed: masks(together, seed), range(6))) == alone
 
 
 # ---- the worker ----

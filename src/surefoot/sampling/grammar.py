@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,7 +33,8 @@ TOO_LARGE = (
     "it is too large or too ambiguous: make it simpler, with few ways to read one text, long words rather than single "
     "letters, and lists as `list: list item`"
 )
-ITS_LIMITS = ("Too many items", "Current row has", "lexer error")  # how llguidance begins to tell of them
+LEXER_ERROR = "lexer error"  # how llguidance begins to tell of its limits: of the lexer's, which answers share
+ITS_LIMITS = ("Too many items", "Current row has", LEXER_ERROR)
 MARK = b"\x01"  # a byte that no merge knows, so that it is a token of its own
 # No free white space: a model that may go on with it for ever, sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
@@ -71,12 +72,19 @@ class Constraint:
 
     It is at rest, and then its owner's thread's, or has work to do, and then the worker's: to take tokens and find out
     which may come next. The work begins with `begin` and `accept`; `wait` waits for its end.
+
+    Answers with the same grammar share a lexer that grows with what they write. Once it is as large as it may be, each
+    goes on with one of its own: an answer fails only by what it writes itself. renewed: makes that one.
     """
 
-    def __init__(self, worker: MaskWorker, spending: Spending, tokens: Sequence[int] = ()) -> None:
-        self._worker, self._spending = worker, spending
+    def __init__(
+        self, worker: MaskWorker, spending: Spending, renewed: Callable[[], LLMatcher], tokens: Sequence[int] = ()
+    ) -> None:
+        self._worker, self._spending, self._renewed = worker, spending, renewed
         self._matcher: LLMatcher | None = None
+        self._has_own_lexer = False
         self._tokens = deque(tokens)  # that the matcher has yet to take
+        self._taken: list[int] = []
         self._forbidden: NDArray[np.bool_] | None = None
         self._forced: tuple[int, ...] = ()
         self._is_asked_for_forced = self._is_closed = False
@@ -113,8 +121,9 @@ class Constraint:
     def copy(self) -> "Constraint":
         """At rest, as this must be. What the copy costs counts as this answer's."""
         assert self._matcher is not None
-        other = Constraint(self._worker, self._spending)
+        other = Constraint(self._worker, self._spending, self._renewed)
         other._matcher, other._forbidden = self._matcher.deep_copy(), self._forbidden
+        other._taken, other._has_own_lexer = self._taken.copy(), self._has_own_lexer
         other._at_rest.set()
         return other
 
@@ -171,13 +180,23 @@ class Constraint:
         else:
             self._look(self._matcher)
         if self._matcher.is_error():
-            raise GrammarError(_plain(self._matcher.get_error()))
+            self._recover(self._matcher.get_error())
         if self._forbidden is not None:
             self._at_rest.set()
         return self._forbidden is None
 
+    def _recover(self, error: str) -> None:
+        """Begin again where others have used up the lexer. Raises GrammarError if it is this answer's own doing."""
+        if LEXER_ERROR not in error or self._has_own_lexer:
+            raise GrammarError(_plain(error))
+        self._matcher, self._has_own_lexer = self._renewed(), True
+        self._tokens.extendleft(reversed(self._taken))
+        self._taken, self._forbidden = [], None
+        self._spending.allowed_s += BURST_S + TOKEN_S * len(self._tokens)
+
     def _take(self, matcher: LLMatcher, token: int, take: Take) -> None:
         self._forbidden, self._forced = None, ()
+        self._taken.append(token)
         began = time.perf_counter()
         if self._spending.is_quick:  # then so is this: the mask had to look at the token, too
             matcher.consume_token(token)
@@ -223,7 +242,7 @@ class Grammars:
 
     def start(self, grammar: str, tokens: Sequence[int] = ()) -> Constraint:
         """An answer that has these tokens already. Returns at once; what goes wrong shows when it is waited for."""
-        constraint = Constraint(self._worker, Spending(), tokens)
+        constraint = Constraint(self._worker, Spending(), lambda: self._renew(grammar), tokens)
         if (matcher := self._known(grammar)) is not None:
             constraint.begin(matcher.deep_copy())
         else:  # others have driven it out
@@ -235,6 +254,12 @@ class Grammars:
             constraint.begin(self._find(grammar).deep_copy())
         except Exception as error:
             constraint.fail(str(error))
+
+    def _renew(self, grammar: str) -> LLMatcher:
+        """With a lexer of its own. The one that was used up goes: new answers share another."""
+        with self._lock:
+            self._compiled.pop(grammar, None)
+        return self._make(grammar)
 
     def _known(self, grammar: str) -> LLMatcher | None:
         with self._lock:
