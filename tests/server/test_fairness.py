@@ -16,7 +16,7 @@ def test_who_asks_little_waits_for_no_row(tmp_path: Path, record_property: Calla
     """Every row is another's, and stays so: the first token comes before any of theirs has ended. How many times as
     long as on an idle server it takes is for a quiet machine to tell: `surefoot bench serve`."""
     file, port = tmp_path / "keys.toml", free_port()
-    few, many = quick_key(file, "few"), quick_key(file, "many")
+    few, many = quick_key(file, "few", admin=True), quick_key(file, "many")  # steps are read from /metrics
     words = ("--keys", str(file), "--max-context", "2048", "--max-running", str(NUM_ROWS))
     with running(own_launch(find_file(), port, *words), port) as server:
         one, other = server.endpoint(few), server.endpoint(many)

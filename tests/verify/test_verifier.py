@@ -77,16 +77,18 @@ def test_4_3_it_stops_with_what_is_known(num_asked: int) -> None:
     verifier = Verifier(stories_gguf(), num_requests=8, num_new=8)
     num_all = len(verifier.requests)
     count = itertools.count()
-    findings = list(verifier.check([TOGETHER, HOSTILE, *QUICK], lambda: next(count) >= num_asked))
-    assert len(findings) <= 3
+    conditions = [TOGETHER, HOSTILE, *QUICK]
+    findings = list(verifier.check(conditions, lambda: next(count) >= num_asked))
+    assert len(findings) <= 3 < len(conditions)
     assert all(finding.differences == () and finding.num_samples > 0 for finding in findings)
     if num_asked < num_all:
         assert len(verifier.requests) == num_asked
         assert findings == []
     else:
         assert findings
-        assert not findings[-1].is_whole
-        assert 0 < findings[-1].num_samples < len(verifier.alone)
+        # How many steps a condition takes depends on the machine: it may be over between two of them.
+        assert findings[-1].is_whole == (findings[-1].num_samples == len(verifier.alone))
+        assert all(finding.is_whole for finding in findings[:-1])
 
 
 def test_4_3_another_embedding_is_found() -> None:

@@ -113,7 +113,10 @@ def _steps(endpoint: Endpoint) -> tuple[float, float]:
     connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=60)
     try:
         connection.request("GET", "/metrics", headers=endpoint.headers)
-        lines = connection.getresponse().read().decode().splitlines()
+        response = connection.getresponse()
+        lines = response.read().decode().splitlines()
+        if response.status != 200:
+            raise EngineError(f"/metrics answered {response.status}: the key must be an admin's")
     finally:
         connection.close()
 
