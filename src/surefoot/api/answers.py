@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from surefoot.api.batch import Line
 from surefoot.api.sealed import seal, unseal
-from surefoot.machine.atomic_write import written_whole
+from surefoot.machine.atomic_write import sync_folder, written_whole
 
 LOG = logging.getLogger(__name__)
 _BEGINNING = b'{"id": "batch_req_'
@@ -186,18 +186,6 @@ def open_locked(path: Path) -> IO[bytes]:
         file.close()
         raise
     return file
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in it are on disk when this returns, if it may be read at all."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _looks_like_an_answer(raw: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -21,6 +21,12 @@ def written_whole(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
         raise
     _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # the place beside it may be another's by now
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in it are on disk when this returns, if it may be read at all."""
+    with suppress(PermissionError):
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from surefoot.api.answers import sync_folder
+from surefoot.machine.atomic_write import sync_folder
 from surefoot.server.disk import Disk
 from surefoot.server.errors import ApiError
 from surefoot.server.records import Records
