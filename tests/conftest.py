@@ -1,6 +1,7 @@
 """What tests of several layers run over."""
 
 import signal
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,21 @@ settings.load_profile("shared")
 # A shell lets its background jobs ignore Ctrl-C, and they hand that down to the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first, then those with most tests, so that no worker is left alone with a long one."""
+    if not config.getoption("--nightly"):
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(pytest.mark.skip(reason="nightly: run with --nightly, as .ci/nightly does"))
+    size = Counter(item.path for item in items)
+    long = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("long")}
+    items.sort(key=lambda item: (item.path not in long, -size[item.path], item.path))
 
 
 @pytest.fixture(params=list(NEEDS))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import LLM, SamplingParams
-from surefoot.bench.plot import line_plot
+from surefoot.charts.lines import line_plot
 
 PROMPT = "Once upon a time"
 

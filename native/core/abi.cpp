@@ -6,6 +6,8 @@
 
 #include "core/context.h"
 #include "core/features.h"
+#include "core/sizes.h"
+#include "permission.h"
 
 namespace {
 
@@ -19,8 +21,8 @@ struct Operation {
 };
 
 constexpr Operation kOperations[] = {
-#define SF_ROW(name)                              \
-  {#name, sizeof(sf_##name##_args),               \
+#define SF_ROW(name)                \
+  {#name, sizeof(sf_##name##_args), \
    [](Context& context, void* args) { return sf::op_##name(context, *static_cast<sf_##name##_args*>(args)); }},
     SF_OPS(SF_ROW)
 #undef SF_ROW
@@ -28,7 +30,7 @@ constexpr Operation kOperations[] = {
 constexpr int32_t kNumOperations = sizeof(kOperations) / sizeof(kOperations[0]);
 constexpr int64_t kHugePage = int64_t(2) << 20;
 
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+int64_t round_up(int64_t value, int64_t unit) { return sf::divide_up(value, unit) * unit; }
 
 }  // namespace
 
@@ -48,22 +50,32 @@ int64_t sf_args_bytes(int32_t op) { return op >= 0 && op < kNumOperations ? kOpe
 
 const char* sf_error(int32_t code) {
   switch (code) {
-    case sf::kOk: return "ok";
-    case sf::kUnknownOp: return "no such operation";
-    case sf::kBadShape: return "a size or stride does not fit";
-    case sf::kNullPointer: return "a required array is missing";
-    case sf::kMisaligned: return "an array is not aligned to 64 bytes";
-    case sf::kBadOption: return "an option has no meaning here";
-    case sf::kBadPacked: return "packed weights have another layout, shape or version";
-    case sf::kNoMemory: return "out of memory";
-    case sf::kStopped: return "stopped, as was asked";
-    case sf::kOutOfRange: return "a number or index lies outside its range";
+    case sf::kOk:
+      return "ok";
+    case sf::kUnknownOp:
+      return "no such operation";
+    case sf::kBadShape:
+      return "a size or stride does not fit";
+    case sf::kNullPointer:
+      return "a required array is missing";
+    case sf::kMisaligned:
+      return "an array is not aligned to 64 bytes";
+    case sf::kBadOption:
+      return "an option has no meaning here";
+    case sf::kBadPacked:
+      return "packed weights have another layout, shape or version";
+    case sf::kNoMemory:
+      return "out of memory";
+    case sf::kStopped:
+      return "stopped, as was asked";
+    case sf::kOutOfRange:
+      return "a number or index lies outside its range";
   }
   return "unknown error";
 }
 
 sf_context* sf_open(int32_t num_threads) {
-  if (num_threads < 1 || num_threads > 1024 || !sf::enable_features()) return nullptr;
+  if (num_threads < 1 || num_threads > 1024 || !sf::ask_permission()) return nullptr;
   try {
     return new sf_context(num_threads);
   } catch (...) {

@@ -15,7 +15,10 @@ namespace sf {
 class Scratch {
  public:
   Scratch() = default;
-  Scratch(Scratch&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; other.bytes_ = 0; }
+  Scratch(Scratch&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+    other.bytes_ = 0;
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { std::free(data_); }
@@ -41,8 +44,8 @@ class Scratch {
 struct Context {
   explicit Context(int num_threads) : pool(num_threads), scratch(num_threads) {}
   Pool pool;
-  std::vector<Scratch> scratch;  // by thread; sized by a kernel before it enters the pool, where nothing may throw
-  Scratch shared;                // written by one operation, read by all threads
+  std::vector<Scratch> scratch;   // by thread; sized by a kernel before it enters the pool, where nothing may throw
+  Scratch shared;                 // written by one operation, read by all threads
   std::atomic<bool> stop{false};  // asked of a run of several operations
 };
 

@@ -67,7 +67,8 @@ inline Lanes with_sign(Lanes x, Lanes y) { return as_float(addi(as_int(x), andi(
 
 inline Lanes tanh(Lanes x) {
   const Lanes a = abs(x), square = mul(x, x);
-  const Lanes p = horner(square, 1.587038743e-3f, -7.414170075e-3f, 2.130652592e-2f, -5.385359749e-2f, 1.333224177e-1f, -3.333329856e-1f);
+  const Lanes p = horner(square, 1.587038743e-3f, -7.414170075e-3f, 2.130652592e-2f, -5.385359749e-2f, 1.333224177e-1f,
+                         -3.333329856e-1f);
   const Lanes small = fma(mul(p, square), a, a);
   const Lanes large = sub(set1(1.0f), div(set1(2.0f), add(exp(add(a, a)), set1(1.0f))));
   return with_sign(select(less(a, set1(0.8f)), small, large), x);
@@ -75,11 +76,11 @@ inline Lanes tanh(Lanes x) {
 
 inline Lanes erf(Lanes x) {
   const Lanes a = min(set1(4.0f), abs(x));  // erf(4) rounds to 1; min returns its second operand when one is NaN
-  const Lanes p = horner(mul(a, a), 7.806903159e-5f, -7.997853099e-4f, 5.187162198e-3f, -2.685334720e-2f, 1.128357872e-1f,
-                         -3.761262596e-1f, 1.283791661e-1f);
+  const Lanes p = horner(mul(a, a), 7.806903159e-5f, -7.997853099e-4f, 5.187162198e-3f, -2.685334720e-2f,
+                         1.128357872e-1f, -3.761262596e-1f, 1.283791661e-1f);
   const Lanes small = fma(p, a, a);
-  const Lanes log_erfc = horner(a, 1.971842285e-4f, -3.055621637e-3f, 2.227711491e-2f, -1.040373817e-1f, -6.370597482e-1f,
-                                -1.127749562f, -1.774940320e-4f);
+  const Lanes log_erfc = horner(a, 1.971842285e-4f, -3.055621637e-3f, 2.227711491e-2f, -1.040373817e-1f,
+                                -6.370597482e-1f, -1.127749562f, -1.774940320e-4f);
   const Lanes large = sub(set1(1.0f), exp(log_erfc));
   return with_sign(select(less(a, set1(1.0f)), small, large), x);
 }

@@ -31,9 +31,9 @@ bool all(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
 constexpr uint64_t kSavedAvx = 0x6, kSavedAvx512 = 0xE6, kSavedTiles = 0x60000;
 constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)
 
-bool ask_for_tiles() { return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0; }
-
 }  // namespace
+
+bool ask_for_tiles() { return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0; }
 
 uint64_t features() {
   const Registers one = cpuid(1, 0), seven = cpuid(7, 0);
@@ -53,18 +53,10 @@ uint64_t features() {
   return found;
 }
 
-bool enable_features() {
-#ifdef __AMX_INT8__
-  return ask_for_tiles();
-#else
-  return true;
-#endif
-}
-
 }  // namespace sf
 #else
 namespace sf {
 uint64_t features() { return 0; }
-bool enable_features() { return true; }
+bool ask_for_tiles() { return false; }
 }  // namespace sf
 #endif

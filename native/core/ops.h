@@ -2,31 +2,31 @@
 #pragma once
 #include "surefoot.h"
 
-#define SF_OPS(X) \
-  X(quantise) \
-  X(elementary) \
-  X(norm) \
-  X(rope_table) \
-  X(rope) \
-  X(glu) \
-  X(softcap) \
-  X(add) \
-  X(embed) \
-  X(pack) \
-  X(pack_blocks) \
-  X(linear) \
+#define SF_OPS(X)   \
+  X(quantise)       \
+  X(elementary)     \
+  X(norm)           \
+  X(rope_table)     \
+  X(rope)           \
+  X(glu)            \
+  X(softcap)        \
+  X(add)            \
+  X(embed)          \
+  X(pack)           \
+  X(pack_blocks)    \
+  X(linear)         \
   X(linear_experts) \
   X(read_bandwidth) \
-  X(peak) \
-  X(float_linear) \
-  X(route) \
-  X(group_experts) \
-  X(combine) \
-  X(sample) \
-  X(top_logprobs) \
-  X(kv_write) \
-  X(kv_copy) \
-  X(attention) \
+  X(peak)           \
+  X(float_linear)   \
+  X(route)          \
+  X(group_experts)  \
+  X(combine)        \
+  X(sample)         \
+  X(top_logprobs)   \
+  X(kv_write)       \
+  X(kv_copy)        \
+  X(attention)      \
   /* one name a line */
 
 namespace sf {

@@ -26,11 +26,12 @@ class Pool {
       for (int64_t task = 0; task < count; ++task) body(task, 0);
       return;
     }
-    dispatch(count, [](const void* b, int64_t task, int thread) { (*static_cast<const Body*>(b))(task, thread); }, &body);
+    dispatch(
+        count, [](const void* b, int64_t task, int thread) { (*static_cast<const Body*>(b))(task, thread); }, &body);
   }
 
-  // As run, for tasks over memory that lies side by side: each thread goes through a stretch of its own, in order, and then
-  // helps with the others'.
+  // As run, for tasks over memory that lies side by side: each thread goes through a stretch of its own, in order, and
+  // then helps with the others'.
   template <class Body>
   void run_in_stretches(int64_t count, const Body& body) {
     const int64_t num = std::min<int64_t>(count, size());
@@ -44,8 +45,8 @@ class Pool {
     });
   }
 
-  // The task that a thread will probably run after `task` (of `count`), to ask for its memory early: one thread runs them
-  // upwards, several claim them downwards. After the last it is any.
+  // The task that a thread will probably run after `task` (of `count`), to ask for its memory early: one thread runs
+  // them upwards, several claim them downwards. After the last it is any.
   int64_t probably_next(int64_t task, int64_t count) const {
     return workers_.empty() ? std::min(task + 1, count - 1) : std::max<int64_t>(task - size(), 0);
   }

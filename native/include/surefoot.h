@@ -34,14 +34,14 @@ typedef struct {
 /* ---- packed weights and the integer matmul: see kernels/pack.h for the layout ---- */
 typedef struct {
   /* Rows first to first + rows of a matrix of n, into its panels. */
-  const int8_t* codes;    /* [rows][k] int8, or values 0..15 when bits is 4 */
-  const int16_t* scales;  /* [rows][k / group] integer group scales, or null */
-  const int16_t* offsets; /* [rows][k / group] integer group offsets, or null */
-  const float* row_scales; /* [rows] */
-  const int8_t* table;    /* 16 entries when bits is 4, else null */
+  const int8_t* codes;       /* [rows][k] int8, or values 0..15 when bits is 4 */
+  const int16_t* scales;     /* [rows][k / group] integer group scales, or null */
+  const int16_t* offsets;    /* [rows][k / group] integer group offsets, or null */
+  const float* row_scales;   /* [rows] */
+  const int8_t* table;       /* 16 entries when bits is 4, else null */
   int64_t n, k, first, rows; /* first is a multiple of 32; so is rows but at the end */
   int32_t bits, limbs, group;
-  void* packed;           /* sf_packed_bytes() bytes for all n rows, zeroed before the first call, 64-byte aligned */
+  void* packed; /* sf_packed_bytes() bytes for all n rows, zeroed before the first call, 64-byte aligned */
   int64_t packed_bytes;
 } sf_pack_args;
 
@@ -71,10 +71,10 @@ typedef struct {
 
 typedef struct {
   sf_activations x;
-  const void* weights; /* packed */
-  const float* bias;   /* [n] or null */
+  const void* weights;   /* packed */
+  const float* bias;     /* [n] or null */
   const float* residual; /* [rows][residual_stride] added last, or null */
-  float* y;            /* [rows][y_stride] */
+  float* y;              /* [rows][y_stride] */
   int64_t rows, cols, y_stride, residual_stride;
 } sf_linear_args;
 
@@ -113,10 +113,10 @@ typedef struct {
 typedef struct {
   const float* x;
   const float* residual;
-  const float* weight; /* [cols] or null for ones */
-  const float* bias;   /* [cols] or null */
-  float* h;            /* the sum, or null */
-  float* y;            /* the normed row, or null */
+  const float* weight;      /* [cols] or null for ones */
+  const float* bias;        /* [cols] or null */
+  float* h;                 /* the sum, or null */
+  float* y;                 /* the normed row, or null */
   sf_activations quantised; /* values null: not wanted */
   int64_t rows, cols, x_stride, residual_stride, h_stride, y_stride;
   float eps;
@@ -149,10 +149,10 @@ typedef struct {
 typedef struct {
   const float* gate;
   const float* up;
-  float* y; /* or null */
+  float* y;                 /* or null */
   sf_activations quantised; /* values null: not wanted */
   int64_t rows, cols, gate_stride, up_stride, y_stride;
-  int32_t kind; /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss */
+  int32_t kind;       /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss */
   float limit, alpha; /* kind 3 */
   int32_t unused;
 } sf_glu_args;
@@ -195,8 +195,8 @@ typedef struct {
 
 typedef struct {
   sf_kv_cache cache;
-  const float* keys;   /* [rows][kv_heads][head_dim] */
-  const float* values; /* [rows][kv_heads][value_dim] */
+  const float* keys;    /* [rows][kv_heads][head_dim] */
+  const float* values;  /* [rows][kv_heads][value_dim] */
   const int64_t* slots; /* [rows]: block * block_size + place; negative: not written */
   int64_t rows, keys_stride, values_stride;
 } sf_kv_write_args;
@@ -211,12 +211,12 @@ typedef struct {
  * absolute position lengths[c] - 1 and the row before it at lengths[c] - 2, and so on. */
 typedef struct {
   sf_kv_cache cache;
-  const float* q; /* [rows][heads][head_dim] */
-  float* y;       /* [rows][heads][value_dim] */
-  const int64_t* starts;  /* [chunks + 1] */
-  const int64_t* lengths; /* [chunks]: tokens in the KV cache, this chunk's own included */
+  const float* q;             /* [rows][heads][head_dim] */
+  float* y;                   /* [rows][heads][value_dim] */
+  const int64_t* starts;      /* [chunks + 1] */
+  const int64_t* lengths;     /* [chunks]: tokens in the KV cache, this chunk's own included */
   const int64_t* block_table; /* [chunks][table_stride] */
-  const float* sinks;     /* [heads] logits that take part in the softmax, or null */
+  const float* sinks;         /* [heads] logits that take part in the softmax, or null */
   int64_t chunks, heads, q_stride, y_stride, table_stride;
   int64_t window; /* a query sees itself and window - 1 before it; 0: all */
   float scale;    /* of the scores */
@@ -247,17 +247,17 @@ typedef struct {
 
 /* Expert outputs back to rows: y[r] = sum over j of weights[r][j] * x[places[r][j]], added in ascending j. */
 typedef struct {
-  const float* x;         /* [x_rows][x_stride] */
+  const float* x;        /* [x_rows][x_stride] */
   const int64_t* places; /* [rows][k]: rows of x */
-  const float* weights;   /* [rows][k] */
-  const float* residual;  /* [rows][residual_stride] added last, or null */
-  float* y;               /* [rows][y_stride] */
+  const float* weights;  /* [rows][k] */
+  const float* residual; /* [rows][residual_stride] added last, or null */
+  float* y;              /* [rows][y_stride] */
   int64_t rows, cols, k, x_rows, x_stride, residual_stride, y_stride;
 } sf_combine_args;
 
 /* ---- sampling: one token per row. A row without a finite largest logit gets token -1 ---- */
 typedef struct {
-  const float* logits; /* [rows][vocab] */
+  const float* logits;      /* [rows][vocab] */
   const float* temperature; /* [rows]; 0: greedy */
   const float* top_p;       /* [rows]; 1: off */
   const float* min_p;       /* [rows]; 0: off */
@@ -282,7 +282,7 @@ typedef struct {
   const void* data; /* read once per repeat, split over the threads */
   int64_t bytes;
   int64_t repeats;
-  double seconds;  /* out */
+  double seconds; /* out */
 } sf_read_bandwidth_args;
 
 typedef struct {
@@ -304,15 +304,15 @@ typedef struct {
 SF_API const char* sf_variant(void);
 /* Bit set of what the processor and the operating system allow: see core/features.cpp. */
 SF_API uint64_t sf_features(void);
-SF_API int32_t sf_op(const char* name);          /* -1: no such operation */
-SF_API int64_t sf_args_bytes(int32_t op);        /* size of its struct, to check the caller's picture of it */
+SF_API int32_t sf_op(const char* name);   /* -1: no such operation */
+SF_API int64_t sf_args_bytes(int32_t op); /* size of its struct, to check the caller's picture of it */
 SF_API const char* sf_error(int32_t code);
 SF_API sf_context* sf_open(int32_t num_threads); /* null: no memory, or AMX was refused */
 SF_API void sf_close(sf_context*);
 SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t* failed);
 /* From any thread. While set, a run ends before its next operation; single operations are never stopped. */
 SF_API void sf_stop(sf_context*, int32_t stop);
-SF_API void* sf_alloc(int64_t bytes);            /* 2 MiB aligned, huge pages asked for */
+SF_API void* sf_alloc(int64_t bytes); /* 2 MiB aligned, huge pages asked for */
 SF_API void sf_free(void*, int64_t bytes);
 SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets);
 SF_API int64_t sf_kv_record_bytes(const sf_kv_cache*); /* of one head of one block; negative: not allowed */

@@ -3,14 +3,12 @@
 #include <optional>
 #include <vector>
 
+#include "attention_many_rows.h"
 #include "core/context.h"
 #include "kernels/attention_call.h"
 #include "kernels/attention_float.h"
 #include "kernels/attention_vector.h"
 #include "kernels/quantise.h"
-#if defined(__AMX_INT8__)
-#include "attention_tiles.h"
-#endif
 
 namespace sf {
 namespace attention {
@@ -40,15 +38,10 @@ struct Work {
 
   Work(const KvLayout& layout, int64_t rows, Carve memory) : Work(layout, rows, &memory) {}
   Work(const KvLayout& layout, int64_t rows, Carve* memory)
-      : q(memory->take<int8_t>(rows * 2 * query_depth(layout))),
-        bias(memory->take<int32_t>(rows)),
-        scales(memory->take<RowScale>(rows)),
-        positions(memory->take<int64_t>(rows)),
-        tops(memory->take<float>(rows)),
-        sums(memory->take<float>(rows * kLanes)),
-        outs(memory->take<float>(rows * layout.value_dim)),
-        logits(memory->take<float>(kTileRows * kSegment)),
-        weights(memory->take<uint8_t>(2 * kTileRows * 2 * kSegment)),
+      : q(memory->take<int8_t>(rows * 2 * query_depth(layout))), bias(memory->take<int32_t>(rows)),
+        scales(memory->take<RowScale>(rows)), positions(memory->take<int64_t>(rows)), tops(memory->take<float>(rows)),
+        sums(memory->take<float>(rows * kLanes)), outs(memory->take<float>(rows * layout.value_dim)),
+        logits(memory->take<float>(kTileRows * kSegment)), weights(memory->take<uint8_t>(2 * kTileRows * 2 * kSegment)),
         dots(layout, rows, *memory) {}
 
   static int64_t bytes(const KvLayout& layout, int64_t rows) {
@@ -94,8 +87,8 @@ template <class Dots>
 class TileOverSegment {
  public:
   // weights: 256 bytes per row, of this tile's own
-  TileOverSegment(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number, const Tile& tile,
-                  uint8_t* weights)
+  TileOverSegment(const Call& call, const Unit& unit, Work<Dots>& work, const Segment& segment, int64_t number,
+                  const Tile& tile, uint8_t* weights)
       : call_(call), layout_(call.layout), unit_(unit), work_(work), number_(number), tile_(tile), weights_(weights),
         segment_(narrowed(segment, tile.first - number * kSegment, tile.last - number * kSegment)) {
     const int64_t start = number * kSegment, *positions = work.positions + tile.row;
@@ -112,22 +105,25 @@ class TileOverSegment {
   void join() { unit_.parts ? write_parts() : join_rows(); }
 
  private:
-  const float* key_scales(int group) const { return reinterpret_cast<const float*>(segment_.group[group] + layout_.scales_at); }
+  const float* key_scales(int group) const {
+    return reinterpret_cast<const float*>(segment_.group[group] + layout_.scales_at);
+  }
   const float* value_scales(int group) const { return key_scales(group) + kGroupTokens; }
 
   template <bool kMasked, bool kCapped>
   void find_logits() {
     alignas(64) float most[kTileRows][kLanes];
     for (int r = 0; r < tile_.rows; ++r) store(most[r], set1(-FLT_MAX));
-    work_.dots.score(segment_, tile_.row, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
-      return [&, g, row_scales, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
-        Lanes x = mul(to_float(total), scales);
-        if (kCapped) x = tanh(mul(x, set1(row_scales[r].inner)));
-        if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
-        store(to + r * kSegment, x);
-        store(most[r], max(load(most[r]), x));
-      };
-    });
+    work_.dots.score(
+        segment_, tile_.row, tile_.rows, [&, logits = work_.logits, row_scales = work_.scales + tile_.row](int g) {
+          return [&, g, row_scales, scales = load(key_scales(g)), to = logits + 16 * g](int r, Ints total) {
+            Lanes x = mul(to_float(total), scales);
+            if (kCapped) x = tanh(mul(x, set1(row_scales[r].inner)));
+            if (kMasked) x = between(sight_[r].from - 16 * g, sight_[r].to - 16 * g, x, set1(-FLT_MAX));
+            store(to + r * kSegment, x);
+            store(most[r], max(load(most[r]), x));
+          };
+        });
     for (int r = 0; r < tile_.rows; ++r)
       top_[r] = nearest_even(reduce_max(load(most[r])) * work_.scales[tile_.row + r].factor);
   }
@@ -155,7 +151,8 @@ class TileOverSegment {
   void join_rows() {
     Join by[kTileRows];
     for (int r = 0; r < tile_.rows; ++r)
-      if (!sight_[r].none()) by[r] = attention::join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
+      if (!sight_[r].none())
+        by[r] = attention::join(work_.part(tile_.row + r, layout_.value_dim), top_[r], load(sums_[r]), weight_[r]);
     const int64_t stride = layout_.value_dim;
     work_.dots.weigh(segment_, weights_, tile_.rows, [&, outs = work_.outs + tile_.row * stride](int64_t dim) {
       return [&, stride, to = outs + dim](int r, Lanes out) {
@@ -290,7 +287,9 @@ Plan make_plan(Context& context, const Call& call) {
   const int64_t threads = context.pool.size();
   Plan plan;
   const std::vector<Unit> whole = make_units(call, rows_per_unit(call, threads));
-  const auto floats_of = [&](const Unit& unit) { return (unit.last - unit.first) * unit.rows * part_floats(call.layout); };
+  const auto floats_of = [&](const Unit& unit) {
+    return (unit.last - unit.first) * unit.rows * part_floats(call.layout);
+  };
   const int64_t count = whole.size();
   int64_t floats = 0;
   for (int64_t index = 0; index < count; ++index)
@@ -323,15 +322,11 @@ void attend_on(Context& context, int thread, const Call& call, const Unit& unit,
 void attend_integers(Context& context, const Call& call) {
   const Plan plan = make_plan(context, call);
   int64_t bytes = Work<VectorDots>::bytes(call.layout, kMaxUnitRows);
-#if defined(__AMX_INT8__)
-  bytes = std::max(bytes, Work<TileDots>::bytes(call.layout, kMaxUnitRows));
-#endif
+  bytes = std::max(bytes, Work<ManyRowDots>::bytes(call.layout, kMaxUnitRows));
   reserve_scratch<uint8_t>(context, bytes);
   context.pool.run(plan.units.size(), [&](int64_t task, int thread) {
     const Unit &unit = plan.units[task], &after = plan.units[context.pool.probably_next(task, plan.units.size())];
-#if defined(__AMX_INT8__)
-    if (unit.rows >= kTileDotsRows) return attend_on<TileDots>(context, thread, call, unit, after);
-#endif
+    if (unit.rows >= kManyRows) return attend_on<ManyRowDots>(context, thread, call, unit, after);
     attend_on<VectorDots>(context, thread, call, unit, after);
   });
   context.pool.run(plan.cut.size() * kTileRows, [&](int64_t task, int thread) {
@@ -348,7 +343,8 @@ Error check_chunk(const Call& call, int64_t chunk) {
   SF_REQUIRE(tokens >= 0 && length >= tokens && length <= a.table_stride * a.cache.block_size, kBadShape);
   if (!tokens) return kOk;
   const int64_t* table = a.block_table + chunk * a.table_stride;
-  const int64_t first = call.first_visible(length - tokens) / a.cache.block_size, last = (length - 1) / a.cache.block_size;
+  const int64_t first = call.first_visible(length - tokens) / a.cache.block_size,
+                last = (length - 1) / a.cache.block_size;
   for (int64_t i = first; i <= last; ++i) SF_REQUIRE(table[i] >= 0 && table[i] < a.cache.num_blocks, kOutOfRange);
   return kOk;
 }

@@ -20,7 +20,8 @@
 // In the end l = tree(sums). A sink (a logit without a value): s = sink * log2(e), m = max(top, nearest_even(s)),
 // a = 2^(top - m), l = fma(l, a, exp2(s - m)), out = out * a. The result is out / l.
 //
-// bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e); softcap: x[t] = tanh(x[t] * (scale / cap)); out = sum of p[t] v[t] by fma, t ascending, weight = 1.
+// bfloat16: x[t] = strided_dot(q, k[t]), factor = scale * log2(e); softcap: x[t] = tanh(x[t] * (scale / cap)); out =
+// sum of p[t] v[t] by fma, t ascending, weight = 1.
 #pragma once
 #include <cfloat>
 #include <cmath>
@@ -31,9 +32,9 @@
 
 namespace sf::attention {
 
-inline constexpr int kSegment = 128;                 // tokens, aligned to absolute position
+inline constexpr int kSegment = 128;  // tokens, aligned to absolute position
 inline constexpr int kSegmentGroups = kSegment / 16;
-inline constexpr int kTileRows = 16;                 // query rows handled together
+inline constexpr int kTileRows = 16;  // query rows handled together
 inline constexpr float kLog2E = 1.44269504f;
 inline constexpr float kProbabilityMax = 65535.0f;
 
@@ -82,7 +83,8 @@ struct Sight {
   bool none() const { return from >= to; }
 };
 
-// x becomes p and then scale(at, p), which is w if there are value scales. Returns the sums of p; most gets the largest w.
+// x becomes p and then scale(at, p), which is w if there are value scales. Returns the sums of p; most gets the largest
+// w.
 template <bool kMasked, class Scale>
 inline Lanes probabilities(float* x, float factor, float top, Sight sight, const Scale& scale, Lanes& most) {
   Lanes sums = zero();

@@ -13,7 +13,8 @@ struct Call {
   KvLayout layout;
   int64_t group_heads;  // query heads per kv head
 
-  explicit Call(const sf_attention_args& a) : args(a), layout(kv_layout(a.cache)), group_heads(a.heads / a.cache.kv_heads) {}
+  explicit Call(const sf_attention_args& a)
+      : args(a), layout(kv_layout(a.cache)), group_heads(a.heads / a.cache.kv_heads) {}
 
   int64_t chunk_tokens(int64_t chunk) const { return args.starts[chunk + 1] - args.starts[chunk]; }
   int64_t position(int64_t chunk, int64_t row) const {
@@ -46,17 +47,20 @@ inline int64_t part_floats(const KvLayout& layout) { return 2 * kLanes + layout.
 inline const float* query(const Call& call, const Unit& unit, int64_t row) {
   const int64_t token = (unit.row + row) / call.group_heads, head = (unit.row + row) % call.group_heads;
   const sf_attention_args& a = call.args;
-  return a.q + (a.starts[unit.chunk] + token) * a.q_stride + (unit.kv_head * call.group_heads + head) * call.layout.head_dim;
+  return a.q + (a.starts[unit.chunk] + token) * a.q_stride +
+         (unit.kv_head * call.group_heads + head) * call.layout.head_dim;
 }
 
 inline float* result(const Call& call, const Unit& unit, int64_t row) {
   const int64_t token = (unit.row + row) / call.group_heads, head = (unit.row + row) % call.group_heads;
   const sf_attention_args& a = call.args;
-  return a.y + (a.starts[unit.chunk] + token) * a.y_stride + (unit.kv_head * call.group_heads + head) * call.layout.value_dim;
+  return a.y + (a.starts[unit.chunk] + token) * a.y_stride +
+         (unit.kv_head * call.group_heads + head) * call.layout.value_dim;
 }
 
 inline const float* sink(const Call& call, const Unit& unit, int64_t row) {
-  return call.args.sinks ? call.args.sinks + unit.kv_head * call.group_heads + (unit.row + row) % call.group_heads : nullptr;
+  return call.args.sinks ? call.args.sinks + unit.kv_head * call.group_heads + (unit.row + row) % call.group_heads
+                         : nullptr;
 }
 
 // Rows row to row + rows - 1 of the unit and what they see of a segment.
@@ -94,7 +98,8 @@ inline Segment find_groups(const Call& call, const Unit& unit, int64_t segment, 
 // What a unit begins with.
 inline Segment first_groups(const Call& call, const Unit& unit) {
   const int64_t last_row = unit.row + unit.rows - 1;
-  return find_groups(call, unit, unit.first, call.first_visible(call.position(unit.chunk, unit.row)), call.position(unit.chunk, last_row) + 1);
+  return find_groups(call, unit, unit.first, call.first_visible(call.position(unit.chunk, unit.row)),
+                     call.position(unit.chunk, last_row) + 1);
 }
 
 }  // namespace sf::attention

@@ -12,8 +12,8 @@ inline float dot_bfloat16(const float* q, const uint8_t* key, int64_t dims) {
   return reduce_add(sum);
 }
 
-inline void attend_float_segment(const Call& call, const Segment& segment, const float* q, int from, int to, const Part& row,
-                                 float* out) {
+inline void attend_float_segment(const Call& call, const Segment& segment, const float* q, int from, int to,
+                                 const Part& row, float* out) {
   const KvLayout& layout = call.layout;
   alignas(64) float p[kSegment] = {};
   for (int t = from; t < to; ++t)

@@ -26,9 +26,9 @@ struct Query {
 
 // Asks for the next segment's lines while this one is at hand, evenly over the work: a burst would wait for the few
 // buffers that lines on their way take, and memory would lie idle in the steps without. Two streams draw more than one.
-class Ahead {
+class SegmentPrefetcher {
  public:
-  explicit Ahead(const KvLayout& layout) : group_bytes_(layout.group_bytes) {}
+  explicit SegmentPrefetcher(const KvLayout& layout) : group_bytes_(layout.group_bytes) {}
 
   int64_t num_steps() const { return kStream * group_bytes_ / kStepBytes; }
   void turn_to(const Segment& next) {
@@ -73,10 +73,8 @@ class Ahead {
 class VectorDots {
  public:
   VectorDots(const KvLayout& layout, int64_t rows, Carve& memory)
-      : layout_(layout),
-        depth_(query_depth(layout)),
-        quads_(memory.take<int8_t>(divide_up(rows, kBlockRows) * kBlockRows * 2 * depth_)),
-        ahead_(layout) {}
+      : layout_(layout), depth_(query_depth(layout)),
+        quads_(memory.take<int8_t>(divide_up(rows, kBlockRows) * kBlockRows * 2 * depth_)), ahead_(layout) {}
 
   // The queries in the order in which score_block wants them: [row / 4][depth / 4][4 rows][2 limbs][4].
   void begin(const Query& query, int64_t rows) {
@@ -116,17 +114,21 @@ class VectorDots {
   // no row sees.
   static constexpr int kScoreGroups = kLaneRegisters >= 32 ? 2 : 1;
 
-  // How many steps Ahead takes before 16 dims of a block's scores, after a row's, and before a group of a block's values.
+  // How many steps SegmentPrefetcher takes before 16 dims of a block's scores, after a row's, and before a group of a
+  // block's values.
   struct Pace {
     int64_t score, row, weigh;
   };
 
-  // Work is counted in dot products on 16 lanes. Between score and weigh, 16 tokens of a row take as long as kSoftmaxDots.
+  // Work is counted in dot products on 16 lanes. Between score and weigh, 16 tokens of a row take as long as
+  // kSoftmaxDots.
   void set_pace(int64_t rows) {
     constexpr int64_t kSoftmaxDots = 16;
-    const int64_t score = 4 * (layout_.key_limbs + 1), weigh = 8 * layout_.value_limbs;  // of a row, 16 tokens and 16 dims
+    const int64_t score = 4 * (layout_.key_limbs + 1),
+                  weigh = 8 * layout_.value_limbs;  // of a row, 16 tokens and 16 dims
     const int64_t whole = layout_.head_dim / 16 * score + layout_.value_dim / 16 * weigh + kSoftmaxDots;
-    const int64_t block = std::min<int64_t>(rows, kBlockRows), work = rows * kSegmentGroups * whole, steps = ahead_.num_steps();
+    const int64_t block = std::min<int64_t>(rows, kBlockRows), work = rows * kSegmentGroups * whole,
+                  steps = ahead_.num_steps();
     const auto share = [=](int64_t part) { return (part * steps + work / 2) / work; };
     pace_ = {share(kScoreGroups * block * score), share(kSegmentGroups * kSoftmaxDots), share(block * 2 * weigh) + 1};
   }
@@ -136,9 +138,12 @@ class VectorDots {
     int row = 0;
     for (; row + 4 <= rows; row += 4) score_block<kLimbs, 4>(segment, first, row, g, take);
     switch (rows - row) {
-      case 3: return score_block<kLimbs, 3>(segment, first, row, g, take);
-      case 2: return score_block<kLimbs, 2>(segment, first, row, g, take);
-      case 1: return score_block<kLimbs, 1>(segment, first, row, g, take);
+      case 3:
+        return score_block<kLimbs, 3>(segment, first, row, g, take);
+      case 2:
+        return score_block<kLimbs, 2>(segment, first, row, g, take);
+      case 1:
+        return score_block<kLimbs, 1>(segment, first, row, g, take);
     }
   }
 
@@ -181,10 +186,14 @@ class VectorDots {
   template <int kLines, class Take>
   void weigh_rows(const Segment& segment, const uint8_t* weights, int row, int rows, int64_t dim, const Take& take) {
     switch (rows) {
-      case 1: return weigh_block<1, kLines>(segment, weights, row, dim, take);
-      case 2: return weigh_block<2, kLines>(segment, weights, row, dim, take);
-      case 3: return weigh_block<3, kLines>(segment, weights, row, dim, take);
-      default: return weigh_block<4, kLines>(segment, weights, row, dim, take);
+      case 1:
+        return weigh_block<1, kLines>(segment, weights, row, dim, take);
+      case 2:
+        return weigh_block<2, kLines>(segment, weights, row, dim, take);
+      case 3:
+        return weigh_block<3, kLines>(segment, weights, row, dim, take);
+      default:
+        return weigh_block<4, kLines>(segment, weights, row, dim, take);
     }
   }
 
@@ -207,7 +216,8 @@ class VectorDots {
   }
 
   template <int kRows, int kLines>
-  void weigh_limb(const Segment& segment, const uint8_t* weights, int row, int64_t dim, int limb, Ints (&out)[kRows][kLines]) {
+  void weigh_limb(const Segment& segment, const uint8_t* weights, int row, int64_t dim, int limb,
+                  Ints (&out)[kRows][kLines]) {
     Ints high[kRows][kLines], low[kRows][kLines];
     for (int r = 0; r < kRows; ++r)
       for (int n = 0; n < kLines; ++n) high[r][n] = low[r][n] = set1i(0);
@@ -238,7 +248,7 @@ class VectorDots {
   int64_t depth_;
   int8_t* quads_;
   Query query_{};
-  Ahead ahead_;
+  SegmentPrefetcher ahead_;
   Pace pace_{};
 };
 

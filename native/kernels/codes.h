@@ -1,10 +1,13 @@
-// Rows of two limbs times codes in groups, on vectors, without making the weights: integer sums may be added up in any way.
+// Rows of two limbs times codes in groups, on vectors, without making the weights: integer sums may be added up in any
+// way.
 //
-// 4-bit codes: a weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a limb's sum:
-// the codes themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed once for all panels.
+// 4-bit codes: a weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a
+// limb's sum: the codes themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed
+// once for all panels.
 // Where the table only counts (table[code] = code + t, "direct"), the code needs no table either: the weight is
 // (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
-// Weights of one limb go this way too while rows are few: making them takes twice the instructions of one row's products.
+// Weights of one limb go this way too while rows are few: making them takes twice the instructions of one row's
+// products.
 // 8-bit codes: the weight itself, a word, times a limb of x as a word.
 #pragma once
 #include <algorithm>
@@ -14,18 +17,18 @@
 
 namespace sf {
 
-inline constexpr int64_t kInt32Lines = 256;   // 1024 columns of 127 * kLargestWeight stay within int32
+inline constexpr int64_t kInt32Lines = 256;  // 1024 columns of 127 * kLargestWeight stay within int32
 
 inline bool by_codes(const Problem& p) {
   return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && p.w->counts()));
 }
 
 // From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
-struct Ahead {
+struct PrefetchOffsets {
   int64_t codes, parameters;
 };
 
-// Some rows, and what a way of adding up has prepared of each of them: so many numbers a row.
+// Some rows, and what a method has prepared of each of them: row_prepared numbers a row.
 struct CodeRows {
   const int8_t* x;
   const int32_t* prepared;
@@ -63,7 +66,9 @@ struct SpanSums {
         for (int64_t at = 0; at < kTileLines; at += Span) sums[(line + at) / Span * 2 + limb] = pairs[at];
       }
   }
-  static int32_t of(const CodeRows& x, int64_t row, int64_t span, int limb) { return x.prepared[row * x.row_prepared + span * 2 + limb]; }
+  static int32_t of(const CodeRows& x, int64_t row, int64_t span, int limb) {
+    return x.prepared[row * x.row_prepared + span * 2 + limb];
+  }
 };
 
 // M and Z' of sixteen outputs, side by side.
@@ -73,7 +78,8 @@ struct WidePairs {
 };
 struct NarrowPairs {
   using Source = Narrow4Source<true>;
-  static Ints load(const Source&, const uint8_t* half) { return load_narrow_pairs(half, 8); }  // its table starts at zero
+  // Its table starts at zero.
+  static Ints load(const Source&, const uint8_t* half) { return load_narrow_pairs(half, 8); }
 };
 
 // Where the codes are the weights' own steps.
@@ -83,7 +89,9 @@ struct Direct : SpanSums {
   static constexpr int64_t kLineBytes = kLine;
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
+                                                const uint8_t* parameters, const PrefetchOffsets& ahead,
+                                                LimbSums<Rows>& sums) {
     CodeSums lower[Rows][2], upper[Rows][2];
     const int8_t* fours[Rows][2];
     for (int r = 0; r < Rows; ++r)
@@ -121,7 +129,9 @@ struct LookedUp : SpanSums {
   static constexpr int64_t kLineBytes = kLine;
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
+                                                const uint8_t* parameters, const PrefetchOffsets& ahead,
+                                                LimbSums<Rows>& sums) {
     Ints s[Rows][2][2];
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = set1i(0);
@@ -154,7 +164,7 @@ struct LookedUp : SpanSums {
 };
 
 // 8-bit codes. A row's limbs as pairs of words, [limb][columns 0 and 2, columns 1 and 3][line].
-struct Words {
+struct Int16Weights {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kLineBytes = 2 * kLine;
   using Source = WideSource<8>;
@@ -174,10 +184,13 @@ struct Words {
   }
 
   template <int Rows, int Span>
-  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span, const uint8_t* parameters, const Ahead& ahead, LimbSums<Rows>& sums) {
-    const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)), for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
+  [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
+                                                const uint8_t* parameters, const PrefetchOffsets& ahead,
+                                                LimbSums<Rows>& sums) {
+    const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)),
+                           for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
     const int64_t line = span * Span, lines = x.row_prepared / 4;
-    const uint8_t* codes = in_register(w.codes + line / kTileLines * 2048 + line % kTileLines * kLine);
+    const uint8_t* codes = in_register(w.codes + line / kTileLines * (2 * kPlaneBytes) + line % kTileLines * kLine);
     const int32_t* pairs = in_register(x.prepared + line);
     Ints s[Rows][2][2];
     std::copy_n(&sums[0][0][0], Rows * 4, &s[0][0][0]);
@@ -185,9 +198,9 @@ struct Words {
     for (int i = 0; i < Span; ++i) {
       Ints even[2], odd[2];
       for (int half = 0; half < 2; ++half) {
-        const uint8_t* at = codes + half * 1024 + i * kLine;
+        const uint8_t* at = codes + half * kPlaneBytes + i * kLine;
         prefetch(at + ahead.codes);
-        words(load_line(at), group[half], even[half], odd[half]);
+        words<8>(load_line(at), group[half], even[half], odd[half]);
       }
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < 2; ++limb) {
@@ -209,21 +222,23 @@ struct Reading {
   int64_t spans, to_next;
 };
 
-// The sums of some rows with such panels. Not inlined: gcc would keep the caller's totals in the registers that the sums of a
-// span need.
-template <class Way, int Rows, int Span>
-[[gnu::noinline]] void sum_spans(const Reading<typename Way::Source>& w, const CodeRows& x, int64_t first, int64_t last, LimbSums<Rows>* sums) {
+// The sums of some rows with such panels. Not inlined: gcc would keep the caller's totals in the registers that the
+// sums of a span need.
+template <class Method, int Rows, int Span>
+[[gnu::noinline]] void sum_spans(const Reading<typename Method::Source>& w, const CodeRows& x, int64_t first,
+                                 int64_t last, LimbSums<Rows>* sums) {
   for (int i = 0; i < w.panels; ++i)
     for (int r = 0; r < Rows; ++r)
       for (int limb = 0; limb < 2; ++limb) sums[i][r][limb][0] = sums[i][r][limb][1] = set1i(0);
-  constexpr int64_t kSpanBytes = Span * Way::kLineBytes, kSpansAhead = kAhead / kSpanBytes;
-  const int64_t group_spans = std::max<int64_t>(w.sources->group_lines / Span, 1), group_bytes = 2 * w.sources->half_bytes;
+  constexpr int64_t kSpanBytes = Span * Method::kLineBytes, kSpansAhead = kAhead / kSpanBytes;
+  const int64_t group_spans = std::max<int64_t>(w.sources->group_lines / Span, 1),
+                group_bytes = 2 * w.sources->half_bytes;
   const auto parameters_at = [=](int64_t span) {
     return static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * group_bytes;
   };
   for (int64_t span = first; span < last; ++span) {
     const int64_t at = parameters_at(span);
-    Ahead ahead{kAhead, parameters_at(span + kSpansAhead) - at};
+    PrefetchOffsets ahead{kAhead, parameters_at(span + kSpansAhead) - at};
     if (span + kSpansAhead >= w.spans) {
       ahead.codes += w.to_next - w.spans * kSpanBytes;
       ahead.parameters += w.to_next - parameters_at(w.spans);
@@ -232,25 +247,27 @@ template <class Way, int Rows, int Span>
       const uint8_t* parameters = w.sources[i].parameters + at;
       prefetch(parameters + ahead.parameters);
       prefetch(parameters + ahead.parameters + group_bytes - kLine);
-      Way::template add<Rows, Span>(w.sources[i], x, span, parameters, ahead, sums[i]);
+      Method::template add<Rows, Span>(w.sources[i], x, span, parameters, ahead, sums[i]);
     }
   }
 }
 
 // Weights of two limbs: sums of some lines are gathered in doubles before they overflow.
-template <class Way, int Rows, int Span>
-void wide_codes_times_panels(const Problem& p, const Reading<typename Way::Source>& w, const CodeRows& x, int64_t row, int64_t panel) {
+template <class Method, int Rows, int Span>
+void wide_codes_times_panels(const Problem& p, const Reading<typename Method::Source>& w, const CodeRows& x,
+                             int64_t row, int64_t panel) {
   const int panels = w.panels;
   Doubles totals[kPanelBlock][Rows][2];
   for (int i = 0; i < panels; ++i)
     for (int r = 0; r < Rows; ++r) totals[i][r][0] = totals[i][r][1] = to_double(set1i(0));
   for (int64_t first = 0; first < w.spans; first += kInt32Lines / Span) {
     LimbSums<Rows> sums[kPanelBlock];
-    sum_spans<Way, Rows, Span>(w, x, first, std::min(first + kInt32Lines / Span, w.spans), sums);
+    sum_spans<Method, Rows, Span>(w, x, first, std::min(first + kInt32Lines / Span, w.spans), sums);
     for (int i = 0; i < panels; ++i)
       for (int r = 0; r < Rows; ++r)
         for (int half = 0; half < 2; ++half)
-          totals[i][r][half] = add_scaled(add_scaled(totals[i][r][half], sums[i][r][0][half], 128.0), sums[i][r][1][half], 1.0);
+          totals[i][r][half] =
+              add_scaled(add_scaled(totals[i][r][half], sums[i][r][0][half], 128.0), sums[i][r][1][half], 1.0);
   }
   for (int i = 0; i < panels; ++i) {
     const PanelEnd end(p, panel + i);
@@ -259,79 +276,87 @@ void wide_codes_times_panels(const Problem& p, const Reading<typename Way::Sourc
 }
 
 // Weights of one limb: the sums of a whole row are within int32.
-template <class Way, int Rows, int Span>
-void narrow_codes_times_panels(const Problem& p, const Reading<typename Way::Source>& w, const CodeRows& x, int64_t row, int64_t panel) {
+template <class Method, int Rows, int Span>
+void narrow_codes_times_panels(const Problem& p, const Reading<typename Method::Source>& w, const CodeRows& x,
+                               int64_t row, int64_t panel) {
   LimbSums<Rows> sums[kPanelBlock];
-  sum_spans<Way, Rows, Span>(w, x, 0, w.spans, sums);
+  sum_spans<Method, Rows, Span>(w, x, 0, w.spans, sums);
   for (int i = 0; i < w.panels; ++i) {
     const PanelEnd end(p, panel + i);
     for (int r = 0; r < Rows; ++r)
-      for (int half = 0; half < 2; ++half) finish_sum(end, row + r, half, combine_limbs(sums[i][r][0][half], sums[i][r][1][half]));
+      for (int half = 0; half < 2; ++half)
+        finish_sum(end, row + r, half, combine_limbs(sums[i][r][0][half], sums[i][r][1][half]));
   }
 }
 
-template <class Way, int Rows, int Span>
+template <class Method, int Rows, int Span>
 void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_t panel, int panels) {
-  using Source = typename Way::Source;
-  const auto sources = make_each<kPanelBlock>([&](int64_t i) { return Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
+  using Source = typename Method::Source;
+  const auto sources =
+      make_each<kPanelBlock>([&](int64_t i) { return Source(*p.w, std::min(i, p.w->num_panels() - 1)); }, panel);
   const Reading<Source> w{sources.data(), panels, p.lines() / Span, panels * p.w->panel_bytes};
-  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
-  else narrow_codes_times_panels<Way, Rows, Span>(p, w, x, row, panel);
+  if constexpr (Source::kLimbs == 2) wide_codes_times_panels<Method, Rows, Span>(p, w, x, row, panel);
+  else narrow_codes_times_panels<Method, Rows, Span>(p, w, x, row, panel);
 }
 
-template <class Way, int Span>
+template <class Method, int Span>
 void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels) {
   if constexpr (kRowBlock >= 4) {
-    if (rows >= 4) return codes_times_panels<Way, 4, Span>(p, x, row, panel, panels);
-    if (rows == 3) return codes_times_panels<Way, 3, Span>(p, x, row, panel, panels);
-    if (rows == 2) return codes_times_panels<Way, 2, Span>(p, x, row, panel, panels);
+    if (rows >= 4) return codes_times_panels<Method, 4, Span>(p, x, row, panel, panels);
+    if (rows == 3) return codes_times_panels<Method, 3, Span>(p, x, row, panel, panels);
+    if (rows == 2) return codes_times_panels<Method, 2, Span>(p, x, row, panel, panels);
   }
-  codes_times_panels<Way, 1, Span>(p, x, row, panel, panels);
+  codes_times_panels<Method, 1, Span>(p, x, row, panel, panels);
 }
 
-template <class Way>
+template <class Method>
 void prepare_rows(const Problem& p, int64_t start, int64_t end, int32_t* prepared) {
-  for (int64_t row = start; row < end; ++row) Way::prepare(p, row, prepared + (row - start) * Way::row_prepared(p));
+  for (int64_t row = start; row < end; ++row)
+    Method::prepare(p, row, prepared + (row - start) * Method::row_prepared(p));
 }
 
-template <class Way, int Span>
+template <class Method, int Span>
 void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
-  const int64_t each = Way::row_prepared(p);
-  for (int64_t start = 0; start < p.rows; start += Way::kRows) {
-    const int64_t end = std::min(start + Way::kRows, p.rows);
-    if (!p.prepared) prepare_rows<Way>(p, start, end, scratch);
+  const int64_t each = Method::row_prepared(p);
+  for (int64_t start = 0; start < p.rows; start += Method::kRows) {
+    const int64_t end = std::min(start + Method::kRows, p.rows);
+    if (!p.prepared) prepare_rows<Method>(p, start, end, scratch);
     const int32_t* prepared = p.prepared ? p.prepared + start * each : scratch;
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
       for (int64_t row = start; row < end; row += kRowBlock) {
         const CodeRows x{p.row(row), prepared + (row - start) * each, 2 * p.x.stride, p.x.stride, each};
-        some_rows_by_codes<Way, Span>(p, x, row, end - row, panel, panels);
+        some_rows_by_codes<Method, Span>(p, x, row, end - row, panel, panels);
       }
     }
   }
 }
 
-// f(way)
+// f(method)
 template <class F>
-auto with_way(const Problem& p, const F& f) {
-  if (p.w->bits == 8) return f(Words{});
+auto with_method(const Problem& p, const F& f) {
+  if (p.w->bits == 8) return f(Int16Weights{});
   if (p.w->limbs == 1) return f(Direct<NarrowPairs>{});
   return p.w->counts() ? f(Direct<WidePairs>{}) : f(LookedUp{});
 }
 
 inline int64_t prepared_bytes(const Problem& p) {
-  return with_way(p, [&]<class Way>(Way) -> int64_t { return std::min(p.rows, Way::kRows) * Way::row_prepared(p) * sizeof(int32_t); });
+  return with_method(p, [&]<class Method>(Method) -> int64_t {
+    return std::min(p.rows, Method::kRows) * Method::row_prepared(p) * sizeof(int32_t);
+  });
 }
 
 // What each task would prepare, for all of them: while rows are few, since one thread does it.
 inline void prepare_all(Problem& p, Scratch& scratch) {
   auto* prepared = scratch.get<int32_t>(prepared_bytes(p) / sizeof(int32_t));
-  with_way(p, [&]<class Way>(Way) { prepare_rows<Way>(p, 0, p.rows, prepared); });
+  with_method(p, [&]<class Method>(Method) { prepare_rows<Method>(p, 0, p.rows, prepared); });
   p.prepared = prepared;
 }
 
 inline void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
-  with_way(p, [&]<class Way>(Way) { span_lines(p) == 8 ? run_by_codes<Way, 8>(p, share, scratch) : run_by_codes<Way, 4>(p, share, scratch); });
+  with_method(p, [&]<class Method>(Method) {
+    span_lines(p) == 8 ? run_by_codes<Method, 8>(p, share, scratch) : run_by_codes<Method, 4>(p, share, scratch);
+  });
 }
 
 }  // namespace sf

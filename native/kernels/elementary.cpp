@@ -24,13 +24,27 @@ Error op_elementary(Context& context, sf_elementary_args& args) {
   SF_REQUIRE(args.x && args.y, kNullPointer);
   SF_REQUIRE(args.count >= 0, kBadShape);
   switch (args.function) {
-    case 0: on_lanes(context, args, [](Lanes x) { return exp(x); }); return kOk;
-    case 1: on_lanes(context, args, [](Lanes x) { return log(x); }); return kOk;
-    case 2: on_lanes(context, args, [](Lanes x) { return tanh(x); }); return kOk;
-    case 3: on_lanes(context, args, [](Lanes x) { return erf(x); }); return kOk;
-    case 4: one_by_one(context, args, [](float x) { return sin(x); }); return kOk;
-    case 5: one_by_one(context, args, [](float x) { return cos(x); }); return kOk;
-    case 6: on_lanes(context, args, [](Lanes x) { return rsqrt(x); }); return kOk;
+    case 0:
+      on_lanes(context, args, [](Lanes x) { return exp(x); });
+      return kOk;
+    case 1:
+      on_lanes(context, args, [](Lanes x) { return log(x); });
+      return kOk;
+    case 2:
+      on_lanes(context, args, [](Lanes x) { return tanh(x); });
+      return kOk;
+    case 3:
+      on_lanes(context, args, [](Lanes x) { return erf(x); });
+      return kOk;
+    case 4:
+      one_by_one(context, args, [](float x) { return sin(x); });
+      return kOk;
+    case 5:
+      one_by_one(context, args, [](float x) { return cos(x); });
+      return kOk;
+    case 6:
+      on_lanes(context, args, [](Lanes x) { return rsqrt(x); });
+      return kOk;
   }
   return kBadOption;
 }

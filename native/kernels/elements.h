@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/context.h"
+#include "core/sizes.h"
 #include "lanes.h"
 
 namespace sf {
@@ -21,7 +22,7 @@ inline constexpr int64_t kTaskElements = 8192;
 // The same on all threads.
 template <class Body>
 void run_elements(Context& context, int64_t count, const Body& body) {
-  context.pool.run((count + kTaskElements - 1) / kTaskElements, [&](int64_t task, int) {
+  context.pool.run(divide_up(count, kTaskElements), [&](int64_t task, int) {
     const int64_t start = task * kTaskElements;
     each_run(start, std::min(start + kTaskElements, count), body);
   });
@@ -31,7 +32,7 @@ void run_elements(Context& context, int64_t count, const Body& body) {
 template <class Body>
 void run_rows(Context& context, int64_t rows, int64_t cols, const Body& body) {
   const int64_t task_rows = std::max<int64_t>(1, kTaskElements / cols);
-  context.pool.run((rows + task_rows - 1) / task_rows, [&](int64_t task, int thread) {
+  context.pool.run(divide_up(rows, task_rows), [&](int64_t task, int thread) {
     const int64_t start = task * task_rows;
     for (int64_t row = start; row < std::min(start + task_rows, rows); ++row) body(row, thread);
   });

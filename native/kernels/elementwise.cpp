@@ -11,9 +11,8 @@ Error op_softcap(Context& context, sf_softcap_args& args) {
   SF_REQUIRE(args.count >= 0, kBadShape);
   SF_REQUIRE(args.cap > 0.0f, kBadOption);
   const Lanes cap = set1(args.cap);
-  run_elements(context, args.count, [&](int64_t i, int n) {
-    store_n(args.y + i, mul(cap, tanh(div(load_n(args.x + i, n), cap))), n);
-  });
+  run_elements(context, args.count,
+               [&](int64_t i, int n) { store_n(args.y + i, mul(cap, tanh(div(load_n(args.x + i, n), cap))), n); });
   return kOk;
 }
 
@@ -61,7 +60,8 @@ Error op_embed(Context& context, sf_embed_args& args) {
   SF_REQUIRE(args.ids && args.table && args.y, kNullPointer);
   SF_REQUIRE(args.rows >= 0 && args.vocab > 0 && args.cols > 0 && args.y_stride >= args.cols, kBadShape);
   SF_REQUIRE(args.dtype >= 0 && args.dtype <= 2, kBadOption);
-  for (int64_t row = 0; row < args.rows; ++row) SF_REQUIRE(args.ids[row] >= 0 && args.ids[row] < args.vocab, kOutOfRange);
+  for (int64_t row = 0; row < args.rows; ++row)
+    SF_REQUIRE(args.ids[row] >= 0 && args.ids[row] < args.vocab, kOutOfRange);
   if (args.dtype == 2) {
     const PackedHeader* h = open_packed(args.table);
     SF_REQUIRE(h && h->n == args.vocab && h->k == args.cols, kBadPacked);

@@ -2,6 +2,7 @@
 
 #include "core/check.h"
 #include "core/context.h"
+#include "core/sizes.h"
 
 namespace sf {
 using namespace float_matmul;
@@ -13,8 +14,8 @@ Error op_float_linear(Context& context, sf_float_linear_args& args) {
   SF_REQUIRE(args.dtype == 0 || args.dtype == 1, kBadOption);
   constexpr int64_t block_sums = kBlockRows * kBlockOutputs * kLanes;
   reserve_scratch<float>(context, block_sums);
-  const int64_t across = (args.n + kBlockOutputs - 1) / kBlockOutputs;
-  const int64_t down = (args.rows + kBlockRows - 1) / kBlockRows;
+  const int64_t across = divide_up(args.n, kBlockOutputs);
+  const int64_t down = divide_up(args.rows, kBlockRows);
   const auto compute = args.dtype ? float_linear_block<Bfloat16Weights> : float_linear_block<Float32Weights>;
   context.pool.run(across * down, [&](int64_t task, int thread) {
     const int64_t r = task / across * kBlockRows, n = task % across * kBlockOutputs;

@@ -1,6 +1,6 @@
-// y[r][n] = dot(x[r], w[n]) + bias[n] in float. Each dot is the contract's: lane i sums the products of k = i, i + 16, ...
-// by fma in ascending k, then the tree; the bias is added last. Tiles and depths only decide which outputs are computed
-// together and when their sixteen sums rest in memory, never an output's own order.
+// y[r][n] = dot(x[r], w[n]) + bias[n] in float. Each dot is the contract's: lane i sums the products of k = i, i + 16,
+// ... by fma in ascending k, then the tree; the bias is added last. Tiles and depths only decide which outputs are
+// computed together and when their sixteen sums rest in memory, never an output's own order.
 #pragma once
 #include <algorithm>
 #include <cstring>

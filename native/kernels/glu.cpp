@@ -44,10 +44,18 @@ Error op_glu(Context& context, sf_glu_args& args) {
   if (const Error error = check_glu(args)) return error;
   reserve_scratch<float>(context, args.cols);
   switch (static_cast<Activation>(args.kind)) {
-    case Activation::kSilu: glu_rows<Activation::kSilu>(context, args); return kOk;
-    case Activation::kGelu: glu_rows<Activation::kGelu>(context, args); return kOk;
-    case Activation::kGeluTanh: glu_rows<Activation::kGeluTanh>(context, args); return kOk;
-    case Activation::kClamped: glu_rows<Activation::kClamped>(context, args); return kOk;
+    case Activation::kSilu:
+      glu_rows<Activation::kSilu>(context, args);
+      return kOk;
+    case Activation::kGelu:
+      glu_rows<Activation::kGelu>(context, args);
+      return kOk;
+    case Activation::kGeluTanh:
+      glu_rows<Activation::kGeluTanh>(context, args);
+      return kOk;
+    case Activation::kClamped:
+      glu_rows<Activation::kClamped>(context, args);
+      return kOk;
   }
   return kBadOption;
 }

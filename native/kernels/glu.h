@@ -2,7 +2,8 @@
 //   logistic(x, t) = x / (1 + exp(-t))
 //   silu(x)        = logistic(x, x)
 //   gelu(x)        = (x / 2) (1 + erf(x / sqrt 2))
-//   gelu_tanh(x)   = logistic(x, x (a x x + b)),  b = 2 sqrt(2 / pi), a = 0.044715 b:  (1 + tanh t) / 2 = 1 / (1 + exp(-2t))
+//   gelu_tanh(x)   = logistic(x, x (a x x + b)),  b = 2 sqrt(2 / pi), a = 0.044715 b
+//                    since (1 + tanh t) / 2 = 1 / (1 + exp(-2t))
 //   clamped(x, up) = logistic(x', alpha x') (up' + 1),  x' = min(x, limit), up' = up within +-limit
 #pragma once
 #include "core/elementary.h"
@@ -16,13 +17,9 @@ inline Lanes logistic(Lanes x, Lanes t) { return div(x, add(set1(1.0f), exp(neg(
 
 inline Lanes silu(Lanes x) { return logistic(x, x); }
 
-inline Lanes gelu(Lanes x) {
-  return mul(mul(x, set1(0.5f)), add(set1(1.0f), erf(mul(x, set1(0.707106781f)))));
-}
+inline Lanes gelu(Lanes x) { return mul(mul(x, set1(0.5f)), add(set1(1.0f), erf(mul(x, set1(0.707106781f))))); }
 
-inline Lanes gelu_tanh(Lanes x) {
-  return logistic(x, mul(x, fma(mul(x, x), set1(0.0713548163f), set1(1.59576912f))));
-}
+inline Lanes gelu_tanh(Lanes x) { return logistic(x, mul(x, fma(mul(x, x), set1(0.0713548163f), set1(1.59576912f)))); }
 
 template <Activation kind>
 inline Lanes activate(Lanes x, const sf_glu_args& args) {
@@ -35,8 +32,7 @@ inline Lanes activate(Lanes x, const sf_glu_args& args) {
 
 template <Activation kind>
 inline Lanes gated(Lanes gate, Lanes up, const sf_glu_args& args) {
-  if constexpr (kind == Activation::kClamped)
-    up = add(max(set1(-args.limit), min(set1(args.limit), up)), set1(1.0f));
+  if constexpr (kind == Activation::kClamped) up = add(max(set1(-args.limit), min(set1(args.limit), up)), set1(1.0f));
   return mul(activate<kind>(gate, args), up);
 }
 

@@ -73,13 +73,14 @@ Error op_kv_write(Context& context, sf_kv_write_args& args) {
   const KvLayout layout = kv_layout(cache);
   const auto write = cache.form == kBfloat16 ? write_bfloat16 : write_integers;
   // A task owns some rows of one head. Rows of one call have slots of their own, so no byte has two writers.
-  context.pool.run((args.rows + kRowsPerTask - 1) / kRowsPerTask * cache.kv_heads, [&](int64_t task, int) {
+  context.pool.run(divide_up(args.rows, kRowsPerTask) * cache.kv_heads, [&](int64_t task, int) {
     const int64_t head = task % cache.kv_heads, start = task / cache.kv_heads * kRowsPerTask;
     for (int64_t row = start; row < args.rows && row < start + kRowsPerTask; ++row) {
       const int64_t slot = args.slots[row];
       if (slot < 0) continue;
       const int64_t place = slot % cache.block_size;
-      uint8_t* group = kv_record(cache, layout, slot / cache.block_size, head) + place / kGroupTokens * layout.group_bytes;
+      uint8_t* group =
+          kv_record(cache, layout, slot / cache.block_size, head) + place / kGroupTokens * layout.group_bytes;
       write(layout, group, place % kGroupTokens, args.keys + row * args.keys_stride + head * cache.head_dim,
             args.values + row * args.values_stride + head * cache.value_dim);
     }

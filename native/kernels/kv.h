@@ -1,6 +1,6 @@
 // The bytes of a KV cache. A block's record for one kv head is a run of groups of 16 tokens, so that the block size
 // never reaches the kernels. One group of the integer forms, every part a multiple of 64 bytes:
-//   keys    per limb [head_dim / 4][16 tokens][4 dims], each byte the limb + 128 (unsigned: what VNNI takes from memory)
+//   keys    per limb [head_dim / 4][16 tokens][4 dims], each byte the limb + 128 (unsigned: VNNI takes it from memory)
 //   values  per limb [4][value_dim][4 tokens] int8: a 64-byte line is 16 dims of 4 tokens
 //   scales  float32 [16] of the keys, then [16] of the values
 // A token's key has one scale, and so has its value: two limbs or one, by the formulas of kernels/quantise.h.

@@ -4,9 +4,7 @@
 
 #include "core/context.h"
 #include "kernels/codes.h"
-#ifdef __AMX_INT8__
-#include "linear_tiles.h"
-#endif
+#include "many_rows.h"
 
 namespace sf {
 namespace {
@@ -67,11 +65,11 @@ void few_rows(const Problem& p, const Maker& source, const Share& share) {
 // Bytes a panel takes once expanded, or 0 where it is multiplied as it is read.
 int64_t expanded_bytes(const Problem& p) {
   const bool plain = p.w->bits == 8 && p.w->limbs == 1;
-  return plain || p.rows <= kFewRows ? 0 : p.w->num_tiles() * 2048 * p.w->limbs;
+  return plain || p.rows <= kFewRows ? 0 : p.w->num_tiles() * 2 * kPlaneBytes * p.w->limbs;
 }
 
 template <class Maker>
-void many_rows(const Problem& p, const Maker& source, const Share& share, uint8_t* planes) {
+void expanded_rows(const Problem& p, const Maker& source, const Share& share, uint8_t* planes) {
   for (int64_t panel = share.first_panel; panel < share.last_panel; ++panel) {
     const auto one = source(panel);
     using Source = std::decay_t<decltype(one)>;
@@ -92,7 +90,7 @@ void run_by_rows(const Problem& p, const Share& share, uint8_t* planes) {
       if (p.rows == 3) return few_rows<3>(p, source, share);
       if (p.rows == 4) return few_rows<4>(p, source, share);
     }
-    many_rows(p, source, share, planes);
+    expanded_rows(p, source, share, planes);
   });
 }
 
@@ -106,20 +104,10 @@ struct Cut {
   int64_t tasks() const { return columns * blocks; }
 };
 
-int64_t rows_of_task(const Problem& p) {
-#ifdef __AMX_INT8__
-  if (tiles::worth(p)) return tiles::block_rows(p);
-#endif
-  return p.rows;
-}
+int64_t rows_of_task(const Problem& p) { return many_rows::worth(p) ? many_rows::block_rows(p) : p.rows; }
 
 // Whether the weights pass by once, on vectors.
-bool is_few_rows(const Problem& p) {
-#ifdef __AMX_INT8__
-  if (tiles::worth(p)) return false;
-#endif
-  return p.rows <= kFewRows;
-}
+bool is_few_rows(const Problem& p) { return !many_rows::worth(p) && p.rows <= kFewRows; }
 
 // Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where there are many rows.
 Cut cut(const Problem& p, int threads) {
@@ -130,11 +118,7 @@ Cut cut(const Problem& p, int threads) {
 }
 
 int64_t scratch_bytes(const Problem& p, const Cut& c) {
-#ifdef __AMX_INT8__
-  if (tiles::worth(p)) return tiles::scratch_bytes(p, c.panels);
-#else
-  (void)c;
-#endif
+  if (many_rows::worth(p)) return many_rows::scratch_bytes(p, c.panels);
   if (p.prepared) return 0;
   return by_codes(p) ? prepared_bytes(p) : expanded_bytes(p);
 }
@@ -142,14 +126,19 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
 void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
   const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
   const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
-#ifdef __AMX_INT8__
-  if (tiles::worth(p)) {
-    tiles::run(p, share, scratch);
-    return settle();
-  }
-#endif
-  by_codes(p) ? run_by_codes(p, share, reinterpret_cast<int32_t*>(scratch)) : run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
+  if (many_rows::worth(p)) many_rows::run(p, share, scratch);
+  else if (by_codes(p)) run_by_codes(p, share, reinterpret_cast<int32_t*>(scratch));
+  else run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
   settle();
+}
+
+// What each task would prepare of many rows, for all of them.
+void prepare_many(Problem& p, Context& context) {
+  const int64_t each = many_rows::row_prepared(p);
+  if (!each) return;
+  auto* prepared = context.shared.get<int32_t>(p.rows * each);
+  context.pool.run(p.rows, [&](int64_t row, int) { many_rows::prepare(p, row, prepared); });
+  p.prepared = prepared;
 }
 
 Error check_problem(const Problem& p, int64_t cols) {
@@ -164,11 +153,13 @@ Error check_problem(const Problem& p, int64_t cols) {
 
 Error op_linear(Context& context, sf_linear_args& args) {
   SF_REQUIRE(args.rows >= 0, kBadShape);
-  Problem problem{args.x, open_packed(args.weights), args.bias, args.residual, args.y, args.rows, args.y_stride, args.residual_stride};
+  Problem problem{args.x,        open_packed(args.weights), args.bias, args.residual, args.y, args.rows,
+                  args.y_stride, args.residual_stride};
   if (const Error error = check_problem(problem, args.cols)) return error;
   if (args.rows == 0) return kOk;
   const Cut c = cut(problem, context.pool.size());
-  if (is_few_rows(problem) && by_codes(problem)) prepare_all(problem, context.shared);
+  if (many_rows::worth(problem)) prepare_many(problem, context);
+  else if (is_few_rows(problem) && by_codes(problem)) prepare_all(problem, context.shared);
   const int64_t bytes = scratch_bytes(problem, c);
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   const auto run = [&](int64_t task, int thread) {
@@ -192,8 +183,14 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
     sf_activations x = args.x;
     x.values += start * x.limbs * x.stride;
     x.scales += start * num_groups(args.cols, x.group);
-    const Problem problem{x, open_packed(args.weights[e]), args.biases ? args.biases[e] : nullptr, nullptr,
-                          args.y + start * args.y_stride, rows, args.y_stride, 0};
+    const Problem problem{x,
+                          open_packed(args.weights[e]),
+                          args.biases ? args.biases[e] : nullptr,
+                          nullptr,
+                          args.y + start * args.y_stride,
+                          rows,
+                          args.y_stride,
+                          0};
     if (const Error error = check_problem(problem, args.cols)) return error;
     problems.push_back(problem);
     cuts.push_back(cut(problem, context.pool.size()));

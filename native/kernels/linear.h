@@ -62,7 +62,8 @@ inline Lanes combine(const Sums<2>& s, int half) {
 template <int XLimbs, int WLimbs>
 inline Lanes combine(const Sums<3>& s, int half) {
   const int at = half * kHalf;
-  return to_float(add_scaled(add_scaled(to_double(loadi(s.k[2] + at)), loadi(s.k[1] + at), 128.0), loadi(s.k[0] + at), 16384.0));
+  return to_float(
+      add_scaled(add_scaled(to_double(loadi(s.k[2] + at)), loadi(s.k[1] + at), 128.0), loadi(s.k[0] + at), 16384.0));
 }
 
 // What the rows of one panel have in common at their end: row scales, bias, how many outputs there are.
@@ -73,7 +74,8 @@ struct PanelEnd {
   int left[2];
   Lanes scale[2], bias[2];
 
-  PanelEnd(const Problem& problem, int64_t panel) : p(problem), output(panel * kPanel), past_cache(problem.past_cache()) {
+  PanelEnd(const Problem& problem, int64_t panel)
+      : p(problem), output(panel * kPanel), past_cache(problem.past_cache()) {
     for (int half = 0; half < 2; ++half) {
       const int64_t at = output + half * kHalf;
       left[half] = at < p.w->n ? lanes_left(p.w->n, at) : 0;
@@ -142,7 +144,8 @@ inline int32_t four_bytes(const int8_t* p) {
 // The sums of Rows rows with Panels panels over the lines first to last, where at most one side has two limbs:
 // out[panel * Rows + row].
 template <int Rows, int Panels, int XLimbs, class Source>
-void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride, int64_t limb_stride, Sums<2>* out) {
+void dot_rows(const Source* sources, int64_t first, int64_t last, const int8_t* x, int64_t row_stride,
+              int64_t limb_stride, Sums<2>* out) {
   constexpr int kWLimbs = Source::kLimbs;
   static_assert(XLimbs == 1 || kWLimbs == 1);
   Ints k0[Panels][Rows][2], k1[Panels][Rows][2];

@@ -87,9 +87,8 @@ Error check_norm(const sf_norm_args& args) {
 Error op_norm(Context& context, sf_norm_args& args) {
   if (const Error error = check_norm(args)) return error;
   reserve_scratch<float>(context, args.cols);
-  run_rows(context, args.rows, args.cols, [&](int64_t row, int thread) {
-    norm_row(args, row, context.scratch[thread].get<float>(args.cols));
-  });
+  run_rows(context, args.rows, args.cols,
+           [&](int64_t row, int thread) { norm_row(args, row, context.scratch[thread].get<float>(args.cols)); });
   return kOk;
 }
 

@@ -16,7 +16,8 @@ struct Panel {
 
   int64_t outputs() const { return std::min<int64_t>(kPanel, args.rows - first); }
   uint8_t code(int64_t output, int64_t column) const {
-    return output < outputs() && column < args.k ? static_cast<uint8_t>(args.codes[(first + output) * args.k + column]) : 0;
+    return output < outputs() && column < args.k ? static_cast<uint8_t>(args.codes[(first + output) * args.k + column])
+                                                 : 0;
   }
 };
 
@@ -38,7 +39,8 @@ bool fits_two_limbs(int weight) { return weight >= -kLargestWeight && weight <= 
 // Does every weight of the group land in its limbs, and (one limb) no product exceed a byte?
 bool fits(const Panel& p, int64_t output, int64_t group, int scale, int offset, int least) {
   if (p.args.bits == 4 && p.args.limbs == 2)
-    return std::all_of(p.args.table, p.args.table + 16, [&](int value) { return fits_two_limbs(value * scale + offset); });
+    return std::all_of(p.args.table, p.args.table + 16,
+                       [&](int value) { return fits_two_limbs(value * scale + offset); });
   const int64_t end = std::min(p.args.k, (group + 1) * p.args.group);
   for (int64_t column = group * p.args.group; column < end; ++column) {
     const int8_t code = static_cast<int8_t>(p.code(output, column));
@@ -94,7 +96,8 @@ Error op_pack(Context& context, sf_pack_args& args) {
   SF_REQUIRE(args.codes && args.row_scales && args.packed, kNullPointer);
   PackedHeader header;
   const int32_t with_offsets = args.offsets != nullptr;
-  if (const Error error = describe(args.n, args.k, args.bits, args.limbs, args.group, with_offsets, header)) return error;
+  if (const Error error = describe(args.n, args.k, args.bits, args.limbs, args.group, with_offsets, header))
+    return error;
   SF_REQUIRE(args.packed_bytes >= header.bytes && whole_panels(args.n, args.first, args.rows), kBadShape);
   SF_REQUIRE(aligned64(args.packed), kMisaligned);
   SF_REQUIRE((args.group == 0) == (args.scales == nullptr), kNullPointer);
@@ -109,7 +112,7 @@ Error op_pack(Context& context, sf_pack_args& args) {
   std::memcpy(bytes + header.row_scales + args.first * sizeof(float), args.row_scales, args.rows * sizeof(float));
   std::atomic<bool> good{true};
   const int64_t first_panel = args.first / kPanel;
-  context.pool.run((args.rows + kPanel - 1) / kPanel, [&](int64_t p, int) {
+  context.pool.run(divide_up(args.rows, kPanel), [&](int64_t p, int) {
     const Panel panel{args, header, bytes + header.panels + (first_panel + p) * header.panel_bytes, p * kPanel};
     if (!write_panel(panel, least)) good = false;
   });
@@ -118,7 +121,8 @@ Error op_pack(Context& context, sf_pack_args& args) {
 
 }  // namespace sf
 
-extern "C" int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets) {
+extern "C" int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group,
+                                   int32_t with_offsets) {
   sf::PackedHeader header;
   return sf::describe(n, k, bits, limbs, group, with_offsets, header) == sf::kOk ? header.bytes : -1;
 }

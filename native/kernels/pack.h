@@ -10,8 +10,8 @@
 //   8 bit: a tile is 2 KB: half 0's 16 lines, then half 1's.
 //   4 bit: a tile is 1 KB: 16 lines; a byte's low nibble is the code of half 0's weight, its high nibble half 1's.
 // Group parameters, for each group half 0's then half 1's:
-//   one limb:  16 multipliers then 16 offsets (uint8): weight = uint8(table[code] * multiplier + offset) as int8, where the
-//              table and the offset were shifted so that the table has no negative entry and no product exceeds 255
+//   one limb:  16 multipliers then 16 offsets (uint8): weight = uint8(table[code] * multiplier + offset) as int8, where
+//              the table and the offset were shifted so that the table has no negative entry and no product exceeds 255
 //   two limbs: 16 multipliers M (int16), then, if the matrix has offsets, 16 offsets Z (int16):
 //              4 bit: weight = table[code] * M + Z, within two limbs for every entry of the table
 //              8 bit: weight = ((code * M + 64) >> 7) + Z
@@ -23,12 +23,13 @@
 
 namespace sf {
 
-inline constexpr int kPanel = 32;     // outputs
-inline constexpr int kHalf = 16;      // outputs of a line
-inline constexpr int kTile = 64;      // columns
-inline constexpr int kTileLines = 16; // lines of one half of a tile
-inline constexpr int kLine = 64;      // bytes
-inline constexpr int64_t kMaxColumns = 1 << 17;  // more could overflow the int32 sums
+inline constexpr int kPanel = 32;                           // outputs
+inline constexpr int kHalf = 16;                            // outputs of a line
+inline constexpr int kTile = 64;                            // columns
+inline constexpr int kTileLines = 16;                       // lines of one half of a tile
+inline constexpr int kLine = 64;                            // bytes
+inline constexpr int64_t kPlaneBytes = kTileLines * kLine;  // one half of a tile, a byte a weight
+inline constexpr int64_t kMaxColumns = 1 << 17;             // more could overflow the int32 sums
 
 struct PackedHeader {
   char magic[8];  // "SFPACK2"
@@ -45,7 +46,7 @@ struct PackedHeader {
   // Bytes of one group's parameters of one half, and of one tile's codes.
   int64_t half_parameter_bytes() const { return limbs == 1 ? 32 : with_offsets ? 64 : 32; }
   int64_t group_bytes() const { return 2 * half_parameter_bytes(); }
-  int64_t tile_bytes() const { return bits == 8 ? 2048 : 1024; }
+  int64_t tile_bytes() const { return bits == 8 ? 2 * kPlaneBytes : kPlaneBytes; }
   // Is table[code] = code + some constant?
   bool counts() const {
     if (bits != 4) return false;
@@ -54,14 +55,17 @@ struct PackedHeader {
     return true;
   }
   const uint8_t* panel(int64_t p) const { return reinterpret_cast<const uint8_t*>(this) + panels + p * panel_bytes; }
-  const float* scales() const { return reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(this) + row_scales); }
+  const float* scales() const {
+    return reinterpret_cast<const float*>(reinterpret_cast<const uint8_t*>(this) + row_scales);
+  }
 };
 static_assert(sizeof(PackedHeader) == 256);
 
 inline constexpr int kLargestWeight = 127 * 128 + 63;  // of two limbs
 
 // A header with every size filled in, or an error for a combination that has no kernel.
-inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets, PackedHeader& h) {
+inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets,
+                      PackedHeader& h) {
   SF_REQUIRE(n > 0 && n < (int64_t(1) << 31) && k > 0 && k < kMaxColumns, kBadShape);
   SF_REQUIRE((bits == 4 || bits == 8) && (limbs == 1 || limbs == 2), kBadOption);
   const bool plain = bits == 8 && limbs == 1;
@@ -80,7 +84,8 @@ inline Error describe(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t
 
 // May rows first to first + rows of n be written by themselves? Whole panels only.
 inline bool whole_panels(int64_t n, int64_t first, int64_t rows) {
-  return first >= 0 && first % kPanel == 0 && rows > 0 && rows <= n - first && (rows % kPanel == 0 || first + rows == n);
+  return first >= 0 && first % kPanel == 0 && rows > 0 && rows <= n - first &&
+         (rows % kPanel == 0 || first + rows == n);
 }
 
 // One weight's integer, read back: for single rows of a packed table.
@@ -88,10 +93,11 @@ inline int weight_at(const PackedHeader& h, int64_t output, int64_t column) {
   const uint8_t* panel = h.panel(output / kPanel);
   const int64_t half = output % kPanel / kHalf, lane = output % kHalf, line = column / 4, at = lane * 4 + column % 4;
   const uint8_t* codes = panel + h.codes;
-  const uint8_t* parameters = h.group ? panel + column / h.group * h.group_bytes() + half * h.half_parameter_bytes() : nullptr;
+  const uint8_t* parameters =
+      h.group ? panel + column / h.group * h.group_bytes() + half * h.half_parameter_bytes() : nullptr;
   int value;
   if (h.bits == 8) {
-    value = static_cast<int8_t>(codes[line / kTileLines * 2048 + half * 1024 + line % kTileLines * kLine + at]);
+    value = static_cast<int8_t>(codes[(line / kTileLines * 2 + half) * kPlaneBytes + line % kTileLines * kLine + at]);
   } else {
     const uint8_t entry = h.table[codes[line * kLine + at] >> (4 * half) & 15];
     if (h.limbs == 1) return static_cast<int8_t>(entry * parameters[lane] + parameters[16 + lane]);

@@ -110,7 +110,8 @@ struct Panel {
     const sf_pack_blocks_args& args = source.args;
     const PackedHeader& h = source.header;
     const int64_t row = (first + output) * h.num_groups();
-    const float factor = (h.bits == 8 ? 128.0f : 1.0f) / static_cast<float>(args.stretch), centre = static_cast<float>(args.centre);
+    const float factor = (h.bits == 8 ? 128.0f : 1.0f) / static_cast<float>(args.stretch),
+                centre = static_cast<float>(args.centre);
     uint8_t* at = bytes + output / kHalf * h.half_parameter_bytes() + 2 * (output % kHalf);
     for (int64_t g = 0; g < h.num_groups(); ++g, at += h.group_bytes()) {
       const float step = args.scales[row + g] / unit;
@@ -128,12 +129,13 @@ struct Panel {
     uint8_t* tile = bytes + h.codes;
     for (int64_t start = 0; start < h.k; start += kChunk) {
       const int count = static_cast<int>(std::min<int64_t>(kChunk, h.k - start));
-      const int padded = (count + kTile - 1) / kTile * kTile;
+      const int padded = static_cast<int>(divide_up(count, kTile) * kTile);
       for (int output = 0; output < outputs; ++output) {
         source.codes(first + output, start, count, codes[output]);
         std::memset(codes[output] + count, 0, padded - count);
       }
-      for (int at = 0; at < padded; at += kTile, tile += h.tile_bytes()) write_tile(codes[0] + at, kChunk, h.bits, tile);
+      for (int at = 0; at < padded; at += kTile, tile += h.tile_bytes())
+        write_tile(codes[0] + at, kChunk, h.bits, tile);
     }
   }
 };
@@ -166,7 +168,7 @@ Error op_pack_blocks(Context& context, sf_pack_blocks_args& args) {
   const int64_t first_panel = args.first / kPanel;
   const Source source{args, header};
   std::atomic<bool> good{true};
-  context.pool.run((args.rows + kPanel - 1) / kPanel, [&](int64_t p, int) {
+  context.pool.run(divide_up(args.rows, kPanel), [&](int64_t p, int) {
     uint8_t* at = bytes + header.panels + (first_panel + p) * header.panel_bytes;
     const Panel panel{source, at, p * kPanel, std::min<int64_t>(kPanel, args.rows - p * kPanel)};
     if (!panel.write(row_scales + p * kPanel)) good = false;

@@ -17,7 +17,7 @@ inline void write_tile(const uint8_t* codes, int64_t stride, int bits, uint8_t* 
         std::memcpy(at, &low, 4);
       } else {
         std::memcpy(at, &low, 4);
-        std::memcpy(at + kTileLines * kLine, &high, 4);
+        std::memcpy(at + kPlaneBytes, &high, 4);
       }
     }
 }

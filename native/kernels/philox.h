@@ -1,4 +1,5 @@
-// Gumbel noise as a function of (seed, position, token id): Philox4x32-10 of Salmon et al. (2011), sixteen counters at once.
+// Gumbel noise as a function of (seed, position, token id): Philox4x32-10 of Salmon et al. (2011), sixteen counters at
+// once.
 //   key = (seed low, seed high), counter = (id / 4, position low, position high, kSampleStream), word id % 4
 //   u = ((word >> 9) + 0.5) * 2^-23, exact and inside (0, 1);  noise = -log(-log(u))
 #pragma once

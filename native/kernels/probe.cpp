@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/context.h"
+#include "core/sizes.h"
 #include "peak.h"
 
 namespace sf {
@@ -56,7 +57,7 @@ Error op_read_bandwidth(Context& context, sf_read_bandwidth_args& args) {
   SF_REQUIRE(aligned64(args.data), kMisaligned);
   SF_REQUIRE(args.bytes > 0 && args.bytes % kGranuleBytes == 0 && args.repeats > 0, kBadShape);
   const auto* bytes = static_cast<const char*>(args.data);
-  const int64_t pieces = (args.bytes + kPieceBytes - 1) / kPieceBytes;
+  const int64_t pieces = divide_up(args.bytes, kPieceBytes);
   const auto start = Clock::now();
   for (int64_t repeat = 0; repeat < args.repeats; ++repeat)
     context.pool.run(pieces, [&](int64_t piece, int) {

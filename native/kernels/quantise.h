@@ -4,6 +4,7 @@
 // scale = max|x| / 16256 (or 127); a row or group of zeros has scale 0. 16256 = 127 * 128 keeps both limbs in int8.
 #pragma once
 #include "core/ops.h"
+#include "core/sizes.h"
 #include "lanes.h"
 
 namespace sf {
@@ -59,13 +60,14 @@ inline void quantise_one_limb(const float* x, int64_t cols, int8_t* out, int64_t
     const Lanes inv = set1(inverse(most, kOneLimbMax));
     int64_t k = start;
     for (; k + 64 <= start + count; k += 64)
-      store_bytes(out + k, rounded(x + k, inv), rounded(x + k + 16, inv), rounded(x + k + 32, inv), rounded(x + k + 48, inv));
+      store_bytes(out + k, rounded(x + k, inv), rounded(x + k + 16, inv), rounded(x + k + 32, inv),
+                  rounded(x + k + 48, inv));
     for (; k < end; k += kLanes) store_bytes(out + k, rounded(x, cols, k, inv));
     if (start < cols) scales[g] = most / kOneLimbMax;
   }
 }
 
-inline int64_t num_groups(int64_t cols, int64_t group) { return group ? (cols + group - 1) / group : 1; }
+inline int64_t num_groups(int64_t cols, int64_t group) { return group ? divide_up(cols, group) : 1; }
 
 // Row number `row` of the output gets x.
 inline void quantise_row(const float* x, int64_t cols, const sf_activations& out, int64_t row) {

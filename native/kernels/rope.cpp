@@ -20,7 +20,8 @@ void rotate_halves(float* x, const float* cosines, const float* sines, int64_t p
 }
 
 // Lane 2i with lane 2i + 1. Left to the compiler, which vectorises it where the instructions exist.
-void rotate_neighbours(float* __restrict x, const float* __restrict cosines, const float* __restrict sines, int64_t pairs) {
+void rotate_neighbours(float* __restrict x, const float* __restrict cosines, const float* __restrict sines,
+                       int64_t pairs) {
   for (int64_t i = 0; i < pairs; ++i) {
     const float a = x[2 * i], b = x[2 * i + 1], c = cosines[i], s = sines[i];
     x[2 * i] = std::fmaf(-b, s, a * c);

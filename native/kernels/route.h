@@ -39,7 +39,8 @@ inline void softmax(const float* x, float* y, int64_t count) {
 inline void score_row(const float* x, float* scores, int64_t experts, int32_t scoring) {
   const Lanes one = set1(1.0f);
   if (scoring == kSoftmaxAll) return softmax(x, scores, experts);
-  if (scoring == kSigmoid) return map_values(x, scores, experts, [=](Lanes v) { return div(one, add(one, exp(neg(v)))); });
+  if (scoring == kSigmoid)
+    return map_values(x, scores, experts, [=](Lanes v) { return div(one, add(one, exp(neg(v)))); });
   std::copy_n(x, experts, scores);
 }
 

@@ -8,7 +8,7 @@ using namespace sampling;
 namespace {
 
 // One thread's scratch, in keys: the keys themselves, then two arrays of a float per block, whole lanes long.
-int64_t block_floats(int64_t vocab) { return (num_blocks(vocab) + kLanes - 1) / kLanes * kLanes; }
+int64_t block_floats(int64_t vocab) { return divide_up(num_blocks(vocab), kLanes) * kLanes; }
 int64_t scratch_keys(int64_t vocab) { return vocab + block_floats(vocab); }
 
 SampleScratch scratch_of(Context& context, int thread, int64_t vocab) {

@@ -16,6 +16,7 @@
 #include <functional>
 
 #include "core/ops.h"
+#include "core/sizes.h"
 #include "kernels/philox.h"
 #include "kernels/rank.h"
 #include "kernels/softmax.h"
@@ -26,7 +27,7 @@ inline constexpr int64_t kBlock = 64;
 inline constexpr float kLeastTemperature = 1e-5f;  // below it: greedy
 inline constexpr float kMostTemperature = 1e5f;    // above it: refused
 
-inline int64_t num_blocks(int64_t vocab) { return (vocab + kBlock - 1) / kBlock; }
+inline int64_t num_blocks(int64_t vocab) { return divide_up(vocab, kBlock); }
 
 // Where a row's work happens; one per thread.
 struct SampleScratch {
@@ -35,7 +36,8 @@ struct SampleScratch {
   uint64_t* keys;     // [vocab]
 };
 
-// The ids kept by rank: those above value, and those equal to it up to id `last`. `below` is the float next below value.
+// The ids kept by rank: those above value, and those equal to it up to id `last`. `below` is the float next below
+// value.
 struct Cut {
   float value = kMinusInfinity, below = kMinusInfinity;
   int64_t last = -1;
@@ -255,7 +257,8 @@ struct Best {
 };
 
 // Noise of u is at most -log(1 - u), since -log(u) >= 1 - u. So an id can only win if 1 - u <= e^(s - best score): the
-// block's e^s (its chance) decides without a logarithm. The margin covers the rounding of noise and score many times over.
+// block's e^s (its chance) decides without a logarithm. The margin covers the rounding of noise and score many times
+// over.
 inline constexpr float kMargin = 1.01f;
 inline constexpr float kLeastGap = 0x1p-24f;  // the least 1 - u there is
 

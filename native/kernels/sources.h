@@ -1,6 +1,6 @@
 // Where the lines of a panel come from: straight from packed bytes, or expanded from codes as they are read.
-// A source gives the weights of a line, w[half][limb] being lines of int8: weights(line, group, w), where group(line) is what
-// the span() lines from a multiple of span() on have in common. Those of two limbs give one half alone too.
+// A source gives the weights of a line, w[half][limb] being lines of int8: weights(line, group, w), where group(line)
+// is what the span() lines from a multiple of span() on have in common. Those of two limbs give one half alone too.
 #pragma once
 #include <type_traits>
 
@@ -14,8 +14,8 @@ inline constexpr int64_t kAhead = 4096;
 // Always inlined: gcc takes a function that only prefetches for one without effect, and may drop calls of it.
 [[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
-// body(line, panel, w) for the lines of a range, in several panels in turn: one stream alone does not draw the memory's full
-// bandwidth.
+// body(line, panel, w) for the lines of a range, in several panels in turn: one stream alone does not draw the memory's
+// full bandwidth.
 template <int Panels, class Source, class Body>
 void each_line(const Source* sources, int64_t first, int64_t last, const Body& body) {
   const int64_t span = sources->span();
@@ -41,11 +41,10 @@ struct PlainSource {
   int64_t span() const { return kTileLines; }
   Group group(int64_t) const { return {}; }
   void weights(int64_t line, const Group&, Line (&w)[2][Limbs]) const {
-    constexpr int64_t kPlane = kTileLines * kLine;
-    const uint8_t* tile = planes + line / kTileLines * (2 * Limbs * kPlane) + line % kTileLines * kLine;
+    const uint8_t* tile = planes + line / kTileLines * (2 * Limbs * kPlaneBytes) + line % kTileLines * kLine;
     for (int half = 0; half < 2; ++half)
       for (int limb = 0; limb < Limbs; ++limb) {
-        const uint8_t* p = tile + (limb * 2 + half) * kPlane;
+        const uint8_t* p = tile + (limb * 2 + half) * kPlaneBytes;
         prefetch(p + kAhead);
         w[half][limb] = load_line(p);
       }
@@ -86,7 +85,9 @@ struct Narrow4Source : Grouped {
   };
   using Grouped::Grouped;
 
-  Group group(int64_t line) const { return {{load_narrow(parameters_of(line, 0)), load_narrow(parameters_of(line, 1))}}; }
+  Group group(int64_t line) const {
+    return {{load_narrow(parameters_of(line, 0)), load_narrow(parameters_of(line, 1))}};
+  }
   void weights(int64_t line, const Group& group, Line (&w)[2][1]) const {
     const Line both = load_line(nibbles(line));
     w[0][0] = expand(value(low_nibbles(both)), group.half[0]);
@@ -100,7 +101,7 @@ struct Narrow4Source : Grouped {
 
 template <int Bits>
 struct WideSource : Grouped {
-  static constexpr int kLimbs = 2;
+  static constexpr int kLimbs = 2, kBits = Bits;
   struct Group {
     Wide half[2];
   };
@@ -123,7 +124,7 @@ struct WideSource : Grouped {
       const Line both = load_line(Half == 0 ? nibbles(line) : codes + line * kLine);
       return look_up(table, Half == 0 ? low_nibbles(both) : high_nibbles(both));
     } else {
-      const uint8_t* at = codes + line / kTileLines * 2048 + line % kTileLines * kLine + Half * 1024;
+      const uint8_t* at = codes + (line / kTileLines * 2 + Half) * kPlaneBytes + line % kTileLines * kLine;
       prefetch(at + kAhead);
       return load_line(at);
     }
@@ -133,21 +134,24 @@ struct WideSource : Grouped {
 // Calls f with a maker of the sources that read this format: maker(panel) is one.
 template <class F>
 void with_source(const PackedHeader& h, const F& f) {
-  const auto maker = [&h]<class Source>(std::type_identity<Source>) { return [&h](int64_t panel) { return Source(h, panel); }; };
+  const auto maker = [&h]<class Source>(std::type_identity<Source>) {
+    return [&h](int64_t panel) { return Source(h, panel); };
+  };
   if (h.bits == 8 && h.limbs == 1) return f([&h](int64_t panel) { return PlainSource<1>{h.panel(panel) + h.codes}; });
   if (h.bits == 8) return f(maker(std::type_identity<WideSource<8>>{}));
   if (h.limbs == 2) return f(maker(std::type_identity<WideSource<4>>{}));
-  return h.counts() ? f(maker(std::type_identity<Narrow4Source<true>>{})) : f(maker(std::type_identity<Narrow4Source<false>>{}));
+  return h.counts() ? f(maker(std::type_identity<Narrow4Source<true>>{}))
+                    : f(maker(std::type_identity<Narrow4Source<false>>{}));
 }
 
 // All of a source's lines written out as planes: [tile][limb][half][line], what PlainSource reads.
 template <class Source>
 void write_planes(const Source& source, int64_t lines, uint8_t* planes) {
-  constexpr int64_t kPlane = kTileLines * kLine, kLimbs = Source::kLimbs;
+  constexpr int64_t kLimbs = Source::kLimbs;
   each_line<1>(&source, 0, lines, [&](int64_t line, int, const Line(&w)[2][kLimbs]) {
-    uint8_t* base = planes + line / kTileLines * (2 * kLimbs * kPlane) + line % kTileLines * kLine;
+    uint8_t* base = planes + line / kTileLines * (2 * kLimbs * kPlaneBytes) + line % kTileLines * kLine;
     for (int half = 0; half < 2; ++half)
-      for (int limb = 0; limb < kLimbs; ++limb) store_line(base + (limb * 2 + half) * kPlane, w[half][limb]);
+      for (int limb = 0; limb < kLimbs; ++limb) store_line(base + (limb * 2 + half) * kPlaneBytes, w[half][limb]);
   });
 }
 

@@ -40,7 +40,9 @@ struct Case {
   float softcap;
   bool sinks;
 };
-constexpr Case kCases[] = {{1, 1, 16, 16, 0, 0.0f, false}, {2, 3, 64, 64, 0, 0.0f, true}, {1, 4, 80, 48, 33, 20.0f, false},
+constexpr Case kCases[] = {{1, 1, 16, 16, 0, 0.0f, false},
+                           {2, 3, 64, 64, 0, 0.0f, true},
+                           {1, 4, 80, 48, 33, 20.0f, false},
                            {2, 1, 128, 128, 7, 0.0f, true}};
 
 // A whole prompt, a chunk in the middle, one token, none, and one token at the start; tables point to shared blocks.
@@ -56,9 +58,21 @@ void attend(const Case& c, int32_t form) {
     Buffer<float> q(kRows * heads * c.head_dim), sinks(heads);
     Numbers(42).fill(q);
     Numbers(43).fill(sinks);
-    sf_attention_args args{cache.shape(), q.data(), y.data(), starts.data(), lengths.data(), table.data(),
-                           c.sinks ? sinks.data() : nullptr, kChunks, heads, heads * c.head_dim, heads * c.value_dim, kTable,
-                           c.window, 0.125f, c.softcap};
+    sf_attention_args args{cache.shape(),
+                           q.data(),
+                           y.data(),
+                           starts.data(),
+                           lengths.data(),
+                           table.data(),
+                           c.sinks ? sinks.data() : nullptr,
+                           kChunks,
+                           heads,
+                           heads * c.head_dim,
+                           heads * c.value_dim,
+                           kTable,
+                           c.window,
+                           0.125f,
+                           c.softcap};
     CHECK(session.run("attention", args) == sf::kOk);
     lengths[2] = 161;
     CHECK(session.run("attention", args) == sf::kBadShape);
@@ -69,10 +83,18 @@ void attend(const Case& c, int32_t form) {
 
 }  // namespace
 
-TEST(attention_two_limb_keys) { for (const auto& c : kCases) attend(c, 0); }
-TEST(attention_int8) { for (const auto& c : kCases) attend(c, 1); }
-TEST(attention_two_limbs) { for (const auto& c : kCases) attend(c, 2); }
-TEST(attention_bfloat16) { for (const auto& c : kCases) attend(c, 3); }
+TEST(attention_two_limb_keys) {
+  for (const auto& c : kCases) attend(c, 0);
+}
+TEST(attention_int8) {
+  for (const auto& c : kCases) attend(c, 1);
+}
+TEST(attention_two_limbs) {
+  for (const auto& c : kCases) attend(c, 2);
+}
+TEST(attention_bfloat16) {
+  for (const auto& c : kCases) attend(c, 3);
+}
 
 TEST(attention_over_several_segments) {
   for (const int32_t form : {0, 3})
@@ -84,8 +106,9 @@ TEST(attention_over_several_segments) {
       for (int64_t i = 0; i < kBlocks; ++i) table[i] = kBlocks - 1 - i;
       Buffer<float> q(3 * 2 * 32);
       Numbers(44).fill(q);
-      sf_attention_args args{cache.shape(), q.data(), y.data(), starts.data(), lengths.data(), table.data(), nullptr,
-                             1, 2, 64, 64, kBlocks, 0, 0.2f, 0.0f};
+      sf_attention_args args{
+          cache.shape(), q.data(), y.data(), starts.data(), lengths.data(), table.data(), nullptr, 1, 2, 64, 64,
+          kBlocks,       0,        0.2f,     0.0f};
       CHECK(session.run("attention", args) == sf::kOk);
     });
 }

@@ -25,7 +25,9 @@ TEST(norm_all_outputs) {
           args.x = x.data(), args.y = y.data(), args.weight = weight.data();
           args.rows = kManyRows, args.cols = cols, args.eps = 1e-5f, args.kind = kind, args.heads = 1;
           args.x_stride = args.residual_stride = args.h_stride = args.y_stride = cols;
-          if (extras) args.residual = residual.data(), args.h = h.data(), args.bias = bias.data(), args.quantised = quantised.struct_;
+          if (extras)
+            args.residual = residual.data(), args.h = h.data(), args.bias = bias.data(),
+            args.quantised = quantised.struct_;
           CHECK(session.run("norm", args) == sf::kOk);
         });
 }
@@ -69,9 +71,11 @@ TEST(rope_both_pairings_and_part_of_a_head) {
         for (int64_t row = 0; row < kRows; ++row) positions[row] = row * 1001;
         for (int64_t i = 0; i < pairs; ++i) inv_freq[i] = 1.0f / static_cast<float>(i + 1);
         Numbers(8).fill(x);
-        sf_rope_table_args table{positions.data(), inv_freq.data(), cosines.data(), sines.data(), kRows, pairs, 1.0f, 0};
+        sf_rope_table_args table{
+            positions.data(), inv_freq.data(), cosines.data(), sines.data(), kRows, pairs, 1.0f, 0};
         CHECK(session.run("rope_table", table) == sf::kOk);
-        sf_rope_args args{x.data(), cosines.data(), sines.data(), kRows, kHeads, kHeadDim, pairs, kHeads * kHeadDim, pairing, 0};
+        sf_rope_args args{x.data(), cosines.data(), sines.data(),      kRows,   kHeads,
+                          kHeadDim, pairs,          kHeads * kHeadDim, pairing, 0};
         CHECK(session.run("rope", args) == sf::kOk);
         args.pairs = 20;
         CHECK(session.run("rope", args) == sf::kBadShape);
@@ -88,7 +92,8 @@ TEST(glu_every_kind) {
         Numbers(9).fill(gate);
         Numbers(10).fill(up);
         Rows quantised(kManyRows, cols, 1, 64);
-        sf_glu_args args{gate.data(), up.data(), y.data(), {}, kManyRows, cols, cols, cols, cols, kind, 7.0f, 1.702f, 0};
+        sf_glu_args args{gate.data(), up.data(), y.data(), {},   kManyRows, cols, cols,
+                         cols,        cols,      kind,     7.0f, 1.702f,    0};
         CHECK(session.run("glu", args) == sf::kOk);
         args.quantised = quantised.struct_, args.y = nullptr;
         CHECK(session.run("glu", args) == sf::kOk);
@@ -114,7 +119,8 @@ TEST(elementary_functions) {
 TEST(elementary_extremes) {
   Session session(1);
   constexpr float kInfinity = __builtin_inff(), kMost = 3.4028235e38f;
-  const float extremes[] = {0.0f, -0.0f, kInfinity, -kInfinity, __builtin_nanf(""), kMost, -kMost, 1e-45f, -1e-45f, 1e-38f};
+  const float extremes[] = {0.0f,  -0.0f,  kInfinity, -kInfinity, __builtin_nanf(""),
+                            kMost, -kMost, 1e-45f,    -1e-45f,    1e-38f};
   constexpr int64_t kCount = sizeof(extremes) / sizeof(extremes[0]);
   Buffer<float> x(kCount), y(kCount);
   std::memcpy(x.data(), extremes, sizeof(extremes));

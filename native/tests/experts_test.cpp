@@ -14,7 +14,8 @@ TEST(route_every_scoring) {
         Numbers(20).fill(logits);
         Numbers(21).fill(bias);
         Buffer<int64_t> ids(kRows * k);
-        sf_route_args args{logits.data(), bias.data(), ids.data(), weights.data(), kRows, experts, k, scoring, 1, 1.0f, 0};
+        sf_route_args args{
+            logits.data(), bias.data(), ids.data(), weights.data(), kRows, experts, k, scoring, 1, 1.0f, 0};
         CHECK(session.run("route", args) == sf::kOk);
         for (int64_t i = 0; i < ids.size(); ++i) CHECK(ids[i] >= 0 && ids[i] < experts);
         args.k = experts + 1;
@@ -33,8 +34,9 @@ TEST(combine_odd_widths) {
       Numbers numbers(22);
       for (const auto* buffer : {&x, &weights, &residual}) numbers.fill(*buffer);
       for (int64_t i = 0; i < places.size(); ++i) places[i] = (i * 5) % kSources;
-      sf_combine_args args{x.data(), places.data(), weights.data(), residual.data(), y.data(),
-                           kRows, cols, kPicks, kSources, cols, cols, cols};
+      sf_combine_args args{x.data(), places.data(), weights.data(), residual.data(),
+                           y.data(), kRows,         cols,           kPicks,
+                           kSources, cols,          cols,           cols};
       CHECK(session.run("combine", args) == sf::kOk);
       places[7] = kSources;
       CHECK(session.run("combine", args) == sf::kOutOfRange);

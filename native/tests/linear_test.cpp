@@ -9,9 +9,9 @@ struct Format {
   int32_t bits, limbs, group;
   bool offsets;
 };
-constexpr Format kFormats[] = {{8, 1, 0, false}, {8, 2, 32, false}, {8, 2, 64, true},  {4, 1, 16, false},
-                               {4, 1, 32, true}, {4, 2, 32, false}, {4, 2, 64, true},  {4, 2, 16, false},
-                               {4, 2, 128, true}};
+constexpr Format kFormats[] = {{8, 1, 0, false},  {8, 2, 32, false}, {8, 2, 64, true},
+                               {4, 1, 16, false}, {4, 1, 32, true},  {4, 2, 32, false},
+                               {4, 2, 64, true},  {4, 2, 16, false}, {4, 2, 128, true}};
 
 // A packed matrix of numbers that any format can hold.
 class Matrix {
@@ -23,7 +23,8 @@ class Matrix {
     Buffer<int16_t> scales(n * groups), offsets(n * groups);
     Buffer<float> row_scales(n);
     Numbers numbers(static_cast<uint32_t>(n * k));
-    for (int64_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<int8_t>(f.bits == 4 ? numbers.below(16) : numbers.below(255) - 127);
+    for (int64_t i = 0; i < codes.size(); ++i)
+      codes[i] = static_cast<int8_t>(f.bits == 4 ? numbers.below(16) : numbers.below(255) - 127);
     // A table that counts, or (in groups of 16 and 128) one that must be looked up.
     for (int i = 0; i < 16; ++i) table[i] = static_cast<int8_t>((f.group == 16 || f.group == 128 ? 7 * i % 16 : i) - 8);
     for (int64_t i = 0; i < scales.size(); ++i) {
@@ -31,9 +32,20 @@ class Matrix {
       offsets[i] = static_cast<int16_t>(numbers.below(f.limbs == 1 ? 15 : 300));
     }
     for (int64_t i = 0; i < n; ++i) row_scales[i] = 0.01f;
-    sf_pack_args args{codes.data(), groups ? scales.data() : nullptr, f.offsets ? offsets.data() : nullptr,
-                      row_scales.data(), f.bits == 4 ? table.data() : nullptr, n, k, 0, n, f.bits, f.limbs, f.group,
-                      packed_.data(), packed_.size()};
+    sf_pack_args args{codes.data(),
+                      groups ? scales.data() : nullptr,
+                      f.offsets ? offsets.data() : nullptr,
+                      row_scales.data(),
+                      f.bits == 4 ? table.data() : nullptr,
+                      n,
+                      k,
+                      0,
+                      n,
+                      f.bits,
+                      f.limbs,
+                      f.group,
+                      packed_.data(),
+                      packed_.size()};
     CHECK(session.run("pack", args) == sf::kOk);
   }
   const void* data() const { return packed_.data(); }
@@ -79,9 +91,13 @@ TEST(linear_longer_depth) {
   }
 }
 
+TEST(linear_several_chunks_and_blocks_of_rows) {
+  for (const auto& format : kFormats) check_threads(format, 101, 40, 1100, 2, 0);
+}
+
 TEST(linear_experts_some_without_rows) {
   Session session(2);
-  constexpr int64_t kRows = 9, kOutputs = 40, kCols = 70, kExperts = 4;
+  constexpr int64_t kRows = 17, kOutputs = 40, kCols = 70, kExperts = 4;
   Matrix a(session, kOutputs, kCols, kFormats[0]), b(session, kOutputs, kCols, kFormats[0]);
   Rows x(kRows, kCols, 2, 0);
   quantise(session, kRows, kCols, x);
@@ -148,7 +164,8 @@ TEST(pack_blocks_from_a_file_s_records) {
   for (int64_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f * static_cast<float>(1 + numbers.below(100));
   Lines<char> packed(sf_packed_bytes(kOutputs, kCols, 8, 2, 32, 0));
   sf_pack_blocks_args args{};
-  args.blocks = blocks.data(), args.scales = scales.data(), args.packed = packed.data(), args.packed_bytes = packed.size();
+  args.blocks = blocks.data(), args.scales = scales.data(), args.packed = packed.data(),
+  args.packed_bytes = packed.size();
   args.n = args.rows = kOutputs, args.k = kCols, args.row_stride = kStride;
   args.low = {2, 8, 32, 0};
   args.block = args.group = 32, args.block_bytes = kRecord, args.stretch = 1;

@@ -6,7 +6,8 @@
 
 namespace {
 
-// Every task must run exactly once, on a thread of the pool, and be visible when the job's end is told; in either order.
+// Every task must run exactly once, on a thread of the pool, and be visible when the job's end is told; in either
+// order.
 void run_once_each(sf::Pool& pool, int64_t count) {
   for (const bool in_stretches : {false, true}) {
     std::vector<int> seen(count), thread_of(count);
@@ -15,7 +16,8 @@ void run_once_each(sf::Pool& pool, int64_t count) {
       thread_of[task] = thread;
     };
     in_stretches ? pool.run_in_stretches(count, body) : pool.run(count, body);
-    for (int64_t task = 0; task < count; ++task) CHECK(seen[task] == 1 && thread_of[task] >= 0 && thread_of[task] < pool.size());
+    for (int64_t task = 0; task < count; ++task)
+      CHECK(seen[task] == 1 && thread_of[task] >= 0 && thread_of[task] < pool.size());
   }
 }
 

@@ -18,8 +18,9 @@ TEST(sample_every_filter) {
         top_k[r] = r % 5;
         seeds[r] = static_cast<uint64_t>(r) << 40, positions[r] = r * 7;
       }
-      sf_sample_args args{logits.data(), temperature.data(), top_p.data(), min_p.data(), top_k.data(), seeds.data(),
-                          positions.data(), tokens.data(), logprobs.data(), kRows, vocab, vocab};
+      sf_sample_args args{
+          logits.data(),    temperature.data(), top_p.data(),    min_p.data(), top_k.data(), seeds.data(),
+          positions.data(), tokens.data(),      logprobs.data(), kRows,        vocab,        vocab};
       CHECK(session.run("sample", args) == sf::kOk);
       for (int64_t r = 0; r < kRows; ++r) CHECK(tokens[r] >= 0 && tokens[r] < vocab && logprobs[r] <= 0);
       args.temperature = nullptr;
@@ -35,8 +36,9 @@ TEST(sample_rows_without_a_finite_logit) {
   for (int64_t i = 0; i < kVocab; ++i) logits[i] = -__builtin_inff(), logits[kVocab + i] = __builtin_nanf("");
   Buffer<int64_t> top_k(2), positions(2), tokens(2);
   Buffer<uint64_t> seeds(2);
-  sf_sample_args args{logits.data(), ones.data(), ones.data(), zeros.data(), top_k.data(), seeds.data(),
-                      positions.data(), tokens.data(), logprobs.data(), 2, kVocab, kVocab};
+  sf_sample_args args{
+      logits.data(), ones.data(),     ones.data(), zeros.data(), top_k.data(), seeds.data(), positions.data(),
+      tokens.data(), logprobs.data(), 2,           kVocab,       kVocab};
   CHECK(session.run("sample", args) == sf::kOk);
   CHECK(tokens[0] == -1);
   for (int64_t r = 0; r < 2; ++r) CHECK(tokens[r] >= -1 && tokens[r] < kVocab);

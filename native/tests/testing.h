@@ -40,8 +40,8 @@ struct Register {
 #define CHECK(condition) \
   if (!(condition)) testing::fail(__FILE__, __LINE__, #condition)
 
-// Where buffers lie. On the heap AddressSanitizer sees what compiled code touches beside them. Before a page that nobody
-// may touch, the processor also sees what inline assembly and masked or tile instructions touch after them.
+// Where buffers lie. On the heap AddressSanitizer sees what compiled code touches beside them. Before a page that
+// nobody may touch, the processor also sees what inline assembly and masked or tile instructions touch after them.
 enum class Place { kHeap, kBeforeGuard };
 inline Place place = Place::kHeap;
 
@@ -77,7 +77,9 @@ class Buffer {
   T* data() const { return data_; }
   int64_t size() const { return count_; }
   T& operator[](int64_t i) const { return data_[i]; }
-  bool same(const Buffer& other) const { return count_ == other.count_ && !std::memcmp(data_, other.data_, count_ * sizeof(T)); }
+  bool same(const Buffer& other) const {
+    return count_ == other.count_ && !std::memcmp(data_, other.data_, count_ * sizeof(T));
+  }
 
  private:
   T* data_;
@@ -156,8 +158,7 @@ void same_for_all_threads(int64_t count, const Body& body) {
 // Quantised rows with memory of their own.
 struct Rows {
   Rows(int64_t rows, int64_t cols, int32_t limbs, int32_t group)
-      : stride((cols + 63) / 64 * 64),
-        values(rows * limbs * stride),
+      : stride((cols + 63) / 64 * 64), values(rows * limbs * stride),
         scales(rows * (group ? (cols + group - 1) / group : 1)),
         struct_{values.data(), scales.data(), stride, limbs, group} {}
   int64_t stride;

@@ -16,7 +16,7 @@ from tests.stories import stories_gguf
 PROMPTS = ["Once upon a time", "One day", "The dog"]
 
 
-def request(llm: LLM, name: str, text: str = PROMPTS[0], **params: Any) -> Request:
+def request(llm: AsyncLLM, name: str, text: str = PROMPTS[0], **params: Any) -> Request:
     params = {"seed": 3, "max_tokens": 20, **params}
     return Request(
         name, tuple(llm.tokenizer.encode(text)), SamplingParams(**params), eos_token_ids=llm.tokenizer.ids.ends
@@ -39,11 +39,11 @@ def test_answers_are_those_of_llm() -> None:
     expected = LLM(stories_gguf()).generate(PROMPTS, SamplingParams(seed=3, max_tokens=20, n=2, logprobs=1))
 
     async def test(llm: AsyncLLM) -> None:
-        requests = [request(llm.llm, text, text, n=2, logprobs=1) for text in PROMPTS]
+        requests = [request(llm, text, text, n=2, logprobs=1) for text in PROMPTS]
         streams = [await llm.submit([one], continues=True) for one in requests]
         outputs = [(await stream.outputs())[0] for stream in streams]
         assert [output.outputs for output in outputs] == [output.outputs for output in expected]
-        together = await llm.submit([request(llm.llm, f"t{text}", text, n=2) for text in PROMPTS], continues=True)
+        together = await llm.submit([request(llm, f"t{text}", text, n=2) for text in PROMPTS], continues=True)
         texts = [""] * 6
         async for piece in together:
             texts[piece.index] += piece.text
@@ -55,8 +55,8 @@ def test_answers_are_those_of_llm() -> None:
 @pytest.mark.parametrize("single", [False, True])
 def test_slow_reader_gets_the_same(single: bool) -> None:
     async def test(llm: AsyncLLM) -> None:
-        whole = (await (await llm.submit([request(llm.llm, "a")])).outputs())[0].outputs[0]
-        stream = await llm.submit([request(llm.llm, "b")], single=single)
+        whole = (await (await llm.submit([request(llm, "a")])).outputs())[0].outputs[0]
+        stream = await llm.submit([request(llm, "b")], single=single)
         await asyncio.sleep(0.5)  # all is there before the first piece is read
         pieces = [piece async for piece in stream]
         assert "".join(piece.text for piece in pieces) == whole.text
@@ -68,10 +68,10 @@ def test_slow_reader_gets_the_same(single: bool) -> None:
 
 def test_stop_string_counts_no_token_behind_it() -> None:
     async def test(llm: AsyncLLM) -> None:
-        text = (await (await llm.submit([request(llm.llm, "a", max_tokens=60)])).outputs())[0].text
+        text = (await (await llm.submit([request(llm, "a", max_tokens=60)])).outputs())[0].text
         word = text.split()[4]
         stop = {"stop": (word,), "max_tokens": 60}
-        outputs = [(await (await llm.submit([request(llm.llm, f"s{n}", **stop)])).outputs())[0] for n in range(5)]
+        outputs = [(await (await llm.submit([request(llm, f"s{n}", **stop)])).outputs())[0] for n in range(5)]
         assert {output.text for output in outputs} == {text[: text.index(word)]}
         assert len({output.usage.num_generated for output in outputs}) == 1
         assert outputs[0].outputs[0].stop_reason == word
@@ -81,20 +81,20 @@ def test_stop_string_counts_no_token_behind_it() -> None:
 
 def test_closing_ends_the_work() -> None:
     async def test(llm: AsyncLLM) -> None:
-        stream = await llm.submit([request(llm.llm, "a", max_tokens=450, ignore_eos=True)])
+        stream = await llm.submit([request(llm, "a", max_tokens=450, ignore_eos=True)])
         await anext(stream)
         stream.close()
         assert llm.num_requests == 0
-        while llm.llm.engine.has_work:
+        while llm.engine.has_work:
             await asyncio.sleep(0.01)
-        assert llm.llm.engine.load().kv_use == 0
+        assert llm.engine.load().kv_use == 0
 
     run(test)
 
 
 def test_refused_as_a_whole() -> None:
     async def test(llm: AsyncLLM) -> None:
-        fits, too_long = request(llm.llm, "a"), request(llm.llm, "b", "word " * 2000)
+        fits, too_long = request(llm, "a"), request(llm, "b", "word " * 2000)
         with pytest.raises(ValueError, match="context"):
             await llm.submit([fits, too_long])
         assert llm.num_requests == 0
@@ -107,14 +107,14 @@ def test_what_is_refused_as_a_whole_is_gone_at_once() -> None:
     """Before any step: its ids are free again, and nothing is left to end."""
 
     async def test(llm: AsyncLLM) -> None:
-        several, too_long = request(llm.llm, "a", n=3), request(llm.llm, "b", "word " * 2000)
+        several, too_long = request(llm, "a", n=3), request(llm, "b", "word " * 2000)
 
         def add() -> bool:
             llm._add_all([several, too_long], asyncio.Future(loop=llm._loop))
-            return llm.llm.engine.has_work
+            return llm.engine.has_work
 
         assert not await llm.between_steps(add)
-        llm.llm.engine.planner.audit()
+        llm.engine.planner.audit()
         assert await (await llm.submit([several])).outputs()
 
     run(test)
@@ -122,9 +122,9 @@ def test_what_is_refused_as_a_whole_is_gone_at_once() -> None:
 
 def test_an_id_in_use_is_refused_and_its_owner_goes_on() -> None:
     async def test(llm: AsyncLLM) -> None:
-        stream = await llm.submit([request(llm.llm, "a")])
+        stream = await llm.submit([request(llm, "a")])
         with pytest.raises(ValueError, match="give it another id"):
-            await llm.submit([request(llm.llm, "b"), request(llm.llm, "a")])
+            await llm.submit([request(llm, "b"), request(llm, "a")])
         assert llm.num_requests == 1
         assert len((await stream.outputs())[0].outputs[0].token_ids) == 20
 
@@ -135,7 +135,7 @@ def test_reader_who_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_UNREAD_TOKENS", 30)
 
     async def test(llm: AsyncLLM) -> None:
-        stream = await llm.submit([request(llm.llm, "a", max_tokens=200, ignore_eos=True)])
+        stream = await llm.submit([request(llm, "a", max_tokens=200, ignore_eos=True)])
         while llm.num_requests:
             await asyncio.sleep(0.01)
         with pytest.raises(SlowReader):
@@ -147,14 +147,14 @@ def test_reader_who_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_failed_step_fails_those_in_it_and_no_one_after() -> None:
     async def test(llm: AsyncLLM) -> None:
-        engine, step = llm.llm.engine, llm.llm.engine.step
+        engine, step = llm.engine, llm.engine.step
         engine.step = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-        stream = await llm.submit([request(llm.llm, "a")])
+        stream = await llm.submit([request(llm, "a")])
         with pytest.raises(EngineFailed):
             await stream.outputs()
         engine.step = step  # type: ignore[method-assign]
         assert llm.progress.num_failures >= 1
-        assert await (await llm.submit([request(llm.llm, "b")])).outputs()
+        assert await (await llm.submit([request(llm, "b")])).outputs()
 
     run(test)
 
@@ -162,14 +162,14 @@ def test_failed_step_fails_those_in_it_and_no_one_after() -> None:
 def test_stuck_engine_is_not_alive() -> None:
     async def test(llm: AsyncLLM) -> None:
         assert llm.is_alive(0.0), "an idle one is"
-        step = llm.llm.engine.step
+        step = llm.engine.step
 
         def slow() -> Any:
             time.sleep(0.6)
             return step()
 
-        llm.llm.engine.step = slow  # type: ignore[method-assign]
-        stream = await llm.submit([request(llm.llm, "a", max_tokens=1)])
+        llm.engine.step = slow  # type: ignore[method-assign]
+        stream = await llm.submit([request(llm, "a", max_tokens=1)])
         await asyncio.sleep(0.4)
         assert llm.is_alive(5.0)
         assert not llm.is_alive(0.3)

@@ -12,7 +12,7 @@ import pytest
 import surefoot
 from surefoot import LLM, SamplingParams
 from surefoot.api import RequestOutput
-from surefoot.api.loading import plan_memory
+from surefoot.engine import plan_memory
 from surefoot.text import ChatTemplateError
 from tests.stories import stories_gguf
 
@@ -313,7 +313,7 @@ def test_bytes_of_a_token() -> None:
 
 
 def test_a_hugging_face_folder(tmp_path: Path) -> None:
-    tiny = pytest.importorskip("tests.model.tiny")
+    tiny = pytest.importorskip("tests.models.tiny")
     tokenizers = pytest.importorskip("tokenizers")
     tiny.reference("gemma3").save_pretrained(tmp_path)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())

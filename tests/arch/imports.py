@@ -12,6 +12,7 @@ PACKAGE = "surefoot"
 LAYERS: dict[str, tuple[str, ...]] = {
     "core": (),
     "machine": (),
+    "charts": (),
     "kv": ("core",),
     "scheduler": ("kv",),
     "ops": ("machine", "core"),
@@ -21,20 +22,49 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "models": ("weights",),
     "sampling": ("weights",),
     "speculate": ("ops",),
-    "runner": ("models", "sampling", "speculate"),
+    "runner": ("kv", "models", "sampling", "speculate"),
     "engine": ("scheduler", "runner"),
     "api": ("engine", "text"),
     "server": ("api",),
     "compress": ("evaluate",),
     "plan": ("api",),
-    "bench": ("api",),
-    "evaluate": ("api",),
+    "bench": ("api", "charts"),
+    "evaluate": ("api", "charts"),
     "verify": ("api",),
     "fleet": ("api",),
     "cli": ("server", "compress", "plan", "bench", "evaluate", "verify", "fleet"),
     "__main__": ("cli",),
 }
-STANDARD_LIBRARY_ONLY = {"core", "machine", "kv", "scheduler"}
+# Folders of one layer, and files beside them, each with those right below it. Benchmarks' subjects do not know each
+# other: what two of them need is the harness's.
+ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "bench": {
+        "harness": (),
+        "peers": ("harness",),
+        **dict.fromkeys(("ops", "model", "engine", "serve", "speculate"), ("peers",)),
+    },
+    "server": {
+        "errors": (),
+        "settings": (),
+        "metrics": (),
+        "schemas": ("errors",),
+        "access": ("errors", "settings"),
+        "prompts": ("access",),
+        "stream_position": ("schemas",),
+        "service": ("metrics", "prompts", "stream_position"),
+        "answer": ("service",),
+        "batch": ("answer",),
+        "routes": ("batch",),
+        "unknown_parameters": ("schemas",),
+        "app": ("routes", "unknown_parameters"),
+        "banner": ("settings",),
+        "listening": ("settings",),
+        "serve": ("app", "banner", "listening"),
+    },
+}
+# Folders whose modules do not import each other: what two of them need lies below.
+APART = {("server", "routes")}
+STANDARD_LIBRARY_ONLY = {"core", "machine", "charts", "kv", "scheduler"}
 # Packages from outside that only some layers may know.
 RESERVED: dict[str, set[str]] = {
     "torch": {"compress", "bench"},
@@ -46,7 +76,7 @@ RESERVED: dict[str, set[str]] = {
     "starlette": {"server"},
     "uvicorn": {"server", "cli", "bench"},
     "pydantic": {"server"},
-    "prometheus_client": {"server"},
+    "prometheus_client": {"server", "cli"},
     "llguidance": {"sampling"},
     "ctypes": {"ops", "bench", "evaluate"},  # bench and evaluate inside a peer's process; uvicorn too
     "typer": {"cli"},
@@ -73,9 +103,9 @@ def layer_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def allowed_below(layer: str) -> set[str]:
+def allowed_below(layer: str, layers: dict[str, tuple[str, ...]] = LAYERS) -> set[str]:
     """The layer itself and every layer under it."""
-    return {layer}.union(*(allowed_below(below) for below in LAYERS.get(layer, ())))
+    return {layer}.union(*(allowed_below(below, layers) for below in layers.get(layer, ())))
 
 
 def find_modules(source: Path) -> dict[str, Path]:
@@ -128,6 +158,26 @@ def wrong_direction(source: Path) -> list[str]:
         for one in find_imports(source)
         if is_ours(one.target) and layer_of(one.target) not in (allowed_below(one.layer) if one.layer else set()) | {""}
     ]
+
+
+def room_of(module: str) -> str:
+    """The folder inside the layer; empty for the layer itself."""
+    return [*module.split("."), "", ""][2]
+
+
+def wrong_room(source: Path) -> list[str]:
+    """Imports between folders of one layer against their direction, and folders that have no direction."""
+    wrong = []
+    for one in find_imports(source):
+        rooms, room = ROOMS.get(one.layer, {}), room_of(one.importer)
+        if not rooms or not room:
+            continue
+        if room not in rooms:
+            wrong.append(f"{one.importer} lies in no folder with a direction")
+        elif is_ours(one.target) and layer_of(one.target) == one.layer:
+            allowed = allowed_below(room, rooms) - ({room} if (one.layer, room) in APART else set())
+            wrong += [] if room_of(one.target) in allowed else [str(one)]
+    return wrong
 
 
 def relative(source: Path) -> list[str]:

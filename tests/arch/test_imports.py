@@ -10,7 +10,10 @@ import pytest
 from tests.arch import imports
 
 SOURCE = Path(__file__).parents[2] / "src"
-RULES = [imports.unknown_layers, imports.wrong_direction, imports.relative, imports.hidden, imports.foreign]
+RULES = [
+    imports.unknown_layers, imports.wrong_direction, imports.wrong_room, imports.relative, imports.hidden,
+    imports.foreign,
+]  # fmt: skip
 
 # What each rule must find: files of a small package, and a word of the complaint.
 BROKEN = [
@@ -24,6 +27,15 @@ BROKEN = [
     (imports.wrong_direction, {"models/a.py": "from surefoot.sampling.noise import Noise"}, "sampling"),
     (imports.wrong_direction, {"api/a.py": "if True:\n    from surefoot.bench import x"}, "bench"),
     (imports.wrong_direction, {"__init__.py": "from surefoot.api import LLM"}, "api"),
+    (imports.wrong_room, {"bench/serve/a.py": "from surefoot.bench.engine.b import c"}, "bench.engine"),
+    (imports.wrong_room, {"bench/harness/a.py": "from surefoot.bench.peers.b import c"}, "bench.peers"),
+    (imports.wrong_room, {"bench/peers/a.py": "import surefoot.bench"}, "bench.peers"),
+    (imports.wrong_room, {"bench/attic/a.py": "import json"}, "bench.attic"),
+    (imports.wrong_room, {"server/schemas/a.py": "from surefoot.server.answer.b import c"}, "server.answer"),
+    (imports.wrong_room, {"server/access/a.py": "from surefoot.server.schemas.b import c"}, "server.schemas"),
+    (imports.wrong_room, {"server/batch/a.py": "from surefoot.server.routes.b import c"}, "server.routes"),
+    (imports.wrong_room, {"server/routes/a.py": "from surefoot.server.routes.b import c"}, "server.routes.b"),
+    (imports.wrong_room, {"server/service.py": "from surefoot.server.answer.b import c"}, "server.answer"),
     (imports.relative, {"ops/a.py": "from .b import c"}, ".b"),
     (imports.hidden, {"ops/a.py": "def f():\n    from surefoot.core import x"}, "core"),
     (imports.foreign, {"scheduler/a.py": "import numpy as np"}, "numpy"),

@@ -12,6 +12,7 @@ from typing import Any
 from surefoot.api import LLM, Piece
 from surefoot.api.opening import OpenModel
 from surefoot.cli import chat
+from surefoot.cli.one_user import OneUserOptions
 from surefoot.core import SamplingParams
 
 HOSTILE = "before\x1b]0;owned\x07 \x1b[2J\x9b31mafter\x7f \x08end"
@@ -53,6 +54,6 @@ def _open(*_: Any, **__: Any) -> OpenModel:
 
 
 if __name__ == "__main__":
-    chat.open_for_one, chat.load_for_one = _open, _load
+    OneUserOptions.open, OneUserOptions.load = _open, _load  # type: ignore[method-assign]
     chat.needs_template = lambda *_: None
-    chat.chat(Path("scripted.gguf"), stats=False)
+    chat.chat(model=Path("scripted.gguf"), stats=False)

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from tests.cli.process import Terminal, run
-from tests.model.test_smollm2 import find_file
+from tests.smollm2 import find_file
 from tests.stories import stories_gguf
 
 NOTICES = ("Forgotten.", "The system message is set.", "There is no system message now.")

@@ -22,7 +22,7 @@ def facts(*more: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """What the lines of --json say: of each condition, and of all."""
     result = CliRunner().invoke(app, [*words(), "--json", *more])
     assert result.exit_code == 0, result.output
-    *conditions, summary = map(json.loads, result.output.splitlines())
+    *conditions, summary = map(json.loads, result.stdout.splitlines())
     return conditions, summary
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from tests.server.process import Server
 
-# /infill needs another model: tests/server/test_infill.py sends what editors ask for.
+# /infill needs another model: tests/server/routes/test_infill.py sends what editors ask for.
 BODIES = [path for path in sorted((Path(__file__).parent / "bodies").glob("*.json")) if "infill" not in path.stem]
+# Of these, which ask for more than a test should generate, the first event is enough.
+STREAMED = sorted((Path(__file__).parent / "bodies" / "first_event").glob("*.json"))
 Events = list[dict[str, Any]]
 
 
@@ -68,3 +70,16 @@ def test_body_is_answered(path: Path, server: Server) -> None:
     assert found
     assert not any("error" in event and event["error"] for event in found), found
     CHECKS[asked["route"]](found, bool(asked["body"].get("stream", asked["route"].startswith("/api/"))))
+
+
+@pytest.mark.parametrize("path", STREAMED, ids=[path.stem for path in STREAMED])
+def test_1_4_first_event(path: Path, server: Server) -> None:
+    """Closing the stream ends the request. What is ignored of it is named in a header."""
+    asked = json.loads(path.read_text())
+    url = f"{server.root}{asked['route']}{asked['query']}"
+    with httpx.stream("POST", url, json=asked["body"], headers=asked["headers"], timeout=60) as reply:
+        assert reply.status_code == 200, reply.read()
+        first = next(line for line in reply.iter_lines() if line.startswith("data: "))
+        assert "error" not in json.loads(first.removeprefix("data: ")) or '"error":null' in first
+        ignored = asked["ignored"]
+        assert reply.headers.get("warning") == (ignored and f'199 - "unknown parameter ignored: {ignored}"')

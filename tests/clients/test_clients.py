@@ -14,6 +14,8 @@ import pytest
 
 from tests.server.process import Server
 
+pytestmark = pytest.mark.long
+
 SUITE = Path(__file__).parent / "suite"
 MODULES = {
     "openai": "openai", "anthropic": "anthropic", "ollama": "ollama", "litellm": "litellm",

@@ -1,11 +1,11 @@
-"""A model some of whose tensors are others, and how far it is from the model itself."""
+"""A model with some tensors replaced, and its divergence from the original."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from surefoot.compress.forward import whole_forward
+from surefoot.compress.forward import full_forward
 
 
 class Replaced:
@@ -18,9 +18,9 @@ class Replaced:
 
 
 def divergence(checkpoint: Any, tensors: Mapping[str, Any], windows: Any) -> float:
-    """Mean KL of the model with these tensors from the model itself, in float; a window at a time."""
-    other, found = Replaced(checkpoint, tensors), []
+    """Mean KL of the model with these tensors replaced from the original, in float32, one window at a time."""
+    other, divergences = Replaced(checkpoint, tensors), []
     for window in torch.tensor(windows).split(1):
-        one, two = (torch.log_softmax(whole_forward(each, window).double(), -1) for each in (checkpoint, other))
-        found.append((one.exp() * (one - two)).sum(-1).mean())
-    return float(torch.stack(found).mean())
+        p, q = (torch.log_softmax(full_forward(model, window).double(), -1) for model in (checkpoint, other))
+        divergences.append((p.exp() * (p - q)).sum(-1).mean())
+    return float(torch.stack(divergences).mean())

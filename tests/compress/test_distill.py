@@ -8,29 +8,29 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
 pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
 
-from surefoot.compress.distill import Progress, Settings  # noqa: E402
-from surefoot.compress.draft import DraftOrder, make_draft  # noqa: E402
-from surefoot.compress.later import CompressError  # noqa: E402
-from surefoot.evaluate.opening import open_model  # noqa: E402
+from surefoot.compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
+from surefoot.compress.draft import DraftOptions, make_draft  # noqa: E402
+from surefoot.compress.errors import CompressError  # noqa: E402
+from surefoot.evaluate.open_model import open_model  # noqa: E402
 from surefoot.models import load  # noqa: E402
 from surefoot.ops import Backend  # noqa: E402
-from surefoot.runner import Runner  # noqa: E402
+from surefoot.runner import SessionRunner  # noqa: E402
 from tests.stories import stories_gguf  # noqa: E402
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-def order(steps: int = 12, ffn: int = 128) -> DraftOrder:
-    return DraftOrder(README, 3, ffn, Settings(steps=steps, rate=1e-3, warm_up=2), context=64)
+def options(steps: int = 12, ffn: int = 128) -> DraftOptions:
+    return DraftOptions(README, 3, ffn, TrainingSettings(steps=steps, rate=1e-3, warm_up=2), context=64)
 
 
 def test_a_draft_learns_and_runs(tmp_path: Path) -> None:
     out = tmp_path / "draft.gguf"
-    summary = make_draft(stories_gguf(), out, order())
+    summary = make_draft(stories_gguf(), out, options())
     assert len(summary.layers) == 3
     assert summary.agreement_distilled > summary.agreement_pruned
     checkpoint, tokenizer = open_model(out)
-    runner = Runner(backend := Backend(threads=1), load(backend, checkpoint), num_tokens=64)
+    runner = SessionRunner.make(backend := Backend(threads=1), load(backend, checkpoint), num_tokens=64)
     assert len(runner.generate(tokenizer.encode("Once upon a time"), 8)) == 8
     assert not list(tmp_path.glob("*.training"))
 
@@ -38,20 +38,20 @@ def test_a_draft_learns_and_runs(tmp_path: Path) -> None:
 def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
     """The same bits as without the stop."""
     straight, stopped = tmp_path / "straight.gguf", tmp_path / "stopped.gguf"
-    make_draft(stories_gguf(), straight, order(4))
+    make_draft(stories_gguf(), straight, options(4))
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         if progress.step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_draft(stories_gguf(), stopped, order(4), stop)
+        make_draft(stories_gguf(), stopped, options(4), stop)
     steps: list[int] = []
-    make_draft(stories_gguf(), stopped, order(4), lambda progress: steps.append(progress.step))
+    make_draft(stories_gguf(), stopped, options(4), lambda progress: steps.append(progress.step))
     assert steps == [0, 3, 4]
     assert np.array_equal(np.fromfile(straight, np.uint8), np.fromfile(stopped, np.uint8))
 
 
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CompressError, match="multiple of 32"):
-        make_draft(stories_gguf(), tmp_path / "draft.gguf", order(ffn=100))
+        make_draft(stories_gguf(), tmp_path / "draft.gguf", options(ffn=100))

@@ -10,10 +10,10 @@ pytest.importorskip("safetensors", reason="safetensors is not installed: pip ins
 
 from surefoot.api import LLM, SamplingParams  # noqa: E402
 from surefoot.compress.answers import read_answers, write_answers  # noqa: E402
-from surefoot.compress.distill import Progress, Settings  # noqa: E402
-from surefoot.compress.head import Head, Target  # noqa: E402
-from surefoot.compress.later import CompressError  # noqa: E402
-from surefoot.compress.make_head import HeadOrder, make_head  # noqa: E402
+from surefoot.compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
+from surefoot.compress.errors import CompressError  # noqa: E402
+from surefoot.compress.head import HeadTarget, TrainableHead  # noqa: E402
+from surefoot.compress.make_head import HeadOptions, make_head  # noqa: E402
 from surefoot.ops.oracle.linear import dequantise  # noqa: E402
 from surefoot.runner import DraftHead, load_head  # noqa: E402
 from tests.stories import stories_gguf  # noqa: E402
@@ -23,16 +23,16 @@ THINGS = ("a dog", "a red ball", "a big tree", "the sea", "a cake")
 BEGINNINGS = [f"Once upon a time, {name} saw {thing}" for thing in THINGS for name in NAMES]
 
 
-def order(folder: Path, steps: int) -> HeadOrder:
+def options(folder: Path, steps: int) -> HeadOptions:
     prompts = folder / "prompts.txt"
     prompts.write_text("\n".join(BEGINNINGS), encoding="utf-8")
-    settings = Settings(steps=steps, rate=3e-3, warm_up=2, reverse=0.0, batch=64)
-    return HeadOrder(prompts, settings, num_new=32, inside=96, vocabulary=300)
+    settings = TrainingSettings(steps=steps, rate=3e-3, warm_up=2, reverse=0.0, batch=64)
+    return HeadOptions(prompts, settings, num_new=32, inside=96, vocabulary=300)
 
 
 def test_a_head_learns_and_drafts(tmp_path: Path) -> None:
     out = tmp_path / "head.safetensors"
-    summary = make_head(stories_gguf(), out, order(tmp_path, 60))
+    summary = make_head(stories_gguf(), out, options(tmp_path, 60))
     assert summary.known > 0.9
     assert summary.accepted_untaught[0] < 0.1
     assert summary.accepted_taught[0] > summary.accepted_untaught[0] + 0.2
@@ -41,32 +41,32 @@ def test_a_head_learns_and_drafts(tmp_path: Path) -> None:
     llm = LLM(stories_gguf(), threads=1, max_context=128, speculate=f"draft:{out}")
     plain = LLM(stories_gguf(), threads=1, max_context=128, speculate="off")
     greedy = SamplingParams(temperature=0, max_tokens=60)
-    one, other = (each.generate("Once upon a time, Lucy saw", greedy)[0] for each in (llm, plain))
-    assert one.outputs == other.outputs
+    drafted, plainly = (each.generate("Once upon a time, Lucy saw", greedy)[0] for each in (llm, plain))
+    assert drafted.outputs == plainly.outputs
 
 
 def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
     """The same bits as without the stop, and no answer is written twice."""
     straight, stopped = tmp_path / "straight.safetensors", tmp_path / "stopped.safetensors"
-    make_head(stories_gguf(), straight, order(tmp_path, 4))
+    make_head(stories_gguf(), straight, options(tmp_path, 4))
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: TrainingProgress) -> None:
         if progress.step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_head(stories_gguf(), stopped, order(tmp_path, 4), stop)
+        make_head(stories_gguf(), stopped, options(tmp_path, 4), stop)
     (wave,) = (tmp_path / "stopped.answers").iterdir()
     written = wave.stat().st_mtime_ns
-    make_head(stories_gguf(), stopped, order(tmp_path, 4))
+    make_head(stories_gguf(), stopped, options(tmp_path, 4))
     assert wave.stat().st_mtime_ns == written
     assert straight.read_bytes() == stopped.read_bytes()
 
 
 def test_it_steps_as_the_runners_does(tmp_path: Path) -> None:
     llm = LLM(stories_gguf(), threads=1, max_context=64, speculate="off")
-    target, path = Target(llm), tmp_path / "head.safetensors"
-    head = Head(target, 48, 2.0, seed=1)
+    target, path = HeadTarget(llm), tmp_path / "head.safetensors"
+    head = TrainableHead(target, 48, 2.0, seed=1)
     with torch.no_grad():
         head.parameters()["out.weight"].normal_(0, 0.1, generator=torch.Generator().manual_seed(2))
     head.save(np.arange(512), path)
@@ -75,9 +75,9 @@ def test_it_steps_as_the_runners_does(tmp_path: Path) -> None:
     with torch.no_grad():  # with the runner's weights, which are rounded
         head.parameters()["in.weight"].copy_(torch.tensor(dequantise(weights.inner)))
         head.parameters()["out.weight"].copy_(torch.tensor(dequantise(weights.outer)) / 2.0)
-        found = head.step(torch.tensor(states), torch.tensor(target.embeddings(tokens))).numpy()
+        states_after = head.step(torch.tensor(states), torch.tensor(target.embeddings(tokens))).numpy()
     expected = DraftHead(llm.backend, llm.model, weights).step(states, tokens)
-    assert np.abs(found - expected).max() < 0.02 * np.abs(expected - states).max()  # of bfloat16
+    assert np.abs(states_after - expected).max() < 0.02 * np.abs(expected - states).max()  # of bfloat16
 
 
 def test_answers_are_what_the_target_draws(tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ def test_answers_are_what_the_target_draws(tmp_path: Path) -> None:
     greedy, _ = read_answers(tmp_path / "answers" / "0000.safetensors")
     expected = llm.generate(BEGINNINGS[0], SamplingParams(temperature=0, max_tokens=12))[0].outputs[0]
     assert greedy.tokens.tolist() == list(expected.token_ids)
-    assert Target(llm).logits(greedy.states).argmax(axis=-1).tolist() == greedy.tokens.tolist()
+    assert HeadTarget(llm).logits(greedy.states).argmax(axis=-1).tolist() == greedy.tokens.tolist()
 
 
 def test_too_few_prompts_are_refused(tmp_path: Path) -> None:
     prompts = tmp_path / "few.txt"
     prompts.write_text("one\ntwo\n", encoding="utf-8")
     with pytest.raises(CompressError, match="2 prompts"):
-        make_head(stories_gguf(), tmp_path / "head.safetensors", HeadOrder(prompts, Settings(steps=1)))
+        make_head(stories_gguf(), tmp_path / "head.safetensors", HeadOptions(prompts, TrainingSettings(steps=1)))

@@ -14,7 +14,7 @@ from surefoot.cli.main import app
 from surefoot.core import SamplingParams
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import float_engine
-from surefoot.evaluate.opening import open_model
+from surefoot.evaluate.open_model import open_model
 from surefoot.evaluate.scores import Tally
 from surefoot.ops import Backend
 from tests.stories import stories_gguf, write_llama2c
@@ -23,13 +23,14 @@ from tests.weights.conftest import model_file
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
 pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
 
-from surefoot.compress.choose import matrices  # noqa: E402
-from surefoot.compress.forward import GROUPS, Forward, check_family, layer_weights, whole_forward  # noqa: E402
-from surefoot.compress.layer import METHODS, floats_of  # noqa: E402
-from surefoot.compress.losses import Kept, Table  # noqa: E402
-from surefoot.compress.names import parse_format  # noqa: E402
-from surefoot.compress.scaling import Scaled, fold, shared_lanes  # noqa: E402
-from surefoot.compress.sensitivity import backward, measure, predicted  # noqa: E402
+from surefoot.compress.choose_formats import matrix_shapes  # noqa: E402
+from surefoot.compress.format_names import parse_format  # noqa: E402
+from surefoot.compress.forward import GROUPS, TorchForward, check_family, full_forward, layer_weights  # noqa: E402
+from surefoot.compress.layer import floats_of  # noqa: E402
+from surefoot.compress.loss_cache import LossCache, LossTable  # noqa: E402
+from surefoot.compress.methods import METHODS  # noqa: E402
+from surefoot.compress.scaling import ScaledLayer, fold_factors, shared_lanes  # noqa: E402
+from surefoot.compress.sensitivity import backward, measure_losses, predicted_loss  # noqa: E402
 from surefoot.compress.stream import quantised_tensors  # noqa: E402
 from tests.compress.replaced import divergence  # noqa: E402
 
@@ -43,12 +44,12 @@ CONTEXT = 128
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stories of the model's own."""
     llm = LLM(stories_gguf(), threads=1)
-    told = [
+    stories = [
         llm.generate(start, SamplingParams(max_tokens=150, temperature=1.0, seed=seed))[0].text
         for seed, start in enumerate(("Once upon a time", "One day", "Tom and Sue", "There was a dog"))
     ]
     path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("\n".join(told))
+    path.write_text("\n".join(stories))
     return path
 
 
@@ -59,8 +60,8 @@ def windows(text: Path) -> list[list[int]]:
 def run(*words: Any) -> dict[str, Any]:
     done = runner.invoke(app, [*map(str, words), "--json", "--threads", "1"])
     assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    output: dict[str, Any] = json.loads(done.stdout)
+    return output
 
 
 def test_the_forward_is_the_models(text: Path) -> None:
@@ -70,20 +71,20 @@ def test_the_forward_is_the_models(text: Path) -> None:
         [chunk.copy() for chunk in float_engine(Backend(threads=1), checkpoint, CONTEXT).logits(window)]
     )
     tally = Tally()
-    tally.add_divergences(native, whole_forward(checkpoint, torch.tensor([window]))[0].numpy())
+    tally.add_divergences(native, full_forward(checkpoint, torch.tensor([window]))[0].numpy())
     assert np.mean(tally.divergences) < 1e-6
 
 
 def test_each_method_beats_the_one_before(text: Path) -> None:
     """On the text it was calibrated on, where calibration must help."""
     checkpoint, _ = open_model(stories_gguf())
-    given = windows(text)
+    calibration = windows(text)
     # Groups of 4: the model's rows have 64, 128 and 172 columns.
-    formats = {name: parse_format("int3-g4") for name in matrices(checkpoint) if name.startswith("blk.")}
+    formats = {name: parse_format("int3-g4") for name in matrix_shapes(checkpoint) if name.startswith("blk.")}
 
     def lost(method: str) -> float:
-        made = {n: floats_of(one) for n, one in quantised_tensors(checkpoint, given, formats, METHODS[method])}
-        return divergence(checkpoint, made, given)
+        tensors = quantised_tensors(checkpoint, calibration, formats, METHODS[method])
+        return divergence(checkpoint, {name: floats_of(tensor) for name, tensor in tensors}, calibration)
 
     rtn, awq, gptq = lost("rtn"), lost("awq"), lost("gptq")
     assert awq < rtn
@@ -95,16 +96,16 @@ def test_what_scaled_matrices_lose() -> None:
     checkpoint, _ = open_model(stories_gguf())
     config, rng = check_family(checkpoint), np.random.default_rng(2)
     weights = layer_weights(checkpoint, 1)
-    now = Scaled({name: one.numpy() for name, one in weights.items()}, {})
+    now = ScaledLayer({name: tensor.numpy() for name, tensor in weights.items()}, {})
     for group in GROUPS:
         factors = np.exp2(rng.uniform(-1, 1, now.weights[f"{group[0]}.weight"].shape[1])).astype(np.float32)
-        now = fold(config, now, group, shared_lanes(config, group[0], factors))
+        now = fold_factors(config, now, group, shared_lanes(config, group[0], factors))
     h, gradient = torch.randn(2, 1, 40, weights["attn_q.weight"].shape[1], generator=torch.Generator().manual_seed(1))
-    found, _ = backward(Forward(config), 1, weights, [h], [gradient[None]])
-    folded = {name: torch.from_numpy(one) for name, one in now.weights.items()}
-    expected, _ = backward(Forward(config), 1, folded, [h], [gradient[None]])
-    for name, one in found.items():
-        ours, theirs = one.scaled(now.columns.get(name), now.rows.get(name)), expected[name]
+    before, _ = backward(TorchForward(config), 1, weights, [h], [gradient[None]])
+    folded = {name: torch.from_numpy(tensor) for name, tensor in now.weights.items()}
+    expected, _ = backward(TorchForward(config), 1, folded, [h], [gradient[None]])
+    for name, sensitivity in before.items():
+        ours, theirs = sensitivity.scaled(now.columns.get(name), now.rows.get(name)), expected[name]
         for mine, other in (
             (ours.gradients, theirs.gradients),
             (ours.inputs, theirs.inputs),
@@ -116,12 +117,12 @@ def test_what_scaled_matrices_lose() -> None:
 @pytest.mark.parametrize("matrix", ["attn_k", "attn_v", "ffn_down"])
 def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
     checkpoint, _ = open_model(stories_gguf())
-    fmt, given = parse_format("int4-g4"), windows(text)
-    formats = {name: fmt for name in matrices(checkpoint) if f".{matrix}." in name}
-    table = measure(checkpoint, given, lambda name, *_: [fmt] if name in formats else [], METHODS["rtn"])
-    made = {name: floats_of(one) for name, one in quantised_tensors(checkpoint, None, formats, METHODS["rtn"])}
-    foreseen = predicted(table, dict.fromkeys(formats, fmt.name))
-    assert 0.7 < foreseen / divergence(checkpoint, made, given) < 1.4
+    fmt, calibration = parse_format("int4-g4"), windows(text)
+    formats = {name: fmt for name in matrix_shapes(checkpoint) if f".{matrix}." in name}
+    table = measure_losses(checkpoint, calibration, lambda name, *_: [fmt] if name in formats else [], METHODS["rtn"])
+    tensors = {n: floats_of(tensor) for n, tensor in quantised_tensors(checkpoint, None, formats, METHODS["rtn"])}
+    foreseen = predicted_loss(table, dict.fromkeys(formats, fmt.name))
+    assert 0.7 < foreseen / divergence(checkpoint, tensors, calibration) < 1.4
 
 
 def test_a_walk_left_half_way_leaves_gradients_on(text: Path) -> None:
@@ -135,9 +136,9 @@ def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
     """With the same table as if it had not; and nothing is measured twice."""
     checkpoint, _ = open_model(stories_gguf())
     formats, asked = [parse_format(name) for name in ("int4-g4", "int8-g4")], list[str]()
-    kept = Kept(tmp_path / "losses", "this")
+    kept = LossCache(tmp_path / "losses", "this")
 
-    def interrupted(part: str, make: Callable[[], Table]) -> Table:
+    def interrupted(part: str, make: Callable[[], LossTable]) -> LossTable:
         if part == "layer 2":
             raise KeyboardInterrupt
         return kept(part, make)
@@ -147,11 +148,11 @@ def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
         return formats
 
     with pytest.raises(KeyboardInterrupt):
-        measure(checkpoint, windows(text), candidates, METHODS["gptq"], keep=interrupted)
+        measure_losses(checkpoint, windows(text), candidates, METHODS["gptq"], cache=interrupted)
     asked.clear()
-    found = measure(checkpoint, windows(text), candidates, METHODS["gptq"], keep=kept)
+    resumed = measure_losses(checkpoint, windows(text), candidates, METHODS["gptq"], cache=kept)
     assert {name.split(".")[1] for name in asked if name.startswith("blk.")} == {"0", "1", "2"}
-    assert found == measure(checkpoint, windows(text), candidates, METHODS["gptq"])
+    assert resumed == measure_losses(checkpoint, windows(text), candidates, METHODS["gptq"])
 
 
 def test_another_budget_needs_no_measuring(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,9 @@ def test_another_budget_needs_no_measuring(text: Path, tmp_path: Path, monkeypat
     place = tmp_path / f"{Path(stories_gguf()).name}.losses.json"
     kept = place.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("surefoot.compress.choose.measure", lambda *_: pytest.fail("it is measured already"))
+        patch.setattr(
+            "surefoot.compress.choose_formats.measure_losses", lambda *_: pytest.fail("it is measured already")
+        )
         assert compress("b.gguf", "--budget", "8.7bpw")["predicted_kl"] > first["predicted_kl"]
     assert place.read_bytes() == kept
     compress("c.gguf", "--budget", "9bpw", "--method", "gptq")
@@ -172,9 +175,9 @@ def test_another_budget_needs_no_measuring(text: Path, tmp_path: Path, monkeypat
 
 def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.gguf"
-    made = run("compress", stories_gguf(), out, "--budget", "9bpw", "--calibration", text, "--context", CONTEXT)
-    assert made["bits_per_weight"] <= 9
-    assert len(set(made["formats"].values())) > 1
+    summary = run("compress", stories_gguf(), out, "--budget", "9bpw", "--calibration", text, "--context", CONTEXT)
+    assert summary["bits_per_weight"] <= 9
+    assert len(set(summary["formats"].values())) > 1
     even = tmp_path / "even.gguf"
     run(
         "compress",
@@ -190,10 +193,11 @@ def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:
         CONTEXT,
     )
     report = tmp_path / "report.html"
-    found = run("eval", "compare", stories_gguf(), out, even, "--text", text, "--context", CONTEXT, "--report", report)
-    mixed, uniform = (one["score"]["fidelity"]["mean_kl"] for one in found["models"][1:])
+    words = "--text", text, "--context", CONTEXT, "--report", report
+    comparison = run("eval", "compare", stories_gguf(), out, even, *words)
+    mixed, uniform = (model["score"]["fidelity"]["mean_kl"] for model in comparison["models"][1:])
     assert mixed < uniform
-    assert 0.5 * mixed < made["predicted_kl"] < 2 * mixed
+    assert 0.5 * mixed < summary["predicted_kl"] < 2 * mixed
     assert "<svg" in report.read_text()
     assert "http" not in report.read_text().replace("http://www.w3.org/2000/svg", "")
 
@@ -212,8 +216,8 @@ def test_llama_cpp_reads_gguf(stories15m: Path, text: Path, tmp_path: Path) -> N
     pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install xllamacpp")
     out = tmp_path / "small.gguf"
     run("compress", stories15m, out, "--method", "rtn", "--format", "Q4_K", "--embeddings", "IQ4_NL")
-    found = run("eval", "perplexity", out, "--text", text, "--context", CONTEXT, "--llamacpp")["scores"]
-    assert found["llama.cpp"]["perplexity"] == pytest.approx(found["float32"]["perplexity"], rel=0.01)
+    scores = run("eval", "perplexity", out, "--text", text, "--context", CONTEXT, "--llamacpp")["scores"]
+    assert scores["llama.cpp"]["perplexity"] == pytest.approx(scores["float32"]["perplexity"], rel=0.01)
 
 
 @pytest.mark.reference

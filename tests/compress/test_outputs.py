@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from surefoot.cli.main import app
-from surefoot.compress.later import CompressError
-from surefoot.compress.order import Order
+from surefoot.compress.errors import CompressError
+from surefoot.compress.options import CompressOptions
 from surefoot.compress.outputs import check_output
-from tests.model import tiny
+from tests.models import tiny
 from tests.stories import stories_gguf
 
 TO_FOLDER = ["--output", "compressed-tensors"]
@@ -35,7 +35,9 @@ WITH_TEXT = ["--calibration", __file__, "--context", "128"]  # of any kind
 def test_what_cannot_be_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], complaint: str
 ) -> None:
-    monkeypatch.setattr("surefoot.compress.choose.measure", lambda *_: pytest.fail("it was measured first"))
+    monkeypatch.setattr(
+        "surefoot.compress.choose_formats.measure_losses", lambda *_: pytest.fail("it was measured first")
+    )
     monkeypatch.setattr("surefoot.compress.run.quantised_tensors", lambda *_: pytest.fail("it was quantised first"))
     refused(["compress", stories_gguf(), tmp_path / "out", *words], complaint)
     assert not list(tmp_path.iterdir())
@@ -60,9 +62,9 @@ def test_what_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
 )
 def test_of_a_folder_too(tmp_path: Path, out: str, changes: dict[str, str], complaint: str) -> None:
     (tmp_path / "file").touch()
-    order = Order(**{"method": "rtn", "output": "compressed-tensors", **changes})  # type: ignore[arg-type]
+    options = CompressOptions(**{"method": "rtn", "output": "compressed-tensors", **changes})  # type: ignore[arg-type]
     with pytest.raises(CompressError, match=complaint):
-        check_output(tiny.checkpoint("llama"), tmp_path, tmp_path / out, order)
+        check_output(tiny.checkpoint("llama"), tmp_path, tmp_path / out, options)
 
 
 def refused(words: list[Any], complaint: str) -> None:

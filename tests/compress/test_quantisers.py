@@ -5,18 +5,18 @@ from typing import cast
 
 import numpy as np
 import pytest
+from experiments.compress.rotation import int8_error, rotate
 
 from surefoot.compress import search
-from surefoot.compress.allocate import Option, allocate
-from surefoot.compress.assign import DAMPING, Carry, gptq, nearest, output_error
+from surefoot.compress.allocate import FormatOption, allocate
+from surefoot.compress.assign import DAMPING, HessianFactor, gptq, nearest, output_error
+from surefoot.compress.errors import CompressError
+from surefoot.compress.format_names import fallback_format, parse_format
 from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.grids import Format, IntFormat
-from surefoot.compress.later import CompressError
 from surefoot.compress.levels import FP4, NF4, Levels
 from surefoot.compress.moments import Moments
-from surefoot.compress.names import parse_format, suited
-from surefoot.compress.rotation import int8_error, rotate
-from surefoot.compress.scaling import smooth
+from surefoot.compress.scaling import smoothquant
 from surefoot.compress.sensitivity import losses
 from surefoot.formats.ggml import decode_floats
 from surefoot.models import ModelConfig
@@ -35,19 +35,19 @@ def matrix() -> tuple[F32, F32]:
     return 0.05 * rng.standard_normal((ROWS, COLUMNS)).astype(np.float32), inputs.T @ inputs
 
 
-def error(fmt: Format, searched: bool, carried: bool) -> float:
+def error(fmt: Format, searched: bool, by_gptq: bool) -> float:
     weights, moments = matrix()
     grid = fmt.fit(weights, np.diag(moments) if searched else None)
-    codes = gptq(grid, weights, Carry.of(moments, INPUTS)) if carried else nearest(grid, weights)
+    codes = gptq(grid, weights, HessianFactor.of(moments, INPUTS)) if by_gptq else nearest(grid, weights)
     return output_error(weights, grid.floats(codes), moments) / output_error(weights, 0 * weights, moments)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_gptq_loses_less_than_rounding(name: str) -> None:
     fmt = parse_format(name)
-    plain, searched, carried = error(fmt, False, False), error(fmt, True, False), error(fmt, True, True)
+    plain, searched, by_gptq = error(fmt, False, False), error(fmt, True, False), error(fmt, True, True)
     assert searched <= plain
-    assert carried < 0.6 * searched
+    assert by_gptq < 0.6 * searched
 
 
 def test_more_bits_lose_less() -> None:
@@ -57,10 +57,11 @@ def test_more_bits_lose_less() -> None:
 
 
 def test_inputs_without_correlation_leave_the_nearest() -> None:
-    """Where columns have nothing to do with each other there is nothing to carry on."""
+    """Where columns have nothing to do with each other there is no error to propagate."""
     weights, _ = matrix()
     grid = parse_format("int4-g32").fit(weights, None)
-    assert (gptq(grid, weights, Carry.of(np.eye(COLUMNS, dtype=np.float32), INPUTS)) == nearest(grid, weights)).all()
+    hessian = HessianFactor.of(np.eye(COLUMNS, dtype=np.float32), INPUTS)
+    assert (gptq(grid, weights, hessian) == nearest(grid, weights)).all()
 
 
 def test_few_inputs_are_believed_less() -> None:
@@ -74,7 +75,8 @@ def test_few_inputs_are_believed_less() -> None:
         seen = inputs.T @ inputs
         grid = parse_format("int4-g32").fit(weights, np.diag(moments))
         plain = output_error(weights, grid.floats(nearest(grid, weights)), moments)
-        return output_error(weights, grid.floats(gptq(grid, weights, Carry.of(seen, num_rows))), moments) / plain
+        codes = gptq(grid, weights, HessianFactor.of(seen, num_rows))
+        return output_error(weights, grid.floats(codes), moments) / plain
 
     assert lost(COLUMNS // 2) < 1
     assert lost(16 * COLUMNS) < 0.5 * lost(COLUMNS // 2)
@@ -85,7 +87,7 @@ def test_columns_that_no_input_reaches() -> None:
     moments = moments.copy()
     moments[7], moments[:, 7] = 0, 0
     grid = parse_format("Q4_K").fit(weights, np.diag(moments) + 1e-8)
-    assert np.isfinite(grid.floats(gptq(grid, weights, Carry.of(moments, INPUTS)))).all()
+    assert np.isfinite(grid.floats(gptq(grid, weights, HessianFactor.of(moments, INPUTS)))).all()
 
 
 @pytest.mark.parametrize("values", [NF4, FP4, GGML["IQ4_NL"].values, GGML["MXFP4"].values, range(-8, 8)])
@@ -103,12 +105,12 @@ def test_the_nearest_level(values: tuple[float, ...]) -> None:
 def test_what_errors_are_carried_on_by() -> None:
     """U'U is the inverse of the damped moments, in the order of columns."""
     _, moments = matrix()
-    carry = Carry.of(moments, INPUTS)
-    assert (np.diff(np.diag(moments)[carry.order]) <= 0).all()
-    assert (np.tril(carry.factor, -1) == 0).all()
+    hessian = HessianFactor.of(moments, INPUTS)
+    assert (np.diff(np.diag(moments)[hessian.order]) <= 0).all()
+    assert (np.tril(hessian.factor, -1) == 0).all()
     trusted = moments + np.diag(np.diag(moments)) * COLUMNS / INPUTS
-    damped = (trusted + DAMPING * np.diag(trusted).mean() * np.eye(COLUMNS))[np.ix_(carry.order, carry.order)]
-    assert np.abs(carry.factor.T @ (carry.factor @ damped) - np.eye(COLUMNS)).max() < 1e-3
+    damped = (trusted + DAMPING * np.diag(trusted).mean() * np.eye(COLUMNS))[np.ix_(hessian.order, hessian.order)]
+    assert np.abs(hessian.factor.T @ (hessian.factor @ damped) - np.eye(COLUMNS)).max() < 1e-3
 
 
 @pytest.mark.parametrize("name", ["int4-g32", "int4", "int4-g32-zero", "Q4_1", "IQ4_NL", "MXFP4"])
@@ -142,8 +144,8 @@ def test_blocks_say_what_the_grid_says(name: str) -> None:
     ("name", "columns", "becomes"), [("Q4_K", 256, "Q4_K"), ("Q4_K", 288, "Q5_0"), ("Q4_K", 172, None)]
 )
 def test_rows_that_are_no_whole_blocks(name: str, columns: int, becomes: str | None) -> None:
-    found = suited(parse_format(name), columns)
-    assert (found.name if found else None) == becomes
+    fmt = fallback_format(parse_format(name), columns)
+    assert (fmt.name if fmt else None) == becomes
 
 
 @pytest.mark.parametrize("name", ["Q4_X", "int9", "int4-g", "nf5", ""])
@@ -155,10 +157,10 @@ def test_an_unknown_format_is_named(name: str) -> None:
 # ---- bits by sensitivity ----
 
 
-def brute(options: dict[str, list[Option]], budget: int) -> float:
+def brute(options: dict[str, list[FormatOption]], budget: int) -> float:
     totals = [(0, 0.0)]
     for some in options.values():
-        totals = [(b + one.nbytes, loss + one.loss) for b, loss in totals for one in some]
+        totals = [(b + option.nbytes, loss + option.loss) for b, loss in totals for option in some]
     return min(loss for nbytes, loss in totals if nbytes <= budget)
 
 
@@ -166,14 +168,15 @@ def brute(options: dict[str, list[Option]], budget: int) -> float:
 def test_allocation_is_the_best_there_is(seed: int) -> None:
     rng = np.random.default_rng(seed)
     options = {
-        f"m{i}": [Option(f"f{j}", int(rng.integers(1, 60)), float(rng.random())) for j in range(4)] for i in range(6)
+        f"m{i}": [FormatOption(f"f{j}", int(rng.integers(1, 60)), float(rng.random())) for j in range(4)]
+        for i in range(6)
     }
-    least = sum(min(one.nbytes for one in some) for some in options.values())
+    least = sum(min(option.nbytes for option in some) for some in options.values())
     budget = least + int(rng.integers(0, 120))
     chosen = allocate(options, budget)
     assert chosen.nbytes <= budget
     assert chosen.loss == pytest.approx(brute(options, budget))
-    by_name = {name: {one.format: one for one in some} for name, some in options.items()}
+    by_name = {name: {option.format: option for option in some} for name, some in options.items()}
     assert chosen.nbytes == sum(by_name[name][fmt].nbytes for name, fmt in chosen.formats.items())
 
 
@@ -189,7 +192,7 @@ def test_places_that_act_together_lose_more() -> None:
 
 def test_too_small_a_budget_is_refused() -> None:
     with pytest.raises(CompressError, match="too few"):
-        allocate({"m": [Option("f", 10, 0.0)]}, 9)
+        allocate({"m": [FormatOption("f", 10, 0.0)]}, 9)
 
 
 # ---- int8 activations ----
@@ -214,7 +217,7 @@ def test_smoothing_and_rotation_tame_outliers() -> None:
     x, weights = outlier_layer()
     moments = Moments(x.T @ x / len(x), np.abs(x).max(axis=0), len(x))
     config = cast(ModelConfig, None)  # which heads share lanes matters to attn_output alone
-    factors = smooth(config, "ffn_gate", [(weights, IntFormat(8, 0))], moments)
+    factors = smoothquant(config, "ffn_gate", [(weights, IntFormat(8, 0))], moments)
     plain = int8_error(x, weights)
     assert int8_error(x / factors, weights * factors) < plain / 3
     assert int8_error(rotate(x), rotate(weights)) < plain / 3

@@ -1,71 +1,73 @@
 """What the documents show must work, and what they point to must exist."""
 
 import re
-import shlex
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.stories import stories_gguf
+from surefoot import __version__
+from tests.docs import reader
+from tests.docs.pages import ELSEWHERE, PAGES, ROOT, Shown, blocks, commands, is_elsewhere, once, shown_on
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-# Pages whose console and Python blocks are run; model.gguf in them is a small real model.
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "docs/use.md",
-    ROOT / "docs/serving.md",
-    *sorted((ROOT / "docs/lessons").glob("*.md")),
-]
+pytestmark = pytest.mark.long
+
+SHOWN = once(shown for page in PAGES for shown in shown_on(page))
+LANGUAGES = {"", "console", "json", "nginx", "py", "python", "text", "toml", "yaml"}  # py: an excerpt, which is not run
+BY_NAME = {"ids": lambda path: str(path.relative_to(ROOT))}
 
 
-def blocks(language: str) -> list[str]:
-    text = "".join(page.read_text() for page in PAGES)
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-def commands() -> list[str]:
-    """Lines of console blocks that call surefoot or python."""
-    lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
-    return [line for line in lines if line.startswith(("surefoot ", "python "))]
-
-
-def run(command: list[str]) -> None:
-    if any("model.gguf" in word for word in command):
-        command = [word.replace("model.gguf", str(stories_gguf())) for word in command]
-    # No input: a conversation ends at once.
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module", autouse=True)
+def servers() -> Iterator[None]:
+    yield
+    reader.stop()
 
 
 def test_there_is_something_to_run() -> None:
-    assert "surefoot doctor" in commands()
-    assert "surefoot chat model.gguf" in commands()
-    assert len(blocks("python")) > 1
+    texts = {shown.text for shown in SHOWN}
+    assert {"surefoot doctor", "surefoot serve model.gguf"} <= texts
+    assert sum(shown.is_python for shown in SHOWN) > 5
 
 
-@pytest.mark.parametrize("command", commands())
-def test_commands_run(command: str) -> None:
-    program, *words = shlex.split(command)
-    # The command by its module, so that it need not be installed; tests/packaging runs the installed one.
-    start = ["-m", "surefoot"] if program == "surefoot" else []
-    run([sys.executable, *start, *words])
+@pytest.mark.parametrize("shown", SHOWN, ids=str)
+def test_what_is_shown_works(shown: Shown) -> None:
+    reader.follow(shown)
 
 
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
-def test_examples_run(number: int) -> None:
-    run([sys.executable, "-c", blocks("python")[number]])
+@pytest.mark.parametrize("page", PAGES, **BY_NAME)
+def test_no_command_escapes(page: Path) -> None:
+    """A command stands in a console block; other blocks show what is not to be typed."""
+    for block in blocks(page):
+        assert block.language in LANGUAGES, block.language
+        assert block.language == "console" or not re.search(r"^\$ ", block.text, re.MULTILINE), block.text
+        assert block.language != "json" or reader.is_json(block.text), block.text
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
-        assert target.startswith("https://") or (document.parent / target).exists(), target
+def test_what_runs_elsewhere_is_still_shown() -> None:
+    typed = [command for page in PAGES for block in blocks(page) for command in commands(block)]
+    assert any(is_elsewhere(command) for command in typed)
+    assert all(ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("page", PAGES, **BY_NAME)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists() or _is_made(page, target), target
+
+
+def _is_made(page: Path, target: str) -> bool:
+    """Pages that are rendered when the site is built."""
+    path = (page.parent / target).resolve()
+    return path in {ROOT / "docs/reference" / name for name in ("http.md", "command.md")}
 
 
 def test_every_design_note_is_in_the_index() -> None:
     index = (ROOT / "docs/design/README.md").read_text()
     notes = {path.name for path in (ROOT / "docs/design").glob("*.md")} - {"README.md"}
     assert [name for name in sorted(notes) if f"]({name})" not in index] == []
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == __version__
+    assert len(versions) == len(set(versions))

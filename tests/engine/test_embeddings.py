@@ -30,7 +30,7 @@ def run(engine: Engine, given: list[Request], preempt_every: int = 0) -> dict[st
         num_steps += 1
         # Not for ever: what an embedding has computed is not in the cache.
         if preempt_every and num_steps % preempt_every == 0 and num_steps < 20:
-            for sample in list(engine.planner._prefilling):
+            for sample in list(engine.planner._running.prefilling):
                 engine.planner.preempt(sample.key)
     return found
 
@@ -110,7 +110,7 @@ def test_cancelled_and_refused() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_the_mean_of_transformers_hidden_states(family: str, tmp_path: Path) -> None:
-    torch, tiny = pytest.importorskip("torch"), pytest.importorskip("tests.model.tiny")
+    torch, tiny = pytest.importorskip("torch"), pytest.importorskip("tests.models.tiny")
     tiny.save(family, tmp_path)
     prompts = [tiny.tokens(length) for length in (1, 40, 150)]
     for output in LLM(tmp_path, threads=2, float_format="f32", kv_form=KvForm.TWO_LIMBS).embed(prompts):

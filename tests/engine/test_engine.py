@@ -14,7 +14,7 @@ from surefoot.models import Model, load
 from surefoot.ops import Backend
 from surefoot.runner import Executed, Executor, Runner
 from surefoot.runner.executor import Row, Tables
-from surefoot.scheduler import Refused, Scheduler, SchedulerConfig
+from surefoot.scheduler import RequestRefused, Scheduler, SchedulerConfig
 from surefoot.weights import GgufFile
 from tests.stories import stories_gguf
 
@@ -37,8 +37,7 @@ def model() -> Model:
 def make_engine(config: SchedulerConfig = CONFIG, layout: KvLayout = LAYOUT, threads: int = 2) -> Engine:
     blocks = {group.window: group.num_blocks for group in layout.groups}
     runner = Runner(
-        backend(threads), model(), config.max_context, config.max_running, config.max_chunk,
-        block_size=layout.block_size, num_blocks=blocks,
+        backend(threads), model(), config.max_context, blocks, config.max_chunk, block_size=layout.block_size
     )  # fmt: skip
     return Engine(lambda: Scheduler(config, KvManager(layout)), Executor(runner))
 
@@ -229,13 +228,13 @@ def test_reset_forgets_everything() -> None:
 
 def test_refusals_say_what_to_do() -> None:
     engine = make_engine()
-    with pytest.raises(Refused, match="shorten the prompt"):
+    with pytest.raises(RequestRefused, match="shorten the prompt"):
         engine.add(Request("long", (1,) * 256))
     engine.add(Request("same", (1,)))
-    with pytest.raises(Refused, match="another id"):
+    with pytest.raises(RequestRefused, match="another id"):
         engine.add(Request("same", (1,)))
     small = make_engine(layout=KvLayout(16, (KvGroup(4),)))
-    with pytest.raises(Refused, match="lower max_tokens"):
+    with pytest.raises(RequestRefused, match="lower max_tokens"):
         small.add(Request("large", (1,), SamplingParams(max_tokens=100)))
 
 
@@ -256,7 +255,8 @@ def test_stopped_steps_change_nothing() -> None:
 
 def test_interrupt_is_for_who_has_most_of_the_step() -> None:
     stops: list[bool] = []
-    engine = make_engine()
+    # No step is too long, so that the prompt's chunks have 64 tokens however slow the machine is.
+    engine = make_engine(replace(CONFIG, gap_ms=1e9, crowd_ms=1e9, max_gap_ratio=1e9))
     executor = engine._executor
     execute = executor.execute
 

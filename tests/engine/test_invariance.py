@@ -12,8 +12,10 @@ from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
 from surefoot.sampling import Sampler
 from surefoot.verify import ALL, HOSTILE, TOGETHER, Condition, Finding, Verifier, differences, elsewhere
-from tests.model.test_smollm2 import find_file
+from tests.smollm2 import find_file
 from tests.stories import stories_gguf
+
+pytestmark = pytest.mark.long
 
 
 @functools.cache
@@ -81,7 +83,7 @@ def test_a_real_model(condition: Condition) -> None:
 
 @pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe"])
 def test_windows_experts_and_latents(family: str, tmp_path: Path) -> None:
-    pytest.importorskip("tests.model.tiny").save(family, tmp_path)
+    pytest.importorskip("tests.models.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=8, num_new=40)
     windows = verifier.backend(TOGETHER)[0].model.config.windows
     assert max(len(request.prompt) for request in verifier.requests) > max(windows), "point 4.3"

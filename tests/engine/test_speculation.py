@@ -10,11 +10,11 @@ from surefoot.core import FinishReason, Request, SampleKey, SamplingParams
 from surefoot.engine import Engine, Usage
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import Stopped
-from surefoot.runner import DraftModel, Executor, Runner, executor
+from surefoot.runner import DraftModel, Executor, Runner, SessionRunner, executor
 from surefoot.sampling import Grammars, Sampler
 from surefoot.sampling.grammar import Constraint, json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
-from surefoot.speculate import NOTHING, Drafter, Lookup, Preferring, Prospect, Speculator
+from surefoot.speculate import NOTHING, Drafter, Lookup, LookupFirst, Prospect, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
 from tests.engine.test_engine import Found, backend, expected, finish, model, requests, run
 from tests.stories import stories_gguf
@@ -52,7 +52,7 @@ def grammars() -> Grammars:
 
 def make_engine(speculator: Speculator | None, with_grammars: bool = False) -> Engine:
     blocks = {group.window: group.num_blocks for group in LAYOUT.groups}
-    runner = Runner(backend(), model(), CONFIG.max_context, CONFIG.max_running, 64, block_size=16, num_blocks=blocks)
+    runner = Runner(backend(), model(), CONFIG.max_context, blocks, 64, block_size=16)
     made = Executor(runner, grammars() if with_grammars else None, speculator)
     return Engine(lambda: Scheduler(CONFIG, KvManager(LAYOUT)), made)
 
@@ -65,8 +65,8 @@ def scripted(found: Found, name: str) -> Callable[[], Drafter]:
     return functools.partial(Scripted, truth_of(found), RULES[name], 512)
 
 
-def draft_runner(num_tokens: int = 4096) -> Runner:
-    return Runner(backend(), model(), num_tokens, 16, block_size=16)
+def draft_runner(num_tokens: int = 4096) -> SessionRunner:
+    return SessionRunner.make(backend(), model(), num_tokens, 16, block_size=16)
 
 
 @pytest.mark.parametrize("depth", [1, 6])
@@ -75,7 +75,7 @@ def test_drafts_do_not_show(name: str, depth: int) -> None:
     makers: dict[str, Callable[[], Drafter]] = {
         "lookup": Lookup,
         "draft model": lambda: DraftModel(draft_runner(), 512),
-        "both": lambda: Preferring(Lookup(), DraftModel(draft_runner(), 512)),
+        "both": lambda: LookupFirst(Lookup(), DraftModel(draft_runner(), 512)),
     }
     make = makers[name] if name in makers else scripted(expected(), name)
     assert run(make_engine(Speculator(make(), Fixed(depth))), requests()) == expected()
@@ -195,7 +195,7 @@ def test_a_drafter_that_fails_is_switched_off(error: type[Exception]) -> None:
 
 def test_a_draft_model_gives_its_blocks_back() -> None:
     runner = draft_runner(1024)
-    free = {window: len(blocks) for window, blocks in runner.kv._free.items()}
+    free = runner.num_free
     engine = make_engine(Speculator(DraftModel(runner, 512), Fixed(4)))
     for request in [*requests(), *long_requests()]:
         engine.add(request)
@@ -208,13 +208,13 @@ def test_a_draft_model_gives_its_blocks_back() -> None:
         key: one for key, one in wanted.items() if key.request != "long3"
     }
     engine.step()  # rows that have ended are told with the next plan
-    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} == free
+    assert runner.num_free == free
     engine.add(long_requests()[0])
     for _ in range(20):
         engine.step()
-    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} != free
+    assert runner.num_free != free
     engine.reset()
-    assert {window: len(blocks) for window, blocks in runner.kv._free.items()} == free
+    assert runner.num_free == free
 
 
 def test_a_token_that_the_draft_model_lacks_costs_drafts_only() -> None:

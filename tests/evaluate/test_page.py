@@ -1,34 +1,30 @@
 """What a person sees of a comparison."""
 
 import io
-import math
 from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
-from surefoot.evaluate.compare import Compared, Comparison
+from surefoot.evaluate.compare import ComparedModel, Comparison
 from surefoot.evaluate.page import Origin, page, tables
 from surefoot.evaluate.scores import Fidelity, Score
 from surefoot.evaluate.speed import Rate, ServedSpeed
-from surefoot.evaluate.svg import FONT, Axes, Line, chart
 from surefoot.evaluate.verdict import verdicts
+from tests.charts.clipping import assert_nothing_is_clipped
 
 LOST = Fidelity(0.039861, 0.296031, 12.73864, 0.1006, 2048)
 LONG_NAME = "2: a-long-name-of-a-model-in-4-bits.gguf"
 ORIGIN = Origin("2026-01-02 03:04 UTC", "1.2.3", "avx2, 2 threads", "surefoot eval compare a.gguf '<b>.gguf'")
-SVG = "{http://www.w3.org/2000/svg}"
-LETTER = 0.62  # of a font's size: as wide as digits and small letters of common fonts are, or wider
 
 
 def served(decode: float, best: float | None = None) -> ServedSpeed:
     return ServedSpeed(Rate(1000.0, 1234.5), Rate(decode, best or decode * 1.1))
 
 
-def compared(name: str, fidelity: Fidelity | None, nbytes: int = 35_604_000_000, decode: float = 123.4) -> Compared:
+def compared(
+    name: str, fidelity: Fidelity | None, nbytes: int = 35_604_000_000, decode: float = 123.4
+) -> ComparedModel:
     arithmetic = "float32" if fidelity is None else "integers"
     score = Score(113.2147 if fidelity is None else 114.5, 0.5, 2048, fidelity)
     shares, agreement, errors = (
@@ -36,10 +32,10 @@ def compared(name: str, fidelity: Fidelity | None, nbytes: int = 35_604_000_000,
         {1: 1.0, 2: 0.9, 64: 0.5},
         [0.001 * i for i in range(40)],
     )
-    return Compared(name, nbytes, arithmetic, score, shares, agreement, 128.0, errors, served(decode))
+    return ComparedModel(name, nbytes, arithmetic, score, shares, agreement, 128.0, errors, served(decode))
 
 
-def comparison(*others: Compared) -> Comparison:
+def comparison(*others: ComparedModel) -> Comparison:
     return Comparison(4, 2048, 4, [compared("a.gguf", None), *(others or [compared(LONG_NAME, LOST)])])
 
 
@@ -81,7 +77,7 @@ def test_the_loss_has_no_power_of_ten(kl: float, said: str) -> None:
 @pytest.mark.parametrize(("median", "best"), [(124.0, 140.0), (150.0, 120.0), (121.0, 119.0)])
 def test_a_difference_within_the_noise_is_none(median: float, best: float) -> None:
     original, other = compared("a.gguf", None), compared("b.gguf", LOST)
-    models = [original, Compared(**{**vars(other), "served": served(median, best)})]
+    models = [original, ComparedModel(**{**vars(other), "served": served(median, best)})]
     assert "decodes about as fast" in verdicts(Comparison(1, 1, 1, models))[0]
 
 
@@ -131,23 +127,6 @@ def test_the_page_stands_alone_and_fits_a_phone() -> None:
     assert all(order[place - 1] == ("div", "scroll") for place, (tag, _) in enumerate(order) if tag == "table")
 
 
-def assert_nothing_is_clipped(svg: str) -> None:
-    root = ElementTree.fromstring(svg)
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    for element in root.iter(f"{SVG}text"):
-        x, y, text = float(element.attrib["x"]), float(element.attrib["y"]), element.text or ""
-        long = len(text) * LETTER * FONT
-        left = {"start": x, "middle": x - long / 2, "end": x - long}[element.attrib["text-anchor"]]
-        assert left >= 0, text
-        assert left + long <= width, text
-        assert FONT <= y <= height - FONT * 0.3, text
-    for element in root.iter(f"{SVG}polyline"):
-        for point in element.attrib["points"].split():
-            x, y = map(float, point.split(","))
-            assert 0 <= x <= width
-            assert 0 <= y <= height
-
-
 def test_nothing_on_the_page_is_clipped() -> None:
     text = page(comparison(), "a", ORIGIN)
     charts = [f"<svg{part.split('</svg>')[0]}</svg>" for part in text.split("<svg")[1:]]
@@ -156,25 +135,7 @@ def test_nothing_on_the_page_is_clipped() -> None:
         assert_nothing_is_clipped(svg)
 
 
-@given(st.lists(st.floats(1e-9, 9e5), min_size=1, max_size=90), st.booleans())
-def test_nothing_is_clipped_whatever_the_values(values: list[float], logarithmic: bool) -> None:
-    xs = [f"{number / 10:.1f}%" for number in range(len(values))]
-    assert_nothing_is_clipped(chart(xs, [Line("a", values)], Axes("across", "up", logarithmic)))
-
-
-@given(st.floats(1e-9, 1e9))
-def test_ticks_are_round_and_hold_the_values(high: float) -> None:
-    root = ElementTree.fromstring(chart(["a", "b"], [Line("a", [0.0, high])], Axes("across", "up")))
-    labels = [
-        float(element.text or "") for element in root.iter(f"{SVG}text") if element.attrib["text-anchor"] == "end"
-    ]
-    assert 3 <= len(labels) <= 7
-    assert labels[0] == 0
-    assert labels[-1] >= high * (1 - 1e-6)
-    assert round(labels[1] / 10 ** math.floor(math.log10(labels[1]) + 1e-9), 6) in (1, 2, 5)
-
-
 def test_without_a_difference_the_chart_says_so() -> None:
     same = compared("b.gguf", Fidelity(0, 0, 0, 0, 1))
-    same = Compared(**{**vars(same), "divergence_shares": {0.5: 0.0}, "layer_errors": [0.0, 0.0]})
+    same = ComparedModel(**{**vars(same), "divergence_shares": {0.5: 0.0}, "layer_errors": [0.0, 0.0]})
     assert "There is no difference to draw." in page(comparison(same), "a", ORIGIN)

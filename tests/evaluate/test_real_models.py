@@ -13,9 +13,9 @@ from surefoot.evaluate import evaluate
 from surefoot.evaluate.engines import float_engine, integer_engine
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm, SamplingRows
-from surefoot.runner import Runner
+from surefoot.runner import SessionRunner
 from tests.cli.process import COMMAND
-from tests.model import llama2c
+from tests.models import llama2c
 
 SHARED = Path(__file__).parents[3] / "shared"
 TEXT = SHARED / "data" / "wikitext2-test.raw"
@@ -65,7 +65,7 @@ def test_rounding_float_weights_to_w8(model_file: Callable[[str], Path]) -> None
     """stories15M on sixteen stories that it tells itself, which is what its text is like."""
     backend, checkpoint = Backend(threads=2), llama2c.read(model_file("stories15m"))
     model = load(backend, checkpoint)
-    windows = tell(backend, Runner(backend, model, num_tokens=16 * 256, max_requests=16))
+    windows = tell(backend, SessionRunner.make(backend, model, num_tokens=16 * 256, max_sessions=16))
     results = evaluate(
         windows, [integer_engine(backend, model, KvForm.KEYS_TWO_LIMBS, 256)], float_engine(backend, checkpoint, 256)
     )
@@ -75,11 +75,11 @@ def test_rounding_float_weights_to_w8(model_file: Callable[[str], Path]) -> None
     assert fidelity.mean_kl <= 0.001
 
 
-def tell(backend: Backend, runner: Runner, bos: int = 1) -> list[list[int]]:
+def tell(backend: Backend, runner: SessionRunner, bos: int = 1) -> list[list[int]]:
     stories = [[bos] for _ in range(16)]
-    requests = [runner.open(256) for _ in stories]
+    sessions = [runner.open(256) for _ in stories]
     for position in range(1, 256):
-        logits = runner.decode(requests, [story[-1] for story in stories])
+        logits = runner.decode(sessions, [story[-1] for story in stories])
         rows = SamplingRows.of(16, temperature=1.0, seeds=list(range(16)), positions=position)
         for story, token in zip(stories, runner.sample(logits, rows).tokens, strict=True):
             story.append(int(token))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot import LLM
-from surefoot.server.run_batch import run_batch
+from surefoot.server.batch.run_batch import run_batch
 from tests.faults.injector import Fault, Injector, environment
 from tests.faults.scenario import REQUESTS, Told, answers_in, check_whole, client, opened
 from tests.stories import stories_gguf
@@ -66,7 +66,7 @@ class Runner:
                 return place.answers(record)
 
     def _make_damaged(self) -> bytes:
-        """Answers of run-batch with a line that came twice, one with a changed byte, and a torn end."""
+        """BatchAnswers of run-batch with a line that came twice, one with a changed byte, and a torn end."""
         with _folder() as target:
             source = target.with_name("in.jsonl")
             source.write_bytes(REQUESTS)

@@ -13,13 +13,13 @@ from starlette.datastructures import UploadFile
 
 from surefoot import LLM
 from surefoot.api.async_llm import AsyncLLM
-from surefoot.server.batches import Batches
+from surefoot.server.batch.batches import Batches
+from surefoot.server.batch.files import Files
+from surefoot.server.batch.state import StateFolder, storage_errors
 from surefoot.server.errors import ApiError
-from surefoot.server.files import Files
 from surefoot.server.schemas.batches import UNFINISHED, BatchRecord, BatchRequest
 from surefoot.server.service import Service
-from surefoot.server.settings import Settings
-from surefoot.server.state import StateFolder, storage_errors
+from surefoot.server.settings import ServerSettings
 
 ROUTE, OWNER = "/v1/chat/completions", ""
 VARYING = ("timings_ms", "prompt_tokens_details", "completion_tokens_details")  # of usage: time, cache, drafts
@@ -61,7 +61,7 @@ class Place:
 async def opened(folder: Path, llm: LLM, **settings: Any) -> AsyncIterator[Place]:
     """max_bytes among the settings is the folder's."""
     state = StateFolder(folder, settings.pop("max_bytes", 1 << 30))
-    service = Service(AsyncLLM(llm), Settings(model_name="small", **settings), fingerprint="")
+    service = Service(AsyncLLM(llm), ServerSettings(model_name="small", **settings), fingerprint="")
     service.llm.start()
     files = Files(state)
     batches = Batches(service, None, state, files)

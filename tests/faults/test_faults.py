@@ -16,12 +16,14 @@ import pytest
 from openai import APIConnectionError, OpenAI
 
 from surefoot import LLM
-from surefoot.server.run_batch import run_batch
+from surefoot.server.batch.run_batch import run_batch
 from tests.cli.process import COMMAND
 from tests.faults.injector import Fault, environment
 from tests.faults.scenario import REQUESTS, ROUTE, answers_in
 from tests.server.process import Server
 from tests.stories import stories_gguf
+
+pytestmark = pytest.mark.long
 
 NUM_LINES = REQUESTS.count(b"\n")
 

@@ -1,4 +1,4 @@
-"""The native tests of every variant under AddressSanitizer with UBSan, and under ThreadSanitizer."""
+"""The native tests under AddressSanitizer with UBSan, and under ThreadSanitizer; at night in every variant."""
 
 import os
 import shutil
@@ -14,6 +14,7 @@ from surefoot.ops import supported_variants
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
+BEST = supported_variants()[0]
 pytestmark = pytest.mark.slow
 
 
@@ -25,37 +26,67 @@ def find_tool(name: str) -> str:
 
 
 @cache
-def build(sanitizer: str) -> Path:
-    """The folder with a test program for each variant that runs here; kept, so that the next run builds only what
-    changed."""
-    folder, cmake = ROOT / "build" / sanitizer, find_tool("cmake")
+def configure(sanitizer: str) -> Path:
+    """The build folder; kept, so that the next run builds only what changed."""
+    folder = ROOT / "build" / sanitizer
     options = ["-DSUREFOOT_NATIVE_TESTS=ON", f"-DSUREFOOT_SANITIZE={SANITIZERS[sanitizer]}"]
-    configure = [cmake, "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}", *options]
-    programs = [f"native_tests_{variant}" for variant in supported_variants()]
-    for command in (configure, [cmake, "--build", folder, "-j", str(usable_cores()), "--target", *programs]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "warning:" not in done.stdout + done.stderr, done.stdout + done.stderr
-    return folder / "native"
+    cmake("-S", ROOT, "-B", folder, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={find_tool('ninja')}", *options)
+    return folder
+
+
+@cache
+def build(sanitizer: str, variant: str) -> Path:
+    """The variant's test program."""
+    folder, program = configure(sanitizer), f"native_tests_{variant}"
+    cmake("--build", folder, "-j", str(usable_cores()), "--target", program)
+    return folder / "native" / program
+
+
+def cmake(*words: str | Path) -> None:
+    done = subprocess.run([find_tool("cmake"), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning:" not in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def run(sanitizer: str, variant: str, *words: str) -> subprocess.CompletedProcess[str]:
-    program = build(sanitizer) / f"native_tests_{variant}"
     env = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
-    return subprocess.run([program, *words], capture_output=True, text=True, check=False, env=env, timeout=600)
+    return subprocess.run(
+        [build(sanitizer, variant), *words], capture_output=True, text=True, check=False, env=env, timeout=600
+    )
 
 
-@pytest.mark.parametrize("sanitizer", list(SANITIZERS))
-def test_clean(sanitizer: str, variant: str) -> None:
+def check_clean(sanitizer: str, variant: str) -> None:
     done = run(sanitizer, variant)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]
     assert "tests passed" in done.stdout
 
 
+@pytest.mark.parametrize("variant", dict.fromkeys([BEST, "portable"]))
+def test_memory(variant: str) -> None:
+    """In the variant with most intrinsics and in the one without any."""
+    check_clean("address", variant)
+
+
+def test_threads() -> None:
+    """In one variant: the thread pool is the same in all."""
+    check_clean("thread", BEST)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sanitizer", list(SANITIZERS))
+def test_clean(sanitizer: str, variant: str) -> None:
+    check_clean(sanitizer, variant)
+
+
 @pytest.mark.parametrize(
-    ("sanitizer", "fault"),
-    [("address", "overrun"), ("address", "overrun-guarded"), ("address", "overflow"), ("thread", "race")],
+    ("sanitizer", "variant", "fault"),
+    [
+        ("address", "portable", "overrun"),
+        ("address", "portable", "overrun-guarded"),
+        ("address", "portable", "overflow"),
+        ("thread", BEST, "race"),
+    ],
 )
-def test_faults_would_be_found(sanitizer: str, fault: str) -> None:
-    assert run(sanitizer, "portable", "nothing").returncode == 0
-    assert run(sanitizer, "portable", fault).returncode != 0
+def test_faults_would_be_found(sanitizer: str, variant: str, fault: str) -> None:
+    assert run(sanitizer, variant, "nothing").returncode == 0
+    assert run(sanitizer, variant, fault).returncode != 0

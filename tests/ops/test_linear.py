@@ -184,6 +184,22 @@ def test_largest_sums(backends: list[Backend], table: np.ndarray, group: int, ro
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
 
 
+@pytest.mark.parametrize("group", [16, 64])
+@pytest.mark.parametrize("rows", [1, 4, 9, 49])
+def test_largest_sums_of_8_bit_codes(backends: list[Backend], group: int, rows: int) -> None:
+    """The same for 8-bit codes in groups."""
+    rng = np.random.default_rng(4)
+    n, k = 40, 5000
+    x = aligned(largest_rows(rng, rows, k))
+    codes = (127 * np.sign(x.values[0, 0, :k]).astype(np.int8))[None].repeat(n, axis=0)
+    fmt = WeightFormat(8, 2, group)
+    scales = np.full((n, fmt.num_groups(k)), 16447, np.int16)  # (127 * 16447 + 64) >> 7 is the largest weight, 16319
+    weights = IntegerWeights(fmt, codes, np.ones(n, np.float32), scales)
+    want = oracle.linear(x, weights)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
 def test_two_limbs_by_two_are_rounded_once() -> None:
     """The oracle's own exactness: Python's integers and one rounding."""
     rng = np.random.default_rng(2)

@@ -44,6 +44,33 @@ def test_every_shape_gives_what_its_own_recording_gives(backend: Backend) -> Non
         assert sums.y.tobytes() == expected.tobytes()
 
 
+def test_a_beginning_gives_what_its_own_recording_gives(backend: Backend) -> None:
+    sums = Sums(backend)
+
+    def only_added(shape: Shape) -> Program:
+        with backend.record() as program:
+            add(backend, sums.a[: shape[0]], sums.b[: shape[0]], out=sums.y[: shape[0]])
+        return program
+
+    def only_capped(shape: Shape) -> Program:
+        with backend.record() as program:
+            softcap(backend, sums.y[: shape[0]], 2.0, out=sums.y[: shape[0]])
+        return program
+
+    whole = ShapedProgram(backend, sums.record, (32, 32))
+    beginning = whole.beginning(only_added, (10, 0))
+    for rows in (1, 7, 32, 10):
+        sums.y[:] = -9
+        beginning.run((rows, 0))
+        added = sums.a[:rows] + sums.b[:rows]
+        assert sums.y[:rows].tobytes() == added.tobytes()
+        assert (sums.y[rows:] == -9).all()
+    with pytest.raises(ShapeError):
+        whole.beginning(only_capped, (10, 0))
+    with pytest.raises(ShapeError):
+        whole.beginning(lambda shape: only_added((11, 0)), (10, 0))
+
+
 def test_what_cannot_be_is_refused(backend: Backend) -> None:
     sums = Sums(backend)
 

@@ -15,9 +15,9 @@ from surefoot.sampling.grammar_trial import Trial
 from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, Take
 from surefoot.text import Tokenizer, tokenizer_from_gguf
 from surefoot.weights import GgufFile
-from tests.model.test_smollm2 import find_file
 from tests.sampling import grammar_corpus
 from tests.sampling.test_grammar import Bytes
+from tests.smollm2 import find_file
 
 BUDGET_S, NUM_TOKENS = 0.1, 25
 # One piece of work may go on when the budget is spent. The worst takes 0.4 s where a core of 2020 is not shared.

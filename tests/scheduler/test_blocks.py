@@ -3,7 +3,7 @@
 import pytest
 
 from surefoot.core import FinishReason, ServiceClass
-from surefoot.scheduler import Refused, SchedulerConfig
+from surefoot.scheduler import RequestRefused, SchedulerConfig
 from tests.scheduler.fake_runner import FakeRunner, alone
 from tests.scheduler.workloads import BLOCK, key, make_loop, request
 
@@ -107,7 +107,7 @@ def test_what_cannot_ever_fit_is_refused_before_anything_is_taken() -> None:
         request("long", 300, 100), request("wide", 100, 60, n=4), request("many", 10, 1, n=5),
         request("endless", 5000, 1),
     ]:  # fmt: skip
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             loop.scheduler.add(too_much)
     loop.scheduler.audit()
     assert not loop.scheduler.has_work

@@ -96,7 +96,7 @@ def test_backlogged_users_never_drift_apart(seed: int, num_users: int) -> None:
     most = 0.0
     for _ in range(300):
         loop.step()
-        counters = [user.counter for user in loop.scheduler._users._here.values()]
+        counters = [user.counter for user in loop.scheduler._users._present.values()]
         assert len(counters) == num_users
         most = max(most, max(counters) - min(counters))
     # Every running sample may be one user's, admitted when that user had least; equals may differ by the slack.
@@ -121,7 +121,7 @@ def test_a_newcomer_gets_a_row_of_who_holds_them_all() -> None:
     for _ in range(30):
         loop.step()
         loop.scheduler.audit()
-    rows = [sample.user.name for sample in loop.scheduler._decoding]
+    rows = [sample.user.name for sample in loop.scheduler._running.decoding]
     assert rows.count("few") >= 2
     loop.drain(20_000)
     assert loop.scheduler.num_preemptions <= 10, "one in four of forty requests"

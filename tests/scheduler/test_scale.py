@@ -30,7 +30,7 @@ def loaded(num_running: int, num_waiting: int) -> Scheduler:
     scheduler = Scheduler(config, KvManager(KvLayout(16, (KvGroup(num_running * 160),))))
     for number in range(num_running + num_waiting):
         scheduler.add(make_request(rng, number))
-    while scheduler.num_waiting > num_waiting or scheduler._prefilling:
+    while scheduler.num_waiting > num_waiting or scheduler._running.prefilling:
         scheduler.commit(draw(scheduler.schedule()))
     return scheduler
 
@@ -42,7 +42,7 @@ def time_steps_ms(scheduler: Scheduler, rng: random.Random, num_steps: int) -> l
     for number in range(num_steps):
         if number % 2:
             scheduler.add(make_request(rng, rng.getrandbits(60)))
-            scheduler.cancel(next(iter(scheduler._decoding)).request.id)
+            scheduler.cancel(next(iter(scheduler._running.decoding)).request.id)
         start = thread_time()
         plan = scheduler.schedule()
         scheduled = thread_time()

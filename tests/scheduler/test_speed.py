@@ -9,8 +9,7 @@ from hypothesis import given
 
 from surefoot.core import BAND_ROWS, ServiceClass
 from surefoot.scheduler import SchedulerConfig
-from surefoot.scheduler.budget import DEAREST_FILLED, Budget
-from surefoot.scheduler.speed import Speed
+from surefoot.scheduler.prompts import DEAREST_FILLED, PromptBudget
 from tests.scheduler.workloads import key, make_loop, request
 
 
@@ -66,8 +65,8 @@ def test_a_long_prompts_last_chunks_take_no_longer_than_its_first(row_context: f
 
 @given(st.floats(-20, 400), st.integers(0, 64), st.integers(0, 300), st.integers(0, 9000), st.integers(1, 9000))
 def test_a_budget_ends_with_a_band(tokens: float, least_rows: int, num_rows: int, start: int, num_left: int) -> None:
-    budget = Budget(tokens, 16, least_rows, 2048, num_rows, 2000.0)
-    size, price = budget.size(start, num_left), 1 + start / 2000
+    budget = PromptBudget(tokens, 16, least_rows, 2048, num_rows, 2000.0)
+    size, price = budget.chunk_size(start, num_left), 1 + start / 2000
     assert 0 < size <= num_left
     assert size == num_left or (num_rows + size) % BAND_ROWS == 0 or price >= DEAREST_FILLED
     assert size == num_left or size >= max(least_rows, int(16 / price), 1) or price >= DEAREST_FILLED
@@ -108,21 +107,9 @@ def test_prompts_go_on_when_decoding_alone_is_too_slow() -> None:
     assert [loop.step().num_tokens for _ in range(3)] == [2 * 16] * 3  # the least chunk beside one: a second band
 
 
-def test_a_curve_is_read_between_its_points_and_beyond() -> None:
-    speed = Speed()
-    assert speed.tokens_within(100.0) is None
-    speed.observe(10, 20.0)
-    speed.observe(100, 110.0)
-    assert speed.predict_ms(1) == 20.0
-    assert speed.predict_ms(55) == pytest.approx(65.0)
-    assert speed.tokens_within(65.0) == 55
-    assert speed.tokens_within(220.0) == 200
-    assert speed.tokens_within(10.0) == 5
-
-
 def test_one_slow_step_does_not_keep_steps_short_for_ever() -> None:
     loop = make_loop(SchedulerConfig(max_context=100_000), base_ms=10.0, token_ms=0.3)
-    loop.scheduler.speed.observe(300, 5000.0)
+    loop.scheduler.cost.observe(300, 5000.0)
     loop.scheduler.add(request("decodes", 20, 2000))
     loop.scheduler.add(request("long", 60_000, 1, service=ServiceClass.BATCH))
     loop.scheduler.cancel("decodes")

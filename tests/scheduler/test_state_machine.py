@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from surefoot.core import FinishReason, Request, SampleKey, SamplingParams, ServiceClass
 from surefoot.kv import KvGroup, KvLayout, KvManager
-from surefoot.scheduler import Refused, Scheduler, SchedulerConfig
+from surefoot.scheduler import RequestRefused, Scheduler, SchedulerConfig
 from tests.scheduler.fake_runner import VOCAB, FakeRunner, Loop, alone
 
 # Small enough that requests push each other out.
@@ -55,7 +55,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         scheduler, layout = self.loop.scheduler, self.loop.scheduler.kv.layout
         try:
             scheduler.add(request)
-        except Refused:
+        except RequestRefused:
             prices = scheduler.price(request)
             too_many = any(price > group.num_blocks for price, group in zip(prices, layout.groups, strict=True))
             assert too_many or request.params.n > scheduler.config.max_running

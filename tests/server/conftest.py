@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from openai import OpenAI
 
-from tests.model.test_smollm2 import find_file
 from tests.server.process import Server
+from tests.smollm2 import find_file
 
 
 @pytest.fixture(scope="session")

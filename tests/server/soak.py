@@ -3,40 +3,60 @@
 Honest answers are compared bit for bit with those of a quiet server. The honest clients first run alone, for a fourth
 of the time: how long they wait for a first token then is what hostile company is measured by. The server runs with a
 limit on its memory, and closes its books at the end.
+
+The server shares by user. Every honest client is a user; the hostile ones have stolen a key for every sixteen clients.
+With --one-key-each all honest clients are one user and all hostile ones another, who has half of the machine by right:
+since the honest clients ask again at once, their waits then double even on an ideal server.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.model.test_smollm2 import find_file
 from tests.sampling.grammar_corpus import AMBIGUOUS_LARK, HOSTILE_REGEXES, HOSTILE_SCHEMAS
-from tests.server.hostile_connections import HOSTILE_CONNECTIONS
+from tests.server.access.hostile_connections import HOSTILE_CONNECTIONS
+from tests.server.access.test_sharing import quick_key
 from tests.server.process import Server
-from tests.server.test_sharing import quick_key
+from tests.smollm2 import find_file
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 ASK: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "Name three colours."}]}
 SHARE_HONEST = 0.2
+CLIENTS_PER_HOSTILE_KEY = 16
 SHARE_ALONE = 0.25  # of the time
 MOST_TTFT_RATIO = 2.0
 NUM_HONEST_REQUESTS = 10
-BOOKS = "ended: all memory for keys and values was given back"
+KEYS_VARIABLE = "SUREFOOT_SOAK_KEYS"
+BOOKS = "ended: all memory for keys and values was freed"
+
+
+@dataclass
+class HostileReport:
+    """What happened to the hostile clients' requests."""
+
+    ends: dict[str, int] = field(default_factory=dict)  # by kind and status
+    complaints: list[str] = field(default_factory=list)  # answers that no request may get
+
+    def note(self, end: str) -> None:
+        self.ends[end] = self.ends.get(end, 0) + 1
 
 
 @dataclass
 class Report:
-    """ends: of hostile requests, by kind and status."""
+    """What happened to honest clients, and to the server."""
 
     num_honest: int = 0
     num_different: int = 0
@@ -49,9 +69,6 @@ class Report:
     ttft_alone_s: list[float] = field(default_factory=list)
     ttft_beside_s: list[float] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-
-    def note(self, end: str) -> None:
-        self.ends[end] = self.ends.get(end, 0) + 1
 
     @property
     def ttft_ratio(self) -> float:
@@ -248,59 +265,136 @@ HOSTILE += [sends_a_grammar, sends_a_grammar, comes_from_elsewhere, *HOSTILE_CON
 # ---- all of them ----
 
 
-async def run_clients(server: Server, keys: dict[str, str], num_clients: int, seconds: float, report: Report) -> None:
-    def connect(user: str) -> httpx.AsyncClient:
-        limits = httpx.Limits(max_connections=2 * num_clients)
-        headers = {"Authorization": f"Bearer {keys[user]}"}
-        return httpx.AsyncClient(base_url=server.root, headers=headers, timeout=600, limits=limits)
+@dataclass(frozen=True)
+class Keys:
+    honest: list[str]
+    hostile: list[str]
 
-    async with connect("honest") as honest, connect("hostile") as hostile:
-        quiet = [await honest_answer(honest, number) for number in range(NUM_HONEST_REQUESTS)]
-        alone_end = time.monotonic() + SHARE_ALONE * seconds
-        end = time.monotonic() + seconds
 
-        async def be_honest(client: int, until: float, waits: list[float]) -> None:
-            number = client
-            while not waits or time.monotonic() < until:
-                waits.append(await first_token_s(honest, number))
-                same = await honest_answer(honest, number % NUM_HONEST_REQUESTS) == quiet[number % NUM_HONEST_REQUESTS]
+@asynccontextmanager
+async def connected(root: str, keys: list[str], num_clients: int) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """A client for each user's key."""
+    limits = httpx.Limits(max_connections=2 * num_clients)
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                httpx.AsyncClient(base_url=root, headers={"Authorization": f"Bearer {key}"}, timeout=600, limits=limits)
+            )
+            for key in keys
+        ]
+
+
+async def run_hostile(root: str, keys: list[str], num_clients: int) -> HostileReport:
+    """Until standard input closes; then the clients that still wait go, all at once.
+
+    Prints an empty line once the number of ended requests reaches the number of clients.
+    """
+    report, over = HostileReport(), asyncio.Event()
+
+    async def be_hostile(http: httpx.AsyncClient, client: int) -> None:
+        rng = random.Random(client)
+        while not over.is_set():
+            kind = rng.choice(HOSTILE)
+            try:
+                report.note(f"{kind.__name__} {await kind(http, rng)}")
+            except (httpx.TransportError, OSError) as error:
+                report.note(f"{kind.__name__} {type(error).__name__}")
+            except AssertionError as error:
+                report.complaints.append(f"{kind.__name__}: {str(error)[:300]}")
+            if sum(report.ends.values()) == num_clients:
+                print(flush=True)
+            await asyncio.sleep(rng.random() * 0.2)
+
+    async with connected(root, keys, num_clients) as users:
+        clients = [asyncio.create_task(be_hostile(users[number % len(users)], number)) for number in range(num_clients)]
+        await asyncio.to_thread(sys.stdin.read)
+        over.set()
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+    return report
+
+
+@asynccontextmanager
+async def hostile_company(root: str, keys: list[str], num_clients: int, report: Report) -> AsyncIterator[asyncio.Event]:
+    """Hostile clients in a process of their own: building a hostile body must not delay the honest clients' clocks.
+
+    They yield the processor to the server and the honest clients (nice 19), as clients on another machine would.
+    The event that it yields is set once the clients are all at work.
+    """
+    words = [sys.executable, "-m", __spec__.name, "--hostile", root, "--clients", str(num_clients)]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        "nice", "-n", "19", *words, stdin=pipe, stdout=pipe, env={**os.environ, KEYS_VARIABLE: " ".join(keys)}
+    )
+    assert process.stdout is not None
+    at_work = asyncio.Event()
+
+    async def wait_until_at_work(lines: asyncio.StreamReader) -> None:
+        await lines.readline()
+        at_work.set()
+
+    waiting = asyncio.create_task(wait_until_at_work(process.stdout))
+    try:
+        yield at_work
+    finally:
+        await waiting
+        output, _ = await process.communicate(b"")  # closes its standard input
+    hostile = json.loads(output)
+    report.ends, report.complaints = hostile["ends"], report.complaints + hostile["complaints"]
+
+
+async def run_clients(server: Server, keys: Keys, num_clients: int, seconds: float, report: Report) -> None:
+    num_honest = num_honest_of(num_clients)
+    async with connected(server.root, keys.honest, num_clients) as users:
+        quiet = [await honest_answer(users[0], number) for number in range(NUM_HONEST_REQUESTS)]
+
+        async def be_honest(client: int, until: float, company: asyncio.Event, waits: list[float]) -> None:
+            number, http = client, users[client % len(users)]
+            while not waits or time.monotonic() < until or not company.is_set():
+                waits.append(await first_token_s(http, number))
+                same = await honest_answer(http, number % NUM_HONEST_REQUESTS) == quiet[number % NUM_HONEST_REQUESTS]
                 report.num_honest += 1
                 report.num_different += not same
                 number += 1
 
-        async def be_hostile(client: int) -> None:
-            rng = random.Random(client)
-            while time.monotonic() < end:
-                kind = rng.choice(HOSTILE)
-                try:
-                    report.note(f"{kind.__name__} {await kind(hostile, rng)}")
-                except (httpx.TransportError, OSError) as error:
-                    report.note(f"{kind.__name__} {type(error).__name__}")
-                except AssertionError as error:
-                    report.complaints.append(f"{kind.__name__}: {str(error)[:300]}")
-                await asyncio.sleep(rng.random() * 0.2)
+        async def all_honest(seconds: float, company: asyncio.Event, waits: list[float]) -> None:
+            until = time.monotonic() + seconds
+            await asyncio.gather(*(be_honest(client, until, company, waits) for client in range(num_honest)))
 
-        num_honest = max(1, round(SHARE_HONEST * num_clients))
-        await asyncio.gather(*(be_honest(one, alone_end, report.ttft_alone_s) for one in range(num_honest)))
-        others = [asyncio.create_task(be_hostile(one)) for one in range(num_honest, num_clients)]
-        await asyncio.gather(*(be_honest(one, end, report.ttft_beside_s) for one in range(num_honest)))
-        for other in others:  # who still waits goes, all at once
-            other.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        nobody = asyncio.Event()
+        nobody.set()
+        await all_honest(SHARE_ALONE * seconds, nobody, report.ttft_alone_s)
+        async with hostile_company(server.root, keys.hostile, num_clients - num_honest, report) as company:
+            await all_honest((1 - SHARE_ALONE) * seconds, company, report.ttft_beside_s)
 
 
-def soak(model: Path, num_clients: int, seconds: float, memory_mib: int) -> Report:
+def num_honest_of(num_clients: int) -> int:
+    return max(1, round(SHARE_HONEST * num_clients))
+
+
+def make_keys(file: Path, num_of_each: int | None, num_clients: int) -> Keys:
+    """A key for every honest client, and one for every sixteen hostile ones, unless told how many of each."""
+    num_honest = num_of_each or num_honest_of(num_clients)
+    num_hostile = num_of_each or max(1, (num_clients - num_honest) // CLIENTS_PER_HOSTILE_KEY)
+    return Keys(
+        honest=[quick_key(file, f"honest-{number}", admin=True) for number in range(num_honest)],
+        hostile=[quick_key(file, f"hostile-{number}") for number in range(num_hostile)],
+    )
+
+
+def soak(model: Path, num_clients: int, seconds: float, memory_mib: int, one_key_each: bool = False) -> Report:
     report = Report(limit_mib=memory_mib)
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
         file = Path(folder) / "keys.toml"
-        keys = {user: quick_key(file, user, admin=True) for user in ("honest", "hostile")}
+        keys = make_keys(file, 1 if one_key_each else None, num_clients)
         words = ["--keys", str(file), "--max-context", "2048", "--max-running", "16", "--drain-s", "5"]
         server = Server(model, *words, "--state-dir", f"{folder}/state", memory_bytes=memory_mib << 20)
         try:
             began = time.monotonic()
             asyncio.run(run_clients(server, keys, num_clients, seconds, report))
             report.seconds = time.monotonic() - began
-            _look_at(server, keys["honest"], report)
+            _look_at(server, keys.honest[0], report)
         finally:
             server.stop()
     return report
@@ -313,7 +407,7 @@ def _look_at(server: Server, key: str, report: Report) -> None:
     assert found is not None
     report.peak_mib = int(found[1]) / 1024
     server.terminate()
-    server.wait_for(rf"{BOOKS}|do not balance", 60)
+    server.wait_for(rf"{BOOKS}|was not all freed", 60)
     server.process.wait(timeout=60)
     log = server.stop()
     report.books_balance = BOOKS in log
@@ -327,8 +421,14 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--memory-mib", type=int, default=3072, help="what the server's process may map")
     parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2-135M by default")
+    parser.add_argument("--one-key-each", action="store_true", help="one key for all honest clients, one for the rest")
+    parser.add_argument("--hostile", metavar="ADDRESS", help=argparse.SUPPRESS)  # the process of the hostile clients
     given = parser.parse_args()
-    report = soak(given.model or find_file(), given.clients, 60 * given.minutes, given.memory_mib)
+    if given.hostile:
+        hostile = asyncio.run(run_hostile(given.hostile, os.environ[KEYS_VARIABLE].split(), given.clients))
+        print(json.dumps(asdict(hostile)))
+        return
+    report = soak(given.model or find_file(), given.clients, 60 * given.minutes, given.memory_mib, given.one_key_each)
     print(json.dumps(report.as_json(), indent=2))
     raise SystemExit(not report.is_good)
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from surefoot.bench.fairness import Others, measure_fairness
-from surefoot.bench.server_process import free_port, own_launch, running
-from surefoot.bench.workloads import Task
-from tests.model.test_smollm2 import find_file
-from tests.server.test_sharing import quick_key
+from surefoot.bench.harness.server_process import free_port, own_launch, running
+from surefoot.bench.harness.workloads import Task
+from surefoot.bench.serve.fairness import Others, measure_fairness
+from tests.server.access.test_sharing import quick_key
+from tests.smollm2 import find_file
 
 NUM_ROWS, NUM_STREAMS = 8, 20
 

@@ -2,9 +2,9 @@
 
 import httpx
 
-from tests.model.test_smollm2 import find_file
 from tests.server.process import Server
 from tests.server.soak import CHAT, soak
+from tests.smollm2 import find_file
 
 
 def test_honest_answers_do_not_change() -> None:

@@ -10,7 +10,7 @@ import pytest
 from surefoot import LLM
 from surefoot.server.listening import AddressError, bind
 from surefoot.server.serve import serve
-from surefoot.server.settings import Settings
+from surefoot.server.settings import ServerSettings
 from tests.cli.process import COMMAND
 from tests.stories import stories_gguf
 
@@ -37,7 +37,7 @@ def test_two_that_bind_at_once() -> None:
     sockets = bind("127.0.0.1", port)
     first.listen()
     with closing(first), pytest.raises(AddressError, match="another program uses it"):
-        serve(llm, Settings(port=port), None, None, "", told.append, sockets)
+        serve(llm, ServerSettings(port=port), None, None, "", told.append, sockets)
     assert not any(line.startswith("ready") for line in told)
 
 

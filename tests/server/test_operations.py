@@ -15,10 +15,10 @@ import httpx
 import pytest
 from openai import BadRequestError, OpenAI
 
-from surefoot.server.line_log import QUIET_S, LineLog
-from surefoot.server.log_limit import WINDOW_S, LogLimit
+from surefoot.server.access.line_log import QUIET_S, LineLog
+from surefoot.server.access.log_limit import WINDOW_S, LogLimit
+from tests.server.access.test_sharing import wait_for
 from tests.server.process import Server
-from tests.server.test_sharing import wait_for
 from tests.stories import stories_gguf
 
 FULL = Path("/dev/full")

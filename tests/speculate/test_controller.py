@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.core import SampleKey
-from surefoot.speculate import MOST_DRAFTS, Controller, Prospect
+from surefoot.core import BandMedians, SampleKey, StepCost
+from surefoot.speculate import Controller, Prospect
 from surefoot.speculate.acceptance import Acceptance
 from surefoot.speculate.controller import LEAST_GAIN, LONGEST_PAUSE, PROBE_DEPTH, PROBE_EVERY, best_depths
-from surefoot.speculate.cost import FORGET_AFTER, StepCost
 from tests.speculate.answers import Answers
 
 CHANCES = st.lists(st.floats(0, 0.99), min_size=1, max_size=12)
@@ -178,34 +177,8 @@ def test_without_a_measured_step_there_are_no_drafts() -> None:
     assert controller.depths({SampleKey("a"): Prospect(9)}, 1) == {}
 
 
-@given(st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 1000)), min_size=1, max_size=80), st.integers(1, 150))
-def test_the_table_rises(steps: list[tuple[int, float]], first: int) -> None:
-    cost = StepCost()
-    for num_tokens, ms in steps:
-        cost.observe(num_tokens, ms)
-    table = cost.table(first, first + MOST_DRAFTS)
-    if table is None:
-        assert first > 2 * max(num_tokens for num_tokens, _ in steps)
-        return
-    assert len(table) == MOST_DRAFTS + 1
-    assert all(0 < one <= other * (1 + 1e-9) for one, other in pairwise(table))
-
-
-def test_one_slow_step_spoils_nothing_and_what_is_old_is_forgotten() -> None:
-    cost = StepCost()
-    for num_tokens in (1, 2, 4, 8, 16):
-        cost.observe(num_tokens, 10.0)
-    cost.observe(3, 500.0)
-    assert cost.table(1, 16) == [10.0] * 16
-    cost.observe(32, 900.0)
-    assert cost.table(1, 32)[-1] == 900.0
-    for _ in range(FORGET_AFTER + 1):
-        cost.observe(16, 10.0)
-    assert cost.table(16, 32) == pytest.approx([10.0] * 17)
-
-
 def test_eight_rows_are_told_from_nine() -> None:
-    cost = StepCost()
+    cost = StepCost(BandMedians())
     for num_tokens in range(1, 17):
         cost.observe(num_tokens, 10.0 if num_tokens <= 8 else 25.0)
     table = cost.table(1, 16)

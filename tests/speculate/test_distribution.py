@@ -59,7 +59,7 @@ def chains(backend: Backend, target: np.ndarray, draft: Callable[[list[int]], li
         drawn = iter(sampler.draw(target[given], [draw for made in draws for draw in made]))
         for number, one, made in zip(left, verifications, draws, strict=True):
             one.take([next(drawn) for _ in made])
-            texts[number] += [found.token for found in one.found[0]]
+            texts[number] += [found.token for found in one.drawn[0]]
         num_passes += len(left)
     return [text[: LENGTH + 1] for text in texts], num_passes
 

@@ -3,29 +3,33 @@
 from itertools import pairwise
 from typing import Any
 
-from surefoot.text.vocabulary import Kind
+from surefoot.text.vocabulary import TokenKind
 
 _KEY = "tokenizer.ggml."
 
 
-def byte_level(merges: list[str], extra: dict[str, Kind] | None = None, **keys: Any) -> dict[str, Any]:
+def byte_level(merges: list[str], extra: dict[str, TokenKind] | None = None, **keys: Any) -> dict[str, Any]:
     """All bytes as GPT-2 writes them, what the merges make, and `extra` tokens."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     letters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(256 - len(printable))]
     tokens = letters + [merge.replace(" ", "") for merge in merges] + list(extra or {})
-    kinds = [Kind.NORMAL] * (256 + len(merges)) + list((extra or {}).values())
+    kinds = [TokenKind.NORMAL] * (256 + len(merges)) + list((extra or {}).values())
     return _metadata("gpt2", tokens, kinds, {"merges": merges, "pre": "gpt-2", **keys})
 
 
-def spaced(pieces: dict[str, float], extra: dict[str, Kind] | None = None, **keys: Any) -> dict[str, Any]:
+def spaced(pieces: dict[str, float], extra: dict[str, TokenKind] | None = None, **keys: Any) -> dict[str, Any]:
     """<unk>, <s>, </s>, the bytes, then pieces with their scores and `extra` tokens."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *(extra or {})]
-    kinds = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL] + [Kind.BYTE] * 256 + [Kind.NORMAL] * len(pieces)
+    kinds = (
+        [TokenKind.UNKNOWN, TokenKind.CONTROL, TokenKind.CONTROL]
+        + [TokenKind.BYTE] * 256
+        + [TokenKind.NORMAL] * len(pieces)
+    )
     scores = [0.0] * 259 + list(pieces.values()) + [0.0] * len(extra or {})
     return _metadata("llama", tokens, kinds + list((extra or {}).values()), {"scores": scores, **keys})
 
 
-def _metadata(model: str, tokens: list[str], kinds: list[Kind], keys: dict[str, Any]) -> dict[str, Any]:
+def _metadata(model: str, tokens: list[str], kinds: list[TokenKind], keys: dict[str, Any]) -> dict[str, Any]:
     plain = {"model": model, "tokens": tokens, "token_type": [int(kind) for kind in kinds], **keys}
     return {_KEY + name: value for name, value in plain.items() if value is not None}
 

@@ -6,15 +6,22 @@ import pytest
 
 from surefoot.text import NoFimTokens, OtherFile, Tokenizer, fim_prompt, tokenizer_from_gguf
 from surefoot.text.fim import FILE, MIDDLE, PREFIX, REPOSITORY, SUFFIX
-from surefoot.text.vocabulary import Kind
+from surefoot.text.vocabulary import TokenKind
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def spaced(extra: list[str], kind: Kind, **keys: Any) -> Tokenizer:
+def spaced(extra: list[str], kind: TokenKind, **keys: Any) -> Tokenizer:
     """SentencePiece: a space before every text, bytes, and these tokens."""
     texts = ["<unk>", "<s>", "</s>", *BYTES, "▁", "a", "b", "▁a", *extra]
-    kinds = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL, *[Kind.BYTE] * 256, *[Kind.NORMAL] * 4, *[kind] * len(extra)]
+    kinds = [
+        TokenKind.UNKNOWN,
+        TokenKind.CONTROL,
+        TokenKind.CONTROL,
+        *[TokenKind.BYTE] * 256,
+        *[TokenKind.NORMAL] * 4,
+        *[kind] * len(extra),
+    ]
     return tokenizer_from_gguf(
         {
             "tokenizer.ggml.model": "llama",
@@ -27,8 +34,8 @@ def spaced(extra: list[str], kind: Kind, **keys: Any) -> Tokenizer:
 
 
 @pytest.mark.parametrize("family", range(len(PREFIX)))
-@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.USER_DEFINED, Kind.NORMAL])
-def test_1_6_tokens_of_each_family(family: int, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.NORMAL])
+def test_1_6_tokens_of_each_family(family: int, kind: TokenKind) -> None:
     names = [PREFIX[family], SUFFIX[family], MIDDLE[family]]
     tokenizer = spaced(names, kind)
     first = tokenizer.vocab_size - 3
@@ -41,8 +48,8 @@ def test_1_6_tokens_of_each_family(family: int, kind: Kind) -> None:
     assert tokenizer.decode(prompt[prompt.index(first + 1) + 1 : -1], continues=True) == "b"  # no space of ours
 
 
-@pytest.mark.parametrize("kind", [Kind.CONTROL, Kind.USER_DEFINED, Kind.NORMAL])
-def test_1_6_text_is_not_read_for_special_tokens(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.NORMAL])
+def test_1_6_text_is_not_read_for_special_tokens(kind: TokenKind) -> None:
     """Whatever the file takes such tokens for."""
     names = [PREFIX[0], SUFFIX[0], MIDDLE[0], REPOSITORY[0], FILE[0]]
     tokenizer = spaced(names, kind)
@@ -58,22 +65,22 @@ def test_1_6_text_is_not_read_for_special_tokens(kind: Kind) -> None:
 
 
 def test_1_6_what_the_file_says_comes_first() -> None:
-    tokenizer = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], Kind.CONTROL)
+    tokenizer = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], TokenKind.CONTROL)
     first = tokenizer.vocab_size - 6
     keys = {"fim_pre_token_id": first, "suffix_token_id": first + 1, "fim_mid_token_id": first + 2}
-    told = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], Kind.CONTROL, **keys).fim
+    told = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], TokenKind.CONTROL, **keys).fim
     assert told is not None
     assert (told.prefix, told.suffix, told.middle) == (first, first + 1, first + 2)
 
 
 def test_1_6_other_files_without_tokens_for_them_are_snippets() -> None:
-    tokenizer = spaced([PREFIX[0], SUFFIX[0], MIDDLE[0]], Kind.CONTROL)
+    tokenizer = spaced([PREFIX[0], SUFFIX[0], MIDDLE[0]], TokenKind.CONTROL)
     prompt = fim_prompt(tokenizer, "a", "", [OtherFile("x.py", "bb")])
     assert "--- snippet ---\n\nbb" in tokenizer.decode(prompt)
 
 
 def test_1_6_model_without_such_tokens() -> None:
-    tokenizer = spaced(["<|fim_prefix|>"], Kind.CONTROL)
+    tokenizer = spaced(["<|fim_prefix|>"], TokenKind.CONTROL)
     assert tokenizer.fim is None
     with pytest.raises(NoFimTokens, match="no tokens for filling in"):
         fim_prompt(tokenizer, "a", "b")

@@ -11,9 +11,11 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from surefoot.text import Tokenizer, TokenizerError, tokenizer_from_folder, tokenizer_from_gguf, tokenizer_from_json
-from surefoot.text.vocabulary import Kind
+from surefoot.text.vocabulary import TokenKind
 from tests.text import corpus
 from tests.text.references import gguf_metadata, model_file, need, tokenizer_folder
+
+pytestmark = pytest.mark.long
 
 # Models with the name that GGUF files give their pre-tokenizer.
 _PRE = {
@@ -76,7 +78,7 @@ def _as_gguf(source: dict[str, Any], pre: str) -> dict[str, Any]:
     kinds = {}
     for added in source["added_tokens"]:
         texts[added["id"]] = added["content"]
-        kinds[added["id"]] = Kind.CONTROL if added["special"] else Kind.USER_DEFINED
+        kinds[added["id"]] = TokenKind.CONTROL if added["special"] else TokenKind.USER_DEFINED
     size = max(texts) + 1
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in source["model"]["merges"]]
     return {
@@ -84,7 +86,7 @@ def _as_gguf(source: dict[str, Any], pre: str) -> dict[str, Any]:
         "tokenizer.ggml.pre": pre,
         "tokenizer.ggml.tokens": [texts.get(token, f"[PAD{token}]") for token in range(size)],
         "tokenizer.ggml.token_type": [
-            int(kinds.get(token, Kind.NORMAL if token in texts else Kind.UNUSED)) for token in range(size)
+            int(kinds.get(token, TokenKind.NORMAL if token in texts else TokenKind.UNUSED)) for token in range(size)
         ],
         "tokenizer.ggml.merges": merges,
     }

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from surefoot.text import Tokenizer, chat_template_from_gguf, tokenizer_from_folder, tokenizer_from_gguf
 from surefoot.text import tokenizer_from_json as from_json
 from surefoot.text.shield import MARK, Shield
-from surefoot.text.vocabulary import Kind
+from surefoot.text.vocabulary import TokenKind
 from tests.text import small
 from tests.text.references import gguf_metadata, model_file, tokenizer_folder
 
@@ -23,14 +23,16 @@ START, END = "<|im_start|>", "<|im_end|>"
 
 @cache
 def byte_level() -> Tokenizer:
-    extra = dict.fromkeys(CONTROL, Kind.CONTROL) | {"<tool>": Kind.USER_DEFINED}
+    extra = dict.fromkeys(CONTROL, TokenKind.CONTROL) | {"<tool>": TokenKind.USER_DEFINED}
     return tokenizer_from_gguf(small.byte_level(["< |", "i m", "| >"], extra))
 
 
 @cache
 def spaced() -> Tokenizer:
     pieces = {"▁": -1.0, "a": -2.0, "▁a": -3.0, "<|": -4.0, "<": -5.0, "|": -6.0, ">": -7.0}
-    extra = {text: Kind.CONTROL for text in CONTROL if text not in ("<s>", "</s>")} | {"<tool>": Kind.USER_DEFINED}
+    extra = {text: TokenKind.CONTROL for text in CONTROL if text not in ("<s>", "</s>")} | {
+        "<tool>": TokenKind.USER_DEFINED
+    }
     return tokenizer_from_gguf(small.spaced(pieces, extra))
 
 

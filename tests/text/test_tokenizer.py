@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.text import StreamDecoder, Tokenizer, TokenizerError, tokenizer_from_gguf
-from surefoot.text.vocabulary import Kind
+from surefoot.text.vocabulary import TokenKind
 from tests.text import small
 
-_MARKS = {"<|im_end|>": Kind.CONTROL, "<tool>": Kind.USER_DEFINED, "[PAD9]": Kind.UNUSED}
+_MARKS = {"<|im_end|>": TokenKind.CONTROL, "<tool>": TokenKind.USER_DEFINED, "[PAD9]": TokenKind.UNUSED}
 _PIECES = {
     piece: -float(rank)
     for rank, piece in enumerate(
@@ -43,6 +43,15 @@ def test_control_tokens_come_only_when_asked_for() -> None:
         assert end[0] in tokenizer.ids.ends
         assert end[0] not in tokenizer.encode("a<|im_end|>b")
         assert b"<tool>" in _pieces(tokenizer, "a<tool>b")
+
+
+def test_merges_of_tokens_that_are_not_there_count_for_nothing() -> None:
+    metadata = small.byte_level(["a b", "ab c"])
+    clean = tokenizer_from_gguf(metadata)
+    for merge in ("x y", "qq a", "a b c", "", " "):
+        broken = tokenizer_from_gguf({**metadata, "tokenizer.ggml.merges": [merge, "a b", "ab c"]})
+        assert broken.library.plain.to_str() == clean.library.plain.to_str()
+        assert broken.encode("abc ab xy") == clean.encode("abc ab xy")
 
 
 def test_text_never_merges_into_a_control_token() -> None:
@@ -82,7 +91,7 @@ def test_half_a_surrogate_pair_is_replaced() -> None:
 
 
 def test_phi3_swallows_spaces_after_special_tokens() -> None:
-    metadata = small.spaced(_PIECES, {"<|end|>": Kind.CONTROL}) | {"general.name": "Phi-3 mini"}
+    metadata = small.spaced(_PIECES, {"<|end|>": TokenKind.CONTROL}) | {"general.name": "Phi-3 mini"}
     assert _pieces(tokenizer_from_gguf(metadata), "<|end|>  ab", parse_special=True) == [b"<|end|>", b" ", b"ab"]
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.cli.errors import TOLD
+from surefoot.cli.errors import EXPECTED
 from tests.stories import stories_gguf
 from tests.weights.mutations import mutate
 
@@ -36,8 +36,8 @@ SECONDS = 60  # for one mutation, on a machine that others use too: honest ones 
 
 
 def make_bases(folder: Path, names: Sequence[str] = ()) -> list[Path]:
-    """stories260K, and a tiny folder of each family (or of these models of tests/model/tiny.py)."""
-    tiny: Any = importlib.import_module("tests.model.tiny")  # torch, which the child must do without
+    """stories260K, and a tiny folder of each family (or of these models of tests/models/tiny.py)."""
+    tiny: Any = importlib.import_module("tests.models.tiny")  # torch, which the child must do without
     bases = [stories_gguf()]
     for name in names or tiny.MODELS:
         base = folder / name
@@ -123,7 +123,7 @@ def try_load(path: Path, source: Path) -> str:
     try:
         llm = LLM(path, max_context=64, max_running=1, max_chunk=64, kv_bytes=8 << 20, threads=1, speculate="off")
         llm.generate([1, 2, 3], SamplingParams(max_tokens=2, seed=0))
-    except TOLD as error:
+    except EXPECTED as error:
         told = str(error)
         unplanned = isinstance(error, MemoryError) and "MiB" not in told
         return f"{source.name}: {type(error).__name__} without a message ({told!r})" if not told or unplanned else ""

@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "strings": (header(string(b"k") + struct.pack("<IIQQQ", 9, 8, 2, 7, 7), num_pairs=1), "string 1 of 2"),
     "nested array": (header(string(b"k") + struct.pack("<IIQ", 9, 9, 0), num_pairs=1), "array of arrays"),
     "value type": (header(string(b"k") + struct.pack("<II", 13, 0), num_pairs=1), "type 13"),
-    "twice": (header(2 * (string(b"k") + struct.pack("<II", 4, 0)), num_pairs=2), "stands twice"),
+    "twice": (header(2 * (string(b"k") + struct.pack("<II", 4, 0)), num_pairs=2), "occurs twice"),
     "utf-8": (header(string(b"\xff") + struct.pack("<II", 4, 0), num_pairs=1), "UTF-8"),
     "alignment": (header(string(b"general.alignment") + struct.pack("<II", 4, 3), num_pairs=1), "power of two"),
     "no dimensions": (header(tensors=entry(shape=()) + bytes(99), num_tensors=1), "0 dimensions"),
@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "far tensor": (header(tensors=entry(offset=HUGE) + bytes(999), num_tensors=1), "cut short"),
     "misaligned": (header(tensors=entry(offset=1) + bytes(999), num_tensors=1), "aligned"),
     "overlap": (header(tensors=entry() + entry(b"u", offset=96) + bytes(999), num_tensors=2), "overlaps"),
-    "same name": (header(tensors=entry() + entry(offset=128) + bytes(999), num_tensors=2), "stands twice"),
+    "same name": (header(tensors=entry() + entry(offset=128) + bytes(999), num_tensors=2), "occurs twice"),
     "shard": (header(string(b"split.count") + struct.pack("<IH", 2, 3), num_pairs=1), "one of 3 shards"),
 }  # fmt: skip
 

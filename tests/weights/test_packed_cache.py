@@ -36,7 +36,7 @@ def load(backend: Backend, folder: Path, model: Path) -> tuple[list[PackedWeight
         packed = [one for names in NAMES for one in cached.fused(backend, names, W8_GROUPED)]
         for run in cached.fused_experts(backend, ["experts.weight"], W8_GROUPED):
             packed.extend(run)
-        return packed, len(cached.made)
+        return packed, len(cached.packed)
 
 
 def same(got: list[PackedWeights], want: list[PackedWeights]) -> bool:
@@ -153,7 +153,7 @@ def test_unfinished_files_of_ended_processes_go(tmp_path: Path) -> None:
 
 def test_only_where_it_pays_and_beside(backend: Backend, model: Path, tmp_path: Path) -> None:
     for least_s, expected in ((3600.0, 0), (0.0, 1)):
-        cache = PackedCache(tmp_path / "cache", least_s, beside=True)
+        cache = PackedCache(tmp_path / "cache", least_s, in_background=True)
         with packed_cache(cache, model, GgufFile(model), "w8") as cached:
             cached.fused(backend, ["a.weight"], W8_GROUPED)
         for thread in threading.enumerate():

@@ -138,7 +138,7 @@ def test_hostile_headers(tmp_path: Path, header: bytes) -> None:
 def test_overlapping_tensors_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "over.safetensors"
     path.write_bytes(build(json.dumps({"a": ENTRIES["a"], "b": ENTRIES["a"]}).encode()))
-    with pytest.raises(SafetensorsError, match="over another"):
+    with pytest.raises(SafetensorsError, match="overlaps another"):
         read_safetensors(path)
 
 

@@ -8,14 +8,10 @@
 
 namespace sf::attention {
 
-inline constexpr int64_t kTileDotsRows = 9;  // with fewer the vector form keeps memory busier
-
 class TileDots {
  public:
   TileDots(const KvLayout& layout, int64_t, Carve& memory)
-      : layout_(layout),
-        depth_(query_depth(layout)),
-        gathers_keys_(depth_ != layout.head_dim),
+      : layout_(layout), depth_(query_depth(layout)), gathers_keys_(depth_ != layout.head_dim),
         keys_(memory.take<uint8_t>(gathers_keys_ ? layout.key_limbs * kSegment * depth_ : 0)),
         values_(memory.take<uint8_t>(layout.value_limbs * kSegment * layout.value_dim)),
         sums_(memory.take<int32_t>(2 * kSumsInts)) {}
@@ -112,7 +108,7 @@ class TileDots {
     const int64_t low = depth_ * kGroupTokens;
     _tile_zero(0);
     _tile_zero(1);
-    for (int64_t dim = 0; dim < depth_; dim += 64, keys += 1024) {
+    for (int64_t dim = 0; dim < depth_; dim += 64, keys += tiles::kTileBytes) {
       if (depth_ > 64) load_queries(q + dim);
       _tile_loadd(6, keys, 64);
       if constexpr (kLimbs == 2) _tile_loadd(7, keys + low, 64);
@@ -135,11 +131,12 @@ class TileDots {
   void gather_keys(const Segment& segment, int g) {
     const int64_t bytes = layout_.head_dim * kGroupTokens;
     for (int limb = 0; limb < layout_.key_limbs; ++limb)
-      std::memcpy(keys_ + (g * layout_.key_limbs + limb) * depth_ * kGroupTokens, segment.group[g] + limb * bytes, bytes);
+      std::memcpy(keys_ + (g * layout_.key_limbs + limb) * depth_ * kGroupTokens, segment.group[g] + limb * bytes,
+                  bytes);
   }
 
   void weigh_tile(const Segment& segment, int limb, int64_t tile) {
-    const uint8_t* values = values_ + limb * layout_.value_dim * kSegment + tile * 2048;
+    const uint8_t* values = values_ + limb * layout_.value_dim * kSegment + tile * (2 * tiles::kTileBytes);
     int32_t* sums = sums_of(tile) + limb * 512;
     _tile_zero(0);
     _tile_zero(1);
@@ -149,7 +146,7 @@ class TileDots {
       _tile_dpbusd(1, 4, 6);
     }
     if (segment.last > 4) {
-      _tile_loadd(7, values + 1024, 64);
+      _tile_loadd(7, values + tiles::kTileBytes, 64);
       _tile_dpbusd(0, 3, 7);
       _tile_dpbusd(1, 5, 7);
     }
@@ -162,11 +159,11 @@ class TileDots {
   // which is store_limbs's order.
   void gather_values(const Segment& segment, int limb, int g) {
     const uint8_t* from = segment.group[g] + layout_.values_at + limb * kGroupTokens * layout_.value_dim;
-    uint8_t* to = values_ + limb * layout_.value_dim * kSegment + g / 4 * 1024 + g % 4 * 64;
+    uint8_t* to = values_ + limb * layout_.value_dim * kSegment + g / 4 * tiles::kTileBytes + g % 4 * 64;
     for (int64_t tile = 0; tile < layout_.value_dim / 16; ++tile)
       for (int quad = 0; quad < 4; ++quad) {
         const uint8_t* line = from + quad * layout_.value_dim * 4 + tile * 64;
-        _mm512_store_si512(to + tile * 2048 + quad * 256, _mm512_loadu_si512(line));
+        _mm512_store_si512(to + tile * (2 * tiles::kTileBytes) + quad * 256, _mm512_loadu_si512(line));
         prefetch(line + ahead_[g]);
       }
   }

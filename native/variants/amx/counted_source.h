@@ -1,7 +1,7 @@
 // 4-bit codes of two limbs whose table only counts (table[code] = code + t), for the tiles: the weight is
-// code * M + (Z + t * M), without a look-up, and its limbs are plainly value >> 7 and value & 127. WideSource's low limb lies
-// around zero instead; two-limb rows have exact sums, to which all splits are the same.
-// Twice the value is what is computed: its upper byte is the high limb, half its lower byte the low one.
+// code * M + (Z + t * M), without a look-up, and its limbs are plainly value >> 7 and value & 127. WideSource's low
+// limb lies around zero instead; two-limb rows have exact sums, to which all splits are the same. Twice the value is
+// what is computed: its upper byte is the high limb, half its lower byte the low one.
 #pragma once
 #include "kernels/sources.h"
 
@@ -12,14 +12,16 @@ struct CountedSource : Grouped {
   using Grouped::Grouped;
 
   struct Half {
-    __m512i scale, offset;  // doubled; twice for every output: its even and its odd columns lie in the halves of its 32 bits
+    __m512i scale,
+        offset;  // doubled; twice for every output: its even and its odd columns lie in the halves of its 32 bits
   };
   struct Group {
     Half half[2];
   };
   Group group(int64_t line) const { return {{load_half(parameters_of(line, 0)), load_half(parameters_of(line, 1))}}; }
   Half load_half(const uint8_t* at) const {
-    const __m512i scale = twice(at), first = _mm512_mullo_epi16(scale, _mm512_set1_epi16(static_cast<int16_t>(first_entry)));
+    const __m512i scale = twice(at),
+                  first = _mm512_mullo_epi16(scale, _mm512_set1_epi16(static_cast<int16_t>(first_entry)));
     const __m512i offset = with_offsets ? _mm512_add_epi16(first, twice(at + 32)) : first;
     return {_mm512_slli_epi16(scale, 1), _mm512_slli_epi16(offset, 1)};
   }
@@ -30,11 +32,15 @@ struct CountedSource : Grouped {
   }
   template <int Half>
   void half_weights(int64_t line, const Group& group, Line (&w)[2]) const {
-    const __m512i nibble = _mm512_set1_epi16(15), c = _mm512_loadu_si512(Half == 0 ? nibbles(line) : codes + line * kLine);
-    if constexpr (Half == 0) split(_mm512_and_si512(c, nibble), _mm512_and_si512(_mm512_srli_epi16(c, 8), nibble), group.half[0], w);
+    const __m512i nibble = _mm512_set1_epi16(15),
+                  c = _mm512_loadu_si512(Half == 0 ? nibbles(line) : codes + line * kLine);
+    if constexpr (Half == 0)
+      split(_mm512_and_si512(c, nibble), _mm512_and_si512(_mm512_srli_epi16(c, 8), nibble), group.half[0], w);
     else split(_mm512_and_si512(_mm512_srli_epi16(c, 4), nibble), _mm512_srli_epi16(c, 12), group.half[1], w);
   }
-  static __m512i times(__m512i codes, const Half& p) { return _mm512_add_epi16(_mm512_mullo_epi16(codes, p.scale), p.offset); }
+  static __m512i times(__m512i codes, const Half& p) {
+    return _mm512_add_epi16(_mm512_mullo_epi16(codes, p.scale), p.offset);
+  }
   static void split(__m512i even_codes, __m512i odd_codes, const Half& p, Line (&w)[2]) {
     const __m512i even = times(even_codes, p), odd = times(odd_codes, p);
     constexpr __mmask64 kOdd = 0xAAAAAAAAAAAAAAAA;

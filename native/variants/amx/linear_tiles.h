@@ -1,18 +1,20 @@
 // The integer matmul on AMX tiles.
 //
-// A band of rows (its limbs in tiles 4 and 5) meets a panel of 32 outputs (tiles 6 and 7) in four sums of 16x16, or six:
+// A band of rows (its limbs in tiles 4 and 5) meets a panel of 32 outputs (tiles 6 and 7) in four sums of 16x16, or
+// six:
 //   two-limb rows, one limb of weight:   0, 1 = high times halves 0, 1;  2, 3 = low times halves 0, 1
-//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low (rows in 6, weights in 7);
-//                                        17 to 32 rows go by halves of a panel (two_bands.h)
+//   two-limb rows, two limbs of weight:  0, 1 = high high;   2, 3 = high low + low high;   4, 5 = low low
+//                                        (rows in 6, weights in 7); 17 to 32 rows go by halves of a panel (two_bands.h)
 //   one-limb rows, one limb of weight:   0, 1 = rows 0-15;               2, 3 = rows 16-31
 //   one-limb rows, two limbs of weight:  0, 1 = times high;              2, 3 = times low
 // Up to 8 rows of two limbs ride in one tile, the limbs as rows of their own: one product per weight tile.
 //
 // What keeps the tile unit busy (measured; docs/design/integer-matmul.md):
-// - A panel's chunk of depth (32 KB of int8 weights) stays in L1 while bands of rows stream past it from L2 by loads that
-//   do not displace it (TILELOADDT1). Deeper matrices take several chunks, with the sums waiting in scratch between them.
-// - Vector work rides along, a little after every product: the band before is finished, half a row at a time, and the next
-//   chunk's codes are expanded, or its weights asked for, line by line. More at a time does not hide: the queue of
+// - A panel's chunk of depth (32 KB of int8 weights) stays in L1 while bands of rows stream past it from L2 by loads
+//   that do not displace it (TILELOADDT1). Deeper matrices take several chunks, with the sums waiting in scratch
+//   between them.
+// - Vector work rides along, a little after every product: the band before is finished, half a row at a time, and the
+//   next chunk's codes are expanded, or its weights asked for, line by line. More at a time does not hide: the queue of
 //   instructions fills up with it, and the products behind wait.
 #pragma once
 #include "counted_source.h"
@@ -46,8 +48,8 @@ struct Finisher {
 };
 
 template <int WLimbs, class Source>
-void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, const uint8_t* planes, SumsOf<2, WLimbs>* waiting,
-                   Finisher<WLimbs>& finisher, Supply<Source>& supply) {
+void two_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, const uint8_t* planes,
+                   SumsOf<2, WLimbs>* waiting, Finisher<WLimbs>& finisher, Supply<Source>& supply) {
   const int8_t* a = p.row(row) + c.first * kTile;
   if (c.opens) clear_sums<WLimbs + 1>();
   else if (!one_band(p)) load_sums(waiting);
@@ -97,7 +99,8 @@ void one_limb_band(const Problem& p, int64_t row, int64_t rows, const Chunk& c, 
     gatherer.each_step = divide_up(rows, 2 * count);
     clear_sums<2>();
     const uint8_t* w = planes + (tile - c.first) * 2 * WLimbs * kTileBytes;
-    if constexpr (WLimbs == 1) multiply_pairs(a + tile * kTile, b + tile * kTile, p.x.stride, w, count, gatherer, supply);
+    if constexpr (WLimbs == 1)
+      multiply_pairs(a + tile * kTile, b + tile * kTile, p.x.stride, w, count, gatherer, supply);
     else multiply_one<WLimbs>(a + tile * kTile, p.x.stride, w, count, gatherer, supply);
     gatherer.gather();
     store_sums<WLimbs == 1>(gatherer.fresh());
@@ -131,7 +134,7 @@ struct Task {
         waiting(reinterpret_cast<Waiting*>(scratch + planes_bytes(problem))) {}
 
   void run() {
-    const int64_t bands = (share.last_row - share.first_row + 15) / 16;
+    const int64_t bands = divide_up(share.last_row - share.first_row, 16);
     each_chunk(p, source, share, supply, bands, [&](const Chunk& c, const uint8_t* planes) { run_chunk(c, planes); });
     finisher.finish();
   }
@@ -162,8 +165,8 @@ inline Sums<3> join(const Sums<2>& first, const Sums<2>& second) {
   return s;
 }
 
-// Sums 0 and 1 hold (high, low) times the first limb of weight in successive rows, which is just k0 and k1 of a row with one
-// limb of weight; 2 and 3 hold the same times the second limb, or times another panel.
+// Sums 0 and 1 hold (high, low) times the first limb of weight in successive rows, which is just k0 and k1 of a row
+// with one limb of weight; 2 and 3 hold the same times the second limb, or times another panel.
 struct MixedSums {
   Sums<2> pair[2][8];
 
@@ -186,9 +189,9 @@ void finish_mixed(const Problem& p, int64_t panel) {
   }
 }
 
-// Int8 weights need no making, and so few rows wait for the memory: weights are asked for a fixed way ahead, of two panels in
-// turn, since one stream alone does not draw the full bandwidth.
-struct Ahead {
+// Int8 weights need no making, and so few rows wait for the memory: weights are asked for a fixed way ahead, of two
+// panels in turn, since one stream alone does not draw the full bandwidth.
+struct TilePrefetcher {
   const uint8_t* at;
 
   void step() {
@@ -197,7 +200,7 @@ struct Ahead {
 };
 
 inline void multiply_panels(const int8_t* a, int64_t stride, const uint8_t* w, const uint8_t* v, int64_t tiles) {
-  Ahead ahead_w{w + kAhead}, ahead_v{v + kAhead};
+  TilePrefetcher ahead_w{w + kAhead}, ahead_v{v + kAhead};
   for (int64_t t = 0; t < tiles; ++t, a += kTile, w += 2 * kTileBytes, v += 2 * kTileBytes) {
     _tile_stream_loadd(4, a, stride);
     _tile_loadd(6, w, kLine);

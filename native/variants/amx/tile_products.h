@@ -48,7 +48,8 @@ inline void clear_sums() {
 
 // Two tiles of rows times one limb of weight.
 template <class Even, class Odd>
-inline void multiply_pairs(const int8_t* a, const int8_t* b, int64_t stride, const uint8_t* w, int64_t tiles, Even& even, Odd& odd) {
+inline void multiply_pairs(const int8_t* a, const int8_t* b, int64_t stride, const uint8_t* w, int64_t tiles,
+                           Even& even, Odd& odd) {
   for (int64_t t = 0; t < tiles; ++t, a += kTile, b += kTile, w += 2 * kTileBytes) {
     _tile_stream_loadd(4, a, stride);
     _tile_loadd(6, w, kLine);
@@ -87,10 +88,11 @@ inline void multiply_one(const int8_t* a, int64_t stride, const uint8_t* w, int6
   }
 }
 
-// Two limbs by two. Sums 2 and 3 get two products each, kept four apart, since a product's result is ready after about 52
-// cycles.
+// Two limbs by two. Sums 2 and 3 get two products each, kept four apart, since a product's result is ready after about
+// 52 cycles.
 template <class Even, class Odd>
-inline void multiply_two_by_two(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* w, int64_t tiles, Even& even, Odd& odd) {
+inline void multiply_two_by_two(const int8_t* high, const int8_t* low, int64_t stride, const uint8_t* w, int64_t tiles,
+                                Even& even, Odd& odd) {
   for (int64_t t = 0; t < tiles; ++t, high += kTile, low += kTile, w += 4 * kTileBytes) {
     _tile_stream_loadd(6, high, stride);
     _tile_loadd(7, w + 2 * kTileBytes, kLine);
@@ -120,11 +122,11 @@ inline void multiply_two_by_two(const int8_t* high, const int8_t* low, int64_t s
   }
 }
 
-// Two limbs by two, two bands by half a panel (planes [tile][limb]): sums 0 to 2 are the first band's k0, k1, k2, 3 to 5 the
-// second's. Nine loads for eight products, five of them from L1.
+// Two limbs by two, two bands by half a panel (planes [tile][limb]): sums 0 to 2 are the first band's k0, k1, k2, 3 to
+// 5 the second's. Nine loads for eight products, five of them from L1.
 template <class Even, class Odd>
-inline void multiply_two_bands(const int8_t* first, const int8_t* second, int64_t limb, int64_t stride, const uint8_t* w, int64_t tiles, Even& even,
-                               Odd& odd) {
+inline void multiply_two_bands(const int8_t* first, const int8_t* second, int64_t limb, int64_t stride,
+                               const uint8_t* w, int64_t tiles, Even& even, Odd& odd) {
   for (int64_t t = 0; t < tiles; ++t, first += kTile, second += kTile, w += 2 * kTileBytes) {
     _tile_stream_loadd(6, first, stride);
     _tile_loadd(7, w, kLine);

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "kernels/codes.h"
+#include "tiles.h"
 
 namespace sf::tiles {
 
-inline constexpr int64_t kTileBytes = 1024;
 inline constexpr int64_t kChunkBytes = 32 << 10;  // of expanded weights of one panel
 inline constexpr int64_t kBlockRows = 192;        // rows that share one pass over a task's weights
 inline constexpr int64_t kRowsBytes = 1 << 20;    // of a block of rows that stays in L2
@@ -28,8 +28,8 @@ inline int64_t band_rows(const Problem& p, int64_t left) {
 inline bool one_band(const Problem& p) { return p.x.limbs == 2 && p.rows <= 16; }
 // Two limbs by two: half a panel at a time leaves room for the sums of two bands.
 inline bool two_bands(const Problem& p) { return p.x.limbs == 2 && p.w->limbs == 2 && p.rows > 16 && p.rows <= 32; }
-// Then sums need not leave the tiles between chunks, so that chunks may be small: both buffers of expanded weights must stay in
-// L1 while codes and rows stream through it.
+// Then sums need not leave the tiles between chunks, so that chunks may be small: both buffers of expanded weights must
+// stay in L1 while codes and rows stream through it.
 inline bool sums_stay(const Problem& p) { return one_band(p) || two_bands(p); }
 inline int64_t block_rows(const Problem& p) { return std::min<int64_t>(p.rows, kBlockRows); }
 
@@ -54,8 +54,8 @@ inline int64_t stretch_tiles(const Problem& p) {
 // Does a panel go through its whole depth at once? Then the next one's sums may wait where its own did, warm in L2.
 inline bool one_stretch(const Problem& p) { return stretch_tiles(p) >= p.w->num_tiles(); }
 
-// Scratch: the expanded planes of two chunks, the one in use and the next, then the waiting sums (two limbs) or partial sums
-// (one limb) of a block of rows for each panel under way.
+// Scratch: the expanded planes of two chunks, the one in use and the next, then the waiting sums (two limbs) or partial
+// sums (one limb) of a block of rows for each panel under way.
 inline int64_t chunk_bytes(const Problem& p) { return chunk_tiles(p) * depth_bytes(p); }
 inline int64_t planes_bytes(const Problem& p) { return plain(p) ? 0 : 2 * chunk_bytes(p); }
 inline int64_t scratch_bytes(const Problem& p, int64_t task_panels) {

@@ -34,7 +34,8 @@ struct Chunk {
   bool opens, closes;  // the first, the last of the depth
 };
 
-// A task's chunks in turn: down the stretch, then the same stretch of the next panel; after the last panel, the next stretch.
+// A task's chunks in turn: down the stretch, then the same stretch of the next panel; after the last panel, the next
+// stretch.
 struct Chunks {
   const Problem& p;
   const Share& share;
@@ -53,8 +54,8 @@ struct Chunks {
   }
 };
 
-// Makes the next chunk's weights ready in the shadow of the products of the one before, which take so many steps. Weights
-// that are int8 already are asked for; codes are expanded into whichever of two buffers is not in use.
+// Makes the next chunk's weights ready in the shadow of the products of the one before, which take so many steps.
+// Weights that are int8 already are asked for; codes are expanded into whichever of two buffers is not in use.
 template <class Source>
 class Supply {
  public:
@@ -113,7 +114,8 @@ class Supply {
     for (int i = 0; i < Count; ++i) source_->weights(line_ + i, group_, w[i]);
     uint8_t* out = out_;
     for (int i = 0; i < Count; ++i)
-      for (int plane = 0; plane < kPlanes; ++plane) store_line(out + i * kLine + plane * kTileBytes, w[i][plane % kHalves][plane / kHalves]);
+      for (int plane = 0; plane < kPlanes; ++plane)
+        store_line(out + i * kLine + plane * kTileBytes, w[i][plane % kHalves][plane / kHalves]);
   }
 
   const Problem& p_;
@@ -124,12 +126,13 @@ class Supply {
   typename Source::Group group_;
   int64_t span_ = 1, line_ = 0, last_ = 0;
   int64_t each_ = 0, pause_ = 1, left_ = 1;  // so many lines at every so many-th step
-  bool second_ = false;  // of the two buffers
+  bool second_ = false;                      // of the two buffers
 };
 
 // body(chunk, planes) for a task's chunks, each made ready while the one before is multiplied.
 template <class Maker, class Source, class Body>
-void each_chunk(const Problem& p, const Maker& source, const Share& share, Supply<Source>& supply, int64_t bands, const Body& body) {
+void each_chunk(const Problem& p, const Maker& source, const Share& share, Supply<Source>& supply, int64_t bands,
+                const Body& body) {
   const Chunks chunks{p, share};
   std::optional<Chunk> next = chunks.first();
   supply.start(source(next->panel), *next, 1);

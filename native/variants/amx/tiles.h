@@ -1,11 +1,13 @@
-// AMX in words: a tile is 16 rows of 64 bytes. Registers 0 to 3 hold sums, 4 and 5 rows of activations, 6 and 7 weights;
-// or 0 to 5 sums, 6 activations, 7 weights.
+// AMX in words: a tile is 16 rows of 64 bytes. Registers 0 to 3 hold sums, 4 and 5 rows of activations, 6 and 7
+// weights; or 0 to 5 sums, 6 activations, 7 weights.
 #pragma once
 #include <immintrin.h>
 
 #include <cstdint>
 
 namespace sf::tiles {
+
+inline constexpr int64_t kTileBytes = 1024;
 
 struct Config {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};

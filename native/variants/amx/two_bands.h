@@ -1,5 +1,5 @@
-// 17 to 32 rows of two limbs times weights of two limbs: half a panel at a time, whose six sums (three for each of two bands)
-// stay in the tiles over the whole depth.
+// 17 to 32 rows of two limbs times weights of two limbs: half a panel at a time, whose six sums (three for each of two
+// bands) stay in the tiles over the whole depth.
 #pragma once
 #include "tile_products.h"
 #include "tile_supply.h"

@@ -13,7 +13,8 @@ struct KeyLine {
 struct QueryQuad {
   __m256i v;
 };
-// Tokens 0 and 2 of each quad, and tokens 1 and 3, widened to 16 bits: an unsigned byte times a signed one, twice, would not fit.
+// Tokens 0 and 2 of each quad, and tokens 1 and 3, widened to 16 bits: an unsigned byte times a signed one, twice,
+// would not fit.
 struct ValueLine {
   __m256i even_lo, even_hi, odd_lo, odd_hi;
 };

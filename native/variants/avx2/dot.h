@@ -24,7 +24,6 @@ struct Wide {
 inline constexpr int kRowBlock = 1;
 inline constexpr int kPanelBlock = 1;
 
-
 inline Line load_line(const void* p) {
   const auto* q = static_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
@@ -54,7 +53,9 @@ inline Line low_nibbles(const Line& l) {
   const __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(l.lo, mask), _mm256_and_si256(l.hi, mask)};
 }
-inline Line high_nibbles(const Line& l) { return low_nibbles({_mm256_srli_epi16(l.lo, 4), _mm256_srli_epi16(l.hi, 4)}); }
+inline Line high_nibbles(const Line& l) {
+  return low_nibbles({_mm256_srli_epi16(l.lo, 4), _mm256_srli_epi16(l.hi, 4)});
+}
 inline Line look_up(const Table& t, const Line& codes) {
   return {_mm256_shuffle_epi8(t.v, codes.lo), _mm256_shuffle_epi8(t.v, codes.hi)};
 }
@@ -64,7 +65,8 @@ inline Line spread(const uint8_t* sixteen, int32_t first, int32_t step) {
   const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(sixteen)));
   const __m256i steps = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(step));
   const __m256i lo = _mm256_add_epi32(steps, _mm256_set1_epi32(first));
-  return {_mm256_shuffle_epi8(bytes, lo), _mm256_shuffle_epi8(bytes, _mm256_add_epi32(lo, _mm256_set1_epi32(8 * step)))};
+  return {_mm256_shuffle_epi8(bytes, lo),
+          _mm256_shuffle_epi8(bytes, _mm256_add_epi32(lo, _mm256_set1_epi32(8 * step)))};
 }
 inline Narrow load_narrow(const uint8_t* half) {
   return {spread(half, static_cast<int32_t>(0x80008000), 0x00010001), spread(half + 16, 0, 0x01010101)};
@@ -110,13 +112,16 @@ inline Wide for_words(const Wide& p) {
   const __m256i sixty_four = _mm256_set1_epi16(64);
   return {p.scale, {_mm256_sub_epi16(p.offset.lo, sixty_four), _mm256_sub_epi16(p.offset.hi, sixty_four)}};
 }
+template <int Bits>
 inline void words_half(__m256i values, __m256i scale, __m256i offset, __m256i& even, __m256i& odd) {
-  even = _mm256_add_epi16(product<8>(_mm256_slli_epi16(values, 8), scale), offset);
-  odd = _mm256_add_epi16(product<8>(_mm256_and_si256(values, _mm256_set1_epi16(static_cast<int16_t>(0xFF00))), scale), offset);
+  even = _mm256_add_epi16(product<Bits>(_mm256_slli_epi16(values, 8), scale), offset);
+  odd = _mm256_add_epi16(
+      product<Bits>(_mm256_and_si256(values, _mm256_set1_epi16(static_cast<int16_t>(0xFF00))), scale), offset);
 }
+template <int Bits>
 inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
-  words_half(values.lo, p.scale.lo, p.offset.lo, even.lo, odd.lo);
-  words_half(values.hi, p.scale.hi, p.offset.hi, even.hi, odd.hi);
+  words_half<Bits>(values.lo, p.scale.lo, p.offset.lo, even.lo, odd.lo);
+  words_half<Bits>(values.hi, p.scale.hi, p.offset.hi, even.hi, odd.hi);
 }
 
 // Kept in 16 bits, two per output: 8 lines of 2 products of 15 * 127 at most.
@@ -124,7 +129,8 @@ using CodeSums = Line;
 inline CodeSums no_codes() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 inline CodeSums dot_codes(const CodeSums& sum, const Line& codes, int32_t four) {
   const __m256i a = _mm256_set1_epi32(four);
-  return {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(codes.lo, a)), _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(codes.hi, a))};
+  return {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(codes.lo, a)),
+          _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(codes.hi, a))};
 }
 inline Line upper_codes(const Line& both) { return high_nibbles(both); }
 inline Ints add_words(const Line& l) {
@@ -138,10 +144,12 @@ inline void code_sums(const CodeSums& lower, const CodeSums& upper, Ints (&sums)
 
 inline Ints pair_up(Ints sum, int32_t extra) {
   const __m256i e = _mm256_set1_epi32(extra);
-  return {_mm256_blend_epi16(_mm256_add_epi16(sum.lo, e), e, 0xAA), _mm256_blend_epi16(_mm256_add_epi16(sum.hi, e), e, 0xAA)};
+  return {_mm256_blend_epi16(_mm256_add_epi16(sum.lo, e), e, 0xAA),
+          _mm256_blend_epi16(_mm256_add_epi16(sum.hi, e), e, 0xAA)};
 }
 inline Ints dot_pairs(Ints sum, const Ints& a, const Ints& b) {
-  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi))};
+  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo)),
+          _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi))};
 }
 inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
   const __m256i factor = _mm256_set1_epi32(1 | middle * 65536), zeros = _mm256_setzero_si256();
@@ -157,7 +165,8 @@ inline __m256i narrow_pairs(const uint8_t* scales, const uint8_t* offsets, int m
   const __m256i scale = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(scales)));
   const __m256i offset = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(offsets)));
   const __m256i twice = _mm256_or_si256(scale, _mm256_slli_epi32(scale, 16));
-  return _mm256_add_epi16(_mm256_mullo_epi16(twice, _mm256_set1_epi32(1 | middle * 65536)), _mm256_slli_epi32(offset, 16));
+  return _mm256_add_epi16(_mm256_mullo_epi16(twice, _mm256_set1_epi32(1 | middle * 65536)),
+                          _mm256_slli_epi32(offset, 16));
 }
 inline Ints load_narrow_pairs(const uint8_t* half, int middle) {
   return {narrow_pairs(half, half + 16, middle), narrow_pairs(half + 8, half + 24, middle)};

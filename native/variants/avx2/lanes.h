@@ -123,18 +123,25 @@ inline void transpose_quarters(Ints (&a)[4]) {
   transpose_quarters8(a[0].lo, a[1].lo, a[2].lo, a[3].lo);
   transpose_quarters8(a[0].hi, a[1].hi, a[2].hi, a[3].hi);
 }
-template <int N> inline Ints shl(Ints a) { return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)}; }
-template <int N> inline Ints shr(Ints a) { return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)}; }
-template <int N> inline Ints sar(Ints a) { return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)}; }
+template <int N>
+inline Ints shl(Ints a) {
+  return {_mm256_slli_epi32(a.lo, N), _mm256_slli_epi32(a.hi, N)};
+}
+template <int N>
+inline Ints shr(Ints a) {
+  return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)};
+}
+template <int N>
+inline Ints sar(Ints a) {
+  return {_mm256_srai_epi32(a.lo, N), _mm256_srai_epi32(a.hi, N)};
+}
 inline Lanes as_float(Ints a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
 inline Ints as_int(Lanes a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 
 inline Mask less(Lanes a, Lanes b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
 }
-inline Mask first(int n) {
-  return {_mm256_castsi256_ps(first_bits(n)), _mm256_castsi256_ps(first_bits(n - 8))};
-}
+inline Mask first(int n) { return {_mm256_castsi256_ps(first_bits(n)), _mm256_castsi256_ps(first_bits(n - 8))}; }
 inline uint32_t mask_bits(Mask m) {
   return static_cast<uint32_t>(_mm256_movemask_ps(m.lo) | _mm256_movemask_ps(m.hi) << 8);
 }
@@ -175,7 +182,8 @@ inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b) {
   const __m256i high_a = _mm256_srai_epi16(_mm256_add_epi16(qa, half), 7);
   const __m256i high_b = _mm256_srai_epi16(_mm256_add_epi16(qb, half), 7);
   store_packed(hi, high_a, high_b);
-  store_packed(lo, _mm256_sub_epi16(qa, _mm256_slli_epi16(high_a, 7)), _mm256_sub_epi16(qb, _mm256_slli_epi16(high_b, 7)));
+  store_packed(lo, _mm256_sub_epi16(qa, _mm256_slli_epi16(high_a, 7)),
+               _mm256_sub_epi16(qb, _mm256_slli_epi16(high_b, 7)));
 }
 inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   store_two_limbs(hi, lo, a, b);

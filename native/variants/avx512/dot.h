@@ -91,15 +91,18 @@ inline void expand(Line values, Wide p, Line& high, Line& low) {
 }
 
 inline Wide for_words(const Wide& p) { return {p.scale, _mm512_sub_epi16(p.offset, _mm512_set1_epi16(64))}; }
+template <int Bits>
 inline void words(Line values, const Wide& p, Ints& even, Ints& odd) {
   const __m512i odd_bytes = _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
-  even.v = _mm512_add_epi16(product<8>(_mm512_slli_epi16(values.v, 8), p.scale), p.offset);
-  odd.v = _mm512_add_epi16(product<8>(_mm512_and_si512(values.v, odd_bytes), p.scale), p.offset);
+  even.v = _mm512_add_epi16(product<Bits>(_mm512_slli_epi16(values.v, 8), p.scale), p.offset);
+  odd.v = _mm512_add_epi16(product<Bits>(_mm512_and_si512(values.v, odd_bytes), p.scale), p.offset);
 }
 
 using CodeSums = Ints;
 inline CodeSums no_codes() { return set1i(0); }
-inline CodeSums dot_codes(CodeSums sum, Line codes, int32_t four) { return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(four))}; }
+inline CodeSums dot_codes(CodeSums sum, Line codes, int32_t four) {
+  return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(four))};
+}
 // Whole bytes, lower + 16 * upper: what is too much is subtracted once, from the sums.
 inline Line upper_codes(Line both) { return both; }
 inline void code_sums(CodeSums lower, CodeSums both, Ints (&sums)[2]) {
@@ -119,7 +122,8 @@ inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
 inline Ints load_narrow_pairs(const uint8_t* half, int middle) {
   const __m512i scales = spread(half, lane_pattern(static_cast<int32_t>(0x80008000), 0x00010001));
   const __m512i offsets = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(half + 16)));
-  return {_mm512_add_epi16(_mm512_mullo_epi16(scales, _mm512_set1_epi32(1 | middle * 65536)), _mm512_slli_epi32(offsets, 16))};
+  return {_mm512_add_epi16(_mm512_mullo_epi16(scales, _mm512_set1_epi32(1 | middle * 65536)),
+                           _mm512_slli_epi32(offsets, 16))};
 }
 template <int Span>
 inline Ints add_spans(const int8_t* p) {

@@ -49,9 +49,7 @@ inline Lanes neg(Lanes a) {
 }
 inline Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
-inline Lanes round_even(Lanes a) {
-  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
+inline Lanes round_even(Lanes a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 inline Ints to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
 inline Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
@@ -86,9 +84,18 @@ inline void transpose_quarters(Ints (&a)[4]) {
   a[2].v = _mm512_unpacklo_epi64(AB, CD);
   a[3].v = _mm512_unpackhi_epi64(AB, CD);
 }
-template <int N> inline Ints shl(Ints a) { return {_mm512_slli_epi32(a.v, N)}; }
-template <int N> inline Ints shr(Ints a) { return {_mm512_srli_epi32(a.v, N)}; }
-template <int N> inline Ints sar(Ints a) { return {_mm512_srai_epi32(a.v, N)}; }
+template <int N>
+inline Ints shl(Ints a) {
+  return {_mm512_slli_epi32(a.v, N)};
+}
+template <int N>
+inline Ints shr(Ints a) {
+  return {_mm512_srli_epi32(a.v, N)};
+}
+template <int N>
+inline Ints sar(Ints a) {
+  return {_mm512_srai_epi32(a.v, N)};
+}
 inline Lanes as_float(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
 inline Ints as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
 
@@ -120,7 +127,8 @@ inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints
   const __m512i high_ab = _mm512_srai_epi16(_mm512_add_epi16(ab, half), 7);
   const __m512i high_cd = _mm512_srai_epi16(_mm512_add_epi16(cd, half), 7);
   store_packed(hi, high_ab, high_cd);
-  store_packed(lo, _mm512_sub_epi16(ab, _mm512_slli_epi16(high_ab, 7)), _mm512_sub_epi16(cd, _mm512_slli_epi16(high_cd, 7)));
+  store_packed(lo, _mm512_sub_epi16(ab, _mm512_slli_epi16(high_ab, 7)),
+               _mm512_sub_epi16(cd, _mm512_slli_epi16(high_cd, 7)));
 }
 inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   const __m512i low = _mm512_set1_epi16(0xFF);

@@ -11,7 +11,8 @@ inline int64_t dot_product_peak(int64_t iterations) {
     __asm__ volatile(
         ".irp sum, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11\n"
         "vpdpbusd %%zmm15, %%zmm15, %%zmm\\sum\n"
-        ".endr" ::: SF_TWELVE_SUMS);
+        ".endr" ::
+            : SF_TWELVE_SUMS);
   return iterations * 12 * 128;
 }
 
@@ -21,7 +22,8 @@ inline int64_t float_peak(int64_t iterations) {
     __asm__ volatile(
         ".irp sum, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11\n"
         "vfmadd231ps %%zmm15, %%zmm15, %%zmm\\sum\n"
-        ".endr" ::: SF_TWELVE_SUMS);
+        ".endr" ::
+            : SF_TWELVE_SUMS);
   return iterations * 12 * 32;
 }
 

@@ -1,6 +1,6 @@
-// Integer dot products of four bytes on sixteen lanes, for attention. The plain form; other variants offer the same names.
-// Keys lie in memory with 128 added to each byte (kernels/kv.h). A variant whose kKeyBias is 128 multiplies them as they
-// are, and the caller starts the sum at -128 times the sum of the query's bytes.
+// Integer dot products of four bytes on sixteen lanes, for attention. The plain form; other variants offer the same
+// names. Keys lie in memory with 128 added to each byte (kernels/kv.h). A variant whose kKeyBias is 128 multiplies them
+// as they are, and the caller starts the sum at -128 times the sum of the query's bytes.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -29,9 +29,21 @@ inline KeyLine load_key_line(const uint8_t* p) {
   for (int i = 0; i < 64; ++i) k.v[i] = static_cast<int8_t>(p[i] ^ 0x80);
   return k;
 }
-inline QueryQuad load_query_quad(const int8_t* p) { QueryQuad q; std::memcpy(q.v, p, 4); return q; }
-inline ValueLine load_value_line(const uint8_t* p) { ValueLine v; std::memcpy(v.v, p, 64); return v; }
-inline WeightQuad load_weight_quad(const uint8_t* p) { WeightQuad w; std::memcpy(w.v, p, 4); return w; }
+inline QueryQuad load_query_quad(const int8_t* p) {
+  QueryQuad q;
+  std::memcpy(q.v, p, 4);
+  return q;
+}
+inline ValueLine load_value_line(const uint8_t* p) {
+  ValueLine v;
+  std::memcpy(v.v, p, 64);
+  return v;
+}
+inline WeightQuad load_weight_quad(const uint8_t* p) {
+  WeightQuad w;
+  std::memcpy(w.v, p, 4);
+  return w;
+}
 
 // Lane i gets the sum over e of line[4 i + e] * quad[e].
 template <class Line, class Quad>

@@ -21,10 +21,14 @@ struct Wide {
   int16_t scale[16], offset[16];
 };
 
-inline constexpr int kRowBlock = 1;               // rows multiplied at once from registers
+inline constexpr int kRowBlock = 1;    // rows multiplied at once from registers
 inline constexpr int kPanelBlock = 1;  // panels whose lines are read in turn, for one or two rows
 
-inline Line load_line(const void* p) { Line l; std::memcpy(l.v, p, 64); return l; }
+inline Line load_line(const void* p) {
+  Line l;
+  std::memcpy(l.v, p, 64);
+  return l;
+}
 inline void store_line(void* p, const Line& l) { std::memcpy(p, l.v, 64); }
 inline Ready ready(const Line& l) { return l; }
 
@@ -37,20 +41,37 @@ inline Ints dot4(Ints sum, const Ready& w, int32_t four) {
   return sum;
 }
 
-// What ready weights are too large by, and what the sums of dot4 are when these activations (a multiple of 64) met them.
+// What ready weights are too large by, and what the sums of dot4 are when these activations (a multiple of 64) met
+// them.
 inline constexpr int kReadyBias = 0;
 inline int32_t ready_excess(const int8_t*, int64_t) { return 0; }
 
-inline Table load_table(const uint8_t* p) { Table t; std::memcpy(t.v, p, 16); return t; }
-inline Line low_nibbles(const Line& l) { Line r; for (int i = 0; i < 64; ++i) r.v[i] = l.v[i] & 15; return r; }
-inline Line high_nibbles(const Line& l) { Line r; for (int i = 0; i < 64; ++i) r.v[i] = uint8_t(l.v[i]) >> 4; return r; }
+inline Table load_table(const uint8_t* p) {
+  Table t;
+  std::memcpy(t.v, p, 16);
+  return t;
+}
+inline Line low_nibbles(const Line& l) {
+  Line r;
+  for (int i = 0; i < 64; ++i) r.v[i] = l.v[i] & 15;
+  return r;
+}
+inline Line high_nibbles(const Line& l) {
+  Line r;
+  for (int i = 0; i < 64; ++i) r.v[i] = uint8_t(l.v[i]) >> 4;
+  return r;
+}
 inline Line look_up(const Table& t, const Line& codes) {
   Line r;
   for (int i = 0; i < 64; ++i) r.v[i] = static_cast<int8_t>(t.v[uint8_t(codes.v[i])]);
   return r;
 }
 
-inline Narrow load_narrow(const uint8_t* half) { Narrow p; std::memcpy(&p, half, 32); return p; }
+inline Narrow load_narrow(const uint8_t* half) {
+  Narrow p;
+  std::memcpy(&p, half, 32);
+  return p;
+}
 inline Line expand(const Line& values, const Narrow& p) {
   Line r;
   for (int i = 0; i < 64; ++i) r.v[i] = static_cast<int8_t>(uint8_t(values.v[i]) * p.scale[i / 4] + p.offset[i / 4]);
@@ -78,9 +99,13 @@ inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
 
 // load_wide's, for words instead of limbs.
 inline Wide for_words(const Wide& p) { return p; }
-// Weights of 8-bit codes as pairs of int16 in 32 bits: an output's columns 0 and 2, and its columns 1 and 3.
+// Weights as pairs of int16 in 32 bits: an output's columns 0 and 2, and its columns 1 and 3.
+template <int Bits>
 inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
-  const auto weight = [&](int i) { return ((values.v[i] * p.scale[i / 4] + 64) >> 7) + p.offset[i / 4]; };
+  const auto weight = [&](int i) {
+    const int product = values.v[i] * p.scale[i / 4];
+    return (Bits == 4 ? product : (product + 64) >> 7) + p.offset[i / 4];
+  };
   const auto pair = [](int low, int high) { return int32_t(uint32_t(uint16_t(low)) | uint32_t(high) << 16); };
   for (int i = 0; i < 16; ++i) {
     even.v[i] = pair(weight(4 * i), weight(4 * i + 2));
@@ -94,7 +119,9 @@ inline CodeSums no_codes() { return set1i(0); }
 inline CodeSums dot_codes(CodeSums sum, const Line& codes, int32_t four) { return dot4(sum, codes, four); }
 // What stands for half 1 in a line of both halves' codes; and both halves' sums from what lower and upper codes gave.
 inline Line upper_codes(const Line& both) { return high_nibbles(both); }
-inline void code_sums(const CodeSums& lower, const CodeSums& upper, Ints (&sums)[2]) { sums[0] = lower, sums[1] = upper; }
+inline void code_sums(const CodeSums& lower, const CodeSums& upper, Ints (&sums)[2]) {
+  sums[0] = lower, sums[1] = upper;
+}
 
 // Pairs of int16 in 32 bits. extra's low half is added to the sum, which then fits 16 bits; its high half goes above.
 inline Ints pair_up(Ints sum, int32_t extra) {
@@ -118,7 +145,8 @@ inline Ints load_pairs(const uint8_t* half, bool with_offsets, int middle) {
 inline Ints load_narrow_pairs(const uint8_t* half, int middle) {
   const Narrow p = load_narrow(half);
   Ints r;
-  for (int i = 0; i < 16; ++i) r.v[i] = int32_t(p.scale[i] | uint32_t(static_cast<int8_t>(p.offset[i]) + middle * p.scale[i]) << 16);
+  for (int i = 0; i < 16; ++i)
+    r.v[i] = int32_t(p.scale[i] | uint32_t(static_cast<int8_t>(p.offset[i]) + middle * p.scale[i]) << 16);
   return r;
 }
 // 64 bytes, four to a lane: each lane is the sum over its Span neighbours.

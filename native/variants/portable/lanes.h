@@ -28,51 +28,140 @@ struct Doubles {
 #define SF_EACH for (int i = 0; i < 16; ++i)
 
 inline Lanes zero() { return Lanes{}; }
-inline Lanes set1(float x) { Lanes r; SF_EACH r.v[i] = x; return r; }
-inline Ints set1i(int32_t x) { Ints r; SF_EACH r.v[i] = x; return r; }
-inline Lanes load(const float* p) { Lanes r; std::memcpy(r.v, p, 64); return r; }
+inline Lanes set1(float x) {
+  Lanes r;
+  SF_EACH r.v[i] = x;
+  return r;
+}
+inline Ints set1i(int32_t x) {
+  Ints r;
+  SF_EACH r.v[i] = x;
+  return r;
+}
+inline Lanes load(const float* p) {
+  Lanes r;
+  std::memcpy(r.v, p, 64);
+  return r;
+}
 inline void store(float* p, Lanes a) { std::memcpy(p, a.v, 64); }
 // Past the caches where the machine can (p aligned to 64 bytes), for what will not be read soon. Call settle() before
 // another thread may read it.
 inline void store_past_cache(float* p, Lanes a) { store(p, a); }
 inline void settle() {}
 // The first n (0 to 16) lanes; the rest read as zero and are not written.
-inline Lanes load_n(const float* p, int n) { Lanes r{}; for (int i = 0; i < n; ++i) r.v[i] = p[i]; return r; }
-inline void store_n(float* p, Lanes a, int n) { for (int i = 0; i < n; ++i) p[i] = a.v[i]; }
-inline Ints loadi(const int32_t* p) { Ints r; std::memcpy(r.v, p, 64); return r; }
+inline Lanes load_n(const float* p, int n) {
+  Lanes r{};
+  for (int i = 0; i < n; ++i) r.v[i] = p[i];
+  return r;
+}
+inline void store_n(float* p, Lanes a, int n) {
+  for (int i = 0; i < n; ++i) p[i] = a.v[i];
+}
+inline Ints loadi(const int32_t* p) {
+  Ints r;
+  std::memcpy(r.v, p, 64);
+  return r;
+}
 inline void storei(int32_t* p, Ints a) { std::memcpy(p, a.v, 64); }
 
-inline Lanes add(Lanes a, Lanes b) { SF_EACH a.v[i] += b.v[i]; return a; }
-inline Lanes sub(Lanes a, Lanes b) { SF_EACH a.v[i] -= b.v[i]; return a; }
-inline Lanes mul(Lanes a, Lanes b) { SF_EACH a.v[i] *= b.v[i]; return a; }
-inline Lanes div(Lanes a, Lanes b) { SF_EACH a.v[i] /= b.v[i]; return a; }
+inline Lanes add(Lanes a, Lanes b) {
+  SF_EACH a.v[i] += b.v[i];
+  return a;
+}
+inline Lanes sub(Lanes a, Lanes b) {
+  SF_EACH a.v[i] -= b.v[i];
+  return a;
+}
+inline Lanes mul(Lanes a, Lanes b) {
+  SF_EACH a.v[i] *= b.v[i];
+  return a;
+}
+inline Lanes div(Lanes a, Lanes b) {
+  SF_EACH a.v[i] /= b.v[i];
+  return a;
+}
 // a * b + c with one rounding. The library's fmaf is correctly rounded with or without the instruction.
-inline Lanes fma(Lanes a, Lanes b, Lanes c) { SF_EACH a.v[i] = std::fmaf(a.v[i], b.v[i], c.v[i]); return a; }
-inline Lanes sqrt(Lanes a) { SF_EACH a.v[i] = std::sqrt(a.v[i]); return a; }
-inline Lanes abs(Lanes a) { SF_EACH a.v[i] = std::fabs(a.v[i]); return a; }
-inline Lanes neg(Lanes a) { SF_EACH a.v[i] = -a.v[i]; return a; }
+inline Lanes fma(Lanes a, Lanes b, Lanes c) {
+  SF_EACH a.v[i] = std::fmaf(a.v[i], b.v[i], c.v[i]);
+  return a;
+}
+inline Lanes sqrt(Lanes a) {
+  SF_EACH a.v[i] = std::sqrt(a.v[i]);
+  return a;
+}
+inline Lanes abs(Lanes a) {
+  SF_EACH a.v[i] = std::fabs(a.v[i]);
+  return a;
+}
+inline Lanes neg(Lanes a) {
+  SF_EACH a.v[i] = -a.v[i];
+  return a;
+}
 // Like x86's instruction: b where either is NaN.
-inline Lanes max(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
-inline Lanes min(Lanes a, Lanes b) { SF_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
-inline Lanes round_even(Lanes a) { SF_EACH a.v[i] = std::nearbyintf(a.v[i]); return a; }
+inline Lanes max(Lanes a, Lanes b) {
+  SF_EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+inline Lanes min(Lanes a, Lanes b) {
+  SF_EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+  return a;
+}
+inline Lanes round_even(Lanes a) {
+  SF_EACH a.v[i] = std::nearbyintf(a.v[i]);
+  return a;
+}
 // To the nearest integer, ties to even; the least one for NaN and for what no int32 can hold, as x86 has it.
 inline int32_t to_int(float x) {
   const float whole = std::nearbyintf(x);
   return whole >= -2147483648.0f && whole < 2147483648.0f ? static_cast<int32_t>(whole) : INT32_MIN;
 }
-inline Ints to_int(Lanes a) { Ints r; SF_EACH r.v[i] = to_int(a.v[i]); return r; }
-inline Lanes to_float(Ints a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
+inline Ints to_int(Lanes a) {
+  Ints r;
+  SF_EACH r.v[i] = to_int(a.v[i]);
+  return r;
+}
+inline Lanes to_float(Ints a) {
+  Lanes r;
+  SF_EACH r.v[i] = static_cast<float>(a.v[i]);
+  return r;
+}
 
-inline Doubles to_double(Ints a) { Doubles r; SF_EACH r.v[i] = a.v[i]; return r; }
+inline Doubles to_double(Ints a) {
+  Doubles r;
+  SF_EACH r.v[i] = a.v[i];
+  return r;
+}
 // sum + factor * a, for integers that stay exact.
-inline Doubles add_scaled(Doubles sum, Ints a, double factor) { SF_EACH sum.v[i] += factor * a.v[i]; return sum; }
-inline Lanes to_float(Doubles a) { Lanes r; SF_EACH r.v[i] = static_cast<float>(a.v[i]); return r; }
+inline Doubles add_scaled(Doubles sum, Ints a, double factor) {
+  SF_EACH sum.v[i] += factor * a.v[i];
+  return sum;
+}
+inline Lanes to_float(Doubles a) {
+  Lanes r;
+  SF_EACH r.v[i] = static_cast<float>(a.v[i]);
+  return r;
+}
 
-inline Ints addi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i])); return a; }
-inline Ints subi(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) - uint32_t(b.v[i])); return a; }
-inline Ints muli(Ints a, Ints b) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) * uint32_t(b.v[i])); return a; }
-inline Ints andi(Ints a, Ints b) { SF_EACH a.v[i] &= b.v[i]; return a; }
-inline Ints xori(Ints a, Ints b) { SF_EACH a.v[i] ^= b.v[i]; return a; }
+inline Ints addi(Ints a, Ints b) {
+  SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) + uint32_t(b.v[i]));
+  return a;
+}
+inline Ints subi(Ints a, Ints b) {
+  SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) - uint32_t(b.v[i]));
+  return a;
+}
+inline Ints muli(Ints a, Ints b) {
+  SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) * uint32_t(b.v[i]));
+  return a;
+}
+inline Ints andi(Ints a, Ints b) {
+  SF_EACH a.v[i] &= b.v[i];
+  return a;
+}
+inline Ints xori(Ints a, Ints b) {
+  SF_EACH a.v[i] ^= b.v[i];
+  return a;
+}
 // Unsigned products: each lane's 64 bits in two halves.
 inline void mul_wide(Ints a, uint32_t b, Ints& high, Ints& low) {
   SF_EACH {
@@ -91,17 +180,52 @@ inline void transpose_quarters(Ints (&a)[4]) {
         a[j].v[quarter + i] = kept;
       }
 }
-template <int N> inline Ints shl(Ints a) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) << N); return a; }
-template <int N> inline Ints shr(Ints a) { SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) >> N); return a; }  // logical
-template <int N> inline Ints sar(Ints a) { SF_EACH a.v[i] >>= N; return a; }                             // arithmetic
-inline Lanes as_float(Ints a) { Lanes r; std::memcpy(r.v, a.v, 64); return r; }
-inline Ints as_int(Lanes a) { Ints r; std::memcpy(r.v, a.v, 64); return r; }
+template <int N>
+inline Ints shl(Ints a) {
+  SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) << N);
+  return a;
+}
+template <int N>
+inline Ints shr(Ints a) {
+  SF_EACH a.v[i] = int32_t(uint32_t(a.v[i]) >> N);
+  return a;
+}  // logical
+template <int N>
+inline Ints sar(Ints a) {
+  SF_EACH a.v[i] >>= N;
+  return a;
+}  // arithmetic
+inline Lanes as_float(Ints a) {
+  Lanes r;
+  std::memcpy(r.v, a.v, 64);
+  return r;
+}
+inline Ints as_int(Lanes a) {
+  Ints r;
+  std::memcpy(r.v, a.v, 64);
+  return r;
+}
 
-inline Mask less(Lanes a, Lanes b) { Mask m; SF_EACH m.v[i] = a.v[i] < b.v[i]; return m; }
-inline Mask first(int n) { Mask m; SF_EACH m.v[i] = i < n; return m; }
+inline Mask less(Lanes a, Lanes b) {
+  Mask m;
+  SF_EACH m.v[i] = a.v[i] < b.v[i];
+  return m;
+}
+inline Mask first(int n) {
+  Mask m;
+  SF_EACH m.v[i] = i < n;
+  return m;
+}
 // Bit i is lane i.
-inline uint32_t mask_bits(Mask m) { uint32_t bits = 0; SF_EACH bits |= uint32_t(m.v[i]) << i; return bits; }
-inline Lanes select(Mask m, Lanes yes, Lanes no) { SF_EACH no.v[i] = m.v[i] ? yes.v[i] : no.v[i]; return no; }
+inline uint32_t mask_bits(Mask m) {
+  uint32_t bits = 0;
+  SF_EACH bits |= uint32_t(m.v[i]) << i;
+  return bits;
+}
+inline Lanes select(Mask m, Lanes yes, Lanes no) {
+  SF_EACH no.v[i] = m.v[i] ? yes.v[i] : no.v[i];
+  return no;
+}
 
 // The contract's one tree: lane i with lane i + 8, then + 4, + 2, + 1.
 inline float reduce_add(Lanes a) {
@@ -116,7 +240,8 @@ inline float reduce_max(Lanes a) {
 }
 // Each lane's low byte.
 inline void store_bytes(int8_t* p, Ints a) { SF_EACH p[i] = static_cast<int8_t>(a.v[i]); }
-// 64 integers at once: each as a byte, which it must fit in; or, if of 15 bits, as hi = (q + 64) >> 7 and lo = q - 128 hi.
+// 64 integers at once: each as a byte, which it must fit in; or, if of 15 bits, as hi = (q + 64) >> 7 and lo = q - 128
+// hi.
 inline void store_bytes(int8_t* p, Ints a, Ints b, Ints c, Ints d) {
   store_bytes(p, a);
   store_bytes(p + 16, b);
@@ -135,15 +260,18 @@ inline void store_two_limbs(int8_t* hi, int8_t* lo, Ints a, Ints b, Ints c, Ints
 // (what packing within 128-bit parts gives for free): byte 16 i + 4 j + e is lane 4 i + e of register j.
 inline void store_limbs(uint8_t* hi, uint8_t* lo, Ints a, Ints b, Ints c, Ints d) {
   const int32_t* from[4] = {a.v, b.v, c.v, d.v};
-  for (int j = 0; j < 4; ++j)
-    SF_EACH {
+  for (int j = 0; j < 4; ++j) SF_EACH {
       const int at = 16 * (i / 4) + 4 * j + i % 4;
       hi[at] = static_cast<uint8_t>(from[j][i] >> 8);
       lo[at] = static_cast<uint8_t>(from[j][i]);
     }
 }
 // 16 bfloat16 widened; 16 float narrowed to nearest even (no NaN handling: callers hold finite values).
-inline Lanes load_bf16(const uint16_t* p) { Ints r; SF_EACH r.v[i] = int32_t(uint32_t(p[i]) << 16); return as_float(r); }
+inline Lanes load_bf16(const uint16_t* p) {
+  Ints r;
+  SF_EACH r.v[i] = int32_t(uint32_t(p[i]) << 16);
+  return as_float(r);
+}
 
 #undef SF_EACH
 }  // namespace sf

@@ -1,4 +1,4 @@
-"""Python's way in: a model with its tokenizer and template, and text from it."""
+"""The Python API: a model with its tokenizer and chat template, which generates text."""
 
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM

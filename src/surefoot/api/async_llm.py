@@ -1,6 +1,6 @@
 """`AsyncLLM`: many requests at once from an event loop. One thread owns the engine: commands in, events out.
 
-The loop's side never waits for a step, the engine's side never waits for a reader.
+The event loop never waits for a step, and the engine never waits for a reader.
 """
 
 import asyncio
@@ -10,39 +10,44 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from surefoot.api.live import LiveRequest, merged
-from surefoot.api.llm import LLM
+from surefoot.api.llm import LLM, Messages
 from surefoot.api.outputs import Piece, RequestOutput
-from surefoot.core import Load, Request, SampleKey
-from surefoot.engine import Event
+from surefoot.core import Load, Request, SampleKey, SamplingParams
+from surefoot.engine import Engine, Event
+from surefoot.models import ModelConfig
+from surefoot.sampling import Grammars
+from surefoot.text import ChatTemplate, Tokenizer
 
 T = TypeVar("T")
 MOST_UNREAD_TOKENS = 8192
+# For sys.setswitchinterval: how long the engine's thread waits for the GIL while the loop's thread is busy in Python.
+SWITCH_S = 0.0005
 LOG = logging.getLogger(__name__)
 
 
 class EngineFailed(RuntimeError):
-    """A step failed as a whole; the engine has forgotten every request and goes on with new ones."""
+    """A step failed as a whole. The engine has dropped every request and accepts new ones."""
 
 
 class SlowReader(RuntimeError):
-    """More was generated than the reader took; the request was ended."""
+    """The reader left too many tokens unread; the request was aborted."""
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Of the engine's thread. last: when it last ended a step or had nothing to do, on time.monotonic's clock."""
+class EngineProgress:
+    """What the engine's thread has done so far."""
 
     num_steps: int = 0
-    num_failures: int = 0
-    last: float = 0.0
+    num_failures: int = 0  # steps that failed as a whole
+    last: float = 0.0  # when it last ended a step or was idle, by time.monotonic
     load: Load = field(default_factory=Load)
 
 
 class Watcher(Protocol):
-    """Sees every step, on the engine's thread."""
+    """Is called after every step, on the engine's thread."""
 
     def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None: ...
 
@@ -50,9 +55,8 @@ class Watcher(Protocol):
 class AnswerStream:
     """Pieces of the answers to one or several requests, for one reader. Lives on the loop's thread.
 
-    The answers are numbered through: a request's sample has index `number of the request * n + sample`. Pieces that
-    nobody has read yet are merged, so that a slow reader gets fewer and longer ones; `single` gives a piece for every
-    token instead.
+    A request's sample has index `number of the request * n + sample`. Unread pieces are merged, so that a slow reader
+    gets fewer and longer ones; with `single` every token is a piece.
     """
 
     def __init__(self, llm: "AsyncLLM", lives: Sequence[LiveRequest], single: bool) -> None:
@@ -60,7 +64,7 @@ class AnswerStream:
         self._single = single
         self._lives = {live.request.id: live for live in lives}
         self._firsts = {live.request.id: number * live.request.params.n for number, live in enumerate(lives)}
-        self._ready: list[Piece] = []  # in the reader's hands, in reverse
+        self._ready: list[Piece] = []  # taken for the reader, the next one last
         self._wake = asyncio.Event()
         self._error: Exception | None = None
         self._num_unread = 0
@@ -71,7 +75,7 @@ class AnswerStream:
 
     @property
     def num_tokens(self) -> int:
-        """Of all answers so far."""
+        """Tokens of all answers so far."""
         return sum(live.num_tokens for live in self._lives.values())
 
     def __aiter__(self) -> "AnswerStream":
@@ -98,29 +102,29 @@ class AnswerStream:
         self._num_unread = 0
 
     async def outputs(self) -> list[RequestOutput]:
-        """Read to the end."""
+        """Read to the end and return the outputs."""
         async for _ in self:
             pass
         return [live.output() for live in self._lives.values()]
 
     def close(self) -> None:
-        """End what has not ended: the reader has gone."""
+        """Abort the requests that have not ended: the reader is gone."""
         self._llm._leave(self._lives)
 
     # ---- from the engine ----
 
     def feed(self, event: Event) -> bool:
-        """Whether a stop string was found, so that the engine must be told."""
+        """Add an event. Returns whether a stop string was found, so that the engine must end the sample."""
         live = self._lives[event.key.request]
-        found = False
-        for one in event.split() if self._single else (event,):
-            found = live.feed(one) or found
+        is_stopped = False
+        for part in event.split() if self._single else (event,):
+            is_stopped = live.feed(part) or is_stopped
         live.close_piece()
         self._wake.set()
         self._num_unread += len(event.tokens)
         if self._num_unread > MOST_UNREAD_TOKENS:
             self.fail(SlowReader(f"more than {MOST_UNREAD_TOKENS} tokens were generated but not read"))
-        return found
+        return is_stopped
 
     def fail(self, error: Exception) -> None:
         if not self.is_done:
@@ -130,11 +134,20 @@ class AnswerStream:
 
 
 class AsyncLLM:
-    """Around an LLM that nobody else uses any more. To be started and used on one event loop."""
+    """Runs an LLM on a thread of its own, which must be the only user of it. Started and used on one event loop."""
 
     def __init__(self, llm: LLM, watcher: Watcher | None = None) -> None:
-        self.llm = llm
-        self.progress = Progress(last=time.monotonic())
+        self._llm = llm
+        self.engine: Engine = llm.engine  # for its own thread alone
+        self.tokenizer: Tokenizer = llm.tokenizer
+        self.chat_template: ChatTemplate = llm.chat_template
+        self.grammars: Grammars = llm.grammars
+        self.config: ModelConfig = llm.config
+        self.default_sampling: SamplingParams = llm.default_sampling
+        self.max_context: int = llm.max_context  # tokens that memory holds
+        self.context_length: int = llm.context_length  # where answers end
+        self.max_running: int = llm.capacity.scheduling.max_running  # samples that share a step
+        self.progress = EngineProgress(last=time.monotonic())
         self._watcher = watcher
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._streams: dict[str, AnswerStream] = {}  # by request id; the loop's thread alone
@@ -147,29 +160,28 @@ class AsyncLLM:
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the thread after the step in hand; whoever still waits is told."""
+        """End the thread after the current step. Streams that have not ended fail with EngineFailed."""
         self.abort_all()
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
         self._fail_all(EngineFailed("the engine was stopped"))
 
     def audit(self) -> None:
-        """Prove the books of an engine that was stopped: every request has ended and holds nothing. Raises
-        AssertionError."""
-        self.llm.engine.planner.audit()
-        left = self.llm.engine.load()
-        assert not self.llm.engine.has_work, f"requests are left behind: {left}"
+        """Check, once stopped, that every request has ended and holds no memory. Raises AssertionError."""
+        self.engine.planner.audit()
+        left = self.engine.load()
+        assert not self.engine.has_work, f"requests are left behind: {left}"
         assert left.kv_use == 0, f"blocks are left behind: {left}"
 
     # ---- the loop's side ----
 
     @property
     def num_requests(self) -> int:
-        """Those that have not ended."""
+        """Requests that have not ended."""
         return len(self._streams)
 
     def is_alive(self, patience_s: float) -> bool:
-        """Whether the engine has nothing to do, or did something lately."""
+        """Whether the engine is idle or has ended a step within `patience_s`."""
         idle = not self._streams and self._commands.empty()
         last = max(self.progress.last, self._busy_since)
         return self._thread.is_alive() and (idle or time.monotonic() - last < patience_s)
@@ -177,13 +189,13 @@ class AsyncLLM:
     async def submit(
         self, requests: Sequence[Request], *, continues: bool = False, single: bool = False
     ) -> AnswerStream:
-        """Hand them to the engine, all or none. Raises ValueError if one can never run here.
+        """Give the requests to the engine, all or none. Raises ValueError if one of them can never run here.
 
-        continues: the answers go on with the prompts' text, so that a first space counts. single: a piece a token.
+        continues: the answers continue the prompts' text, so that a leading space is kept. single: a piece per token.
         """
         if taken := [request.id for request in requests if request.id in self._streams]:
             raise ValueError(f"there is a request {taken[0]!r} already: give it another id")
-        lives = [LiveRequest(self.llm.tokenizer, request, None, continues) for request in requests]
+        lives = [LiveRequest(self.tokenizer, request, None, continues) for request in requests]
         stream = AnswerStream(self, lives, single)
         if not self._streams:
             self._busy_since = time.monotonic()
@@ -197,26 +209,38 @@ class AsyncLLM:
             raise
         return stream
 
+    def render(self, messages: Messages, **variables: Any) -> str:
+        """The conversation as the prompt that the model's template makes of it, for `Tokenizer.encode_rendered`."""
+        return self._llm.render(messages, **variables)
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """Bytes read to decode one token after `num_tokens` others: weights, keys and values."""
+        return self._llm.read_bytes(num_tokens)
+
+    async def measure_bandwidth(self, seconds: float) -> float:
+        """Bytes per second that the model's threads read from memory, measured between steps."""
+        return await self.between_steps(lambda: self._llm.measure_bandwidth(seconds))
+
     async def between_steps(self, function: Callable[[], T]) -> T:
-        """Call it on the engine's thread, which alone may use the model: when it has nothing to do, or after a step."""
+        """Call a function on the engine's thread, which alone may use the model, after a step or when idle."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def call() -> None:
             try:
-                found = function()
+                result = function()
             except Exception as error:
                 self._call(_refuse, done, error)
             else:
-                self._call(_accept, done, found)
+                self._call(_accept, done, result)
 
         self._commands.put(call)
         return await done
 
     def abort(self, request_id: str) -> None:
-        """End it at the next step's beginning, which is now if the step under way is mostly its own; its stream then
-        ends. Nothing happens if it has ended."""
-        self._commands.put(lambda: self.llm.engine.abort(request_id))
-        self.llm.engine.interrupt(request_id)
+        """End a request before the next step; its stream then ends. A step that is mostly its own is interrupted. Does
+        nothing if the request has ended."""
+        self._commands.put(lambda: self.engine.abort(request_id))
+        self.engine.interrupt(request_id)
 
     def abort_all(self) -> None:
         for request_id in list(self._streams):
@@ -244,14 +268,14 @@ class AsyncLLM:
     # ---- the engine's side ----
 
     def _run(self) -> None:
-        engine = self.llm.engine
+        engine = self.engine
         while True:
             engine.resume()  # before the commands: an interruption comes after its abort, so none is lost
             command = self._next_command(wait=not engine.has_work)
             while command is not _NOTHING:
                 if command is None:
                     if engine.has_work:
-                        self._step()  # nothing but the end of what was aborted
+                        self._step()  # only ends the aborted requests
                     return
                 command()
                 command = self._next_command(wait=False)
@@ -266,7 +290,7 @@ class AsyncLLM:
             return _NOTHING
 
     def _step(self) -> None:
-        engine, before = self.llm.engine, self.progress
+        engine, before = self.engine, self.progress
         try:
             events = engine.step()
         except Exception as error:
@@ -285,22 +309,22 @@ class AsyncLLM:
         added: list[Request] = []
         try:
             for request in requests:
-                self.llm.engine.add(request)
+                self.engine.add(request)
                 added.append(request)
         except Exception as error:
             for request in added:
-                self.llm.engine.withdraw(request)
+                self.engine.withdraw(request)
             self._call(_refuse, accepted, error)
             return
         self._call(_accept, accepted, None)
 
     def _finish(self, key: SampleKey) -> None:
-        last = self.llm.engine.finish(key)
+        last = self.engine.finish(key)
         if last is not None:
             self._call(self._deliver, [last])
 
     def _call(self, function: Callable[..., object], *arguments: object) -> None:
-        """On the loop's thread; nothing happens once the loop is closed."""
+        """Call a function on the loop's thread. Does nothing once the loop is closed."""
         assert self._loop is not None
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *arguments)

@@ -1,7 +1,7 @@
-"""Files of requests in OpenAI's batch format, a request a line.
+"""Input files in OpenAI's batch format, one request per line.
 
-A line's `id` comes from its bytes; without a seed in the body, so does the seed: a batch gives the same bits whenever
-it is run. Who answers the lines is another's business.
+A line's `id` is a digest of its bytes, and so is its seed if the body has none: a batch gives the same bits whenever it
+is run.
 """
 
 import hashlib
@@ -12,20 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MOST_LEVELS = 100  # of brackets within brackets; Python's parser gives up at about ten times as many
-MOST_TOKENS = 1_000_000  # that a line with so many brackets may have
+from surefoot.core.json_depth import nests_deeper
+
+MOST_LEVELS = 100  # of nested brackets; Python's parser fails at about ten times as many
+MOST_TOKENS = 1_000_000  # brackets and strings of a line that nests deeper
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]')
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of the input. number: from 1. digest: of its bytes. problem: why it cannot be a request."""
+class BatchLine:
+    """One line of the input."""
 
-    number: int
+    number: int  # from 1
     custom_id: str
-    digest: str
+    digest: str  # SHA-256 of its bytes, in hexadecimal
     content: Any
-    problem: str | None = None
+    problem: str | None = None  # why it cannot be a request
 
     @property
     def id(self) -> str:
@@ -37,7 +39,7 @@ class Line:
 
 
 def named_model(source: Path) -> str:
-    """The model that the lines' bodies name."""
+    """The model that all bodies name. Raises ValueError if there is not exactly one."""
     bodies = (line.content.get("body") for line in read_lines(source))
     names = sorted({str(body.get("model")) for body in bodies if isinstance(body, dict)})
     if len(names) != 1 or names == ["None"]:
@@ -45,8 +47,8 @@ def named_model(source: Path) -> str:
     return names[0]
 
 
-def read_lines(source: Path) -> Iterator[Line]:
-    """Raises ValueError for a line that is no request at all, and for a custom_id that comes twice."""
+def read_lines(source: Path) -> Iterator[BatchLine]:
+    """The lines. Raises ValueError for a line without JSON or custom_id, and for a custom_id that comes twice."""
     seen: set[str] = set()
     with source.open("rb") as lines:
         for number, raw in enumerate(lines, 1):
@@ -63,30 +65,27 @@ def read_lines(source: Path) -> Iterator[Line]:
             if custom_id in seen:
                 raise ValueError(f"line {number} has the custom_id {custom_id!r} of a line before: give each its own")
             seen.add(custom_id)
-            yield Line(number, custom_id, hashlib.sha256(text).hexdigest(), content, problem)
+            yield BatchLine(number, custom_id, hashlib.sha256(text).hexdigest(), content, problem)
 
 
 def _parse(text: bytes) -> tuple[Any, str | None]:
-    """The content, and what is wrong with it. Of a line that nests too deeply, the content is its outermost strings."""
-    if text.count(b"[") + text.count(b"{") > MOST_LEVELS:
-        num_levels, strings = _outline(text)
-        if num_levels > MOST_LEVELS:
-            return strings, f"the line nests {num_levels} levels deep: {MOST_LEVELS} are allowed"
+    """The line's content, and what is wrong with it. If it nests too deeply, the content is its outermost strings."""
+    if text.count(b"[") + text.count(b"{") > MOST_LEVELS and nests_deeper(text, MOST_LEVELS):
+        return _outermost_strings(text), f"the line nests more than {MOST_LEVELS} levels deep: make it flatter"
     return json.loads(text), None
 
 
-def _outline(text: bytes) -> tuple[int, dict[str, str]]:
-    """How deep the brackets go, and the strings that the outermost object has. Without recursion."""
-    level = num_levels = 0
+def _outermost_strings(text: bytes) -> dict[str, str]:
+    """The string values of the outermost object by key, found without recursion."""
+    level = 0
     strings: dict[str, str] = {}
     last, key = b"", b""
-    for number, found in enumerate(_TOKEN.finditer(text)):
+    for number, match in enumerate(_TOKEN.finditer(text)):
         if number == MOST_TOKENS:
             raise ValueError("it has too many brackets and strings")
-        token = found[0]
+        token = match[0]
         if token in b"{[":
             level += 1
-            num_levels = max(num_levels, level)
         elif token in b"}]":
             level -= 1
         elif token == b":":
@@ -94,4 +93,4 @@ def _outline(text: bytes) -> tuple[int, dict[str, str]]:
         elif level == 1 and last == b":" and token[:1] == key[:1] == b'"':
             strings[json.loads(key)] = json.loads(token)
         last = token
-    return num_levels, strings
+    return strings

@@ -1,7 +1,7 @@
-"""How tokens are chosen where a request does not say: as the model's files advise, or else as surefoot does.
+"""Default sampling parameters: those that the model's files recommend, or else surefoot's own.
 
-A Hugging Face folder advises in generation_config.json, a GGUF file in its general.sampling keys. What such a file does
-not state is off. A value that no request might have is ignored, and said so.
+A Hugging Face folder has them in generation_config.json, a GGUF file in its general.sampling keys. A parameter that
+such a file leaves out is off. An invalid value is ignored and reported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.core import SamplingParams
 
-# Small models ramble at temperature 1 with every token allowed.
+# Small models ramble at temperature 1 without truncation.
 OWN = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
 WHOLE = ("top_k",)
 SETTABLE = (
@@ -29,14 +29,14 @@ FOLDER_KEYS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 @dataclass(frozen=True)
 class SamplingDefaults:
     params: SamplingParams
-    source: str  # who advises it, in words
-    ignored: tuple[str, ...] = ()  # what could not be used, and why
+    source: str  # where the parameters come from, in words
+    ignored: tuple[str, ...] = ()  # values that could not be used, and why
 
-    def changed(self, given: Mapping[str, Any]) -> "SamplingDefaults":
-        """With values that somebody chose, which must be possible ones."""
-        if not given:
+    def changed(self, chosen: Mapping[str, Any]) -> "SamplingDefaults":
+        """The defaults with some values replaced. Raises ValueError for an invalid value."""
+        if not chosen:
             return self
-        values = {name: _number(name, value) for name, value in given.items()}
+        values = {name: _number(name, value) for name, value in chosen.items()}
         return replace(self, params=replace(self.params, **values), source=f"{self.source}, changed")
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class SamplingDefaults:
 
 
 def describe(params: SamplingParams) -> str:
-    """What is not off, in words."""
+    """The parameters that are not off, in words."""
     if params.is_greedy:
         return "greedy"
     off = SamplingParams()
@@ -62,7 +62,7 @@ def from_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
 
 
 def from_generation_config(config: Mapping[str, Any]) -> SamplingDefaults:
-    """do_sample: false is greedy decoding, whatever else is stated for sampling."""
+    """`do_sample: false` means greedy decoding, whatever the other values are."""
     stated = {name: config[name] for name in FOLDER_KEYS if config.get(name) is not None}
     if config.get("do_sample") is False:
         stated |= {"temperature": 0.0}
@@ -70,7 +70,7 @@ def from_generation_config(config: Mapping[str, Any]) -> SamplingDefaults:
 
 
 def parse_sampling(words: Sequence[str]) -> dict[str, Any]:
-    """Values from words such as temperature=0.2."""
+    """Values of words such as temperature=0.2."""
     values: dict[str, Any] = {}
     for word in words:
         name, separator, value = word.partition("=")
@@ -102,7 +102,7 @@ def _checked(name: str, value: Any) -> dict[str, Any]:
 
 
 def _number(name: str, value: Any) -> Any:
-    """Whole numbers may come as 40.0; of top_k, -1 means all tokens too."""
+    """The value of a parameter. A whole number may be written 40.0; a top_k of -1 means all tokens."""
     if name not in SETTABLE:
         raise ValueError(f"there is no sampling parameter {name!r}: choose one of {', '.join(SETTABLE)}")
     if name in WHOLE and isinstance(value, float) and value.is_integer():

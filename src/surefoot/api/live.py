@@ -1,10 +1,10 @@
-"""A request on its way: its answers, and pieces that nobody has read yet."""
+"""A request in the engine: its answers, and pieces that have not been read yet."""
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from surefoot.api.answer import Answer, named
+from surefoot.api.answer_builder import AnswerBuilder, logprobs_by_token
 from surefoot.api.outputs import Logprob, Piece, RequestOutput, Timings
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Event, Usage
@@ -17,7 +17,7 @@ class LiveRequest:
         self._tokenizer = tokenizer
         self._text = text
         self._prompt_logprobs: tuple[dict[int, Logprob] | None, ...] | None = None
-        self._answers = [Answer(tokenizer, request, index, continues) for index in range(request.params.n)]
+        self._answers = [AnswerBuilder(tokenizer, request, index, continues) for index in range(request.params.n)]
         self._last: dict[SampleKey, Event] = {}
         self.pieces: deque[Piece] = deque()
         self.num_tokens = 0
@@ -27,14 +27,18 @@ class LiveRequest:
         return len(self._last) == len(self._answers)
 
     def feed(self, event: Event) -> bool:
-        """Whether a stop string was found, so that the engine must be told. What comes after one is nobody's."""
+        """Add an event; tokens after a stop string are dropped. Returns whether a stop string was found, so that the
+        engine must end the sample."""
         answer, was_done = self._answers[event.key.sample], self._answers[event.key.sample].is_done
         if not was_done:
             piece = answer.feed(event)
             self.pieces.append(piece)
             self.num_tokens += len(piece.token_ids)
         if event.prompt_logprobs is not None:
-            self._prompt_logprobs = (None, *(named(self._tokenizer, one) for one in event.prompt_logprobs))
+            self._prompt_logprobs = (
+                None,
+                *(logprobs_by_token(self._tokenizer, logprobs) for logprobs in event.prompt_logprobs),
+            )
         if event.reason is not None:
             self.account(event)
         return answer.is_done and not was_done and event.reason is None
@@ -43,7 +47,7 @@ class LiveRequest:
         self._last[last.key] = last
 
     def close_piece(self) -> None:
-        """The request's last piece carries the output."""
+        """Attach the output to the request's last piece."""
         if self.is_done:
             last = self.pieces.pop() if self.pieces else Piece(0, "", ())
             self.pieces.append(replace(last, output=self.output()))
@@ -61,11 +65,11 @@ class LiveRequest:
             outputs=outputs,
             usage=Usage(
                 len(self.request.prompt),
-                sum(len(one.token_ids) for one in outputs),
+                sum(len(answer.token_ids) for answer in outputs),
                 used[0].num_cached if used else 0,
-                sum(one.num_passes for one in used),
-                sum(one.num_drafted for one in used),
-                sum(one.num_accepted for one in used),
+                sum(usage.num_passes for usage in used),
+                sum(usage.num_drafted for usage in used),
+                sum(usage.num_accepted for usage in used),
             ),
             timings=Timings.of(times, len(outputs[0].token_ids)),
             seed=self.request.params.seed or 0,
@@ -75,14 +79,14 @@ class LiveRequest:
 
 
 def merged(pieces: Iterable[Piece]) -> list[Piece]:
-    """One piece for each answer, in the order of the first ones; the last carries what some piece carried."""
-    found: dict[int, Piece] = {}
+    """Pieces merged to one for each answer, in the order in which the answers appear; the last carries the output."""
+    by_answer: dict[int, Piece] = {}
     output = None
     for piece in pieces:
-        before = found.get(piece.index)
-        found[piece.index] = piece if before is None else _joined(before, piece)
+        before = by_answer.get(piece.index)
+        by_answer[piece.index] = piece if before is None else _joined(before, piece)
         output = piece.output or output
-    joined = [replace(piece, output=None) for piece in found.values()]
+    joined = [replace(piece, output=None) for piece in by_answer.values()]
     return [*joined[:-1], replace(joined[-1], output=output)] if joined else []
 
 

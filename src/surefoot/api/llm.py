@@ -1,4 +1,4 @@
-"""`LLM`: a loaded model that generates, for lists of prompts, for conversations, or as a stream."""
+"""`LLM`: a loaded model that generates for lists of prompts, for conversations, or as a stream."""
 
 import itertools
 import secrets
@@ -14,19 +14,12 @@ from typing import Any
 
 from surefoot.api.defaults import SamplingDefaults
 from surefoot.api.live import LiveRequest
-from surefoot.api.loading import (
-    BLOCK_SIZE,
-    fit_context,
-    free_bytes,
-    load_model,
-    make_engine,
-    make_runner,
-    plan_memory,
-)
+from surefoot.api.loading import load_model
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.core import Request, SamplingParams, ServiceClass
+from surefoot.engine import BLOCK_SIZE, fit_context, free_bytes, make_engine, make_runner, plan_memory
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
@@ -40,20 +33,21 @@ BANDWIDTH_BUFFER_BYTES = 256 << 20
 
 
 class LLM:
-    """model: a GGUF file, a Hugging Face folder, a Hugging Face id, or what `open_model` made of one. Not for several
-    threads at once.
+    """A model in memory. Use it from one thread at a time.
 
-    float_format: what float weights become (w8, w4, f32 …); quantised files keep their own codes.
-    max_context: tokens of prompt and answer together; the model's own by default. Answers that memory has no room for
-    end with finish_reason "memory"; a given max_context must fit.
-    max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: for keys and
-    values; by default most of what the memory limit leaves. None of these shows in the output.
-    packed_cache: a folder to keep packed weights in: the next load is then little more than reading them.
-    speculate: how tokens are guessed ahead: auto, lookup (from text before), draft:MODEL (a smaller model with the same
-    tokens or a draft head's file, and lookup), off. Depths follow measured gain, down to none. Nor does this show.
-    sampling: values (temperature, top_k …) that take the place of the model's own in `default_sampling`.
-    chat_template: a file of Jinja or the name of a common format (chatml, llama3 …), instead of the model's own.
-    report: called while weights are loaded, with how much is done and how much there is.
+    model: a GGUF file, a Hugging Face folder, a Hugging Face id, or a model opened by `open_model`.
+    float_format: the format to which float weights are quantised (w8, w4, f32 …); quantised files keep their own codes.
+    max_context: tokens of prompt and answer together; by default the model's own. A given max_context must fit into
+    memory. Without one, an answer for which memory is too small ends with finish_reason "memory".
+    max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: memory for keys
+    and values; by default most of what the memory limit leaves. None of these changes the output.
+    packed_cache: a folder for packed weights, from which the next load is much faster.
+    speculate: how draft tokens are made: auto, lookup (from earlier text), draft:MODEL (a smaller model with the same
+    tokens, or the file of a draft head, and lookup), off. Draft length follows the measured gain, down to none. This
+    does not change the output either.
+    sampling: values (temperature, top_k …) that replace the model's own in `default_sampling`.
+    chat_template: a Jinja file or the name of a common format (chatml, llama3 …), instead of the model's own.
+    report: called while weights are loaded, with the amounts done and in total.
     """
 
     def __init__(
@@ -95,21 +89,21 @@ class LLM:
         nbytes = free_bytes(self.config, max_running, speculation.most_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
         nbytes -= draft_bytes
-        self.room = plan_memory(self.model, sizes, nbytes, max_context, max_running, max_chunk, block_size)
-        self.max_context: int = self.room.scheduling.max_context  # tokens that memory holds
-        self.context_length: int = self.room.scheduling.context_length or self.max_context  # where answers end
-        self.runner = make_runner(loaded, self.room, kv_form, speculation.most_drafts)
+        self.capacity = plan_memory(self.model, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+        self.max_context: int = self.capacity.scheduling.max_context  # tokens that memory holds
+        self.context_length: int = self.capacity.scheduling.context_length or self.max_context  # where answers end
+        self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.most_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
         self.speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)
-        self.engine = make_engine(self.room, self.runner, self.grammars, prefix_caching, self.speculator)
+        self.engine = make_engine(self.capacity, self.runner, self.grammars, prefix_caching, self.speculator)
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()
 
     @property
     def default_sampling(self) -> SamplingParams:
-        """How tokens are chosen where no parameters are given: as the model's files advise, or else surefoot's own way.
-        `SamplingParams(...)` has nothing of it; `replace(llm.default_sampling, max_tokens=20)` has."""
+        """The parameters used where none are given: those that the model's files recommend, or else surefoot's own.
+        `SamplingParams(...)` does not include them; `replace(llm.default_sampling, max_tokens=20)` does."""
         return self.sampling_defaults.params
 
     # ---- text ----
@@ -121,10 +115,11 @@ class LLM:
         *,
         use_tqdm: bool | None = None,
     ) -> list[RequestOutput]:
-        """Continue each prompt (a text, or token ids). use_tqdm: a progress bar; by default where somebody looks."""
+        """Continue each prompt (a text, or token ids). use_tqdm: show a progress bar; by default if stderr is a
+        terminal."""
         listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
         each = _for_each(listed, params)
-        requests = [self._request(prompt, one) for prompt, one in zip(listed, each, strict=True)]
+        requests = [self._request(prompt, own) for prompt, own in zip(listed, each, strict=True)]
         texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
         return self._collect(requests, texts, use_tqdm, continues=True)
 
@@ -137,16 +132,16 @@ class LLM:
         use_tqdm: bool | None = None,
         **variables: Any,
     ) -> list[RequestOutput]:
-        """The assistant's answer to one conversation or to each of several, by the model's own chat template.
+        """The assistant's answers to one conversation or to each of several, by the model's chat template.
 
-        variables: for the template, as enable_thinking; add_generation_prompt, continue_final_message too.
+        variables: of the template, such as enable_thinking, add_generation_prompt or continue_final_message.
         """
         is_one = not messages or isinstance(messages[0], Mapping)
         listed: Sequence[Messages] = [messages] if is_one else messages  # type: ignore[assignment,list-item]
-        prompts = [self.render(one, tools=tools, **variables) for one in listed]
+        prompts = [self.render(conversation, tools=tools, **variables) for conversation in listed]
         requests = [
-            self._request(self.encode_rendered(prompt), one)
-            for prompt, one in zip(prompts, _for_each(prompts, params), strict=True)
+            self._request(self.encode_rendered(prompt), own)
+            for prompt, own in zip(prompts, _for_each(prompts, params), strict=True)
         ]
         return self._collect(requests, [without_marks(prompt) for prompt in prompts], use_tqdm, continues=False)
 
@@ -166,9 +161,9 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> Generator[Piece, None, None]:
-        """Pieces of the answer to one prompt or conversation as they come; the last carries the whole output.
+        """Pieces of the answer to one prompt or conversation as they come; the last one carries the whole output.
 
-        Leaving the loop early ends the request. Several streams may be read in turns.
+        Leaving the loop early ends the request. Several streams may be read in turn.
         """
         is_chat = not _is_prompt(prompt)
         if is_chat:
@@ -181,41 +176,42 @@ class LLM:
         return self._pieces(live)
 
     def render(self, messages: Messages, **variables: Any) -> str:
-        """The conversation as the prompt that the model's template makes of it. Control tokens that stand in the
-        messages are text, and broken up by marks, which `encode_rendered` takes out."""
+        """The conversation as a prompt, by the model's chat template. Control tokens that are written out in messages
+        are text: marks break them up, which `encode_rendered` removes."""
         return self.chat_template.render(self.tokenizer.shield(messages), **self.tokenizer.shield(variables))
 
     def encode_rendered(self, text: str) -> list[int]:
-        """The tokens of what `render` made."""
+        """The token ids of a prompt that `render` made."""
         return self.tokenizer.encode_rendered(text)
 
     def encode_question(self, text: str) -> list[int]:
-        """The tokens of a conversation that this begins; of the text itself where the model has no chat template."""
+        """The token ids of a conversation with this one message; of the text itself if the model has no chat
+        template."""
         if not self.chat_template.templates:
             return self.tokenizer.encode(text)
         return self.encode_rendered(self.render([{"role": "user", "content": text}]))
 
     def submit(self, prompt: Prompt, params: SamplingParams | None = None, *, rendered: bool = False) -> LiveRequest:
-        """Add a request that `step` moves on, with all others, until it is done. For those who feed many by themselves.
+        """Add a request, which `step` advances until it is done. For callers that feed many requests themselves.
 
-        rendered: a conversation's prompt, made by `render`.
+        rendered: the prompt was made by `render`.
         """
         tokens = self.encode_rendered(prompt) if rendered and isinstance(prompt, str) else prompt
         text = prompt if isinstance(prompt, str) else None
         return self._start(self._request(tokens, params), text, continues=not rendered)
 
     def step(self) -> None:
-        """One step of all requests."""
+        """Run one step of the engine."""
         self._step()
 
     def leave(self, live: LiveRequest) -> None:
-        """Done with it: ends it if it has not ended."""
+        """Drop a request; abort it if it has not ended."""
         self._leave(live)
 
     # ---- speed ----
 
     def read_bytes(self, num_tokens: int) -> int:
-        """What must be read to decode one token that has so many before it: weights, keys and values."""
+        """Bytes read to decode one token after `num_tokens` others: weights, keys and values."""
         return self._weight_bytes + self.runner.kv.read_bytes(num_tokens)
 
     def measure_bandwidth(self, seconds: float = 0.3) -> float:
@@ -282,7 +278,7 @@ class LLM:
     def _step(self) -> None:
         try:
             events = self.engine.step()
-        except BaseException:  # Ctrl-C too: half a step cannot be gone on from
+        except BaseException:  # Ctrl-C too: half a step cannot be resumed
             self.engine.reset()
             self._live.clear()
             raise
@@ -297,12 +293,12 @@ class LLM:
 
 
 def _is_prompt(prompt: object) -> bool:
-    """A text or token ids, as opposed to a list of prompts or of messages."""
+    """Whether this is one prompt (a text or token ids), not a list of prompts or messages."""
     return isinstance(prompt, str) or (isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Number))
 
 
 def token_ids(tokens: Sequence[int]) -> list[int]:
-    """Whole numbers of any library, as Python's own. Raises ValueError for others: 1.5 must not become token 1."""
+    """Integers of any library as Python's own. Raises ValueError for other numbers: 1.5 must not become token 1."""
     try:
         if not any(isinstance(token, bool) for token in tokens):
             return [index(token) for token in tokens]
@@ -323,9 +319,11 @@ def _for_each(
 
 @contextmanager
 def _progress(num_requests: int, wanted: bool | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr."""
+    """A progress bar on stderr, if wanted."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda num_done, num_tokens: None
         return
-    with import_module("surefoot.api.request_bar").request_bar(num_requests) as report:  # rich, for who looks on
+    with import_module("surefoot.api.request_bar").request_bar(
+        num_requests
+    ) as report:  # imports rich, only if a bar is shown
         yield report

@@ -1,7 +1,7 @@
-"""Whether a model fits, computed from its file's header before any weight is read.
+"""Checks that a model fits into memory, from its file's header, before any weight is read.
 
-Under a limit on addresses (`ulimit -v`) this is more than a courtesy: libraries in Rust end the process when an
-allocation fails, so what they need must be known to be there before they are called.
+Under a limit on addresses (`ulimit -v`) the check is needed: libraries in Rust abort the process when an allocation
+fails, so their memory must be known to be free before they are called.
 """
 
 import math
@@ -15,16 +15,16 @@ from surefoot.weights.coded import Coded
 
 FLOAT_BITS = 32
 CODED_BITS = 4  # the least that a quantised weight takes
-# Addresses, most of which never become memory: a thread's stack and glibc's arena for it; an arena's last chunk.
+# Addresses, most of which never become memory: a thread's stack and glibc arena; an arena's last chunk.
 THREAD_BYTES, CHUNK_BYTES = 72 << 20, 64 << 20
-BESIDE_THREADS = 2  # those that read the tokenizer and decode ahead
-TOKEN_BYTES = 1 << 10  # of a vocabulary in `tokenizers` and here: 500 measured (Gemma 3)
-TEXT_FACTOR = 8  # of tokenizer.json's length, while it is parsed
+BESIDE_THREADS = 2  # for reading the tokenizer and for readahead
+TOKEN_BYTES = 1 << 10  # per token of the vocabulary, in `tokenizers` and here: 500 measured (Gemma 3)
+TEXT_FACTOR = 8  # memory for parsing tokenizer.json, by its length
 SMALLER = "take a smaller file (Q4_K_M, say), or --format w4 for a folder of float weights"
 
 
 def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
-    """The least that the packed weights take: codes of a file are never packed smaller than they lie in it."""
+    """The least memory that the packed weights take: codes are never packed smaller than they are in the file."""
     float_bits = FLOAT_BITS if fmt.weights is None else fmt.weights.bits
     if isinstance(checkpoint, GgufFile):
         return sum(
@@ -39,7 +39,7 @@ def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
 
 
 def check_room(place: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threads: int) -> None:
-    """Raises MemoryError if the weights cannot fit, whatever the context."""
+    """Raises MemoryError if the weights cannot fit, whatever the context length."""
     weights = weight_bytes(checkpoint, fmt)
     available = machine.memory().limit_bytes - machine.used_bytes()
     if weights > available:
@@ -56,7 +56,7 @@ def check_room(place: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_thread
 
 
 def _addresses_beside(place: Path, checkpoint: Checkpoint, num_threads: int) -> int:
-    """What threads and the tokenizer take beside the weights."""
+    """Addresses for threads and the tokenizer."""
     embeddings = checkpoint.tensors.get("token_embd.weight")
     vocabulary = TOKEN_BYTES * embeddings.shape[0] if embeddings is not None else 0
     text = place / "tokenizer.json"

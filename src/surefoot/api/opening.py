@@ -1,4 +1,4 @@
-"""What a model's files say of it before any weight is read."""
+"""A model's files, opened: what is known before any weight is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ from surefoot.weights import Checkpoint, find_model, open_checkpoint
 
 @dataclass(frozen=True)
 class OpenModel:
-    """place: a GGUF file or a Hugging Face folder. given_template: instead of the model's own."""
+    """A model that is opened and not loaded."""
 
-    place: Path
+    place: Path  # a GGUF file or a Hugging Face folder
     checkpoint: Checkpoint
     sampling: SamplingDefaults
-    given_template: str | None = None
+    given_template: str | None = None  # a chat template instead of the model's own
 
     @property
     def has_chat_template(self) -> bool:
@@ -52,7 +52,8 @@ def open_model(
     sampling: Mapping[str, Any] | None = None,
     chat_template: str | Path | None = None,
 ) -> OpenModel:
-    """sampling: values instead of the model's own. chat_template: a file, or the name of a common format."""
+    """Open a model. sampling: replaces the model's own values. chat_template: a file, or the name of a common
+    format."""
     if isinstance(path, OpenModel):
         return replace(path, sampling=path.sampling.changed(sampling or {}))
     given_template = find_template(chat_template) if chat_template is not None else None
@@ -63,3 +64,12 @@ def open_model(
     else:
         advised = from_gguf(checkpoint.metadata)
     return OpenModel(place, checkpoint, advised.changed(sampling or {}), given_template)
+
+
+def short_name(model: str | Path) -> str:
+    """What to call a model: the last part of its path or hub id, without `.gguf`, `@revision` or `:quant`.
+
+    Not `Path.stem`, which would cut Qwen2.5-Coder-1.5B at its last dot.
+    """
+    name = Path(model).name.partition(":")[0].partition("@")[0]
+    return name.removesuffix(".gguf")

@@ -1,4 +1,4 @@
-"""What callers get: a request's answers, whole or piece by piece."""
+"""The API's results: a request's answers, whole or in pieces."""
 
 from dataclasses import dataclass
 
@@ -7,34 +7,31 @@ from surefoot.engine import Times, Usage
 
 @dataclass(frozen=True)
 class Logprob:
-    """rank: 1 for the most likely token; None if it was not among those asked for."""
+    """A token's log probability."""
 
     logprob: float
     decoded_token: str
-    rank: int | None = None
+    rank: int | None = None  # 1 for the most likely token; None if it is not among the top logprobs asked for
 
 
 @dataclass(frozen=True)
 class CompletionOutput:
-    """One answer. finish_reason: stop, length, memory, cancelled, deadline, error.
-
-    stop_reason: the stop string or the stop token that ended it. logprobs: one dict a token, by token id.
-    """
+    """One answer."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
-    logprobs: tuple[dict[int, Logprob], ...] | None
-    finish_reason: str | None
-    stop_reason: str | int | None = None
-    error: str | None = None
+    logprobs: tuple[dict[int, Logprob], ...] | None  # for each token, by token id; None if not asked for
+    finish_reason: str | None  # stop, length, memory, cancelled, deadline or error
+    stop_reason: str | int | None = None  # the stop string or stop token that ended it
+    error: str | None = None  # what went wrong, if the finish_reason is error
 
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds. queued: before the first step; to_first_token: from the request's arrival on."""
+    """Times of a request, in seconds from its arrival."""
 
-    queued: float
+    queued: float  # until its first step
     to_first_token: float
     total: float
     tokens_per_second: float | None  # after the first token
@@ -51,20 +48,17 @@ class Timings:
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """A request's end: its answers (n of them). seed: with it, the same request gives the same bits again.
-
-    usage: of all answers together. timings: of the first. embedding: if that was asked for, instead of tokens.
-    prompt_logprobs: if asked for, one dict a token of the prompt; None for the first, which nothing comes before.
-    """
+    """A request that has ended, with its answers."""
 
     request_id: str
-    prompt: str | None
+    prompt: str | None  # None if the prompt was given as token ids
     prompt_token_ids: tuple[int, ...]
-    outputs: tuple[CompletionOutput, ...]
-    usage: Usage
-    timings: Timings
-    seed: int
-    embedding: tuple[float, ...] | None = None
+    outputs: tuple[CompletionOutput, ...]  # n answers
+    usage: Usage  # of all answers together
+    timings: Timings  # of the first answer
+    seed: int  # with it, the same request gives the same bits again
+    embedding: tuple[float, ...] | None = None  # if asked for, instead of tokens
+    # If asked for, for each token of the prompt, by token id; None for the first, which no token precedes.
     prompt_logprobs: tuple[dict[int, Logprob] | None, ...] | None = None
 
     @property
@@ -75,15 +69,12 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a step added to one answer: text that will not be taken back, and the tokens behind it.
+    """What a step added to one answer."""
 
-    The last piece of a request carries its output. error: what went wrong, if that is why the answer ended.
-    """
-
-    index: int
-    text: str
+    index: int  # of the answer
+    text: str  # final: it is never taken back
     token_ids: tuple[int, ...]
     logprobs: tuple[dict[int, Logprob], ...] | None = None
     finish_reason: str | None = None
-    output: RequestOutput | None = None
-    error: str | None = None  # why, where the finish_reason is error
+    output: RequestOutput | None = None  # in the request's last piece
+    error: str | None = None  # what went wrong, if the finish_reason is error

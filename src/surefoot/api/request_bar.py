@@ -1,4 +1,4 @@
-"""A bar on stderr while a list of requests is answered."""
+"""A progress bar on stderr for a list of requests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def request_bar(num_requests: int) -> Iterator[Callable[[int, int], None]]:
-    """What is given takes the number of requests that are done, and of tokens so far."""
+    """Yields a function that takes the number of finished requests and the number of tokens so far."""
     columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("requests", total=num_requests, tokens=0)

@@ -1,57 +1,58 @@
-"""What `speculate` names: off, auto, lookup, or draft:MODEL."""
+"""The option `speculate`: off, auto, lookup, or draft:MODEL."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.api.loading import Loaded, load_model
-from surefoot.runner import DraftHead, DraftModel, HeadWeights, Runner, load_head, slot_bytes
-from surefoot.speculate import MOST_DRAFTS, Lookup, Preferring, Speculator
+from surefoot.runner import DraftHead, DraftModel, HeadWeights, SessionRunner, load_head, slot_bytes
+from surefoot.speculate import MOST_DRAFTS, Lookup, LookupFirst, Speculator
 
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
-HEAD = ".safetensors"  # a file of this kind is a head on the target; a draft model is a GGUF file or a folder
-SHARE_OF_MEMORY = 0.15  # of what the target's keys and values may take, for the draft model's
+HEAD = ".safetensors"  # suffix of a draft head for the target; a draft model is a GGUF file or a folder
+SHARE_OF_MEMORY = 0.15  # of the target's memory for keys and values, given to the draft model's
 DRAFT_CHUNK = 512
 BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
 class Speculation:
-    """How drafts are made: by the draft model or the head, if there is one."""
+    """How drafts are made."""
 
-    name: str
-    draft: Loaded | None = None
-    head: HeadWeights | None = None
+    name: str  # the option's value
+    draft: Loaded | None = None  # a draft model
+    head: HeadWeights | None = None  # a draft head on the target
 
     @property
     def most_drafts(self) -> int:
         return 0 if self.name == OFF else MOST_DRAFTS
 
     def share(self, kv_bytes: int) -> int:
-        """Of the memory for keys and values, what the draft model takes."""
+        """The part of the memory for keys and values that the draft model takes."""
         return int(kv_bytes * SHARE_OF_MEMORY) if self.draft is not None else 0
 
     def start(self, target: Loaded, max_running: int, max_context: int, nbytes: int) -> Speculator | None:
-        """nbytes: for the draft model's keys and values."""
+        """The speculator; None if speculation is off. nbytes: memory for the draft model's keys and values."""
         if self.name == OFF:
             return None
         if self.head is not None:
-            return Speculator(Preferring(Lookup(), DraftHead(target.backend, target.model, self.head)))
+            return Speculator(LookupFirst(Lookup(), DraftHead(target.backend, target.model, self.head)))
         if self.draft is not None:
             runner = _draft_runner(self.draft, max_running, max_context, nbytes)
-            return Speculator(Preferring(Lookup(), DraftModel(runner, target.model.config.vocab_size)))
+            return Speculator(LookupFirst(Lookup(), DraftModel(runner, target.model.config.vocab_size)))
         return Speculator(Lookup())
 
 
-def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> Runner:
+def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> SessionRunner:
     token_bytes = sum(slot_bytes(draft.backend, draft.model.config, block_size=BLOCK_SIZE).values())
     num_tokens = min(nbytes // token_bytes, max_running * max_context)
     if num_tokens < DRAFT_CHUNK:
-        raise MemoryError(f"{nbytes >> 20} MiB are too few for the draft model's keys and values: free memory")
-    return Runner(draft.backend, draft.model, num_tokens, max_running, DRAFT_CHUNK, block_size=BLOCK_SIZE)
+        raise MemoryError(f"{nbytes >> 20} MiB are too little for the draft model's keys and values: free memory")
+    return SessionRunner.make(draft.backend, draft.model, num_tokens, max_running, DRAFT_CHUNK, block_size=BLOCK_SIZE)
 
 
 def load_speculation(name: str, target: Loaded, float_format: str) -> Speculation:
-    """Raises ValueError if there is no such way, or the draft model speaks other tokens."""
+    """The speculation that the option names. Raises ValueError for an unknown name or a draft model with other
+    tokens."""
     if name in (OFF, AUTO, LOOKUP):
         return Speculation(name)
     path = name.removeprefix(DRAFT)
@@ -62,6 +63,6 @@ def load_speculation(name: str, target: Loaded, float_format: str) -> Speculatio
         return Speculation(name, head=load_head(Path(path), config.width, config.vocab_size))
     draft = load_model(path, float_format, None, None, backend=target.backend)
     pairs = zip(target.tokenizer.pieces, draft.tokenizer.pieces, strict=False)
-    if num_other := sum(one != other for one, other in pairs):
-        raise ValueError(f"{path} cannot draft for this model: {num_other} of its tokens are others")
+    if num_other := sum(piece != other for piece, other in pairs):
+        raise ValueError(f"{path} cannot draft for this model: {num_other} of its tokens differ")
     return Speculation(name, draft)

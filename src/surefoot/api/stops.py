@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class StopFinder:
-    """Gives out text that cannot be part of a stop string any more, and nothing from the first stop string on."""
+    """Passes text on once it cannot be part of a stop string, up to the first stop string."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
@@ -25,12 +25,12 @@ class StopFinder:
         return text[:safe]
 
     def finish(self) -> str:
-        """What was held back, once nothing more comes."""
+        """The text that was held back, at the end of the answer."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """How many characters at the text's end are the stop string's beginning."""
+    """The length of the longest end of the text with which the stop string begins."""
     longest = min(len(stop) - 1, len(text))
     return next((count for count in range(longest, 0, -1) if text.endswith(stop[:count])), 0)

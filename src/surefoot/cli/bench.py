@@ -1,4 +1,4 @@
-"""`surefoot bench`: how fast the parts are, beside what the machine allows and beside peers."""
+"""`surefoot bench`: speed beside the machine's limits and beside other engines (peers)."""
 
 import json
 import sys
@@ -11,39 +11,42 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from surefoot.bench.as_json import as_json
-from surefoot.bench.engine import QUICK as QUICK_ENGINE
-from surefoot.bench.engine import EngineSettings, run_engine
-from surefoot.bench.model import QUICK as QUICK_MODEL
-from surefoot.bench.model import ModelSettings, run_model
-from surefoot.bench.model_results import ModelResults
-from surefoot.bench.ops import PeerChoice, run_ops, with_seconds
+from surefoot.bench.engine.report import show_engine
+from surefoot.bench.engine.run import QUICK as QUICK_ENGINE
+from surefoot.bench.engine.run import EngineSettings, run_engine
+from surefoot.bench.harness.as_json import as_json
+from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.model.report import show_model
+from surefoot.bench.model.run import QUICK as QUICK_MODEL
+from surefoot.bench.model.run import ModelSettings, run_model
+from surefoot.bench.ops.report import show
+from surefoot.bench.ops.run import PeerChoice, run_ops, with_seconds
+from surefoot.bench.ops.settings import FULL, QUICK, SMOKE
 from surefoot.bench.peers.all_serving import SERVING_PEERS, SPECULATING_PEERS
 from surefoot.bench.peers.serving import PEERS, ServingPeer, speculating
 from surefoot.bench.peers.shape import SHAPES, make_shape
-from surefoot.bench.plot import goodput_plot
-from surefoot.bench.report import show, show_engine, show_model, show_serve, show_speculate
-from surefoot.bench.serve import QUICK as QUICK_SERVE
-from surefoot.bench.serve import ServeSettings, run_serve
-from surefoot.bench.settings import FULL, QUICK, SMOKE
-from surefoot.bench.speculate import CASES as SPECULATE_CASES
-from surefoot.bench.speculate import QUICK as QUICK_SPECULATE
-from surefoot.bench.speculate import SpeculateSettings, run_speculate
-from surefoot.bench.speculate_plot import draw_speedups
+from surefoot.bench.serve.report import goodput_plot, show_serve
+from surefoot.bench.serve.run import QUICK as QUICK_SERVE
+from surefoot.bench.serve.run import ServeSettings, run_serve
+from surefoot.bench.speculate.chart import draw_speedups
+from surefoot.bench.speculate.report import show_speculate
+from surefoot.bench.speculate.run import CASES as SPECULATE_CASES
+from surefoot.bench.speculate.run import QUICK as QUICK_SPECULATE
+from surefoot.bench.speculate.run import SpeculateSettings, run_speculate
 from surefoot.cli import options
-from surefoot.cli.errors import told
+from surefoot.cli.errors import exit_on_error
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-PEERS_HELP = "Install what is missing of PyTorch and llama.cpp and measure both. By default: what is installed."
+PEERS_HELP = "Measure PyTorch and llama.cpp too, and install them if they are missing (default: if installed)."
 
 ServingPeers = Annotated[
-    bool, typer.Option("--peers/--no-peers", help="Install llama.cpp, OpenVINO and vLLM (once) and measure them too.")
+    bool, typer.Option("--peers/--no-peers", help="Also measure llama.cpp, OpenVINO and vLLM (installed once).")
 ]
-OnlyPeers = Annotated[list[str] | None, typer.Option(help="Of the peers only this one; may be given again.")]
-PeerSeconds = Annotated[float | None, typer.Option(min=1, help="For what is run beside peers.")]
+OnlyPeers = Annotated[list[str] | None, typer.Option(help="Measure this peer only. Can be repeated.")]
+PeerSeconds = Annotated[float | None, typer.Option(min=1, help="Time for the cases that run beside peers.")]
 
-bench = typer.Typer(help="Measure speed beside the machine's limits and beside peers.", no_args_is_help=True)
+bench = typer.Typer(help="Measure speed beside the machine's limits and other engines.", no_args_is_help=True)
 
 
 @bench.command()
@@ -52,18 +55,20 @@ def ops(
     quick: Annotated[bool, typer.Option("--quick", help="One model's shapes, within 50 seconds.")] = False,
     variant: options.Variant = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Ours and the peers'; all usable cores by default.")
+        int | None, typer.Option(min=1, help="Number of threads, for peers too (default: all usable cores).")
     ] = None,
     peers: Annotated[bool | None, typer.Option("--peers/--no-peers", help=PEERS_HELP)] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="For everything but installing peers.")] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", hidden=True, help="Tiny shapes: shows that it runs.")] = False,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Time for the run, without installing peers.")] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", hidden=True, help="Tiny shapes, to show that everything runs.")
+    ] = False,
 ) -> None:
-    """Every operation at the shapes of real models, in one interleaved run with the machine's limits.
+    """Time every operation at the shapes of real models, interleaved with measurements of the machine's limits.
 
-    Times are comparable only within one run: other programs disturb all cases alike.
+    Compare times only within one run, where other programs disturb all cases alike.
     """
     settings = with_seconds(SMOKE if smoke else QUICK if quick else FULL, seconds)
-    with told(), _status() as say:
+    with exit_on_error(), _status() as say:
         results = run_ops(settings, variant, threads, PeerChoice(peers, quick), say)
     if as_json_:
         typer.echo(json.dumps(as_json(results), indent=2))
@@ -82,14 +87,14 @@ def model(
     variant: options.Variant = None,
     threads: options.Threads = None,
     peers: Annotated[
-        bool, typer.Option("--peers/--no-peers", help="Build llama.cpp for this machine (once) and measure it too.")
+        bool, typer.Option("--peers/--no-peers", help="Also measure llama.cpp, compiled for this machine (once).")
     ] = False,
-    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading.")] = None,
 ) -> None:
-    """One user's prompts and tokens through the whole engine, in one interleaved run with the machine's limits."""
+    """Time one user's prefill and decode through the whole engine, interleaved with the machine's limits."""
     settings = QUICK_MODEL if quick else ModelSettings()
     settings = replace(settings, seconds=seconds or settings.seconds, float_format=float_format)
-    with told(), _status() as say:
+    with exit_on_error(), _status() as say:
         results = run_model(path, settings, variant, threads, peers, say)
     _print(results, as_json_, show_model)
 
@@ -106,10 +111,10 @@ def engine(
     threads: options.Threads = None,
     peers: ServingPeers = False,
     only: OnlyPeers = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading and peers.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading and peers.")] = None,
     peer_seconds: PeerSeconds = None,
 ) -> None:
-    """Many requests at once through the whole engine: mixed, queued, with a shared prompt, disturbed by a long one."""
+    """Time many requests at once through the engine: mixed, queued, with a shared prefix, beside a long prompt."""
     settings = QUICK_ENGINE if quick else EngineSettings()
     settings = replace(
         settings,
@@ -117,7 +122,7 @@ def engine(
         peer_seconds=peer_seconds or settings.peer_seconds,
         float_format=float_format,
     )
-    with told(), _status() as say:
+    with exit_on_error(), _status() as say:
         results = run_engine(path, settings, variant, threads, _chosen(peers, only), say)
     _print(results, as_json_, show_engine)
 
@@ -133,13 +138,13 @@ def serve(
     threads: options.Threads = None,
     peers: ServingPeers = False,
     only: OnlyPeers = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="For our own server's part.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw goodput against the rate of arrivals into this file.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time for our own server, without peers.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw goodput against arrival rate into this file.")] = None,
 ) -> None:
-    """A real server process under load: streams at once, random arrivals, one user beside another with many."""
+    """Put a real server process under load: concurrent streams, random arrivals, one user beside a busy one."""
     settings = QUICK_SERVE if quick else ServeSettings()
     settings = replace(settings, seconds=seconds or settings.seconds)
-    with told(), _status() as say:
+    with exit_on_error(), _status() as say:
         results = run_serve(path, settings, variant, threads, _chosen(peers, only), say)
     if svg is not None:
         svg.write_text(goodput_plot(results.model))
@@ -148,13 +153,15 @@ def serve(
 
 @bench.command()
 def shape(
-    name: Annotated[str, typer.Argument(help="1.2b: a llama of 1.24 billion weights. tiny: for a try.")] = "1.2b",
+    name: Annotated[
+        str, typer.Argument(help="1.2b: a Llama of 1.24 billion weights. tiny: to try the command.")
+    ] = "1.2b",
 ) -> None:
-    """Make a model of random weights in the forms that we and the peers read; prints its folder.
+    """Write a model of random weights in the formats that surefoot and its peers read, and print its folder.
 
-    What follows is `surefoot bench engine FOLDER --peers`.
+    Then run `surefoot bench engine FOLDER --peers`.
     """
-    with told(), _status() as say:
+    with exit_on_error(), _status() as say:
         if name not in SHAPES:
             raise ValueError(f"there is no shape {name!r}: take one of {', '.join(SHAPES)}")
         folder = make_shape(SHAPES[name], say)
@@ -174,28 +181,29 @@ def speculate(
     quick: Annotated[
         bool, typer.Option("--quick", help="Shorter answers: within 50 seconds, loading not counted.")
     ] = False,
-    how: Annotated[str, typer.Option("--speculate", help="What to measure: auto, lookup or draft:MODEL.")] = "auto",
+    how: Annotated[str, typer.Option("--speculate", help="Drafter to measure: auto, lookup or draft:MODEL.")] = "auto",
     variant: options.Variant = None,
     threads: options.Threads = None,
     peers: Annotated[
         bool,
         typer.Option(
-            "--peers/--no-peers", help="Install llama.cpp, OpenVINO and vLLM (once); measure their speculation."
+            "--peers/--no-peers", help="Also measure the speculation of llama.cpp, OpenVINO and vLLM (installed once)."
         ),
     ] = False,
     only: OnlyPeers = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="For everything but loading and peers.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading and peers.")] = None,
     peer_seconds: PeerSeconds = None,
     only_cases: Annotated[
-        list[str] | None, typer.Option("--case", help="Only these, as edit/8 or chat/1. Can be repeated.")
+        list[str] | None,
+        typer.Option("--case", help="Measure this case only, such as edit/8 or chat/1. Can be repeated."),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option(help="Draw speed-up over acceptance, depth and batch into this file.")
+        Path | None, typer.Option(help="Draw speed-up against acceptance rate, depth and batch size into this file.")
     ] = None,
 ) -> None:
-    """The same prompts with speculation and without, in turns: edits and extraction, whose answers repeat much of the
-    prompt, and free chat, alone and at once. The answers are compared too. With peers, each of them answers the same
-    prompts, with its own speculation and without."""
+    """Answer the same prompts with speculation and without, in turns, and check that the answers are equal. Edits and
+    extraction repeat much of their prompt; free chat does not. Prompts run one at a time and several at once. Peers
+    answer the same prompts with their own speculation and without."""
     settings = QUICK_SPECULATE if quick else SpeculateSettings()
     settings = replace(
         settings,
@@ -205,7 +213,7 @@ def speculate(
     )
     names = {name for peer in _chosen(peers, only) for name in (peer.name, speculating(peer.name))}
     both = [peer for peer in (*SERVING_PEERS, *SPECULATING_PEERS) if peer.name in names]
-    with told(), _status() as say:
+    with exit_on_error(), _status() as say:
         results = run_speculate(path, settings, variant, threads, how, both, say)
         if svg is not None:
             svg.write_text(draw_speedups(results))
@@ -228,7 +236,7 @@ def _print(results: ModelResults, as_json_: bool, show: Callable[[ModelResults, 
 
 @contextmanager
 def _status() -> Iterator[Callable[[str], None]]:
-    """What is being done, on stderr, where somebody is looking."""
+    """A status line on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

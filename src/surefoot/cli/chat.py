@@ -10,11 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
+from surefoot.api.defaults import SETTABLE as SAMPLING
+from surefoot.api.defaults import WHOLE
+from surefoot.api.opening import short_name
 from surefoot.cli import options
-from surefoot.cli.errors import TOLD, told
+from surefoot.cli.errors import EXPECTED, exit_on_error
 from surefoot.cli.interrupts import interrupts
 from surefoot.cli.keyboard import quiet_terminal
-from surefoot.cli.one_user import load_for_one, needs_template, open_for_one
+from surefoot.cli.one_user import OneUserOptions, needs_template
+from surefoot.cli.option_groups import with_groups
 from surefoot.cli.prompt import Read, choose_reader
 from surefoot.cli.status import Speedometer
 from surefoot.cli.wrapping import Layout, Verbatim, WordWrap, visible
@@ -27,18 +31,17 @@ HELP = """[bold]/help[/]               these lines
 [bold]/quit[/]               leave; Ctrl-D too
 Ctrl-C stops an answer. Alt-Enter begins another line of the same message; so does Enter after a \\ at the end.
 A pasted text is one message, whatever its lines. Arrow keys recall earlier messages, Ctrl-R searches them."""
-SETTABLE = {
-    "temperature": float, "top_k": int, "top_p": float, "min_p": float, "repetition_penalty": float,
-    "presence_penalty": float, "frequency_penalty": float, "seed": int, "max_tokens": int, "stop": str,
+SETTABLE: dict[str, Callable[[str], Any]] = {
+    **{name: int if name in WHOLE else float for name in SAMPLING}, "seed": int, "max_tokens": int, "stop": str,
 }  # fmt: skip
 
 
 class Leave(Exception):
-    """The user has had enough."""
+    """The user has asked to leave."""
 
 
-class Conversation:
-    """Messages so far and how to go on. Knows nothing of where lines come from."""
+class ChatSession:
+    """The messages so far and the commands that change them. Does not know where lines come from."""
 
     def __init__(
         self, llm: LLM, params: SamplingParams, system: str | None, console: Console, speedometer: Speedometer | None
@@ -114,7 +117,7 @@ class Conversation:
         system = [{"role": "system", "content": self._system}] if self._system else []
         try:
             text, output = self._stream([*system, *messages])
-        except TOLD as error:
+        except EXPECTED as error:
             self._say(f"{error}\n(/clear begins anew.)")
             return
         self._messages = [*messages, {"role": "assistant", "content": text}]
@@ -124,7 +127,7 @@ class Conversation:
                 self._say(self._speedometer.line(output))
 
     def _stream(self, messages: list[dict[str, str]]) -> tuple[str, RequestOutput | None]:
-        """The answer as far as it came, and its output unless Ctrl-C cut it short."""
+        """The answer's text, and its output unless Ctrl-C cut it short."""
         texts: list[str] = []
         piece: Piece | None = None
         layout: Layout = WordWrap(lambda: self._console.width) if self._console.file.isatty() else Verbatim()
@@ -148,7 +151,7 @@ class Conversation:
         self._console.file.flush()
 
     def _fitting(self, messages: list[dict[str, str]]) -> SamplingParams:
-        """max_tokens, where set, shrinks to what the context still holds."""
+        """The parameters, with max_tokens cut to what the context still has room for."""
         if self._params.max_tokens is None:
             return self._params
         num_prompt = len(self._llm.encode_rendered(self._llm.render(messages)))
@@ -179,54 +182,29 @@ def _greeting(llm: LLM, name: str) -> str:
     return " · ".join(facts) + f"\n[dim]{sampling}[/dim]\n[dim]{hint}[/dim]"
 
 
-def chat(
-    model: options.Model,
-    system: options.System = None,
-    max_tokens: options.MaxTokens = None,
-    sampling: options.Sampling = None,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    repetition_penalty: options.RepetitionPenalty = None,
-    presence_penalty: options.PresencePenalty = None,
-    frequency_penalty: options.FrequencyPenalty = None,
-    stop: options.Stop = None,
-    seed: options.Seed = 0,
-    chat_template: options.ChatTemplate = None,
-    packed_cache: options.Cache = options.AUTO,
-    float_format: options.Format = "w8",
-    context: options.Context = None,
-    threads: options.Threads = None,
-    variant: options.Variant = None,
-    speculate: options.Speculate = "auto",
-    stats: options.Stats = None,
-) -> None:
+@with_groups
+def chat(model: options.Model, shared: OneUserOptions, packed_cache: options.Cache = options.AUTO) -> None:
     """Talk with a model. The conversation is remembered until /clear; /help lists the commands.
 
-    Below each answer: time to the first token, tokens per second, and how much of the memory bandwidth that is, which
-    bounds the speed of decoding.
+    Each answer is followed by its time to first token, its tokens per second, and the share of the memory bandwidth
+    that decoding used. The bandwidth is what limits decoding.
     """
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with quiet_terminal() if at_terminal else contextlib.nullcontext():
-        with told():
-            opened = open_for_one(
-                model, sampling, chat_template, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-                repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
-                frequency_penalty=frequency_penalty,
-            )  # fmt: skip
+        with exit_on_error():
+            opened = shared.open(model)
             needs_template(opened, model)
-            params = replace(opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens)
-            llm = load_for_one(opened, float_format, context, threads, variant, speculate, options.cache(packed_cache))
-            speedometer = Speedometer(llm) if (at_terminal if stats is None else stats) else None
+            params = shared.params(opened)
+            llm = shared.load(opened, options.cache(packed_cache))
+            speedometer = shared.speedometer(llm, is_shown=at_terminal)
         # Rich wraps by words, but takes a pipe for a terminal of 80 columns.
         console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
         if at_terminal:
-            console.print(_greeting(llm, model.stem))
-        _converse(Conversation(llm, params, system, console, speedometer), choose_reader(at_terminal))
+            console.print(_greeting(llm, short_name(model)))
+        _converse(ChatSession(llm, params, shared.system, console, speedometer), choose_reader(at_terminal))
 
 
-def _converse(conversation: Conversation, read: Read) -> None:
+def _converse(conversation: ChatSession, read: Read) -> None:
     while True:
         try:
             line = read()

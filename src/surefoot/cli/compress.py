@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.cli import options
-from surefoot.cli.errors import told
+from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import progress
-from surefoot.compress.layer import METHODS
-from surefoot.compress.order import Order
-from surefoot.compress.run import Summary, run
+from surefoot.compress.methods import METHODS
+from surefoot.compress.options import CompressOptions
+from surefoot.compress.run import CompressSummary, compress_model
 from surefoot.machine import usable_cores
 from surefoot.weights import find_model
 
@@ -25,60 +25,70 @@ Method = StrEnum("Method", {name.replace("-", "_").upper(): name for name in MET
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
-class Output(StrEnum):
+class OutputKind(StrEnum):
     GGUF = "gguf"
     COMPRESSED_TENSORS = "compressed-tensors"
 
 
 def compress(
     model: options.Model,
-    out: Annotated[Path, typer.Argument(help="The file (gguf) or folder (compressed-tensors) to write.")],
+    out: Annotated[Path, typer.Argument(help="File (gguf) or folder (compressed-tensors) to write.")],
     method: Annotated[
         Method, typer.Option(help="; ".join(f"{one.name}: {one.help}" for one in METHODS.values()) + ".")
     ] = Method.AWQ_GPTQ,  # type: ignore[attr-defined]
     format_: Annotated[
-        str | None, typer.Option("--format", help="One format for all matrices: Q4_K, Q8_0, int4-g32, int8 and so on.")
+        str | None,
+        typer.Option("--format", help="Use one format for all matrices: Q4_K, Q8_0, int4-g32, int8 and so on."),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Bits per weight on average, such as 4.5bpw: formats are chosen by loss.")
+        str | None,
+        typer.Option(help="Average bits per weight, such as 4.5bpw. Each matrix gets the format that loses least."),
     ] = None,
     fits: Annotated[
-        str | None, typer.Option(help="A size for the file, such as 4GB or 900MiB: formats are chosen by loss.")
+        str | None,
+        typer.Option(help="Size of the file, such as 4GB or 900MiB. Each matrix gets the format that loses least."),
     ] = None,
-    offer: Annotated[
-        str, typer.Option(help="Formats to choose from with --budget or --fits, separated by commas.")
-    ] = "",
-    embeddings: Annotated[str | None, typer.Option(help="The format of embeddings and head (gguf).")] = None,
+    offer: Annotated[str, typer.Option(help="Formats that --budget and --fits choose from, separated by commas.")] = "",
+    embeddings: Annotated[
+        str | None, typer.Option(help="Format of the embeddings and the output head (gguf only).")
+    ] = None,
     output: Annotated[
-        Output, typer.Option(help="gguf for llama.cpp, compressed-tensors for transformers and vLLM.")
-    ] = (Output.GGUF),
+        OutputKind, typer.Option(help="gguf for llama.cpp; compressed-tensors for transformers and vLLM.")
+    ] = (OutputKind.GGUF),
     calibration: Annotated[
-        Path | None, typer.Option(help="Text like what the model will meet, UTF-8.", exists=True, dir_okay=False)
+        Path | None,
+        typer.Option(
+            help="Calibration text (UTF-8), similar to what the model will be used on.", exists=True, dir_okay=False
+        ),
     ] = None,
-    calibration_tokens: Annotated[int, typer.Option(min=1, help="How much of it is run.")] = 16384,
-    context: Annotated[int, typer.Option(min=16, help="Tokens of a window of calibration text.")] = 512,
+    calibration_tokens: Annotated[
+        int, typer.Option(min=1, help="Number of tokens of calibration text to run.")
+    ] = 16384,
+    context: Annotated[int, typer.Option(min=16, help="Tokens in each window of calibration text.")] = 512,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
     threads: options.Threads = None,
 ) -> None:
-    """Write a smaller checkpoint: every matrix in codes, in one format or in those that lose least under a budget.
+    """Write a smaller checkpoint: quantise every matrix, to one format or to the formats that lose least within a
+    budget.
 
-    `surefoot eval compare` then says what it lost on your text. What a budget measured is kept beside OUT, in
-    MODEL.losses.json: a run that was stopped goes on there, and another budget measures nothing again."""
-    with told(), progress() as say:
-        order = Order(
+    `surefoot eval compare` shows what the smaller model lost on your text. With --budget and --fits, measured losses
+    are kept beside OUT in MODEL.losses.json: a stopped run resumes there, and another budget measures nothing again.
+    """
+    with exit_on_error(), progress() as say:
+        request = CompressOptions(
             method=method.value,
             output=output.value,
             format=format_,
             embeddings=embeddings,
             bits_per_weight=None if budget is None else parse_bits(budget),
             fits_bytes=None if fits is None else parse_bytes(fits),
-            offered=tuple(name for name in offer.split(",") if name),
+            candidates=tuple(name for name in offer.split(",") if name),
             calibration=calibration,
             calibration_tokens=calibration_tokens,
             context=context,
             threads=threads or usable_cores(),
         )
-        summary = run(find_model(str(model)), out, order, say)
+        summary = compress_model(find_model(str(model)), out, request, say)
     if as_json:
         typer.echo(json.dumps({**asdict(summary), "bits_per_weight": summary.bits_per_weight}, indent=2))
     else:
@@ -99,7 +109,7 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2] or ""])
 
 
-def _table(summary: Summary) -> Table:
+def _table(summary: CompressSummary) -> Table:
     shown = Table(
         title=f"{summary.bits_per_weight:.3f} bits per weight, {summary.nbytes / 1e6:.1f} MB of matrices in codes"
     )

@@ -1,4 +1,4 @@
-"""`surefoot distill`: a small draft of a model, or a head on its states, taught by the model itself."""
+"""`surefoot distill`: a draft model, or a draft head, distilled from the target model itself."""
 
 import json
 import sys
@@ -14,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from surefoot.cli import options
-from surefoot.cli.errors import told
-from surefoot.compress.distill import Progress, Settings
-from surefoot.compress.draft import DraftOrder, DraftSummary, make_draft
-from surefoot.compress.later import CompressError
-from surefoot.compress.make_head import HEAD_SETTINGS, HeadOrder, HeadSummary, make_head
+from surefoot.cli.errors import exit_on_error
+from surefoot.compress.distill import TrainingProgress, TrainingSettings
+from surefoot.compress.draft import DraftOptions, DraftSummary, make_draft
+from surefoot.compress.errors import CompressError
+from surefoot.compress.make_head import HEAD_SETTINGS, HeadOptions, HeadSummary, make_head
 from surefoot.machine import usable_cores
 from surefoot.weights import find_model
 
@@ -28,46 +28,66 @@ def distill(
     text: Annotated[
         Path,
         typer.Option(
-            help="Text to learn on, UTF-8; for a head prompts, one a line, which the target answers.",
+            help="Training text (UTF-8). For a head: prompts, one per line, which the target answers.",
             exists=True,
             dir_okay=False,
         ),
     ],
-    draft: Annotated[Path | None, typer.Option(help="The GGUF file to write: a draft model.", dir_okay=False)] = None,
+    draft: Annotated[
+        Path | None, typer.Option(help="Distil a draft model into this GGUF file.", dir_okay=False)
+    ] = None,
     head: Annotated[
         Path | None,
-        typer.Option(help="The safetensors file to write: a head on the target's states.", dir_okay=False),
+        typer.Option(
+            help="Distil a draft head, which reads the target's hidden states, into this safetensors file.",
+            dir_okay=False,
+        ),
     ] = None,
-    num_layers: Annotated[int, typer.Option("--layers", min=2, help="A draft's layers, by importance.")] = 4,
-    ffn: Annotated[int, typer.Option(min=32, help="A draft's feed-forward units, by importance.")] = 512,
-    inside: Annotated[int, typer.Option(min=16, help="A head's units.")] = 2048,
-    vocabulary: Annotated[int, typer.Option(min=16, help="Tokens that a head guesses from.")] = 16384,
-    answer_tokens: Annotated[int, typer.Option(min=16, help="The longest answer that a head learns from.")] = 160,
-    steps: Annotated[int, typer.Option(min=0, help="Steps of training; 0: none.")] = 1000,
+    num_layers: Annotated[
+        int, typer.Option("--layers", min=2, help="Layers that a draft model keeps: the most important ones.")
+    ] = 4,
+    ffn: Annotated[
+        int, typer.Option(min=32, help="Feed-forward units that a draft model keeps: the most important ones.")
+    ] = 512,
+    inside: Annotated[int, typer.Option(min=16, help="Hidden units of a head.")] = 2048,
+    vocabulary: Annotated[
+        int, typer.Option(min=16, help="Number of tokens that a head can draft: the most frequent ones.")
+    ] = 16384,
+    answer_tokens: Annotated[
+        int, typer.Option(min=16, help="Longest answer, in tokens, that a head is trained on.")
+    ] = 160,
+    steps: Annotated[int, typer.Option(min=0, help="Training steps (0: none).")] = 1000,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="What a step learns from: 2 windows for a draft, 512 tokens for a head.")
+        int | None,
+        typer.Option(min=1, help="Batch size (default: 2 windows for a draft model, 512 tokens for a head)."),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(min=1e-6, max=0.1, help="The largest learning rate: 0.0003 for a draft, 0.001 for a head."),
+        typer.Option(
+            min=1e-6, max=0.1, help="Peak learning rate (default: 0.0003 for a draft model, 0.001 for a head)."
+        ),
     ] = None,
     reverse: Annotated[
         float | None,
-        typer.Option(min=0.0, max=1.0, help="The part of KL(draft || target) in the loss: 0.3, and 0 for a head."),
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Weight of KL(draft || target) in the loss (default: 0.3 for a draft model, 0 for a head).",
+        ),
     ] = None,
-    context: Annotated[int, typer.Option(min=16, help="Tokens of a draft's window.")] = 256,
-    seed: Annotated[int, typer.Option(help="Of the order of windows.")] = 0,
+    context: Annotated[int, typer.Option(min=16, help="Tokens in each training window of a draft model.")] = 256,
+    seed: Annotated[int, typer.Option(help="Seed of the order of windows.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     threads: options.Threads = None,
 ) -> None:
-    """Make a draft for speculation that the model teaches itself: a pruned copy (--draft) or a head on its states
-    (--head). Stopped at any moment, the same command goes on where it was."""
+    """Distil a draft for speculative decoding from the model itself: a pruned copy (--draft) or a head that reads the
+    model's hidden states (--head). After an interruption the same command resumes where it stopped."""
     model, num_threads = find_model(str(target)), threads or usable_cores()
-    with told(), _progress(steps) as (say, say_written):
+    with exit_on_error(), _progress(steps) as (say, say_written):
         if (draft is None) == (head is None):
             raise CompressError("say what to make: --draft OUT.gguf or --head OUT.safetensors")
-        usual = Settings(steps) if head is None else HEAD_SETTINGS
-        settings = Settings(
+        usual = TrainingSettings(steps) if head is None else HEAD_SETTINGS
+        settings = TrainingSettings(
             steps=steps,
             rate=usual.rate if rate is None else rate,
             reverse=usual.reverse if reverse is None else reverse,
@@ -75,10 +95,10 @@ def distill(
             seed=seed,
         )
         if head is not None:
-            head_order = HeadOrder(text, settings, answer_tokens, inside, vocabulary, num_threads)
+            head_order = HeadOptions(text, settings, answer_tokens, inside, vocabulary, num_threads)
             _tell_head(make_head(model, head, head_order, say, say_written), as_json)
         elif draft is not None:
-            order = DraftOrder(text, num_layers, ffn, settings, context, num_threads)
+            order = DraftOptions(text, num_layers, ffn, settings, context, num_threads)
             _tell_draft(make_draft(model, draft, order, say), as_json)
 
 
@@ -108,8 +128,8 @@ def _tell_head(summary: HeadSummary, as_json: bool) -> None:
 
 
 @contextmanager
-def _progress(steps: int) -> Iterator[tuple[Callable[[Progress], None], Callable[[int, int], None]]]:
-    """Of training, and of the answers before it where there are some."""
+def _progress(steps: int) -> Iterator[tuple[Callable[[TrainingProgress], None], Callable[[int, int], None]]]:
+    """Reports progress of training, and of the target's answers if a head needs them."""
     if not sys.stderr.isatty():
         yield lambda progress: None, lambda done, total: None
         return
@@ -118,7 +138,7 @@ def _progress(steps: int) -> Iterator[tuple[Callable[[Progress], None], Callable
         writing = bar.add_task("answers", total=None, visible=False)
         learning = bar.add_task("training", total=steps)
 
-        def say(progress: Progress) -> None:
+        def say(progress: TrainingProgress) -> None:
             bar.update(learning, completed=progress.step, description=f"loss {progress.loss:.3f}")
 
         yield say, lambda done, total: bar.update(writing, completed=done, total=total, visible=True)

@@ -18,30 +18,32 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """What all usable cores reach together. `load` is the one-minute load average before measuring."""
+class MachineSpeeds:
+    """What all usable cores reach together."""
 
     threads: int
-    load: float
-    buffer_bytes: int
+    load: float  # one-minute load average before measuring
+    buffer_bytes: int  # read to measure bandwidth
     read_bytes_per_second: float
     int8_operations_per_second: float
     float32_operations_per_second: float
-    bfloat16_operations_per_second: float | None
+    bfloat16_operations_per_second: float | None  # None without matrix instructions
 
 
 @dataclass(frozen=True)
 class Report:
+    """What `surefoot doctor` shows."""
+
     cpu: str
-    features: dict[str, bool]
+    features: dict[str, bool]  # whether each instruction set can be used
     variant: str
-    reason: str
+    reason: str  # why this variant was chosen
     cores: machine.Cores
     memory: machine.Memory
-    nodes: tuple[machine.Node, ...]
-    huge_pages: str
-    measured: Measurement | None
-    advice: tuple[str, ...]
+    nodes: tuple[machine.NumaNode, ...]
+    huge_pages: str  # the system's setting
+    measured: MachineSpeeds | None  # None if measuring was not asked for
+    advice: tuple[str, ...]  # what the user could change
 
     def as_json(self) -> dict[str, Any]:
         facts = {"version": __version__, **asdict(self)}
@@ -51,7 +53,7 @@ class Report:
 
 
 def _reason(chosen: str) -> str:
-    """Why this variant: because it was asked for, or because every better one lacks something."""
+    """Why this variant was chosen: it was asked for, or the machine lacks what every better variant needs."""
     if os.environ.get("SUREFOOT_VARIANT"):
         return "SUREFOOT_VARIANT asks for it"
     better = list(NEEDS)[: list(NEEDS).index(chosen)]
@@ -60,7 +62,7 @@ def _reason(chosen: str) -> str:
 
 
 def _advice(cores: machine.Cores, huge_pages: str, features: frozenset[str], load: float) -> tuple[str, ...]:
-    """What the reader could change, with what to do about it."""
+    """What the user could change, and how."""
     advice = []
     if "amx_int8" in features and "amx_permitted" not in features:
         advice.append(
@@ -81,13 +83,13 @@ def _advice(cores: machine.Cores, huge_pages: str, features: frozenset[str], loa
     return tuple(advice)
 
 
-def _measure(variant: str, cores: machine.Cores, memory: machine.Memory, load: float) -> Measurement:
+def _measure(variant: str, cores: machine.Cores, memory: machine.Memory, load: float) -> MachineSpeeds:
     backend = Backend(variant, cores.usable)
     buffer_bytes = min(MOST_BUFFER_BYTES, memory.limit_bytes // 8)
     buffer = huge_empty(buffer_bytes)
     buffer[::4096] = 1  # untouched pages would all be the same page of zeros
     bf16 = best_peak(backend, PeakKind.BF16_MATRIX) if variant == "amx" else None
-    return Measurement(
+    return MachineSpeeds(
         threads=cores.usable,
         load=load,
         buffer_bytes=buffer_bytes,
@@ -131,7 +133,7 @@ def _memory_line(memory: machine.Memory) -> str:
     )
 
 
-def _measured_rows(measured: Measurement) -> list[tuple[str, str]]:
+def _measured_rows(measured: MachineSpeeds) -> list[tuple[str, str]]:
     rows = [
         ("Read bandwidth", f"[bold]{measured.read_bytes_per_second / 1e9:.1f} GB/s[/bold]"),
         ("int8 peak", f"[bold]{measured.int8_operations_per_second / 1e12:.2f} TOPS[/bold]"),
@@ -143,7 +145,7 @@ def _measured_rows(measured: Measurement) -> list[tuple[str, str]]:
     return [(name, f"{value} with {threads}") for name, value in rows]
 
 
-def _node_line(node: machine.Node) -> str:
+def _node_line(node: machine.NumaNode) -> str:
     runs: list[list[int]] = []
     for cpu in node.cpus:
         if runs and cpu == runs[-1][-1] + 1:
@@ -180,12 +182,14 @@ def _print_table(report: Report) -> None:
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    measure: Annotated[bool, typer.Option(help="Measure bandwidth and peak (about two seconds).")] = True,
+    measure: Annotated[
+        bool, typer.Option(help="Measure memory bandwidth and peak arithmetic (about two seconds).")
+    ] = True,
 ) -> None:
     """Show what this machine offers and what surefoot will use of it.
 
-    Instruction sets are those that the operating system allows; cores and memory are what affinity and cgroups
-    really grant to this process. Set SUREFOOT_VARIANT to force a variant.
+    Instruction sets are those that the operating system allows. Cores and memory are what affinity and cgroups grant to
+    this process. Set SUREFOOT_VARIANT to force a variant.
     """
     try:
         report = examine(measure)

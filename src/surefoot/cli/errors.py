@@ -1,4 +1,4 @@
-"""What went wrong, in a line that says what to do, instead of a traceback."""
+"""Expected errors end a command with one line that says what to do, in place of a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,14 @@ import typer
 
 from surefoot.ops import OpError, VariantError
 
-# ValueError: what readers, tokenizers, templates and the engine raise for files and requests that cannot be.
-TOLD = (ValueError, OSError, MemoryError, VariantError, OpError)
+# ValueError: raised by readers, tokenizers, templates and the engine for invalid files and requests.
+EXPECTED = (ValueError, OSError, MemoryError, VariantError, OpError)
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     try:
         yield
-    except TOLD as error:
+    except EXPECTED as error:
         typer.echo(f"surefoot: {error}", err=True)
         raise typer.Exit(1) from None

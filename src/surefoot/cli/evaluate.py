@@ -18,14 +18,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surefoot import __version__
 from surefoot.cli import options
-from surefoot.cli.errors import told
-from surefoot.evaluate import Engine, as_json, cut_windows, page
+from surefoot.cli.errors import exit_on_error
+from surefoot.evaluate import LogitsEngine, as_json, cut_windows, page
 from surefoot.evaluate import evaluate as run
-from surefoot.evaluate.compare import Opened, compare
+from surefoot.evaluate.compare import EvaluatedModel, compare
 from surefoot.evaluate.compare import as_json as comparison_as_json
-from surefoot.evaluate.engines import ReExpressed, float_engine, integer_engine
+from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine
 from surefoot.evaluate.llama_cpp import LlamaCpp
-from surefoot.evaluate.opening import open_model
+from surefoot.evaluate.open_model import open_model
 from surefoot.evaluate.prompts import read_prompts
 from surefoot.evaluate.report import table
 from surefoot.evaluate.speed import load_served, measure_served
@@ -37,7 +37,7 @@ from surefoot.weights import find_model
 
 
 class KvChoice(StrEnum):
-    """Named as KvForm's."""
+    """Formats of the KV cache, with the names of KvForm."""
 
     KEYS_TWO_LIMBS = "keys-two-limbs"
     ONE_LIMB = "one-limb"
@@ -51,26 +51,32 @@ evaluate = typer.Typer(help="Measure how good and how faithful a model's predict
 @evaluate.command()
 def perplexity(
     model: options.Model,
-    text: Annotated[Path, typer.Option(help="The text to predict, in UTF-8.", exists=True, dir_okay=False)],
+    text: Annotated[Path, typer.Option(help="Text to evaluate on (UTF-8).", exists=True, dir_okay=False)],
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Use so many of the text's tokens; 0: all of them.")] = 4096,
-    context: Annotated[int, typer.Option(min=2, help="Tokens of a window; its second half is scored.")] = 512,
+    limit: Annotated[int, typer.Option(min=0, help="Evaluate at most this many tokens (0: the whole text).")] = 4096,
+    context: Annotated[
+        int, typer.Option(min=2, help="Tokens in each window. Only the second half of a window is scored.")
+    ] = 512,
     kv_form: Annotated[
-        list[KvChoice] | None, typer.Option(help="How keys and values are kept; may be repeated.")
+        list[KvChoice] | None, typer.Option(help="Format of the KV cache. Can be repeated to compare formats.")
     ] = None,
     float_format: options.Format = "w8",
     fidelity: Annotated[
         bool, typer.Option("--fidelity/--no-fidelity", help="Compare with the file's weights in float32 (slow).")
     ] = True,
     re_expressed: Annotated[
-        bool, typer.Option("--re-expressed", help="Run the kernels' integers in float32 too: weights apart.")
+        bool,
+        typer.Option(
+            "--re-expressed",
+            help="Also run the kernels' integer weights in float32, to tell their loss from the activations'.",
+        ),
     ] = False,
-    llamacpp: Annotated[bool, typer.Option("--llamacpp", help="Run llama.cpp (pip install xllamacpp) too.")] = False,
+    llamacpp: Annotated[bool, typer.Option("--llamacpp", help="Also run llama.cpp (pip install xllamacpp).")] = False,
     variant: options.Variant = None,
     threads: options.Threads = None,
 ) -> None:
-    """Perplexity in windows as llama.cpp cuts them, and divergence from the file's own weights in float32."""
-    with told(), ExitStack() as stack:
+    """Perplexity over the same windows as llama.cpp, and divergence from the file's own weights in float32."""
+    with exit_on_error(), ExitStack() as stack:
         backend = Backend(variant, threads)
         path = find_model(str(model))
         checkpoint, tokenizer = open_model(path)
@@ -78,9 +84,11 @@ def perplexity(
         fmt = to_format(float_format)
         loaded = load(backend, checkpoint, fmt)
         forms = [KvForm[choice.name] for choice in kv_form or [KvChoice.KEYS_TWO_LIMBS]]
-        engines: list[Engine] = [integer_engine(backend, loaded, form, context) for form in forms]
+        engines: list[LogitsEngine] = [integer_engine(backend, loaded, form, context) for form in forms]
         if re_expressed and fmt.weights is not None:
-            engines.append(float_engine(backend, ReExpressed(checkpoint, fmt.weights), context, "re-expressed"))
+            engines.append(
+                float_engine(backend, DequantisedCheckpoint(checkpoint, fmt.weights), context, "re-expressed")
+            )
         if llamacpp:
             engines.append(stack.enter_context(LlamaCpp(path, context, backend.threads)))
         reference = float_engine(backend, checkpoint, context) if fidelity else None
@@ -95,28 +103,36 @@ def perplexity(
 @evaluate.command("compare")
 def compare_models(
     original: options.Model,
-    models: Annotated[list[Path], typer.Argument(help="Smaller models of the same tokenizer.", show_default=False)],
-    text: Annotated[Path | None, typer.Option(help="A text to predict, UTF-8.", exists=True, dir_okay=False)] = None,
+    models: Annotated[list[Path], typer.Argument(help="Smaller models with the same tokenizer.", show_default=False)],
+    text: Annotated[Path | None, typer.Option(help="Text to evaluate on (UTF-8).", exists=True, dir_okay=False)] = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Your own prompts: lines of JSON.", exists=True, dir_okay=False)
+        Path | None, typer.Option(help="Your own prompts, as lines of JSON.", exists=True, dir_okay=False)
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write one page of HTML with plots.", dir_okay=False)] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write the comparison to this file as one HTML page with charts.", dir_okay=False),
+    ] = None,
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Use so many of the text's tokens; 0: all of them.")] = 4096,
-    context: Annotated[int, typer.Option(min=2, help="Tokens of a window (or of a prompt, at most).")] = 512,
-    num_new: Annotated[int, typer.Option(min=1, max=64, help="Tokens of the continuations that are compared.")] = 32,
+    limit: Annotated[int, typer.Option(min=0, help="Evaluate at most this many tokens (0: the whole text).")] = 4096,
+    context: Annotated[int, typer.Option(min=2, help="Tokens in each window, or the longest prompt.")] = 512,
+    num_new: Annotated[
+        int, typer.Option(min=1, max=64, help="Tokens of each greedy continuation that is compared.")
+    ] = 32,
     float_format: options.Format = "w8",
     in_float: Annotated[
-        bool, typer.Option("--in-float", help="Run the smaller models in float32 too: their weights' loss alone.")
+        bool,
+        typer.Option(
+            "--in-float", help="Run the smaller models in float32 too, which shows the loss of their weights alone."
+        ),
     ] = False,
     variant: options.Variant = None,
     threads: options.Threads = None,
 ) -> None:
-    """What smaller models lost beside the original in float32: predictions, answers, layers; their sizes.
+    """Compare smaller models with the original: predictions, greedy answers, errors by layer, size and speed.
 
-    The float32 original is the reference for what is lost. Speed is measured apart, of all of them as they are served.
+    Losses are measured against the original in float32. Speed is measured separately, of every model as it is served.
     """
-    with told(), ExitStack() as stack:
+    with exit_on_error(), ExitStack() as stack:
         if (text is None) == (prompts is None):
             raise ValueError("give either --text or --prompts")
         backend = Backend(variant, threads)
@@ -132,7 +148,7 @@ def compare_models(
                 )
             fmt = to_format("f32" if number == 0 or in_float else float_format)
             name = f"{number}: {path.name}" if number else path.name
-            opened.append(Opened.of(backend, name, path, checkpoint, fmt, context))
+            opened.append(EvaluatedModel.of(backend, name, path, checkpoint, fmt, context))
         advance = stack.enter_context(_progress(windows))
         comparison = compare(windows, opened[0], opened[1:], num_new, advance)
         opened.clear()  # float32 weights are large, and no longer needed
@@ -156,7 +172,7 @@ def _origin(backend: Backend) -> page.Origin:
 
 @contextmanager
 def _progress(windows: Sequence[Sequence[int]]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where somebody is looking."""
+    """A bar on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda num_tokens: None
         return

@@ -1,4 +1,4 @@
-"""`surefoot generate`: one prompt, its continuation, as it comes."""
+"""`surefoot generate`: one prompt and its continuation, streamed."""
 
 import json
 import sys
@@ -11,65 +11,47 @@ from rich.console import Console
 from surefoot.api import Piece, RequestOutput
 from surefoot.api.defaults import as_values
 from surefoot.cli import options
-from surefoot.cli.errors import told
+from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
-from surefoot.cli.one_user import load_for_one, needs_template, open_for_one
+from surefoot.cli.one_user import OneUserOptions, needs_template
+from surefoot.cli.option_groups import with_groups
 from surefoot.cli.status import Speedometer
 from surefoot.cli.wrapping import visible
 
-INTERRUPTED = 130  # what shells expect of a program that Ctrl-C ended
+INTERRUPTED = 130  # exit status that shells expect after Ctrl-C
 
 
+@with_groups
 def generate(
     model: options.Model,
-    prompt: Annotated[str, typer.Argument(help="The text to continue; - reads standard input.", show_default=False)],
-    chat: Annotated[bool, typer.Option("--chat", help="Answer the prompt as a message, by the chat template.")] = False,
-    system: options.System = None,
-    max_tokens: options.MaxTokens = None,
-    sampling: options.Sampling = None,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    repetition_penalty: options.RepetitionPenalty = None,
-    presence_penalty: options.PresencePenalty = None,
-    frequency_penalty: options.FrequencyPenalty = None,
-    stop: options.Stop = None,
-    seed: options.Seed = 0,
+    prompt: Annotated[
+        str, typer.Argument(help="Text to continue (-: read it from standard input).", show_default=False)
+    ],
+    shared: OneUserOptions,
+    chat: Annotated[bool, typer.Option("--chat", help="Treat the prompt as a chat message and answer it.")] = False,
     logprobs: Annotated[
-        int | None, typer.Option(min=0, help="With --json: so many alternatives a token.", rich_help_panel="Sampling")
+        int | None,
+        typer.Option(
+            min=0, help="Number of alternatives to report for each token, with --json.", rich_help_panel="Sampling"
+        ),
     ] = None,
-    chat_template: options.ChatTemplate = None,
-    float_format: options.Format = "w8",
-    context: options.Context = None,
-    threads: options.Threads = None,
-    variant: options.Variant = None,
-    speculate: options.Speculate = "auto",
-    stats: options.Stats = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Continue a prompt (or answer it, with --chat), word by word as it comes.
 
-    The same command gives the same text every time, on any machine and with any number of threads; another --seed
-    gives another.
+    The same command gives the same text every time, on any machine and with any number of threads. Another --seed gives
+    another text.
     """
-    with told():
-        opened = open_for_one(
-            model, sampling, chat_template, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-        )  # fmt: skip
-        params = replace(
-            opened.sampling.params, stop=tuple(stop or ()), seed=seed, max_tokens=max_tokens, logprobs=logprobs
-        )
-        if chat or system:
+    with exit_on_error():
+        opened = shared.open(model)
+        params = replace(shared.params(opened), logprobs=logprobs)
+        if chat or shared.system:
             needs_template(opened, model)
         text = sys.stdin.read() if prompt == "-" else prompt
-        llm = load_for_one(opened, float_format, context, threads, variant, speculate)
-        wants_stats = sys.stderr.isatty() if stats is None else stats
-        speedometer = Speedometer(llm) if wants_stats else None
-        messages = [{"role": "system", "content": system}] if system else []
-        given = [*messages, {"role": "user", "content": text}] if chat or system else text
+        llm = shared.load(opened)
+        speedometer = shared.speedometer(llm, is_shown=sys.stderr.isatty())
+        messages = [{"role": "system", "content": shared.system}] if shared.system else []
+        given = [*messages, {"role": "user", "content": text}] if chat or shared.system else text
         output = _read(llm.stream(given, params), show=not as_json)
         if as_json:
             facts = {**_facts(output, speedometer), "sampling": as_values(params)}
@@ -79,7 +61,7 @@ def generate(
 
 
 def _read(pieces: Any, show: bool) -> RequestOutput:
-    """The whole output, its text shown as it comes."""
+    """The whole output. show: write its text as it comes."""
     last: Piece | None = None
     with interrupts() as stopped:
         for last in pieces:

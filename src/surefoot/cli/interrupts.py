@@ -1,6 +1,6 @@
-"""Ctrl-C as a question that a loop asks, not as an exception that may rise anywhere.
+"""Ctrl-C as a flag that a loop checks, not as an exception that can rise anywhere.
 
-An exception that rises inside a finaliser is printed and lost: the answer would go on.
+An exception inside a finaliser is printed and lost, and the answer would continue.
 """
 
 import signal
@@ -11,7 +11,10 @@ from types import FrameType
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed since the block began; pressed once more, it raises as ever. For the main thread."""
+    """Yields a function that says whether Ctrl-C was pressed in the block. A second Ctrl-C raises KeyboardInterrupt.
+
+    Main thread only.
+    """
     pressed = False
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""The terminal's own echo of keys: off while we have the terminal, and always as it was when we leave.
+"""Turns off the terminal's echo of keys during a conversation, and restores it at every exit.
 
-With it, Ctrl-C would write ^C into an answer and an arrow key ^[[A. Keys pressed meanwhile wait for the next prompt,
-which shows them itself. All of this is for the main thread.
+With echo on, Ctrl-C would write ^C into an answer, and an arrow key ^[[A. Keys that are pressed during an answer wait
+for the next prompt, which shows them itself. Main thread only.
 """
 
 import os
@@ -20,7 +20,7 @@ INPUT_FLAGS, LOCAL_FLAGS = 0, 3  # indices in termios' attributes
 
 @contextmanager
 def quiet_terminal() -> Iterator[None]:
-    """No echo inside. Afterwards the modes are those of before, also where a signal ends the process inside."""
+    """Turns echo off inside the block. The modes are restored afterwards, also if a signal ends the process inside."""
     modes = termios.tcgetattr(sys.stdin.fileno())
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -43,7 +43,7 @@ def quiet_terminal() -> Iterator[None]:
 
 @contextmanager
 def echoing() -> Iterator[None]:
-    """Inside `quiet_terminal`: the terminal itself shows the line that is typed."""
+    """Turns echo on again inside `quiet_terminal`, so that the terminal shows the line that is typed."""
     handler = signal.signal(signal.SIGCONT, signal.SIG_DFL)
     try:
         _set_echo(True)

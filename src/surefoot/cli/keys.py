@@ -9,28 +9,34 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.cli.errors import told
-from surefoot.server.key_file import KeyEntry, add_key, hash_of, make_key, read_keys, revoke_keys
+from surefoot.cli.errors import exit_on_error
+from surefoot.server.access.key_file import KeyEntry, add_key, hash_of, make_key, read_keys, revoke_keys
 
-keys = typer.Typer(help="Keys of a server's users.", no_args_is_help=True)
+keys = typer.Typer(help="Manage the API keys of a server's users.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(help="The file of keys.", show_default=False)]
+File = Annotated[Path, typer.Argument(help="File of keys.", show_default=False)]
 
 
 @keys.command("add")
 def add(
-    file: Annotated[Path, typer.Argument(help="The file of keys; made if it is not there.", show_default=False)],
-    user: Annotated[str, typer.Option(help="Whose key it is: fairness and cache are by user.")],
-    weight: Annotated[float, typer.Option(help="Share of the machine when it is busy.")] = 1.0,
-    priority: Annotated[int, typer.Option(help="Larger is served first.")] = 0,
-    requests_per_minute: Annotated[float | None, typer.Option()] = None,
-    tokens_per_minute: Annotated[float | None, typer.Option()] = None,
-    max_context: Annotated[int | None, typer.Option()] = None,
-    admin: Annotated[bool, typer.Option("--admin", help="May read /metrics, which tells of all users.")] = False,
+    file: Annotated[Path, typer.Argument(help="File of keys. It is created if it does not exist.", show_default=False)],
+    user: Annotated[
+        str, typer.Option(help="User that the key belongs to. Fair shares and cached prefixes are per user.")
+    ],
+    weight: Annotated[float, typer.Option(help="Weight of the user's share when the server is busy.")] = 1.0,
+    priority: Annotated[int, typer.Option(help="Requests with a larger priority are served first.")] = 0,
+    requests_per_minute: Annotated[float | None, typer.Option(help="Rate limit (default: none).")] = None,
+    tokens_per_minute: Annotated[float | None, typer.Option(help="Rate limit (default: none).")] = None,
+    max_context: Annotated[
+        int | None, typer.Option(help="Longest request in tokens, prompt and answer (default: the server's).")
+    ] = None,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Allow the key to read /metrics, which covers all users.")
+    ] = False,
 ) -> None:
-    """Make a key. It is shown once; the file has its hash. A running server notices within a second."""
+    """Create a key and print it. The file keeps only its hash. A running server reads the file within a second."""
     key = make_key()
-    with told():
+    with exit_on_error():
         entry = KeyEntry(
             hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute, max_context=max_context, admin=admin,
@@ -45,7 +51,7 @@ def list_keys(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
 ) -> None:
     """Show users, the short names of their keys, and their limits."""
-    with told():
+    with exit_on_error():
         entries = read_keys(file)
     if as_json:
         typer.echo(json.dumps([{"name": entry.name, **entry.model_dump(exclude={"hash"})} for entry in entries]))
@@ -56,14 +62,14 @@ def list_keys(
 @keys.command("revoke")
 def revoke(
     file: File,
-    name: Annotated[str | None, typer.Argument(help="Of the key, as `surefoot keys list` shows it.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Short name of the key, as `surefoot keys list` shows it.")] = None,
     user: Annotated[str | None, typer.Option(help="Revoke all keys of this user.", show_default=False)] = None,
 ) -> None:
-    """Remove a key, with the comment right above it; the rest of the file stays as it is. A running server notices
-    within a second; requests that run already go on."""
+    """Remove a key and the comment right above it; the rest of the file stays as it is. A running server reads the file
+    within a second. Requests that are already running continue."""
     if (name is None) == (user is None):
         raise typer.BadParameter("give a key's NAME or --user USER")
-    with told():
+    with exit_on_error():
         revoked = revoke_keys(file, name, user)
     for entry in revoked:
         typer.echo(f"revoked {entry.name} of {entry.user}")

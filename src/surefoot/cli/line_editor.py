@@ -1,4 +1,4 @@
-"""Lines with editing, history and several lines in one, by prompt_toolkit."""
+"""A line editor with history and messages of several lines, by prompt_toolkit."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from surefoot.machine.atomic_write import written_whole
+from surefoot.machine.atomic_write import atomic_write
 
 HISTORY_BYTES = 1 << 20  # of the file; the oldest entries go first
 ENTRY_BYTES = 1 << 16  # longer messages are not kept
@@ -22,7 +22,7 @@ ENTRY_START = b"\n# "  # of prompt_toolkit's own format; lines of the text begin
 
 
 def line_editor(history: str) -> Callable[[], str]:
-    """Asks for a message at each call. Raises as `input` does."""
+    """A function that reads one message at each call. It raises the same exceptions as `input`."""
     output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"), enable_bell=False)
     output.enable_cpr = False  # a terminal's late answer would appear as text
     session: PromptSession[str] = PromptSession(
@@ -53,7 +53,7 @@ def _keys() -> KeyBindings:
 
 
 class _BoundedHistory(FileHistory):
-    """A full disk or a folder that went away is no reason to lose a conversation."""
+    """History in a file. A full disk or a missing folder does not end the conversation."""
 
     def store_string(self, string: str) -> None:
         if len(string.encode(errors="replace")) <= ENTRY_BYTES:
@@ -62,7 +62,7 @@ class _BoundedHistory(FileHistory):
 
 
 def open_history(path: Path) -> History:
-    """Kept in the file, which only its owner may read; in memory alone where there can be no such file."""
+    """History in a file that only its owner may read; in memory if there can be no such file."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -80,7 +80,7 @@ def open_history(path: Path) -> History:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    with written_whole(path) as beside:
+    with atomic_write(path) as beside:
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(file, "wb") as opened:
             opened.write(data)

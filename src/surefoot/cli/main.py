@@ -13,8 +13,8 @@ from surefoot.cli.startup import check_addresses, without_collection
 
 @dataclass(frozen=True)
 class Entry:
-    module: str  # in surefoot.cli; it has a function or a group of the command's name
-    help: str  # how the command's own help begins: --help shows it without importing the module
+    module: str  # in surefoot.cli; defines a function or a typer group with the command's name
+    help: str  # first words of the command's own help; shown by --help without importing the module
 
 
 # In the order of --help.
@@ -25,12 +25,12 @@ COMMANDS = {
     "doctor": Entry("doctor", "Show what this machine offers and what surefoot will use of it."),
     "serve": Entry("serve", "Serve a model to any OpenAI client."),
     "top": Entry("top", "Watch a running server"),
-    "keys": Entry("keys", "Keys of a server's users."),
-    "verify": Entry("verify", "Give requests of every kind alone, then together"),
-    "bench": Entry("bench", "Measure speed beside the machine's limits and beside peers."),
+    "keys": Entry("keys", "Manage the API keys of a server's users."),
+    "verify": Entry("verify", "Check that answers are the same bits whatever happens around them."),
+    "bench": Entry("bench", "Measure speed beside the machine's limits and other engines."),
     "eval": Entry("evaluate", "Measure how good and how faithful a model's predictions are."),
     "compress": Entry("compress", "Write a smaller checkpoint"),
-    "distill": Entry("distill", "Make a draft for speculation that the model teaches itself"),
+    "distill": Entry("distill", "Distil a draft for speculative decoding from the model itself"),
 }
 OPTIONS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Commands(TyperGroup):
-    """Those of the table. Whoever serves need not wait for what only measures."""
+    """The commands of the table. Only the command that is called is imported, so that each starts quickly."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -51,7 +51,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """As plain text: importing rich takes longer than all else that this page needs."""
+        """Plain text: importing rich would take longer than everything else on this page."""
         super(TyperGroup, self).format_help(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -92,7 +92,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and leave.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options that come before any command."""

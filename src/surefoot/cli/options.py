@@ -19,8 +19,8 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        help=f"What float weights become ({', '.join(MODEL_FORMATS)}); quantised files keep their codes. "
-        "With w8a8 activations have 8 bits instead of 15: prompts are read faster and answers less exact.",
+        help=f"Format to convert float weights to ({', '.join(MODEL_FORMATS)}). Quantised files keep their own. "
+        "w8a8 also rounds activations to 8 bits instead of 15: faster prefill, less exact answers.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -30,70 +30,90 @@ Context = Annotated[
         "--max-context",
         "--context",
         min=1,
-        help="Tokens of prompt and answer; the model's own by default.",
+        help="Largest number of tokens in prompt and answer together (default: the model's own).",
         rich_help_panel=MODEL,
     ),
 ]
 Speculate = Annotated[
     str,
     typer.Option(
-        help="How tokens are guessed ahead: auto, lookup, draft:MODEL (a smaller one with the same tokens, or a draft "
-        "head's .safetensors file) or off. "
-        "It never shows in the text, and is used only where it is faster.",
+        help="Speculative decoding: auto, lookup, draft:MODEL (a smaller model with the same tokenizer, or a draft "
+        "head's .safetensors file) or off. It cannot change the output, and is used only where it is faster.",
         rich_help_panel=MACHINE,
     ),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="All usable cores by default.", rich_help_panel=MACHINE)]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Number of threads (default: all usable cores).", rich_help_panel=MACHINE)
+]
 Variant = Annotated[
-    str | None, typer.Option(help="amx, avx512, avx2 or portable; the best by default.", rich_help_panel=MACHINE)
+    str | None,
+    typer.Option(help="Instruction set: amx, avx512, avx2 or portable (default: the best).", rich_help_panel=MACHINE),
 ]
 Sampling = Annotated[
     list[str] | None,
     typer.Option(
         "--sampling",
         metavar="KEY=VALUE",
-        help="Default of temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty or frequency_penalty, "
-        "instead of the model's own; may be repeated.",
+        help="Default for temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty or frequency_penalty, "
+        "in place of the model's own. Can be repeated.",
         rich_help_panel=SAMPLING,
     ),
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", "-t", help="0 is greedy; by default as the model advises.", rich_help_panel=SAMPLING),
+    typer.Option(
+        "--temperature", "-t", help="0 is greedy (default: what the model's files advise).", rich_help_panel=SAMPLING
+    ),
 ]
-TopK = Annotated[int | None, typer.Option(help="Only the k most likely tokens; 0: all.", rich_help_panel=SAMPLING)]
+TopK = Annotated[
+    int | None, typer.Option(help="Sample from the k most likely tokens (0: from all).", rich_help_panel=SAMPLING)
+]
 TopP = Annotated[
     float | None,
-    typer.Option(help="Only the most likely tokens that make up this share; 1: all.", rich_help_panel=SAMPLING),
+    typer.Option(
+        help="Sample from the most likely tokens whose probabilities add up to this (1: from all).",
+        rich_help_panel=SAMPLING,
+    ),
 ]
 MinP = Annotated[
-    float | None, typer.Option(help="Only tokens at least this likely beside the likeliest.", rich_help_panel=SAMPLING)
+    float | None,
+    typer.Option(
+        help="Sample from tokens at least this likely, relative to the likeliest one.", rich_help_panel=SAMPLING
+    ),
 ]
 RepetitionPenalty = Annotated[
-    float | None, typer.Option(help="Divides logits of tokens in prompt and answer; 1: off.", rich_help_panel=SAMPLING)
+    float | None,
+    typer.Option(
+        help="Divide the logits of tokens that are in the prompt or answer by this (1: off).", rich_help_panel=SAMPLING
+    ),
 ]
 PresencePenalty = Annotated[
-    float | None, typer.Option(help="Taken from logits of tokens in the answer.", rich_help_panel=SAMPLING)
+    float | None,
+    typer.Option(
+        help="Subtract this from the logits of tokens that are in the answer (0: off).", rich_help_panel=SAMPLING
+    ),
 ]
 FrequencyPenalty = Annotated[
-    float | None, typer.Option(help="The same, times their number.", rich_help_panel=SAMPLING)
-]  # fmt: skip
+    float | None,
+    typer.Option(help="Subtract this for each time that a token is in the answer (0: off).", rich_help_panel=SAMPLING),
+]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Same seed and request: same answer, to the bit.", rich_help_panel=SAMPLING)
+    int,
+    typer.Option(min=0, help="The same seed and request give the same answer, bit for bit.", rich_help_panel=SAMPLING),
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--max-tokens", "-n", min=1, help="Of an answer; what the context holds by default.",
+    typer.Option("--max-tokens", "-n", min=1, help="Longest answer in tokens (default: what the context has room for).",
                  rich_help_panel=SAMPLING),
 ]  # fmt: skip
 Stop = Annotated[
-    list[str] | None, typer.Option(help="End the answer before this text; may be repeated.", rich_help_panel=SAMPLING)
+    list[str] | None, typer.Option(help="End the answer before this text. Can be repeated.", rich_help_panel=SAMPLING)
 ]
 ChatTemplate = Annotated[
     str | None,
     typer.Option(
         metavar="FILE|NAME",
-        help=f"Jinja, instead of the model's own: a file, or one of {', '.join(TEMPLATE_NAMES)}.",
+        help=f"Jinja template in place of the model's own: a file, or one of {', '.join(TEMPLATE_NAMES)}.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -102,19 +122,19 @@ Cache = Annotated[
     str,
     typer.Option(
         metavar="auto|off|FOLDER",
-        help="Keep weights as the kernels want them, for the next start: where that pays and the disk has room.",
+        help="Cache packed weights on disk for a faster next start, if that pays and the disk has room.",
         rich_help_panel=MODEL,
     ),
 ]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 Stats = Annotated[
     bool | None,
-    typer.Option("--stats/--no-stats", help="Tell speed and share of the bandwidth limit; by default at a terminal."),
+    typer.Option("--stats/--no-stats", help="Show speed and share of the bandwidth limit (default: at a terminal)."),
 ]
 
 
 def cache(chosen: str) -> PackedCache | None:
-    """What --packed-cache names."""
+    """The cache that --packed-cache asks for."""
     if chosen == OFF:
         return None
     return default_cache() if chosen == AUTO else replace(default_cache(), folder=Path(chosen))

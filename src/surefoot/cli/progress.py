@@ -1,4 +1,4 @@
-"""How far long work has come, on stderr: a bar at a terminal, elsewhere a line every few seconds."""
+"""Progress of long work, on stderr: a bar at a terminal, elsewhere a line every few seconds."""
 
 import sys
 import time
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Protocol
 
-Say = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
-Report = Callable[[int, int], None]  # the same for one thing
+Say = Callable[[str, int, int], None]  # name of the task, steps done, steps in total
+Report = Callable[[int, int], None]  # steps done and in total, of one task
 
-PATIENCE_S = 0.5  # work that takes less needs no bar
+PATIENCE_S = 0.5  # a shorter task shows no bar
 LINE_S = 5.0
 
 
@@ -25,7 +25,7 @@ def progress() -> Iterator[Say]:
 
 @contextmanager
 def loading(name: str) -> Iterator[Report]:
-    """While a model is loaded."""
+    """Progress of loading a model."""
     with progress() as say:
         yield lambda done, total: say(f"loading {name}", done, total)
 
@@ -36,7 +36,7 @@ class Display(Protocol):
 
 
 class Lines:
-    """For logs. A task's first seconds are silent, so that short work leaves no line."""
+    """For logs. A task's first seconds are silent, so that a short task writes no line."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -52,12 +52,12 @@ class Lines:
             self._write(f"{what}: {done / max(total, 1):.0%} after {now - self._began:.0f} s")
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """There is nothing to clean up."""
 
 
 class Bars:
-    """One for each task, gone when it is done. rich is imported when the first is due: that takes longer than to load a
-    small model."""
+    """A bar for each task, removed when the task is done. rich is imported with the first bar, since importing it takes
+    longer than loading a small model."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -79,7 +79,7 @@ class Bars:
             self.close()
 
     def close(self) -> None:
-        """Other lines may follow; the next task is waited for as the first was."""
+        """Other output may follow. The next task waits before it shows a bar, as the first did."""
         if self._bars is not None:
             self._bars.stop()
         self._bars, self._began = None, self._clock()

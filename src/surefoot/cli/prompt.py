@@ -1,4 +1,4 @@
-"""Where a conversation's lines come from: a line editor at a terminal, else plain lines."""
+"""Reads the messages of a conversation: with a line editor at a terminal, else as plain lines."""
 
 import importlib
 import os
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from surefoot.cli.keyboard import echoing, has_escape_codes
 
-Read = Callable[[], str]  # raises EOFError at the end and KeyboardInterrupt for a line that is dropped
+Read = Callable[[], str]  # raises EOFError at the end of input, KeyboardInterrupt if the user drops the line
 
 
 def choose_reader(at_terminal: bool) -> Read:
-    """The line editor is loaded only where it is used: elsewhere a start stays quick."""
+    """The line editor is imported only where it is used, which keeps other starts quick."""
     if at_terminal and has_escape_codes():
         read: Read = importlib.import_module("surefoot.cli.line_editor").line_editor(history_path())
         return read
@@ -25,7 +25,7 @@ def history_path() -> str:
 
 
 def _read_at_terminal() -> str:
-    """With the terminal's own editing."""
+    """Reads a line with the terminal's own editing."""
     try:
         with echoing():
             return _read_plainly("> ", "… ")
@@ -35,7 +35,7 @@ def _read_at_terminal() -> str:
 
 
 def _read_plainly(prompt: str = "", continuation: str = "") -> str:
-    """A line, with those that it goes on in."""
+    """A line, with the lines that continue it after a backslash."""
     line = input(prompt)
     while line.endswith("\\"):
         line = f"{line[:-1]}\n{input(continuation)}"

@@ -14,21 +14,25 @@ from surefoot.api import LLM
 from surefoot.api.batch import named_model
 from surefoot.api.defaults import parse_sampling
 from surefoot.cli import options
-from surefoot.cli.errors import told
+from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
 from surefoot.cli.startup import without_collection
-from surefoot.server.run_batch import run_batch as run
+from surefoot.server.batch.run_batch import run_batch as run
 
 
 def run_batch(
-    source: Annotated[Path, typer.Argument(metavar="IN.JSONL", help="Requests, one a line.", show_default=False)],
-    target: Annotated[Path, typer.Argument(metavar="OUT.JSONL", help="Answers, one a line.", show_default=False)],
+    source: Annotated[Path, typer.Argument(metavar="IN.JSONL", help="Requests, one per line.", show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="OUT.JSONL", help="Answers, one per line.", show_default=False)],
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="A GGUF file or a Hugging Face folder; by default what the lines name."),
+        typer.Option(
+            "--model", "-m", help="A GGUF file or a Hugging Face folder (default: the model that the requests name)."
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The model's name in answers; its file's by default.")] = None,
-    max_running: Annotated[int, typer.Option(min=1, help="Answers that are generated at once.")] = 32,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model in the answers (default: its file's name).")
+    ] = None,
+    max_running: Annotated[int, typer.Option(min=1, help="Largest number of answers that are generated at once.")] = 32,
     float_format: options.Format = "w8",
     context: options.Context = None,
     threads: options.Threads = None,
@@ -39,10 +43,10 @@ def run_batch(
 ) -> None:
     """Answer every line of a file in OpenAI's batch format (/v1/chat/completions, /v1/completions and /v1/embeddings).
 
-    Answers are written as they end. Killed at any moment, the same command goes on where it was: no line is lost, none
-    comes twice, and what it writes does not depend on the interruption.
+    Answers are written as they finish. After an interruption the same command resumes: no line is lost, no line is
+    answered twice, and the answers do not depend on the interruption.
     """
-    with told():
+    with exit_on_error():
         path = model or named_model(source)
         with without_collection(), loading(Path(path).name) as loaded:
             llm = LLM(

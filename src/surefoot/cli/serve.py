@@ -13,61 +13,72 @@ import typer
 from surefoot import __version__
 from surefoot.api.defaults import as_values, parse_sampling
 from surefoot.api.llm import LLM
-from surefoot.api.opening import OpenModel, open_model
+from surefoot.api.opening import OpenModel, open_model, short_name
 from surefoot.cli import options
-from surefoot.cli.errors import told
+from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
+from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_beside, without_collection
-from surefoot.server.keys import KeyStore
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.log_limit import LogLimit
+from surefoot.server.banner import describe_opened
+from surefoot.server.batch.state import StateFolder
 from surefoot.server.listening import bind, check_bind
-from surefoot.server.log_limit import LogLimit
-from surefoot.server.plan import describe_opened
-from surefoot.server.settings import Settings
-from surefoot.server.state import StateFolder
+from surefoot.server.settings import ServerSettings
 
 FINGERPRINT_BYTES = 1 << 20
 
 
 def serve(
     model: options.Model,
-    host: Annotated[str, typer.Option(help="Address to bind; beyond loopback only with --keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8000,
     model_name: Annotated[
         list[str] | None,
-        typer.Option(
-            help="What clients call the model; its file's name. Given again, other names that are understood."
-        ),
+        typer.Option(help="Name of the model for clients (default: its file's name). Repeat for further names."),
     ] = None,
-    any_model_name: Annotated[bool, typer.Option("--any-model-name", help="Take every name for the model.")] = False,
-    strict_parameters: Annotated[
-        bool, typer.Option("--strict-parameters", help="Refuse unknown parameters instead of ignoring them.")
+    any_model_name: Annotated[
+        bool, typer.Option("--any-model-name", help="Accept any model name in requests.")
     ] = False,
-    keys_file: Annotated[Path | None, typer.Option("--keys", help="File of keys (surefoot keys add).")] = None,
+    strict_parameters: Annotated[
+        bool,
+        typer.Option("--strict-parameters", help="Refuse requests with unknown parameters instead of ignoring these."),
+    ] = False,
+    keys_file: Annotated[Path | None, typer.Option("--keys", help="File of API keys (see surefoot keys).")] = None,
     max_context: options.Context = None,
-    max_running: Annotated[int, typer.Option(min=1, help="Answers that share a step.")] = 32,
-    max_queue: Annotated[int, typer.Option(min=1, help="Requests beyond which clients get 429.")] = 256,
-    deadline_s: Annotated[float, typer.Option(min=1, help="The longest a request may take.")] = 600.0,
-    drain_s: Annotated[float, typer.Option(min=0, help="Time to finish after SIGTERM.")] = 30.0,
-    max_body_bytes: Annotated[int, typer.Option(min=1024)] = 4 << 20,
-    allowed_host: Annotated[list[str] | None, typer.Option(help="A name that clients may call this by.")] = None,
-    allowed_origin: Annotated[list[str] | None, typer.Option(help="Web pages that may call this; *: all.")] = None,
-    audit_log: Annotated[Path | None, typer.Option(help="A line for each request, without its text.")] = None,
+    max_running: Annotated[int, typer.Option(min=1, help="Largest number of answers generated at once.")] = 32,
+    max_queue: Annotated[int, typer.Option(min=1, help="Longest queue; further requests get status 429.")] = 256,
+    deadline_s: Annotated[float, typer.Option(min=1, help="Longest time for a request, in seconds.")] = 600.0,
+    drain_s: Annotated[float, typer.Option(min=0, help="Seconds to finish running requests after SIGTERM.")] = 30.0,
+    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")
+    ] = None,
+    allowed_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin of web pages that may call the server (*: all).")
+    ] = None,
+    audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request, without its text.")] = None,
     audit_required: Annotated[
-        bool, typer.Option("--audit-required", help="Refuse requests (503) that the audit log cannot take.")
+        bool,
+        typer.Option("--audit-required", help="Refuse requests (status 503) while the audit log cannot be written."),
     ] = False,
     access_log: Annotated[
-        Path | None, typer.Option(help="A line for each HTTP request: client, path, status, time, size, id.")
+        Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
     ] = None,
     state_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder for files and batches. By default in ~/.local/state/surefoot, named for the model."),
+        typer.Option(
+            help="Folder for files and batches (default: one named after the model in ~/.local/state/surefoot)."
+        ),
     ] = None,
-    max_file_bytes: Annotated[int, typer.Option(min=1024, help="Of a file for a batch.")] = 64 << 20,
+    max_file_bytes: Annotated[int, typer.Option(min=1024, help="Largest file for a batch.")] = 64 << 20,
     max_state_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Of all files and answers. By default a tenth of the disk's free room.")
+        int | None,
+        typer.Option(min=0, help="Limit for all files and answers together (default: a tenth of the free disk space)."),
     ] = None,
     public_prefix: Annotated[
-        list[Path] | None, typer.Option(help="A file with a system message that all users may share the cache of.")
+        list[Path] | None,
+        typer.Option(help="File with a system message whose cached prefix all users share. Can be repeated."),
     ] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
@@ -78,14 +89,16 @@ def serve(
     packed_cache: options.Cache = options.AUTO,
 ) -> None:
     """Serve a model to any OpenAI client."""
+    spans = Spans(process_age_s)
+    spans.end("imports")
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogLimit())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    with told(), without_collection():
-        name, *aliases = model_name or [model.stem]
-        settings = Settings(
+    with exit_on_error(), without_collection():
+        name, *aliases = model_name or [short_name(model)]
+        settings = ServerSettings(
             host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
             strict_parameters=strict_parameters, allowed_hosts=tuple(allowed_host or ()),
             allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, audit_required=audit_required,
@@ -101,14 +114,28 @@ def serve(
         for line in describe_opened(opened):
             typer.echo(line)
         server = import_beside("surefoot.server.serve")
+        spans.end("header")
         with loading(opened.place.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-                float_format=float_format, speculate=speculate, packed_cache=options.cache(packed_cache), report=report,
+                float_format=float_format, speculate=speculate, packed_cache=options.cache(packed_cache),
+                report=spans.ending("weights", report),
             )  # fmt: skip
-    with told():
+        spans.end("tokenizer and passes")
+    with exit_on_error():
         name = fingerprint(opened, float_format, llm.context_length)
-        server().serve(llm, settings, store, state, name, typer.echo, sockets)
+        server().serve(llm, settings, store, state, name, typer.echo, sockets, lambda: _tell_start(spans))
+
+
+def _tell_start(spans: Spans) -> None:
+    """The server's own modules are imported beside the weights, so that little of them may show."""
+    spans.end("server")
+    typer.echo(spans.line())
+    if lacks_bytecode():
+        typer.echo(
+            "started  without bytecode, so that Python compiled every module (PYTHONDONTWRITEBYTECODE is set): "
+            f"`python -m compileall -q {Path(typer.__file__).parents[1]}` nearly halves the next start"
+        )
 
 
 def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:

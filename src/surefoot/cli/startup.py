@@ -1,4 +1,4 @@
-"""A quick start: while modules and models are loaded, nothing becomes garbage that is worth a search."""
+"""A faster start: no garbage collection while modules and models load, imports on another thread."""
 
 import gc
 import os
@@ -12,13 +12,13 @@ import typer
 
 from surefoot.machine import free_addresses
 
-# Addresses that libraries take when they are imported: those in Rust end the process if they get none.
+# Address space that libraries reserve when they are imported. Libraries in Rust abort if they get none.
 LEAST_ADDRESSES, ADDRESSES_PER_CORE = 224 << 20, 32 << 20  # the latter are numpy's, for its threads
 
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """What was made inside stays, and later searches for garbage pass it over."""
+    """Disables garbage collection inside the block. What was created there is never scanned afterwards."""
     gc.disable()
     try:
         yield
@@ -28,7 +28,7 @@ def without_collection() -> Iterator[None]:
 
 
 def check_addresses() -> None:
-    """Says so if a limit on addresses (`ulimit -v`) is too small to start under."""
+    """Exits with a message if the limit on address space (`ulimit -v`) is too small to start."""
     free, needed = free_addresses(), LEAST_ADDRESSES + ADDRESSES_PER_CORE * (os.cpu_count() or 1)
     if free is not None and free < needed:
         typer.echo(
@@ -40,9 +40,9 @@ def check_addresses() -> None:
 
 
 def import_beside(name: str) -> Callable[[], Any]:
-    """Imports a module on another thread, while this one reads and packs weights, which lets go of Python's lock.
+    """Imports a module on another thread, while this one reads and packs weights without holding Python's lock.
 
-    What is returned waits for the module."""
+    The function that is returned waits for the module and returns it."""
     pool = ThreadPoolExecutor(1, "surefoot-import")
     module = pool.submit(import_module, name)
     pool.shutdown(wait=False)

@@ -12,7 +12,7 @@ class Speedometer:
         self.bytes_per_second = llm.measure_bandwidth()
 
     def of_bandwidth(self, output: RequestOutput) -> float | None:
-        """The share of the bandwidth that the answer's tokens after the first used; None if there are too few."""
+        """Share of the memory bandwidth that decoding used after the first token; None if there are too few tokens."""
         speed, usage = output.timings.tokens_per_second, output.usage
         if speed is None or len(output.outputs) > 1:  # samples share a step's weights
             return None

@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from surefoot.cli.errors import told
-from surefoot.server.watching import View, fetch, look
+from surefoot.cli.errors import exit_on_error
+from surefoot.cli.top_metrics import View, fetch, look
 
 
 def top(
@@ -32,7 +32,7 @@ def top(
     is_live = console.is_terminal and not console.is_dumb_terminal and not once and not as_json
     with (
         suppress(KeyboardInterrupt),
-        told(),
+        exit_on_error(),
         Live(console=console, auto_refresh=False, screen=True) if is_live else nullcontext() as live,
     ):
         for view in views(address, key, every_s):

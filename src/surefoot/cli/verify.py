@@ -1,4 +1,4 @@
-"""`surefoot verify`: the same requests alone and in hostile company, compared bit for bit."""
+"""`surefoot verify`: the same requests alone and under hostile conditions, compared bit for bit."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.cli import options
-from surefoot.cli.errors import told
+from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
 from surefoot.cli.progress import loading
 from surefoot.ops import supported_variants
@@ -23,33 +23,46 @@ QUICK_REQUESTS, QUICK_TOKENS, QUICK_LONGEST, QUICK_SHARE_S = 8, 8, 1200, 4.0
 
 def verify(
     model: options.Model,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer requests, shorter answers.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every pair of chunk and block size, cached or not.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer requests and shorter answers.")] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Try every pair of chunk size and block size, with the prefix cache and without."),
+    ] = False,
     num_requests: Annotated[
-        int | None, typer.Option("--requests", min=1, help="Of random tokens, besides natural ones; 64 by default.")
+        int | None,
+        typer.Option(
+            "--requests",
+            min=1,
+            help="Number of requests with random prompts, besides the natural ones (default: 64, or 8 with --quick).",
+        ),
     ] = None,
-    num_tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Of an answer, at most.")] = None,
+    num_tokens: Annotated[
+        int | None, typer.Option("--tokens", min=1, help="Longest answer in tokens (default: 24, or 8 with --quick).")
+    ] = None,
     variants: Annotated[
         list[str] | None,
-        typer.Option("--variant", help="Only this one; may be repeated. By default all that run here."),
+        typer.Option(
+            "--variant", help="Check this variant only. Can be repeated (default: all that run on this machine)."
+        ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Stop after this time, with what is known by then.")
+        float | None, typer.Option(min=0.01, help="Stop after this time and report what was checked by then.")
     ] = None,
     float_format: options.Format = "w8",
     as_json: Annotated[
-        bool, typer.Option("--json", help="A line of JSON for each condition as it comes, then one for all.")
+        bool, typer.Option("--json", help="Print a line of JSON for each condition, then one for all of them.")
     ] = False,
 ) -> None:
-    """Give requests of every kind alone, then together: at random times, in chunks of any size, preempted, cached or
-    not, with drafts right and wrong, with little memory, on every variant and number of threads. Tokens and the bits
-    of logprobs and embeddings must be the same.
+    """Check that answers are the same bits whatever happens around them. Requests of every kind run alone, then
+    together: arriving at random times, in chunks of any size, preempted, with cached prefixes and without, with right
+    and wrong drafts, with little memory, on every variant and number of threads. Tokens, logprobs and embeddings must
+    be equal bit for bit.
 
-    Verdicts come one by one; Ctrl-C stops with those that are there. A slow variant gets as many requests as fit into
-    its share of the time. Ends with status 1 if anything differs, or if nothing could be compared.
+    A verdict is printed after each condition; Ctrl-C stops and reports what was checked. A slow variant checks as many
+    requests as its share of the time allows. The exit status is 1 if anything differs or nothing could be compared.
     """
     deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    with told(), loading(model.name) as report:
+    with exit_on_error(), loading(model.name) as report:
         verifier = Verifier(
             model,
             num_requests or (QUICK_REQUESTS if quick else NUM_REQUESTS),
@@ -68,7 +81,7 @@ def verify(
 
 
 def _conditions(quick: bool, every: bool, variants: list[str]) -> list[Condition]:
-    """Those that tell most come first."""
+    """The conditions to check, those most likely to show a difference first."""
     company = () if quick else ALL if every else QUICK
     rest = [one for one in company if one not in (TOGETHER, HOSTILE)]
     return [TOGETHER, HOSTILE, *elsewhere([HOSTILE] if quick else [TOGETHER, HOSTILE], variants, (1, 2)), *rest]
@@ -76,14 +89,16 @@ def _conditions(quick: bool, every: bool, variants: list[str]) -> list[Condition
 
 @dataclass
 class _Summary:
-    num_conditions: int
+    """Totals over all conditions. Conditions are named."""
+
+    num_conditions: int  # to check
     num_requests: int
-    num_samples: int = 0  # that have been compared
+    num_samples: int = 0  # answers that were compared
     seconds: float = 0.0
-    has_grammars: bool = True
-    differ: list[str] = field(default_factory=list)
-    whole: list[str] = field(default_factory=list)
-    partial: list[str] = field(default_factory=list)
+    has_grammars: bool = True  # whether some of the requests have grammars
+    differ: list[str] = field(default_factory=list)  # conditions with a difference
+    whole: list[str] = field(default_factory=list)  # conditions that checked every request
+    partial: list[str] = field(default_factory=list)  # conditions that had time for some requests only
 
     def add(self, finding: Finding) -> None:
         self.num_samples += finding.num_samples

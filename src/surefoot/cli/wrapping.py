@@ -1,6 +1,6 @@
-"""A model's text as a terminal should show it: wrapped by words while it comes, and without commands to the terminal.
+"""Prepares a model's text for a terminal: wrapped by words as it streams, and without control characters.
 
-Written by hand because libraries (rich, textwrap) wrap whole texts, and this one is shown before its end is known.
+Written by hand because rich and textwrap wrap whole texts, and this text is shown before its end is known.
 """
 
 import re
@@ -23,17 +23,17 @@ PICTURES = {
 
 
 def visible(text: str) -> str:
-    """The text with control characters replaced by pictures of them, ESC by ␛: a terminal obeys none of it."""
+    """The text with control characters replaced by visible symbols (ESC by ␛): a terminal obeys none of them."""
     return text.translate(PICTURES)
 
 
 class Layout(Protocol):
-    """Turns an answer's pieces into what is written for them."""
+    """Turns the pieces of an answer into the text to write."""
 
     def feed(self, text: str) -> str: ...
 
     def finish(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
 
 
 class Verbatim:

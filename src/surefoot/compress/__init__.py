@@ -1,4 +1,4 @@
-"""Smaller models: quantised, pruned, distilled, with the loss stated. docs/design/compress.md says how it is built.
+"""Makes models smaller: quantises, prunes and distils them, and states the loss. See docs/design/compress.md.
 
-The quantisers are plain numpy; what runs a model imports torch (the extra `compress`), and only when it is used.
+The quantisers are plain numpy. Modules that run a model use torch (the extra `compress`), imported on first use.
 """

@@ -1,8 +1,8 @@
-"""One format for each matrix under a byte budget, with the least total loss: a multiple-choice knapsack.
+"""Chooses one format for each matrix under a byte budget with the least total loss: a multiple-choice knapsack.
 
-Solved exactly, by dynamic programming over bytes, counted in the largest unit that divides every size. Where that unit
-is so small that the table would be huge, sizes are rounded up to a coarser one: the answer then always fits, and is
-exact for the rounded sizes.
+Dynamic programming over bytes solves it exactly. Bytes are counted in the largest unit that divides every size. If that
+unit would make the table too large, sizes are rounded up to a coarser unit: the answer still fits the budget, and is
+optimal for the rounded sizes.
 """
 
 import math
@@ -11,65 +11,70 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from surefoot.compress.later import CompressError
+from surefoot.compress.errors import CompressError
 
-MAX_STEPS = 200_000  # of the budget
-
-
-@dataclass(frozen=True)
-class Option:
-    """What a matrix weighs and loses in one format."""
-
-    format: str
-    nbytes: int
-    loss: float
+MAX_STEPS = 200_000  # units that the budget is divided into, at most
 
 
 @dataclass(frozen=True)
-class Choice:
-    formats: dict[str, str]
-    nbytes: int
-    loss: float
+class FormatOption:
+    """One candidate format of a matrix, with its size and loss."""
+
+    format: str  # its name, as `format_names` spells it
+    nbytes: int  # of the whole matrix, scales included
+    loss: float  # nats of KL at the model's output, as `sensitivity` measures it
 
 
-def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> Choice:
-    """`options` by matrix. The least sum of losses whose bytes are at most the budget."""
+@dataclass(frozen=True)
+class Allocation:
+    """The chosen formats and their totals."""
+
+    formats: dict[str, str]  # name of the format by name of the matrix
+    nbytes: int  # of all matrices together
+    loss: float  # sum over all matrices
+
+
+def allocate(options: Mapping[str, Sequence[FormatOption]], budget: int) -> Allocation:
+    """The choice with the least sum of losses that takes at most `budget` bytes; `options` are by matrix."""
     if not options:
-        raise CompressError("none of the formats offered divides the rows of any matrix")
-    least = sum(min(option.nbytes for option in some) for some in options.values())
+        raise CompressError("no matrix has rows that one of the formats offered divides: offer others")
+    least = sum(min(option.nbytes for option in candidates) for candidates in options.values())
     if least > budget:
         raise CompressError(f"{budget} bytes are too few: the smallest formats take {least}")
-    useful = {name: _useful(some) for name, some in options.items()}
+    useful = {name: _undominated(candidates) for name, candidates in options.items()}
     unit = _unit(useful, budget)
     steps = budget // unit
-    if sum(min(-(-option.nbytes // unit) for option in some) for some in useful.values()) > steps:
-        raise CompressError(f"{budget} bytes are too few: the smallest formats take {least}, rounded up a little more")
+    if sum(min(-(-option.nbytes // unit) for option in candidates) for candidates in useful.values()) > steps:
+        raise CompressError(
+            f"{budget} bytes are too few: the smallest formats take {least}, and rounding a little more"
+        )
     best = np.zeros(steps + 1)
     picks: list[np.ndarray] = []
-    for some in useful.values():
-        best, pick = _with(best, some, unit)
+    for candidates in useful.values():
+        best, pick = _add_matrix(best, candidates, unit)
         picks.append(pick)
-    return _read_back(useful, picks, int(best.argmin()), unit)
+    return _trace_back(useful, picks, int(best.argmin()), unit)
 
 
-def _useful(some: Sequence[Option]) -> list[Option]:
-    """Without those that another beats in both bytes and loss."""
-    kept: list[Option] = []
-    for option in sorted(some, key=lambda one: (one.nbytes, one.loss)):
+def _undominated(candidates: Sequence[FormatOption]) -> list[FormatOption]:
+    """The options that no other option beats in both bytes and loss."""
+    kept: list[FormatOption] = []
+    for option in sorted(candidates, key=lambda option: (option.nbytes, option.loss)):
         if not kept or option.loss < kept[-1].loss:
             kept.append(option)
     return kept
 
 
-def _unit(options: Mapping[str, Sequence[Option]], budget: int) -> int:
-    unit = math.gcd(*(option.nbytes for some in options.values() for option in some))
+def _unit(options: Mapping[str, Sequence[FormatOption]], budget: int) -> int:
+    unit = math.gcd(*(option.nbytes for candidates in options.values() for option in candidates))
     return max(unit, -(-budget // MAX_STEPS))
 
 
-def _with(best: np.ndarray, some: Sequence[Option], unit: int) -> tuple[np.ndarray, np.ndarray]:
-    """best[b]: the least loss of the matrices so far in at most b units; now with one matrix more."""
+def _add_matrix(best: np.ndarray, candidates: Sequence[FormatOption], unit: int) -> tuple[np.ndarray, np.ndarray]:
+    """best[b] is the least loss of the matrices so far in at most b units. Returns it with one matrix more, and the
+    number of the option chosen for that matrix at each b."""
     now, pick = np.full_like(best, np.inf), np.zeros(len(best), np.uint8)
-    for number, option in enumerate(some):
+    for number, option in enumerate(candidates):
         units = -(-option.nbytes // unit)
         if units >= len(best):
             continue
@@ -80,11 +85,13 @@ def _with(best: np.ndarray, some: Sequence[Option], unit: int) -> tuple[np.ndarr
     return now, pick
 
 
-def _read_back(options: Mapping[str, Sequence[Option]], picks: Sequence[np.ndarray], at: int, unit: int) -> Choice:
+def _trace_back(
+    options: Mapping[str, Sequence[FormatOption]], picks: Sequence[np.ndarray], at: int, unit: int
+) -> Allocation:
     formats: dict[str, str] = {}
     nbytes, loss = 0, 0.0
     for name, pick in zip(reversed(list(options)), reversed(picks), strict=True):
         option = options[name][int(pick[at])]
         formats[name], nbytes, loss = option.format, nbytes + option.nbytes, loss + option.loss
         at -= -(-option.nbytes // unit)
-    return Choice(formats, nbytes, loss)
+    return Allocation(formats, nbytes, loss)

@@ -1,7 +1,7 @@
-"""What the target itself answers, and the hidden states that it drew each token from: what a head learns from.
+"""Training data of a draft head: the target's own answers, with the hidden state that each token was sampled from.
 
-Decoding many answers together costs what reading as many tokens would, and the states come with it. Answers are written
-in waves, a file each, so that writing which was stopped goes on with the next wave.
+Decoding many answers in one batch costs as much as prefilling the same number of tokens, and yields the states too.
+Answers are written in waves, one file each, so that an interrupted run resumes with the next wave.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,37 +11,37 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.api.loading import make_engine
 from surefoot.compress.arrays import load_arrays, save_arrays
-from surefoot.compress.later import Tensor, torch
+from surefoot.compress.lazy_torch import Tensor, torch
 from surefoot.core import Request, SampleKey
+from surefoot.engine import make_engine
 from surefoot.ops.arrays import F32
 from surefoot.speculate import NOTHING, Prospect, Speculator
 
-WAVE = 64  # answers under way at once: so many rows of a step cost little more than half as many
-TEMPERATURE = 0.8  # of every second answer; the others are greedy
+WAVE = 64  # answers decoded in one batch: 64 rows of a step cost little more than 32
+TEMPERATURE = 0.8  # of every second answer; the other answers are greedy
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Tokens [n] in the order drawn, and the states [n, width], bfloat16, that they were drawn from."""
+class RecordedAnswer:
+    """One answer of the target."""
 
-    tokens: Tensor
-    states: Tensor
+    tokens: Tensor  # [n], in order
+    states: Tensor  # [n, width], bfloat16: the final hidden state that each token was sampled from
 
 
-class Recorder:
-    """A Drafter that never drafts: it keeps what it is told."""
+class StateRecorder:
+    """A Drafter that never drafts. It records each sampled token with its hidden state, by request id."""
 
     def __init__(self) -> None:
-        self.told: dict[str, list[tuple[int, Tensor]]] = {}
+        self.recorded: dict[str, list[tuple[int, Tensor]]] = {}
 
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None: ...
     def end(self, key: SampleKey) -> None: ...
 
     def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
         if state is not None:
-            self.told.setdefault(key.request, []).append((tokens[-1], torch.tensor(state, dtype=torch.bfloat16)))
+            self.recorded.setdefault(key.request, []).append((tokens[-1], torch.tensor(state, dtype=torch.bfloat16)))
 
     def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
         return [NOTHING] * len(keys)
@@ -51,25 +51,25 @@ class Recorder:
 
 
 def write_answers(
-    llm: LLM, prompts: Sequence[str], num_new: int, folder: Path, say: Callable[[int, int], None]
-) -> list[Answer]:
-    """All prompts' answers, of at most so many tokens each. say: told how many waves are done, of how many."""
+    llm: LLM, prompts: Sequence[str], num_new: int, folder: Path, report: Callable[[int, int], None]
+) -> list[RecordedAnswer]:
+    """The answers to all prompts, each of at most `num_new` tokens. `report` gets the waves done and the total."""
     folder.mkdir(parents=True, exist_ok=True)
     numbered = list(enumerate(prompts))
     waves = [numbered[start : start + WAVE] for start in range(0, len(numbered), WAVE)]
-    answers: list[Answer] = []
+    answers: list[RecordedAnswer] = []
     for number, wave in enumerate(waves):
         path = folder / f"{number:04}.safetensors"
         if not path.exists():
             _save(_answer(llm, wave, num_new), path)
         answers += read_answers(path)
-        say(number + 1, len(waves))
+        report(number + 1, len(waves))
     return answers
 
 
-def _answer(llm: LLM, prompts: Sequence[tuple[int, str]], num_new: int) -> list[Answer]:
-    recorder = Recorder()
-    engine = make_engine(llm.room, llm.runner, None, False, Speculator(recorder))
+def _answer(llm: LLM, prompts: Sequence[tuple[int, str]], num_new: int) -> list[RecordedAnswer]:
+    recorder = StateRecorder()
+    engine = make_engine(llm.capacity, llm.runner, None, False, Speculator(recorder))
     for number, prompt in prompts:
         params = SamplingParams(temperature=number % 2 * TEMPERATURE, max_tokens=num_new, seed=number)
         tokens = llm.encode_question(prompt)[: llm.max_context - num_new]
@@ -78,23 +78,24 @@ def _answer(llm: LLM, prompts: Sequence[tuple[int, str]], num_new: int) -> list[
         engine.step()
     llm.engine.reset()
     return [
-        Answer(torch.tensor([token for token, _ in one]), torch.stack([state for _, state in one]))
-        for one in (recorder.told[f"{number}"] for number, _ in prompts)
+        RecordedAnswer(torch.tensor([token for token, _ in answer]), torch.stack([state for _, state in answer]))
+        for answer in (recorder.recorded[f"{number}"] for number, _ in prompts)
     ]
 
 
-def _save(answers: Sequence[Answer], path: Path) -> None:
+def _save(answers: Sequence[RecordedAnswer], path: Path) -> None:
     arrays = {
-        "tokens": torch.cat([one.tokens for one in answers]).numpy(),
-        "states": torch.cat([one.states for one in answers]).view(torch.int16).numpy(),  # bits of bfloat16
-        "lengths": np.array([len(one.tokens) for one in answers]),
+        "tokens": torch.cat([answer.tokens for answer in answers]).numpy(),
+        "states": torch.cat([answer.states for answer in answers]).view(torch.int16).numpy(),  # bits of bfloat16
+        "lengths": np.array([len(answer.tokens) for answer in answers]),
     }
     save_arrays(arrays, path, {})
 
 
-def read_answers(path: Path) -> Iterator[Answer]:
+def read_answers(path: Path) -> Iterator[RecordedAnswer]:
+    """The answers of one wave's file."""
     arrays, _ = load_arrays(path)
     lengths = arrays["lengths"].tolist()
     tokens = torch.from_numpy(arrays["tokens"]).split(lengths)
     states = torch.from_numpy(arrays["states"]).view(torch.bfloat16).split(lengths)
-    return (Answer(*one) for one in zip(tokens, states, strict=True))
+    return (RecordedAnswer(*pair) for pair in zip(tokens, states, strict=True))

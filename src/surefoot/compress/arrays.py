@@ -1,4 +1,4 @@
-"""Named arrays in a safetensors file, and back."""
+"""Writes named numpy arrays to a safetensors file and reads them back."""
 
 import importlib
 import os
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.compress.later import CompressError
-from surefoot.machine.atomic_write import written_whole
+from surefoot.compress.errors import CompressError
+from surefoot.machine.atomic_write import atomic_write
 from surefoot.ops.arrays import Array
 
 
@@ -20,15 +20,16 @@ def _package(name: str) -> Any:
         raise CompressError("safetensors is not installed: pip install 'surefoot[compress]'") from None
 
 
-def save_arrays(stored: Mapping[str, Array], path: Path, metadata: Mapping[str, str]) -> None:
-    arrays = {name: np.ascontiguousarray(array) for name, array in stored.items()}
-    with written_whole(path) as beside:
-        _package("safetensors.numpy").save_file(arrays, beside, metadata=dict(metadata))
+def save_arrays(arrays: Mapping[str, Array], path: Path, metadata: Mapping[str, str]) -> None:
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with atomic_write(path) as beside:
+        _package("safetensors.numpy").save_file(contiguous, beside, metadata=dict(metadata))
         beside.chmod(_usual_mode())
 
 
 def _usual_mode() -> int:
-    """Of a new file. safetensors leaves its own to the owner alone, and the server may run as another user."""
+    """The mode of a new file under this process's umask. safetensors makes its files readable by their owner only, but
+    the server may run as another user."""
     mask = os.umask(0o077)
     os.umask(mask)
     return 0o666 & ~mask

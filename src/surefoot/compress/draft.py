@@ -1,4 +1,4 @@
-"""The target makes its own draft: pruned by importance, taught by the target, written as a GGUF file of its own."""
+"""Makes a draft model from its target: prunes by importance, distils from the target, writes a GGUF file."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,84 +6,89 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.compress.distill import Progress, Settings, Student, Teacher, agreement, teach
+from surefoot.compress.distill import Student, Teacher, TrainingProgress, TrainingSettings, agreement, teach
+from surefoot.compress.errors import CompressError
 from surefoot.compress.forward import check_family
 from surefoot.compress.ggml_grids import GGML
-from surefoot.compress.later import CompressError, torch
-from surefoot.compress.layer import METHODS, Made, quantise
-from surefoot.compress.prune import Cut, choose_cut, importances
-from surefoot.compress.whole import check_place
+from surefoot.compress.layer import CompressedTensor, quantise
+from surefoot.compress.lazy_torch import torch
+from surefoot.compress.methods import METHODS
+from surefoot.compress.output_path import check_output_path
+from surefoot.compress.prune import Pruning, choose_pruning, importances
 from surefoot.compress.write_gguf import write_gguf
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.opening import open_model
+from surefoot.evaluate.open_model import open_model
 from surefoot.weights import GgufFile
 
-IMPORTANCE_WINDOWS, HELD_OUT = 8, 8
+IMPORTANCE_WINDOWS = 8  # windows that importance is measured on
+HELD_OUT = 8  # windows, the last of the text, that agreement is measured on
 
 
 @dataclass(frozen=True)
-class DraftOrder:
-    """What draft to make, and of which text: the last windows of it are held out."""
+class DraftOptions:
+    """The draft to make."""
 
-    text: Path
-    num_layers: int
-    ffn: int
-    settings: Settings
-    context: int = 256
-    threads: int = 1
+    text: Path  # to train on; its last windows are held out
+    num_layers: int  # that the draft keeps
+    ffn: int  # feed-forward units that each layer keeps
+    settings: TrainingSettings  # of the training
+    context: int = 256  # tokens in a window
+    threads: int = 1  # that torch uses
 
 
 @dataclass(frozen=True)
 class DraftSummary:
-    """agreement: the share of held-out positions where the draft's likeliest token is the target's."""
+    """The draft that was made. Agreement is the share of held-out positions where draft and target agree on the
+    likeliest token."""
 
-    layers: tuple[int, ...]
-    ffn: int
-    num_weights: int
-    agreement_pruned: float
-    agreement_distilled: float
+    layers: tuple[int, ...]  # of the target, that the draft keeps
+    ffn: int  # feed-forward units in each
+    num_weights: int  # trained, that is, not shared with the target
+    agreement_pruned: float  # before training
+    agreement_distilled: float  # after training
 
 
 def make_draft(
-    source: Path, out: Path, order: DraftOrder, say: Callable[[Progress], None] = lambda progress: None
+    source: Path, out: Path, options: DraftOptions, report: Callable[[TrainingProgress], None] = lambda progress: None
 ) -> DraftSummary:
-    """Training's state stands beside `out` until it is done: the same command goes on from there."""
+    """Writes a draft of the model at `source` to `out`. Training state stays beside `out` until training is done, so
+    that the same call resumes."""
     checkpoint, tokenizer = open_model(source)
     if not isinstance(checkpoint, GgufFile):
-        raise CompressError("drafts are made of GGUF files, whose tokenizer they copy")
+        raise CompressError("a draft is made from a GGUF file only, whose tokenizer it copies: give one")
     config = check_family(checkpoint)
-    check_place(out)
-    torch.set_num_threads(order.threads)
-    windows = cut_windows(tokenizer, order.text.read_text(encoding="utf-8"), order.context)
+    check_output_path(out)
+    torch.set_num_threads(options.threads)
+    windows = cut_windows(tokenizer, options.text.read_text(encoding="utf-8"), options.context)
     if len(windows) <= 2 * HELD_OUT:
-        raise CompressError(f"{order.text} has {len(windows)} windows of {order.context} tokens: give more text")
-    learned, held_out = windows[:-HELD_OUT], windows[-HELD_OUT:]
-    found = importances(checkpoint, config, learned[:: len(learned) // IMPORTANCE_WINDOWS][:IMPORTANCE_WINDOWS])
-    cut = choose_cut(found, order.num_layers, order.ffn)
+        raise CompressError(f"{options.text} has {len(windows)} windows of {options.context} tokens: give more text")
+    training, held_out = windows[:-HELD_OUT], windows[-HELD_OUT:]
+    sample = training[:: len(training) // IMPORTANCE_WINDOWS][:IMPORTANCE_WINDOWS]
+    pruning = choose_pruning(importances(checkpoint, config, sample), options.num_layers, options.ffn)
     teacher = Teacher(checkpoint, config)
-    student = Student(checkpoint, config, cut, teacher)
+    student = Student(checkpoint, config, pruning, teacher)
     before = agreement(teacher, student, held_out)
-    say(Progress(0, 0.0, before))
+    report(TrainingProgress(0, 0.0, before))
     state = out.with_suffix(".training")
-    teach(teacher, student, learned, order.settings, state, say)
+    teach(teacher, student, training, options.settings, state, report)
     after = agreement(teacher, student, held_out)
-    _write(checkpoint, student, cut, out)
+    _write(checkpoint, student, pruning, out)
     state.unlink(missing_ok=True)
-    size = sum(one.numel() for one in student.parameters().values())
-    return DraftSummary(cut.layers, cut.ffn, size, before, after)
+    num_weights = sum(parameter.numel() for parameter in student.parameters().values())
+    return DraftSummary(pruning.layers, pruning.ffn, num_weights, before, after)
 
 
-def _write(checkpoint: GgufFile, student: Student, cut: Cut, out: Path) -> None:
+def _write(checkpoint: GgufFile, student: Student, pruning: Pruning, out: Path) -> None:
     family = checkpoint.metadata["general.architecture"]
-    changed = {f"{family}.block_count": len(cut.layers), f"{family}.feed_forward_length": cut.ffn}
-    write_gguf(checkpoint, _tensors(checkpoint, student), out, {"surefoot.draft.layers": str(cut.layers)}, changed)
+    changed = {f"{family}.block_count": len(pruning.layers), f"{family}.feed_forward_length": pruning.ffn}
+    write_gguf(checkpoint, _tensors(checkpoint, student), out, {"surefoot.draft.layers": str(pruning.layers)}, changed)
 
 
-def _tensors(checkpoint: GgufFile, student: Student) -> Iterator[tuple[str, Made]]:
-    """In eight bits, where rows divide; what the draft shares with the target too."""
-    learned = {name: one.detach().numpy() for name, one in student.parameters().items()}
-    shared = [name for name in checkpoint.tensors if not name.startswith("blk.") and name not in learned]
-    for name, values in [*learned.items(), *((name, checkpoint.floats(name)) for name in shared)]:
+def _tensors(checkpoint: GgufFile, student: Student) -> Iterator[tuple[str, CompressedTensor]]:
+    """All tensors of the draft, shared ones too. Matrices whose rows Q8_0 divides are in Q8_0, the rest in float."""
+    trained = {name: parameter.detach().numpy() for name, parameter in student.parameters().items()}
+    shared = [name for name in checkpoint.tensors if not name.startswith("blk.") and name not in trained]
+    for name, values in [*trained.items(), *((name, checkpoint.floats(name)) for name in shared)]:
         fits = values.ndim == 2 and GGML["Q8_0"].suits(values.shape[1])
         floats = np.ascontiguousarray(values, np.float32)
         yield name, quantise(floats, None, GGML["Q8_0"], METHODS["rtn"]) if fits else floats

@@ -1,11 +1,12 @@
-"""ggml's block types as levels: scales searched for, rounded as the type keeps them, and read back from its record."""
+"""ggml's block types as quantisation grids. Scales are rounded as the type stores them, then read back from the record,
+so that codes are assigned against the levels that a reader of the file will see."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from surefoot.compress.grids import Grid, by_group
+from surefoot.compress.grids import QuantGrid, by_group
 from surefoot.compress.levels import Levels
 from surefoot.compress.search import best_power, safe, search_affine, search_scale
 from surefoot.formats import ggml
@@ -16,9 +17,9 @@ from surefoot.ops.arrays import F32, U8
 
 @dataclass(frozen=True)
 class GgmlFormat:
-    """One of ggml's types. Its grid holds what the rounded parameters stand for, so codes are chosen knowing them."""
+    """One of ggml's block types, as a Format."""
 
-    kind: BlockType
+    kind: BlockType  # its layout in a file
 
     @property
     def name(self) -> str:
@@ -39,14 +40,15 @@ class GgmlFormat:
     def nbytes(self, n: int, k: int) -> int:
         return n * (k // self.kind.block) * self.kind.nbytes
 
-    def fit(self, weights: F32, importance: F32 | None) -> Grid:
+    def fit(self, weights: F32, importance: F32 | None) -> QuantGrid:
         x = by_group(weights, self.kind.group)
         if importance is None:
             return self.grid(self.parameters(*self._ends(x)))
         return self.grid(self.parameters(*self._search(x, importance.reshape(1, -1, self.kind.group))))
 
     def _ends(self, x: F32) -> tuple[F32, F32 | None]:
-        """From a group's ends: its largest weight takes the longer end of the levels, whatever its sign."""
+        """Scales and offsets from the ends of each group. The weight with the largest magnitude, of either sign, takes
+        the longer end of the levels."""
         low, high = self.kind.span
         if self.with_offsets:
             least = np.minimum(x.min(axis=2), 0)
@@ -57,7 +59,7 @@ class GgmlFormat:
 
     @property
     def one_sign(self) -> bool:
-        """Scales are never negative: an exponent has no sign, and symmetric levels need none."""
+        """Whether scales are never negative: an exponent has no sign, and symmetric levels need none."""
         return self.name in ("Q8_0", "MXFP4")
 
     def _search(self, x: F32, weigh: F32) -> tuple[F32, F32 | None]:
@@ -72,26 +74,26 @@ class GgmlFormat:
         return search_scale(Levels.of(self.values), x, weigh, top, (1,) if self.one_sign else (1, -1)), None
 
     def parameters(self, scales: F32, offsets: F32 | None) -> Blocks:
-        """Records with everything but codes."""
+        """Block records with rounded scales and offsets, and zeros for codes."""
         n = len(scales)
         shape = n, -1, self.kind.block // self.kind.group
         blocks = np.zeros((n, scales.shape[1] // shape[2]), self.kind.record)
         put_parameters(self.kind, blocks, scales.reshape(shape), None if offsets is None else offsets.reshape(shape))
         return blocks
 
-    def grid(self, blocks: Blocks) -> Grid:
+    def grid(self, blocks: Blocks) -> QuantGrid:
         assert self.kind.parameters is not None
         scales, offsets = self.kind.parameters(blocks)
         n = len(blocks)
-        # A group whose scale is rounded to nothing has its offset alone, whatever the codes say.
-        shown = np.where(scales == 0, np.float32(1e-12), scales).reshape(n, -1)
-        return Grid(
-            Levels.of(self.values), self.kind.group, shown.astype(np.float32),
+        # A group whose scale is rounded to zero holds its offset alone, whatever its codes.
+        nonzero = np.where(scales == 0, np.float32(1e-12), scales).reshape(n, -1)
+        return QuantGrid(
+            Levels.of(self.values), self.kind.group, nonzero.astype(np.float32),
             None if offsets is None else np.ascontiguousarray(offsets.reshape(n, -1)),
         )  # fmt: skip
 
-    def encode(self, grid: Grid, codes: U8) -> U8:
-        """Rows of the file's bytes. The grid is one of this format's, so its parameters come back as they were."""
+    def encode(self, grid: QuantGrid, codes: U8) -> U8:
+        """Rows of the file's bytes. The grid must be this format's own, so that its parameters survive rounding."""
         values = np.asarray(self.values)
         blocks = self.parameters(np.where(np.abs(grid.scales) <= 1e-12, 0, grid.scales), grid.offsets)
         first = {int(value): number for number, value in reversed(list(enumerate(values)))}

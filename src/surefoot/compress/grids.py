@@ -1,6 +1,6 @@
-"""Levels that weights may take: per row and group of columns a scale and an offset over a list of levels.
+"""Quantisation grids: for each row and group of columns a scale and an offset over a list of levels.
 
-A grid is chosen before any code is, so that codes can be assigned in any order and by any rule (see assign).
+A grid is fitted before any code is assigned, so that codes can be assigned in any order and by any rule (see `assign`).
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from surefoot.ops.arrays import F32, U8
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Weight = scale * level + offset; scales and offsets [n, groups]."""
+class QuantGrid:
+    """The values that each weight of a matrix may take: scale * level + offset."""
 
-    levels: Levels
-    group: int
-    scales: F32
-    offsets: F32 | None = None
+    levels: Levels  # the unscaled values
+    group: int  # columns that share a scale
+    scales: F32  # [n, groups]
+    offsets: F32 | None = None  # [n, groups]; None: all 0
 
     def index(self, weights: F32, column: int | None = None) -> U8:
-        """Of all weights [n, k], or of one column [n]."""
+        """Codes of the nearest levels: of all weights [n, k], or of one column [n]."""
         if column is not None:
             return self.levels.index(self._inverse(weights, column // self.group))
         n, k = weights.shape
@@ -40,9 +40,9 @@ class Grid:
         values: F32 = self.levels.values[codes] * self.scales[:, group]
         return values if self.offsets is None else values + self.offsets[:, group]
 
-    def rows(self, rows: slice) -> "Grid":
+    def rows(self, rows: slice) -> "QuantGrid":
         offsets = None if self.offsets is None else self.offsets[rows]
-        return Grid(self.levels, self.group, self.scales[rows], offsets)
+        return QuantGrid(self.levels, self.group, self.scales[rows], offsets)
 
     def floats(self, codes: U8) -> F32:
         n, k = codes.shape
@@ -53,7 +53,7 @@ class Grid:
 
 
 class Format(Protocol):
-    """A way to keep a matrix."""
+    """A storage format of a matrix."""
 
     @property
     def name(self) -> str: ...
@@ -61,21 +61,21 @@ class Format(Protocol):
     def suits(self, columns: int) -> bool: ...
 
     def nbytes(self, n: int, k: int) -> int:
-        """Of a matrix, scales included."""
+        """Size of a matrix of n rows and k columns, scales included."""
 
-    def fit(self, weights: F32, importance: F32 | None) -> Grid:
-        """Levels for these weights. With an importance per column (how large the inputs are that it meets, squared) by
-        a search for the least weighted error; without, from the ends of each group."""
+    def fit(self, weights: F32, importance: F32 | None) -> QuantGrid:
+        """A grid for these weights. With the importance of each column (the mean square of its inputs), scales are
+        searched for with the least weighted error; without, they come from the ends of each group."""
 
 
 @dataclass(frozen=True)
 class IntFormat:
-    """Integers of some bits in groups of columns (0: the whole row): symmetric, or with a zero point that is whole."""
+    """Integers with a half-precision scale per group of columns: symmetric, or with an integer zero point."""
 
-    bits: int
-    group: int = 32
-    symmetric: bool = True
-    scale_bits: int = 16
+    bits: int  # of a code
+    group: int = 32  # columns that share a scale; 0: the whole row
+    symmetric: bool = True  # no zero point
+    scale_bits: int = 16  # of a scale, for the size
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class IntFormat:
 
     @property
     def lowest(self) -> int:
-        """The first level. Symmetric int8 does without -128, for which the kernels would need a second limb."""
+        """The first level. Symmetric int8 leaves out -128, for which the kernels would need a second limb."""
         return -127 if self.symmetric and self.bits == 8 else -(2 ** (self.bits - 1))
 
     def suits(self, columns: int) -> bool:
@@ -93,28 +93,28 @@ class IntFormat:
         each = self.scale_bits + (0 if self.symmetric else self.bits)
         return (n * k * self.bits + n * (k // (self.group or k)) * each) // 8
 
-    def fit(self, weights: F32, importance: F32 | None) -> Grid:
+    def fit(self, weights: F32, importance: F32 | None) -> QuantGrid:
         half, group = 2 ** (self.bits - 1), self.group or weights.shape[1]
         levels, x = Levels.of(range(self.lowest, half)), by_group(weights, group)
         weigh = _weights(importance, group)
         if self.symmetric:
             top = np.abs(x).max(axis=2) / np.float32((half - 1 - self.lowest) / 2)
             scales = safe(top) if weigh is None else search_scale(levels, x, weigh, safe(top))
-            return Grid(levels, group, as_half(scales))
+            return QuantGrid(levels, group, as_half(scales))
         low, high = np.minimum(x.min(axis=2), 0), np.maximum(x.max(axis=2), 0)
         scales, zeros = zero_point(2 * half - 1, low, high)
         if weigh is not None:
             scales, zeros = search_zero(2 * half - 1, x, weigh, low, high)
-        return Grid(levels, group, scales, (half - zeros) * scales)
+        return QuantGrid(levels, group, scales, (half - zeros) * scales)
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """Codes of 4 bits with a table (NF4, FP4), a half-precision scale per group."""
+    """4-bit codes that index a table (NF4, FP4), with a half-precision scale per group."""
 
-    name: str
-    values: tuple[float, ...]
-    group: int = 32
+    name: str  # as users write it
+    values: tuple[float, ...]  # of the table
+    group: int = 32  # columns that share a scale
 
     def suits(self, columns: int) -> bool:
         return columns % self.group == 0
@@ -122,10 +122,10 @@ class TableFormat:
     def nbytes(self, n: int, k: int) -> int:
         return n * k // 2 + n * (k // self.group) * 2
 
-    def fit(self, weights: F32, importance: F32 | None) -> Grid:
+    def fit(self, weights: F32, importance: F32 | None) -> QuantGrid:
         levels, x, weigh = Levels.of(self.values), by_group(weights, self.group), _weights(importance, self.group)
         top = safe(np.abs(x).max(axis=2) / np.float32(max(self.values)))
-        return Grid(levels, self.group, as_half(top if weigh is None else search_scale(levels, x, weigh, top)))
+        return QuantGrid(levels, self.group, as_half(top if weigh is None else search_scale(levels, x, weigh, top)))
 
 
 def by_group(weights: F32, group: int) -> F3:

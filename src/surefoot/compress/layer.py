@@ -1,4 +1,4 @@
-"""One layer's matrices replaced by codes: a method is levels, assignment and change of basis put together."""
+"""Quantises the matrices of one layer: fits levels, assigns codes and, if the method asks for it, scales channels."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,56 +7,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from surefoot.compress.assign import Carry, gptq, nearest
+from surefoot.compress.assign import HessianFactor, gptq, nearest
 from surefoot.compress.forward import GROUPS, MATRICES
-from surefoot.compress.grids import Format, Grid
+from surefoot.compress.grids import Format, QuantGrid
+from surefoot.compress.methods import Method
 from surefoot.compress.moments import Moments
-from surefoot.compress.scaling import Choose, awq, scale, smooth
+from surefoot.compress.scaling import Arrays, scale_layer
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32, U8
 
 
 @dataclass(frozen=True)
-class Method:
-    """searched: levels by the least error weighed by inputs, else from the ends of groups. carried: GPTQ.
-    factors: of channels, folded into what makes them. activations_int8: the file asks for them."""
-
-    name: str
-    searched: bool
-    carried: bool
-    factors: Choose | None
-    help: str
-    activations_int8: bool = False
-
-
-METHODS = {
-    one.name: one
-    for one in (
-        Method("rtn", False, False, None, "round to nearest, scales from the ends of groups; no calibration"),
-        Method("imatrix", True, False, None, "scales searched for with inputs as weights, then the nearest"),
-        Method("gptq-ends", False, True, None, "GPTQ over scales from the ends of groups, as the paper has it"),
-        Method("gptq", True, True, None, "GPTQ over searched scales"),
-        Method("awq", True, False, awq, "AWQ: channels scaled by a search, searched scales (clipping), the nearest"),
-        Method("awq-gptq", True, True, awq, "AWQ's scaled channels, then GPTQ"),
-        Method(
-            "smooth-gptq",
-            True,
-            True,
-            smooth,
-            "SmoothQuant's scaled channels, then GPTQ: for 8-bit activations (w8a8)",
-            activations_int8=True,
-        ),
-    )
-}
-
-
-@dataclass(frozen=True)
 class Quantised:
-    """A matrix in codes."""
+    """A quantised matrix."""
 
-    format: Format
-    grid: Grid
-    codes: U8
+    format: Format  # that it is stored in
+    grid: QuantGrid  # the values of its codes
+    codes: U8  # [n, k], indices of the grid's levels
 
     def floats(self) -> F32:
         return self.grid.floats(self.codes)
@@ -67,42 +34,42 @@ class Quantised:
 
 
 T = TypeVar("T")
-Made = Quantised | F32
-Arrays = Mapping[str, F32]
+CompressedTensor = Quantised | F32  # F32: a tensor that is not quantised
 
 
 def quantise(
-    weights: F32, moments: Moments | None, fmt: Format, method: Method, carry: Carry | None = None
+    weights: F32, moments: Moments | None, fmt: Format, method: Method, hessian: HessianFactor | None = None
 ) -> Quantised:
-    """carry: of the moments, where the method has one."""
-    grid = fmt.fit(weights, moments.importance + 1e-8 if method.searched and moments is not None else None)
-    return Quantised(fmt, grid, nearest(grid, weights) if carry is None else gptq(grid, weights, carry))
+    """The matrix in the format. `hessian` (of the moments) makes it GPTQ; without, weights are rounded to nearest."""
+    grid = fmt.fit(weights, moments.importance + 1e-8 if method.search_scales and moments is not None else None)
+    return Quantised(fmt, grid, nearest(grid, weights) if hessian is None else gptq(grid, weights, hessian))
 
 
-def each_matrix(
-    make: Callable[[str, Carry | None], T],
+def map_matrices(
+    make: Callable[[str, HessianFactor | None], T],
     wanted: Iterable[str],
     moments: Mapping[str, Moments],
     method: Method,
     threads: int,
 ) -> dict[str, T]:
-    """What is made of each matrix with the carry of its inputs, which those of a group share, where the method has one.
+    """make(name, hessian) of each wanted matrix, in MATRICES' order. Without GPTQ the Hessian factor is None.
 
-    numpy lets go of Python's lock, and the matrices of a layer have nothing to do with each other. The carry of the
-    widest inputs takes longest: it is begun first, and its matrices come last."""
-    width = {name: len(one.second) for name, one in moments.items()}
+    numpy releases Python's lock, and the matrices of a layer are independent. The matrices of a group share their
+    inputs, and so their Hessian factor. The factor of the widest inputs takes longest: it is submitted first, and its
+    matrices come last."""
+    width = {name: len(inputs.second) for name, inputs in moments.items()}
     with ThreadPoolExecutor(threads) as pool:
-        carry: dict[str, Future[Carry]] = {}
-        for group in sorted(GROUPS, key=lambda group: -width[group[0]]) if method.carried else ():
+        hessians: dict[str, Future[HessianFactor]] = {}
+        for group in sorted(GROUPS, key=lambda group: -width[group[0]]) if method.gptq else ():
             inputs = moments[group[0]]
-            carry |= dict.fromkeys(group, pool.submit(Carry.of, inputs.second, inputs.num_rows))
+            hessians |= dict.fromkeys(group, pool.submit(HessianFactor.of, inputs.second, inputs.num_rows))
 
-        def with_carry(name: str) -> T:
-            return make(name, carry[name].result() if name in carry else None)
+        def with_hessian(name: str) -> T:
+            return make(name, hessians[name].result() if name in hessians else None)
 
-        order = sorted(wanted, key=lambda name: width.get(name, 0))
-        made = dict(zip(order, pool.map(with_carry, order), strict=True))
-    return {name: made[name] for name in MATRICES if name in made}
+        names = sorted(wanted, key=lambda name: width.get(name, 0))
+        results = dict(zip(names, pool.map(with_hessian, names), strict=True))
+    return {name: results[name] for name in MATRICES if name in results}
 
 
 def quantise_layer(
@@ -112,18 +79,18 @@ def quantise_layer(
     formats: Mapping[str, Format],
     method: Method,
     threads: int = 1,
-) -> dict[str, Made]:
+) -> dict[str, CompressedTensor]:
     """The layer's tensors, by GGUF names without "blk.N."; matrices that `formats` does not name stay in float."""
     if method.factors is not None:
-        scaled = scale(config, weights, moments, formats, method.factors, threads)
+        scaled = scale_layer(config, weights, moments, formats, method.factors, threads)
         weights, moments = scaled.weights, scaled.moments
 
-    def codes(name: str, carry: Carry | None) -> Quantised:
-        return quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method, carry)
+    def quantised(name: str, hessian: HessianFactor | None) -> Quantised:
+        return quantise(weights[f"{name}.weight"], moments.get(name), formats[name], method, hessian)
 
-    made = each_matrix(codes, formats, moments, method, threads)
-    return {**weights, **{f"{name}.weight": one for name, one in made.items()}}
+    matrices = map_matrices(quantised, formats, moments, method, threads)
+    return {**weights, **{f"{name}.weight": matrix for name, matrix in matrices.items()}}
 
 
-def floats_of(made: Made) -> F32:
-    return made.floats() if isinstance(made, Quantised) else np.ascontiguousarray(made)
+def floats_of(tensor: CompressedTensor) -> F32:
+    return tensor.floats() if isinstance(tensor, Quantised) else np.ascontiguousarray(tensor)

@@ -1,4 +1,4 @@
-"""What a code may stand for, before any scale."""
+"""The unscaled values that codes stand for."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +17,9 @@ FP4 = (-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4
 
 @dataclass(frozen=True)
 class Levels:
-    """Ascending."""
+    """The values of codes 0, 1, 2, ... before scaling."""
 
-    values: F32
+    values: F32  # ascending
 
     @classmethod
     def of(cls, values: "tuple[float, ...] | range") -> "Levels":
@@ -34,7 +34,7 @@ class Levels:
         return (self.values[1:] + self.values[:-1]) / np.float32(2)
 
     def index(self, x: F32) -> U8:
-        """The nearest level's number."""
+        """Codes of the nearest levels."""
         if self.uniform:
             low = self.values[0]
             codes: U8 = np.clip(np.rint(x) - low, 0, len(self.values) - 1).astype(np.uint8)
@@ -48,7 +48,8 @@ class Levels:
         return np.take(self.values, self._num_below(x), mode="clip")
 
     def _num_below(self, x: F32) -> U8:
-        """Borders below x, counted one by one: for tables of 16, a tenth of a binary search's time."""
+        """The number of borders below x. Counting them one by one takes a tenth of a binary search's time, for tables
+        of 16 levels."""
         count, below = np.zeros(x.shape, np.uint8), np.empty(x.shape, np.bool_)
         for border in self._borders:
             count += np.greater(x, border, out=below).view(np.uint8)

@@ -1,60 +1,68 @@
-"""The kinds of file that compressing ends in. What one cannot hold is said before anything is measured."""
+"""Writes the compressed model as one of two kinds of file, and refuses beforehand what that kind cannot hold."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from surefoot.compress.errors import CompressError
+from surefoot.compress.format_names import parse_format
 from surefoot.compress.ggml_grids import GgmlFormat
 from surefoot.compress.grids import IntFormat
-from surefoot.compress.hf_config import make_config
-from surefoot.compress.later import CompressError
-from surefoot.compress.layer import METHODS, Made
-from surefoot.compress.names import parse_format
-from surefoot.compress.order import Order
-from surefoot.compress.whole import check_place
+from surefoot.compress.layer import CompressedTensor
+from surefoot.compress.make_hf_config import make_hf_config
+from surefoot.compress.methods import METHODS
+from surefoot.compress.options import CompressOptions
+from surefoot.compress.output_path import check_output_path
 from surefoot.compress.write_compressed_tensors import write_compressed_tensors
 from surefoot.compress.write_gguf import write_gguf
 from surefoot.weights import Checkpoint, GgufFile
 
 
-def check_output(checkpoint: Checkpoint, source: Path, out: Path, order: Order) -> None:
+def check_output(checkpoint: Checkpoint, source: Path, out: Path, options: CompressOptions) -> None:
+    """Refuses an output that `write` could not write."""
     if out.resolve() == source.resolve():
-        raise CompressError(f"{out} is the model itself, which is read to the end: write to another place")
-    if order.output == "gguf":
-        _check_gguf(checkpoint, out, order)
+        raise CompressError(f"{out} is the model itself, which is read while the output is written: name another file")
+    if options.output == "gguf":
+        _check_gguf(checkpoint, out, options)
     else:
-        _check_compressed_tensors(checkpoint, out, order)
+        _check_compressed_tensors(checkpoint, out, options)
 
 
-def _check_gguf(checkpoint: Checkpoint, out: Path, order: Order) -> None:
+def _check_gguf(checkpoint: Checkpoint, out: Path, options: CompressOptions) -> None:
     if not isinstance(checkpoint, GgufFile):
         raise CompressError(
             "GGUF is written from GGUF files only, whose tokenizer it copies: choose --output compressed-tensors"
         )
-    check_place(out)
-    instead = "one of ggml's types, or --output compressed-tensors"
-    _check_formats((order.format, order.embeddings, *order.offered), GgmlFormat, "GGUF", instead)
+    check_output_path(out)
+    alternatives = "one of ggml's types, or --output compressed-tensors"
+    _check_formats((options.format, options.embeddings, *options.candidates), GgmlFormat, "GGUF", alternatives)
 
 
-def _check_compressed_tensors(checkpoint: Checkpoint, out: Path, order: Order) -> None:
+def _check_compressed_tensors(checkpoint: Checkpoint, out: Path, options: CompressOptions) -> None:
     if isinstance(checkpoint, GgufFile):
-        make_config(checkpoint)  # says what has no words in config.json
+        make_hf_config(checkpoint)  # refuses a model that config.json cannot describe
     if out.exists() and not out.is_dir():
-        raise CompressError(f"{out} is a file: name a folder, which is made if it is not there")
-    if order.embeddings is not None:
+        raise CompressError(f"{out} is a file: name a folder, which is created if it does not exist")
+    if options.embeddings is not None:
         raise CompressError("compressed-tensors keeps embeddings and head in half precision: leave out --embeddings")
-    _check_formats((order.format, *order.offered), IntFormat, "compressed-tensors", "int4-g32 and the like")
+    _check_formats((options.format, *options.candidates), IntFormat, "compressed-tensors", "int4-g32 and the like")
 
 
-def _check_formats(names: Iterable[str | None], held: type, output: str, instead: str) -> None:
+def _check_formats(names: Iterable[str | None], supported: type, output: str, alternatives: str) -> None:
     for name in filter(None, names):
-        if not isinstance(parse_format(name), held):
-            raise CompressError(f"{output} has no {name}: choose {instead}")
+        if not isinstance(parse_format(name), supported):
+            raise CompressError(f"{output} has no {name}: choose {alternatives}")
 
 
-def write(checkpoint: Checkpoint, source: Path, out: Path, tensors: Iterator[tuple[str, Made]], order: Order) -> None:
-    """As `check_output` has found that it can be."""
-    if order.output == "compressed-tensors":
-        write_compressed_tensors(checkpoint, source, tensors, out, METHODS[order.method].activations_int8)
+def write(
+    checkpoint: Checkpoint,
+    source: Path,
+    out: Path,
+    tensors: Iterator[tuple[str, CompressedTensor]],
+    options: CompressOptions,
+) -> None:
+    """Writes an output that `check_output` has accepted."""
+    if options.output == "compressed-tensors":
+        write_compressed_tensors(checkpoint, source, tensors, out, METHODS[options.method].activations_int8)
     else:
         assert isinstance(checkpoint, GgufFile)
-        write_gguf(checkpoint, tensors, out, {"surefoot.compress.method": order.method})
+        write_gguf(checkpoint, tensors, out, {"surefoot.compress.method": options.method})

@@ -1,18 +1,19 @@
-"""How far the work has come, for whoever looks on."""
+"""Progress callbacks of long work."""
 
 from collections.abc import Callable
 
-Say = Callable[[str, int, int], None]  # what is being done, steps done, steps in all
-Advance = Callable[[], None]  # a step of it is done
+ReportProgress = Callable[[str, int, int], None]  # the task's name, steps done, steps in total
+Advance = Callable[[], None]  # called when one step is done
 
 
-def counted(say: Say, what: str, total: int) -> Advance:
+def step_counter(report: ReportProgress, task: str, total: int) -> Advance:
+    """A function that reports one more of `total` steps as done each time it is called."""
     done = 0
 
     def advance() -> None:
         nonlocal done
         done += 1
-        say(what, done, total)
+        report(task, done, total)
 
-    say(what, 0, total)
+    report(task, 0, total)
     return advance

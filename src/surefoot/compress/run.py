@@ -1,4 +1,4 @@
-"""From a checkpoint to a smaller one: what was asked for, what was chosen, what it weighs."""
+"""Runs `surefoot compress`: opens a checkpoint, chooses formats, quantises, writes, and sums up."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -7,91 +7,97 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import __version__
-from surefoot.compress.choose import choose
+from surefoot.compress.choose_formats import choose_formats
+from surefoot.compress.errors import CompressError
 from surefoot.compress.forward import check_family
-from surefoot.compress.later import CompressError, torch
-from surefoot.compress.layer import METHODS, Made, Quantised
-from surefoot.compress.losses import Kept
-from surefoot.compress.order import Order
+from surefoot.compress.layer import CompressedTensor, Quantised
+from surefoot.compress.lazy_torch import torch
+from surefoot.compress.loss_cache import LossCache
+from surefoot.compress.methods import METHODS
+from surefoot.compress.options import CompressOptions
 from surefoot.compress.outputs import check_output, write
-from surefoot.compress.progress import Say, counted
-from surefoot.compress.sensitivity import predicted
-from surefoot.compress.stream import Windows, quantised_tensors
+from surefoot.compress.progress import ReportProgress, step_counter
+from surefoot.compress.sensitivity import predicted_loss
+from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.opening import open_model
+from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.windows import Windows
 from surefoot.weights import fingerprint
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Of the matrices in codes. predicted_kl: by the budget's optimiser, None where there was none."""
+class CompressSummary:
+    """What a run of `compress_model` wrote. Counts are of the quantised matrices."""
 
-    formats: dict[str, str]
-    num_weights: int
-    nbytes: int
-    predicted_kl: float | None
+    formats: dict[str, str]  # name of the format by name of the matrix
+    num_weights: int  # in all of them
+    nbytes: int  # of all of them, scales included
+    predicted_kl: float | None  # mean KL in nats that the budget's table predicts; None without a budget
 
     @property
     def bits_per_weight(self) -> float:
         return 8 * self.nbytes / self.num_weights
 
 
-def run(source: Path, out: Path, order: Order, say: Say = lambda what, done, total: None) -> Summary:
+def compress_model(
+    source: Path, out: Path, options: CompressOptions, report: ReportProgress = lambda task, done, total: None
+) -> CompressSummary:
+    """Writes a smaller checkpoint of the model to `out`."""
     checkpoint, tokenizer = open_model(source)
     config = check_family(checkpoint)
-    check_output(checkpoint, source, out, order)
-    windows = _windows(order, lambda text: cut_windows(tokenizer, text, order.context))
-    with with_threads(order.threads):
-        keep = Kept(out.with_name(f"{source.name}.losses.json"), _measured_by(source, order, windows))
-        formats, table = choose(checkpoint, order, windows, say, keep)
-        advance = counted(say, "quantising", len(config.layers) + 1)
-        tensors = quantised_tensors(checkpoint, windows, formats, METHODS[order.method], advance, order.threads)
+    check_output(checkpoint, source, out, options)
+    windows = _windows(options, lambda text: cut_windows(tokenizer, text, options.context))
+    with with_threads(options.threads):
+        cache = LossCache(out.with_name(f"{source.name}.losses.json"), _measured_by(source, options, windows))
+        formats, table = choose_formats(checkpoint, options, windows, report, cache)
+        advance = step_counter(report, "quantising", len(config.layers) + 1)
+        tensors = quantised_tensors(checkpoint, windows, formats, METHODS[options.method], advance, options.threads)
         tally = _Tally()
-        write(checkpoint, source, out, tally.counted(tensors), order)
+        write(checkpoint, source, out, tally.counted(tensors), options)
     chosen = {name: fmt.name for name, fmt in formats.items()}
-    return Summary(chosen, tally.num_weights, tally.nbytes, predicted(table, chosen) if table else None)
+    return CompressSummary(chosen, tally.num_weights, tally.nbytes, predicted_loss(table, chosen) if table else None)
 
 
-def _measured_by(source: Path, order: Order, windows: Windows | None) -> str:
-    """All that losses depend on."""
-    how = order.method, order.output, order.offered, order.embeddings, order.context, order.sensitivity_tokens
-    return fingerprint(source, __version__, how, windows)
+def _measured_by(source: Path, options: CompressOptions, windows: Windows | None) -> str:
+    """A fingerprint of all that losses depend on."""
+    formats = options.method, options.output, options.candidates, options.embeddings
+    return fingerprint(source, __version__, (*formats, options.context, options.sensitivity_tokens), windows)
 
 
-def _windows(order: Order, cut: Callable[[str], Windows]) -> Windows | None:
-    """Of the calibration text."""
-    method = METHODS[order.method]
-    if order.calibration is None:
-        if method.searched or method.carried or method.factors:
-            raise CompressError(f"{method.name} needs --calibration: a text like what the model will meet")
+def _windows(options: CompressOptions, cut: Callable[[str], Windows]) -> Windows | None:
+    """Windows of the calibration text; None if the method needs none and none is given."""
+    method = METHODS[options.method]
+    if options.calibration is None:
+        if method.search_scales or method.gptq or method.factors:
+            raise CompressError(f"{method.name} needs --calibration: a text like those the model will be used on")
         return None
-    windows = cut(order.calibration.read_text(encoding="utf-8"))
-    return spread(windows, max(1, order.calibration_tokens // order.context))
+    windows = cut(options.calibration.read_text(encoding="utf-8"))
+    return evenly_spaced(windows, max(1, options.calibration_tokens // options.context))
 
 
-def spread(windows: Windows, count: int) -> Windows:
-    """So many (or all that there are), evenly over the text."""
+def evenly_spaced(windows: Windows, count: int) -> Windows:
+    """At most `count` windows, evenly spaced over the text."""
     return windows[:: max(1, len(windows) // count)][:count]
 
 
 @dataclass
 class _Tally:
-    """Counts weights and bytes of matrices in codes as they pass."""
+    """Counts the weights and bytes of quantised matrices as they pass through `counted`."""
 
-    num_weights: int = 0
-    nbytes: int = 0
+    num_weights: int = 0  # so far
+    nbytes: int = 0  # so far
 
-    def counted(self, tensors: Iterator[tuple[str, Made]]) -> Iterator[tuple[str, Made]]:
-        for name, made in tensors:
-            if isinstance(made, Quantised):
-                self.num_weights += made.codes.size
-                self.nbytes += made.nbytes
-            yield name, made
+    def counted(self, tensors: Iterator[tuple[str, CompressedTensor]]) -> Iterator[tuple[str, CompressedTensor]]:
+        for name, tensor in tensors:
+            if isinstance(tensor, Quantised):
+                self.num_weights += tensor.codes.size
+                self.nbytes += tensor.nbytes
+            yield name, tensor
 
 
 @contextmanager
 def with_threads(threads: int) -> Iterator[None]:
-    """torch on so many threads; numpy's products on one, since matrices are shared out over threads already."""
+    """Runs torch on `threads` threads and numpy's products on one each: matrices are already spread over threads."""
     try:
         limits = importlib.import_module("threadpoolctl").threadpool_limits
     except ImportError:

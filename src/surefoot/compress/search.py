@@ -1,4 +1,4 @@
-"""Scales (and offsets) of groups of weights by the least error, each column weighed by the inputs that it meets."""
+"""Searches scales (and offsets) of groups of weights for the least squared error, weighted by column importance."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,56 +9,56 @@ from numpy.typing import NDArray
 from surefoot.compress.levels import Levels
 from surefoot.ops.arrays import F32
 
-SHRINKS = np.linspace(0.6, 1.05, 16, dtype=np.float32)  # of a group's range: what the search tries
-REFITS = 2  # rounds of least squares for the scale (and offset), once its codes are known
-PART = 65536  # weights that are searched for at once: they stay in the cache
-LEAST = 64  # groups at once, however long
+SHRINKS = np.linspace(0.6, 1.05, 16, dtype=np.float32)  # factors on a group's range that the search tries
+REFITS = 2  # rounds of least squares for the scale (and offset), given the codes
+PART = 65536  # weights searched at once: they stay in the CPU's cache
+LEAST = 64  # groups searched at once, at least
 ONE = np.float32(1)
 
 F3 = NDArray[np.float32]  # [n, groups, group]
 
 
 def safe(scales: F32) -> F32:
-    """No zeros to divide by: a group of nothing but zeros keeps code 0 whatever its scale."""
+    """The scales without zeros, which could not be divided by. A group of zeros has code 0 whatever its scale."""
     return np.where(np.abs(scales) > 1e-12, scales, np.float32(1e-6)).astype(np.float32)
 
 
 def as_half(scales: F32) -> F32:
-    """As files keep them."""
+    """The scales rounded to half precision, as files store them."""
     return safe(scales.astype(np.float16).astype(np.float32))
 
 
 def search_scale(levels: Levels, x: F3, weigh: F3, top: F32, signs: tuple[int, ...] = (1,)) -> F32:
-    """The scale of each group with the least weighted squared error; `top` is where the search begins."""
-    (found,) = _in_parts(partial(_scale, levels, signs), x, weigh, top)
-    return found
+    """The scale of each group with the least weighted squared error; the search starts at `top`."""
+    (scales,) = _in_parts(partial(_scale, levels, signs), x, weigh, top)
+    return scales
 
 
 def best_power(levels: Levels, x: F3, weigh: F3, top: F32) -> F32:
-    """As search_scale, among powers of two."""
-    (found,) = _in_parts(partial(_power, levels), x, weigh, top)
-    return found
+    """Same as `search_scale`, among powers of two."""
+    (scales,) = _in_parts(partial(_power, levels), x, weigh, top)
+    return scales
 
 
 def zero_point(steps: int, low: F32, high: F32) -> tuple[F32, F32]:
-    """Scale, and the code of `steps` + 1 that stands for 0."""
+    """The scale from `low` to `high`, and the code among 0 to `steps` that stands for 0."""
     scales = as_half(safe((high - low) / np.float32(steps)))
     return scales, np.clip(np.rint(-low / scales), 0, steps)
 
 
 def search_zero(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
-    """As search_scale, with a zero point."""
+    """Same as `search_scale`, with a zero point."""
     scales, zeros = _in_parts(partial(_zero, steps), x, weigh, low, high)
     return scales, zeros
 
 
 def search_affine(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
-    """Scale and lowest value of each group, for codes 0 to `steps`: the least weighted squared error found."""
+    """The scale and lowest value of each group, for codes 0 to `steps`, with the least weighted squared error found."""
     scales, lows = _in_parts(partial(_affine, steps), x, weigh, low, high)
     return scales, lows
 
 
-# ---- some groups at a time, side by side: weights are [group, groups], what a group has in common [groups] ----
+# ---- Below, weights are [group, groups]: the groups of one part side by side. Values of a group are [groups]. ----
 
 
 def _in_parts(search: Callable[..., tuple[F32, ...]], x: F3, weigh: F3, *ends: F32) -> list[F32]:
@@ -66,19 +66,20 @@ def _in_parts(search: Callable[..., tuple[F32, ...]], x: F3, weigh: F3, *ends: F
     rows = max(-(-LEAST // groups), PART // (groups * size))
     parts = []
     for start in range(0, n, rows):
-        some = x[start : start + rows]
-        each = np.broadcast_to(weigh, some.shape)
-        parts.append(search(_turned(some), _turned(each), *(one[start : start + rows].ravel() for one in ends)))
-    return [np.concatenate(found).reshape(n, groups) for found in zip(*parts, strict=True)]
+        part = x[start : start + rows]
+        weights = np.broadcast_to(weigh, part.shape)
+        group_ends = (end[start : start + rows].ravel() for end in ends)
+        parts.append(search(_side_by_side(part), _side_by_side(weights), *group_ends))
+    return [np.concatenate(values).reshape(n, groups) for values in zip(*parts, strict=True)]
 
 
-def _turned(x: F3) -> F32:
+def _side_by_side(x: F3) -> F32:
     return np.ascontiguousarray(x.reshape(-1, x.shape[2]).T)
 
 
 def _dot(a: F32, b: F32) -> F32:
-    found: F32 = np.einsum("ij,ij->j", a, b)
-    return found
+    sums: F32 = np.einsum("ij,ij->j", a, b)
+    return sums
 
 
 def _ratio(top: F32, bottom: F32, otherwise: F32) -> F32:

@@ -1,4 +1,4 @@
-"""A GGUF file of replaced tensors: the source's metadata, ggml's blocks. The gguf package writes it."""
+"""Writes a GGUF file: the source's metadata, other tensors. The gguf package does the writing."""
 
 import importlib
 from collections.abc import Iterable, Mapping
@@ -7,30 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.compress.errors import CompressError
 from surefoot.compress.ggml_grids import GgmlFormat
-from surefoot.compress.later import CompressError
-from surefoot.compress.layer import Made, Quantised
-from surefoot.machine.atomic_write import written_whole
+from surefoot.compress.layer import CompressedTensor, Quantised
+from surefoot.machine.atomic_write import atomic_write
 from surefoot.weights import GgufFile
 
+# Keys of the source that are not copied.
 SKIPPED = ("general.architecture", "general.file_type", "general.quantization_version", "split.")
 
 
 def write_gguf(
     source: GgufFile,
-    tensors: Iterable[tuple[str, Made]],
+    tensors: Iterable[tuple[str, CompressedTensor]],
     out: Path,
     added: Mapping[str, str],
     changed: Mapping[str, int] | None = None,
 ) -> None:
-    """`added`: keys of text that say how the file was made. `changed`: numbers that are not the source's."""
-    with written_whole(out) as beside:
+    """Writes `tensors` with the source's metadata. `added` are text keys that say how the file was made; `changed` are
+    numbers that replace the source's."""
+    with atomic_write(out) as beside:
         _write(source, tensors, beside, added, changed or {})
 
 
 def _write(
     source: GgufFile,
-    tensors: Iterable[tuple[str, Made]],
+    tensors: Iterable[tuple[str, CompressedTensor]],
     out: Path,
     added: Mapping[str, str],
     changed: Mapping[str, int],
@@ -41,8 +43,8 @@ def _write(
     for key, text in added.items():
         writer.add_string(key, text)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    for name, made in tensors:
-        kind, data = _encoded(name, made)
+    for name, tensor in tensors:
+        kind, data = _encoded(name, tensor)
         writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -57,12 +59,13 @@ def _package() -> Any:
         raise CompressError("gguf is not installed: pip install 'surefoot[compress]'") from None
 
 
-def _encoded(name: str, made: Made) -> tuple[str, Any]:
-    if not isinstance(made, Quantised):
-        return ("F32", made) if made.ndim == 1 else ("F16", made.astype(np.float16))
-    if not isinstance(made.format, GgmlFormat):
-        raise CompressError(f"{name}: GGUF has no {made.format.name}")
-    return made.format.name, made.format.encode(made.grid, made.codes)
+def _encoded(name: str, tensor: CompressedTensor) -> tuple[str, Any]:
+    """The name of its ggml type, and its data."""
+    if not isinstance(tensor, Quantised):
+        return ("F32", tensor) if tensor.ndim == 1 else ("F16", tensor.astype(np.float16))
+    if not isinstance(tensor.format, GgmlFormat):
+        raise CompressError(f"{name}: GGUF has no format {tensor.format.name}")
+    return tensor.format.name, tensor.format.encode(tensor.grid, tensor.codes)
 
 
 def _copy_metadata(gguf: Any, source: Path, writer: Any, changed: Mapping[str, int]) -> None:
@@ -74,7 +77,7 @@ def _copy_metadata(gguf: Any, source: Path, writer: Any, changed: Mapping[str, i
 
 
 def overhead_bytes(source: GgufFile) -> int:
-    """What a file holds beside its matrices: metadata, vectors, padding."""
+    """Bytes of a file beside its matrices: metadata, vectors, padding."""
     start = min(info.offset for info in source.tensors.values())
     vectors = sum(4 * info.shape[0] for info in source.tensors.values() if len(info.shape) == 1)
     return start + vectors + 32 * len(source.tensors) + 1024

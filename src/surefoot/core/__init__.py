@@ -1,4 +1,4 @@
-"""Plain data that every layer may know. Standard library only."""
+"""What every layer may know: plain data, and the cost model of a step. Standard library only."""
 
 from surefoot.core.request import FinishReason, Request, SampleKey, ServiceClass
 from surefoot.core.sampling import SamplingParams, sample_seed
@@ -15,10 +15,12 @@ from surefoot.core.step import (
     StepPlan,
     StepResult,
 )
+from surefoot.core.step_cost import BandMedians, RangeMeans, StepCost
 
 __all__ = [
     "BAND_ROWS",
     "NO_BLOCK",
+    "BandMedians",
     "BlockCopy",
     "BlockTable",
     "Chunk",
@@ -26,11 +28,13 @@ __all__ = [
     "FinishReason",
     "Load",
     "Output",
+    "RangeMeans",
     "Request",
     "RowStart",
     "SampleKey",
     "SamplingParams",
     "ServiceClass",
+    "StepCost",
     "StepPlan",
     "StepResult",
     "sample_seed",

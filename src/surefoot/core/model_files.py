@@ -6,19 +6,16 @@ not lead it to another of the user's files, and JSON must not nest deeper than t
 
 import json
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from surefoot.core.json_depth import nests_deeper
 
 MAX_CONFIG_BYTES = 8 << 20  # config.json: kilobytes in practice; tokenizer_config.json: 1.2 MB (Gemma 3)
 MAX_TEXT_BYTES = 64 << 20  # tokenizer.json, indices: Gemma 3's tokenizer.json takes 33 MB
 MAX_DEPTH = 32  # of lists and objects in one another: tokenizer.json has 8
 HUB_CACHE = "models--"  # of huggingface_hub: models--OWNER--NAME/snapshots/COMMIT/FILE links to models--…/blobs
-
-_STRINGS = re.compile(rb'"[^"]*"')
-_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
-_AS_LISTS = bytes.maketrans(b"{}", b"[]")
 
 
 class ModelFileError(ValueError):
@@ -83,16 +80,6 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
 
 
 def check_depth(text: bytes, what: object) -> None:
-    """Refuse JSON whose lists and objects nest deeper than MAX_DEPTH, without parsing it.
-
-    Strings are cut out first. Then each pass takes away the brackets that enclose nothing: one level.
-    """
-    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = _STRINGS.sub(b"", unescaped.translate(_AS_LISTS, delete=_NOT_STRUCTURE))
-    for _ in range(MAX_DEPTH):
-        if not brackets:
-            return
-        brackets = brackets.replace(b"[]", b"")
-    # A few brackets without their partners are for the parser to tell.
-    if len(brackets) > MAX_DEPTH or brackets.count(b"[") * 2 == len(brackets) > 0:
+    """Refuse JSON whose lists and objects nest deeper than MAX_DEPTH, without parsing it."""
+    if nests_deeper(text, MAX_DEPTH):
         raise ModelFileError(f"{what} nests deeper than {MAX_DEPTH} levels, or its brackets do not match")

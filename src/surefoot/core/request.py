@@ -1,4 +1,4 @@
-"""A request: a prompt with its parameters, who asked, and how urgent it is."""
+"""A request: a prompt with its parameters, its user, and how urgent it is."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,10 +11,8 @@ LARGEST_PRIORITY = 8
 
 
 class ServiceClass(IntEnum):
-    """INTERACTIVE: someone reads along, so gaps between tokens are kept short. BATCH: only the end counts."""
-
-    INTERACTIVE = 0
-    BATCH = 1
+    INTERACTIVE = 0  # a reader follows, so gaps between tokens are kept short
+    BATCH = 1  # only the end counts
 
 
 class FinishReason(Enum):
@@ -35,27 +33,20 @@ class SampleKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """namespace: whose cached prefixes it may use, besides public ones.
-
-    num_public_tokens: so many of the prompt's first tokens hold nothing private: every namespace may share them.
-    deadline: seconds on the scheduler's clock.
-    priority: larger is served first, up to the share that is kept for those who have waited longest.
-    weight: the user's share from now on; None leaves it as it was.
-    embeds: the mean of the prompt's hidden states is wanted instead of tokens; the prefix cache has no part in it.
-    """
+    """One prompt with its parameters."""
 
     id: str
     prompt: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     user: str = ""
-    priority: int = 0
+    priority: int = 0  # larger is served first, except in turns that go to the longest wait
     service: ServiceClass = ServiceClass.INTERACTIVE
-    namespace: str = ""
-    num_public_tokens: int = 0
+    namespace: str = ""  # whose cached prefixes it may use, besides public ones
+    num_public_tokens: int = 0  # first tokens of the prompt that every namespace may share
     eos_token_ids: frozenset[int] = frozenset()
-    deadline: float | None = None
-    weight: float | None = None
-    embeds: bool = False
+    deadline: float | None = None  # seconds on the scheduler's clock
+    weight: float | None = None  # of the user's fair share from now on; None leaves it as it was
+    embeds: bool = False  # the mean of the prompt's hidden states is wanted, not tokens; nothing is cached
 
     def __post_init__(self) -> None:
         if not self.prompt:

@@ -1,4 +1,4 @@
-"""How a request's tokens are chosen: checked once, here, so that nothing behind needs to check again."""
+"""How a request's tokens are chosen. Values are checked here, once."""
 
 import math
 from collections.abc import Mapping
@@ -16,35 +16,27 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Off: temperature 0 (greedy), top_k 0, top_p 1, min_p 0, repetition_penalty 1, the other penalties 0.
+    """How one request's tokens are drawn."""
 
-    seed: None leaves the choice to whoever makes the request; a request in the engine always has one.
-    max_tokens: None means as many as the context holds. logprobs: so many alternatives a token (0: the token's own).
-    prompt_logprobs: the same of the prompt's own tokens, which are then all computed, whatever is cached.
-    min_tokens: before the answer has so many, no token that would end it is drawn; stop strings still end it.
-    skip_special_tokens: special tokens are left out of the text.
-    grammar: what the answer must keep to, in the form that sampling/grammar.py makes.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
+    temperature: float = 1.0  # 0: greedy
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # 1: off
+    min_p: float = 0.0  # 0: off
+    repetition_penalty: float = 1.0  # 1: off
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()  # strings
     stop_token_ids: tuple[int, ...] = ()
-    seed: int | None = None
-    n: int = 1
-    max_tokens: int | None = None
-    logprobs: int | None = None
+    seed: int | None = None  # None: chosen when the request is made; a request in the engine always has one
+    n: int = 1  # continuations
+    max_tokens: int | None = None  # None: as many as the context holds
+    logprobs: int | None = None  # alternatives to each token; 0: the token's own logprob; None: none
     ignore_eos: bool = False
-    grammar: str | None = None
-    min_tokens: int = 0
-    skip_special_tokens: bool = True
-    prompt_logprobs: int | None = None
+    grammar: str | None = None  # that the answer must follow, in the form that sampling/grammar.py makes
+    min_tokens: int = 0  # no token that ends the answer is drawn before; stop strings still end it
+    skip_special_tokens: bool = True  # in the text
+    prompt_logprobs: int | None = None  # as logprobs, of the prompt's tokens; all are then computed, cached or not
 
     def __post_init__(self) -> None:
         _within("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)

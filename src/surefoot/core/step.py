@@ -1,4 +1,4 @@
-"""All that scheduler and runner tell each other: a step's plan and its result, in plain data."""
+"""Everything that scheduler and runner tell each other: a step's plan and its result, as plain data."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from surefoot.core.request import FinishReason, Request, SampleKey
 
 BlockTable = tuple[int, ...]
 NO_BLOCK = -1  # in a table: the tokens there have left the window, nothing reads them
-BAND_ROWS = 16  # that the matrix kernels take together: one of them or all cost nearly the same
+BAND_ROWS = 16  # rows that the matrix kernels take together: one of them costs nearly as much as all
 
 
 class BlockCopy(NamedTuple):
@@ -20,52 +20,46 @@ class BlockCopy(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """One request's tokens in one step: `tokens` stand at positions start, start + 1, ...
-
-    tables: one per group of the layout; token at position p lies in block tables[g][p // block_size]. A table that has
-    not changed is the same object as in the chunk before.
-    num_logits: logits are wanted of the last so many tokens (0 inside a prompt, 1 + drafts when decoding).
-    samples: which of the request's samples draw a token from them: none, one, or all n at the prompt's end (there, an
-    embedding's only sample ends without logits).
-    """
+    """One request's tokens in one step."""
 
     key: SampleKey
-    start: int
+    start: int  # position of the first token
     tokens: tuple[int, ...]
     tables: tuple[BlockTable, ...]
-    num_logits: int
+    """One per group of the layout: the token at position p lies in block tables[g][p // block_size]. A table that has
+    not changed is the same object as in the chunk before."""
+    num_logits: int  # of the last tokens, logits are wanted: 0 inside a prompt, 1 + drafts when decoding
     samples: tuple[int, ...]
+    """The request's samples that draw a token from the logits: none, one, or all n at the prompt's end. There, the only
+    sample of an embedding ends without logits."""
 
 
 class RowStart(NamedTuple):
-    """A sample from now on in the runner's rows, with all its tokens so far (prompt, then what it had generated)."""
+    """A sample that takes a row of the runner."""
 
     key: SampleKey
     request: Request
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...]  # all so far: the prompt, then what it has generated
 
 
 class Delta(NamedTuple):
-    """What a sample gained at a step's end: its new tokens, and why it ended if it did (a stop token comes last)."""
+    """What a sample gained in a step."""
 
     key: SampleKey
-    tokens: tuple[int, ...]
-    reason: FinishReason | None = None
-    num_cached: int = 0  # when it ends: prompt tokens that were found in the cache
+    tokens: tuple[int, ...]  # new ones; a stop token comes last
+    reason: FinishReason | None = None  # why it ended, if it did
+    num_cached: int = 0  # when it ends: prompt tokens that were cached
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """In this order: rows of `ends` are given back, `starts` get rows, `copies` are made (in order), `chunks` run.
-
-    dropped: samples that a cancellation or deadline ended at this boundary, for whoever waits for them.
-    """
+    """What the runner does in a step: give back rows, take rows, copy blocks, run chunks, in that order."""
 
     chunks: Sequence[Chunk] = ()
-    copies: Sequence[BlockCopy] = ()
+    copies: Sequence[BlockCopy] = ()  # to be made in this order
     starts: Sequence[RowStart] = ()
-    ends: Sequence[SampleKey] = ()
-    dropped: Sequence[Delta] = ()
+    ends: Sequence[SampleKey] = ()  # samples that give back their rows
+    dropped: Sequence[Delta] = ()  # samples that a cancellation or a deadline ended before this step
 
     @property
     def num_tokens(self) -> int:
@@ -73,37 +67,30 @@ class StepPlan:
 
 
 class Output(NamedTuple):
-    """What one sample drew: the drafts that were accepted and one more token. A token below 0: its logits were broken.
-    No token: its embedding is made.
-
-    drafts: guesses at what follows, for the next step to verify.
-    """
+    """What one sample drew."""
 
     key: SampleKey
     tokens: tuple[int, ...]
-    drafts: tuple[int, ...] = ()
+    """The drafts that were accepted and one more token. A token below 0: its logits were not finite. No token: its
+    embedding is complete."""
+    drafts: tuple[int, ...] = ()  # guesses at what follows, for the next step to verify
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """outputs: one for each of each chunk's samples, in the plan's order.
+    """What the runner did in a step."""
 
-    failed: chunks that were not computed, whatever their outputs say. Their requests end.
-    deferred: chunks that could not draw yet, whatever their outputs say. They are planned again.
-    stopped: nothing was computed, on request; all is to be planned again.
-    """
-
-    outputs: Sequence[Output]
+    outputs: Sequence[Output]  # one for each sample of each chunk, in the plan's order
     elapsed_ms: float
-    failed: Collection[SampleKey] = ()
-    deferred: Collection[SampleKey] = ()
-    stopped: bool = False
+    failed: Collection[SampleKey] = ()  # chunks that were not computed, whatever their outputs say: their requests end
+    deferred: Collection[SampleKey] = ()  # chunks that could not draw yet, whatever their outputs say: planned again
+    stopped: bool = False  # nothing was computed, on request: everything is planned again
 
 
 class Load(NamedTuple):
-    """How busy a planner is. kv_use: the share of blocks, in the group that has fewest to spare, that requests hold."""
+    """How busy a planner is."""
 
     num_running: int = 0
     num_waiting: int = 0
-    kv_use: float = 0.0
+    kv_use: float = 0.0  # share of blocks that requests hold, in the group with the fewest to spare
     num_preemptions: int = 0

@@ -1,5 +1,20 @@
-"""Where planner and runner meet: schedule, execute, commit."""
+"""Where scheduler and runner meet: schedule, execute, commit."""
 
+from surefoot.engine.build import make_engine, make_runner
+from surefoot.engine.capacity import BLOCK_SIZE, Capacity, fit_context, free_bytes, plan_memory
 from surefoot.engine.engine import Engine, Event, Planner, Times, Usage
 
-__all__ = ["Engine", "Event", "Planner", "Times", "Usage"]
+__all__ = [
+    "BLOCK_SIZE",
+    "Capacity",
+    "Engine",
+    "Event",
+    "Planner",
+    "Times",
+    "Usage",
+    "fit_context",
+    "free_bytes",
+    "make_engine",
+    "make_runner",
+    "plan_memory",
+]

@@ -1,6 +1,6 @@
-"""The engine: a step is schedule, execute, commit, and what came of it as events.
+"""The engine: a step is schedule, execute, commit; what came of it is told as events.
 
-Knows token ids alone: text, and the stop strings in it, are for whoever reads the events.
+It knows token ids alone: the reader of its events handles text, and stop strings in it.
 """
 
 import time
@@ -17,7 +17,7 @@ NOT_FINITE = "the model's numbers are not finite: its file may be damaged"
 
 
 class Planner(Protocol):
-    """Who runs in a step and for how many tokens."""
+    """Decides which samples run in a step, and for how many tokens."""
 
     @property
     def has_work(self) -> bool: ...
@@ -34,13 +34,13 @@ class Planner(Protocol):
     def schedule(self, now: float = 0.0) -> StepPlan: ...
     def commit(self, result: StepResult) -> list[Delta]: ...
     def audit(self) -> None:
-        """Prove its books. Raises AssertionError."""
+        """Check its invariants. Raises AssertionError."""
 
 
 class StepExecutor(Protocol):
     def execute(self, plan: StepPlan) -> Executed: ...
     def stop(self, stop: bool = True) -> None:
-        """From any thread: end the pass under way, and those that come, until stop(False)."""
+        """From any thread: end the pass under way and all later ones, until stop(False)."""
 
     def clear(self) -> None:
         """Forget every row."""
@@ -48,35 +48,29 @@ class StepExecutor(Protocol):
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds on the engine's clock; started: when it first had a part in a step."""
+    """Seconds on the engine's clock."""
 
     arrived: float
-    started: float | None = None
+    started: float | None = None  # the plan of its first step
     first_token: float | None = None
     ended: float | None = None
 
 
 @dataclass(frozen=True)
 class Usage:
-    """num_cached: prompt tokens that needed no computing. num_passes: steps that the generated tokens took.
-
-    num_drafted, num_accepted: tokens that were guessed ahead, and those of them that were right.
-    """
+    """Tokens of one sample."""
 
     num_prompt: int
     num_generated: int
-    num_cached: int = 0
-    num_passes: int = 0
+    num_cached: int = 0  # prompt tokens that needed no computing
+    num_passes: int = 0  # steps that the generated tokens took
     num_drafted: int = 0
-    num_accepted: int = 0
+    num_accepted: int = 0  # drafted tokens that were right
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a sample gained in a step. When it ends: why, what it used, and its embedding if that was wanted.
-
-    prompt_logprobs: with a request's first token, if they were wanted; of the prompt's second token on.
-    """
+    """What a sample gained in a step. `reason` and the fields after it are set when it ends."""
 
     key: SampleKey
     tokens: tuple[int, ...]
@@ -85,11 +79,12 @@ class Event:
     error: str | None = None
     usage: Usage | None = None
     times: Times | None = None
-    embedding: tuple[float, ...] | None = None
+    embedding: tuple[float, ...] | None = None  # if it was wanted
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    """With a request's first token, if they were wanted; from the prompt's second token on."""
 
     def split(self) -> "list[Event]":
-        """An event a token, the last with all that belongs to the end."""
+        """One event per token; the last has all that belongs to the end."""
         tokens, logprobs = self.tokens[:-1], self.logprobs
         firsts = [Event(self.key, (token,), logprobs[place : place + 1]) for place, token in enumerate(tokens)]
         return [*firsts, replace(self, tokens=self.tokens[len(tokens) :], logprobs=logprobs[len(tokens) :])]
@@ -97,7 +92,7 @@ class Event:
 
 @dataclass
 class _Account:
-    """One sample's books."""
+    """What is counted of one sample."""
 
     num_prompt: int
     times: Times
@@ -129,7 +124,7 @@ class Engine:
 
     @property
     def planner(self) -> Planner:
-        """For those who look at its books; another one after a reset."""
+        """For callers that inspect it; another object after a reset."""
         return self._planner
 
     @property
@@ -148,20 +143,20 @@ class Engine:
             self._accounts[SampleKey(request.id, number)] = _Account(len(request.prompt), times)
 
     def abort(self, request_id: str) -> None:
-        """End it at the next step; nothing happens if it has ended."""
+        """End it at the next step. Does nothing if it has ended."""
         if request_id in self._num_open:
             self._planner.cancel(request_id)
 
     def interrupt(self, request_id: str) -> None:
         """From any thread, after its abort was sent: end the step under way if most of it is this request's.
 
-        Others in the step lose no more time to it than the request would have taken had it stayed.
+        Other requests in the step lose no more time than this request would have taken had it stayed.
         """
         if request_id == self._most_of_step:
             self._executor.stop()
 
     def resume(self) -> None:
-        """Before aborts are looked at: interruptions up to here have had their effect."""
+        """Call before aborts are handled: interruptions up to here have had their effect."""
         self._executor.stop(False)
 
     def finish(self, key: SampleKey) -> Event | None:
@@ -172,7 +167,7 @@ class Engine:
         return self._event(Delta(key, (), FinishReason.STOP), ())
 
     def withdraw(self, request: Request) -> None:
-        """Take it back between steps, as if it had never come."""
+        """Remove it between steps, as if it had never come."""
         for number in range(request.params.n):
             self.finish(SampleKey(request.id, number))
 
@@ -244,7 +239,7 @@ class Engine:
 
 
 def _with_more(event: Event, executed: Executed) -> Event:
-    """What belongs to a prompt's end."""
+    """With what belongs to the prompt's end."""
     embedding, logprobs = executed.embeddings.get(event.key), executed.prompt_logprobs.get(event.key)
     return replace(event, embedding=embedding, prompt_logprobs=logprobs)
 

@@ -1,9 +1,9 @@
-"""How good a model's predictions are on a text, and how far they are from the model's own in float32.
+"""Evaluates models on a text: perplexity, and divergence from the same model in float32.
 
-Nothing below imports this package. See docs/design/evaluation.md for what is counted and why.
+Nothing below imports this package. docs/design/evaluation.md says what is counted and why.
 """
 
-from surefoot.evaluate.perplexity import Engine, Results, as_json, evaluate
+from surefoot.evaluate.perplexity import LogitsEngine, PerplexityResults, as_json, evaluate
 from surefoot.evaluate.windows import TextError, cut_windows
 
-__all__ = ["Engine", "Results", "TextError", "as_json", "cut_windows", "evaluate"]
+__all__ = ["LogitsEngine", "PerplexityResults", "TextError", "as_json", "cut_windows", "evaluate"]

@@ -1,4 +1,4 @@
-"""Our own ways to a model's logits: in integers with one of the KV forms, and in float32."""
+"""Engines that give surefoot's own logits: in integers with any of the KV forms, and in float32."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,40 +8,41 @@ from surefoot.models import Model, load
 from surefoot.ops import Backend, KvForm, WeightFormat
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle.linear import dequantise
-from surefoot.runner import Runner, Work
+from surefoot.runner import SessionRunner, Work
 from surefoot.weights import Checkpoint
 
-CHUNK = 128  # tokens of a step: logits of wide vocabularies take a megabyte each
+CHUNK = 128  # tokens in a step: a token's logits take a megabyte where vocabularies are large
 
 
 @dataclass(frozen=True)
 class RunnerEngine:
-    """One window after the other, each in a request of its own."""
+    """Runs one window at a time, each in a session."""
 
-    name: str
-    runner: Runner
+    name: str  # in results
+    runner: SessionRunner  # that runs the model
 
     def logits(self, window: Sequence[int]) -> Iterator[F32]:
-        """Of every token, in chunks; a chunk stays until the next is asked for."""
-        request = self.runner.open(len(window))
+        """The logits of every token, in chunks. A chunk is valid until the next is asked for."""
+        session = self.runner.open(len(window))
         try:
             for start in range(0, len(window), CHUNK):
                 tokens = window[start : start + CHUNK]
-                yield self.runner.execute([Work(request, tokens, len(tokens))])
+                yield self.runner.execute([Work(session, tokens, len(tokens))])
         finally:
-            self.runner.close(request)
+            self.runner.close(session)
 
 
 def integer_engine(backend: Backend, model: Model, form: KvForm, context: int) -> RunnerEngine:
-    runner = Runner(backend, model, num_tokens=context, max_requests=1, max_chunk=CHUNK, kv_form=form)
+    runner = SessionRunner.make(backend, model, num_tokens=context, max_sessions=1, max_chunk=CHUNK, kv_form=form)
     return RunnerEngine(form_name(form), runner)
 
 
 def float_engine(backend: Backend, checkpoint: Checkpoint, context: int, name: str = "float32") -> RunnerEngine:
-    """Every matrix in float32. Its KV has 15 bits, which is all that it differs by from a float32 forward."""
+    """An engine with every matrix in float32. Its KV cache has 15 bits: the only difference from a float32 forward
+    pass."""
     model = load(backend, checkpoint, FLOAT32)
-    runner = Runner(
-        backend, model, num_tokens=context, max_requests=1, max_chunk=CHUNK, kv_form=KvForm.TWO_LIMBS, record=False
+    runner = SessionRunner.make(
+        backend, model, num_tokens=context, max_sessions=1, max_chunk=CHUNK, kv_form=KvForm.TWO_LIMBS, record=False
     )
     return RunnerEngine(name, runner)
 
@@ -50,9 +51,9 @@ def form_name(form: KvForm) -> str:
     return form.name.lower().replace("_", "-")
 
 
-class ReExpressed:
-    """A checkpoint whose matrices (experts apart) are what the kernels' integers stand for. In float32 it shows what
-    putting a file's codes on a row's grid costs, apart from the arithmetic."""
+class DequantisedCheckpoint:
+    """A checkpoint whose matrices, except experts, have the values of the kernels' integers. Run in float32 it shows
+    what re-expressing a file's codes on a grid per row costs, apart from the arithmetic."""
 
     def __init__(self, checkpoint: Checkpoint, float_format: WeightFormat = W8_GROUPED) -> None:
         self._checkpoint = checkpoint

@@ -1,4 +1,4 @@
-"""llama.cpp's logits of the same file and tokens, from a process of its own."""
+"""llama.cpp's logits for the same file and tokens, from a separate process."""
 
 import importlib.util
 import json
@@ -18,14 +18,15 @@ WORKER = Path(__file__).with_name("llama_cpp_worker.py")
 
 
 class LlamaCppError(OSError):
-    """llama.cpp is not there, or does not run the file."""
+    """llama.cpp is not installed, or cannot run the file."""
 
 
 def find_library() -> str:
-    found = importlib.util.find_spec("xllamacpp")
-    if found is None or found.origin is None:
+    """The path of xllamacpp's shared library."""
+    spec = importlib.util.find_spec("xllamacpp")
+    if spec is None or spec.origin is None:
         raise LlamaCppError("llama.cpp is not installed: pip install xllamacpp")
-    return str(next(Path(found.origin).parent.glob("*.so")))
+    return str(next(Path(spec.origin).parent.glob("*.so")))
 
 
 class LlamaCpp(AbstractContextManager["LlamaCpp"]):
@@ -52,7 +53,7 @@ class LlamaCpp(AbstractContextManager["LlamaCpp"]):
         assert self._process.stdout is not None
         data = self._process.stdout.read(nbytes)
         if len(data) < nbytes:
-            raise LlamaCppError(f"llama.cpp ended with code {self._process.wait()}: it may not run this file")
+            raise LlamaCppError(f"llama.cpp exited with code {self._process.wait()}: it may not support this file")
         return data
 
     def __exit__(

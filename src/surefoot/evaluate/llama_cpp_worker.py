@@ -1,5 +1,7 @@
-"""llama.cpp in a process of its own: `llama_cpp_worker.py LIBRARY MODEL CONTEXT THREADS` reads a window's token ids per
-line and writes float32 logits of all of them, after its vocabulary's size. Standard library only."""
+"""llama.cpp in a separate process: `llama_cpp_worker.py LIBRARY MODEL CONTEXT THREADS`.
+
+It writes the size of the vocabulary (8 bytes). For each line, the token ids of a window as JSON, it writes the float32
+logits of all tokens. Standard library only."""
 
 import ctypes
 import json
@@ -9,9 +11,10 @@ from collections.abc import Sequence
 
 
 class _Parameters(ctypes.Structure):
-    """llama_model_params or llama_context_params by value: larger than any version's, which reads its own part only.
+    """llama_model_params or llama_context_params, passed by value. It is larger than in any version of the library,
+    which reads only its own part.
 
-    The latter begins with the context's length, the most tokens of a batch and of its parts, as 32-bit numbers."""
+    llama_context_params begins with three 32-bit numbers: the context length, the batch size, the micro-batch size."""
 
     _fields_ = [("words", ctypes.c_uint32 * 256)]
 
@@ -32,7 +35,7 @@ class _Batch(ctypes.Structure):
 SILENT = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda level, text, data: None)
 
 
-class Model:
+class LlamaModel:
     def __init__(self, library: str, path: str, context: int, threads: int) -> None:
         self._lib = lib = ctypes.CDLL(library)
         pointer, parameters = ctypes.c_void_p, _Parameters
@@ -56,16 +59,16 @@ class Model:
         lib.llama_backend_init()
         model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
         if not model:
-            raise SystemExit(f"llama.cpp does not load {path}")
-        wanted = lib.llama_context_default_params()
-        wanted.words[:3] = [context] * 3
-        self._context = lib.llama_init_from_model(model, wanted)
+            raise SystemExit(f"llama.cpp cannot load {path}")
+        settings = lib.llama_context_default_params()
+        settings.words[:3] = [context] * 3
+        self._context = lib.llama_init_from_model(model, settings)
         lib.llama_set_n_threads(self._context, threads, threads)
         self._batch = lib.llama_batch_init(context, 0, 1)
         self.vocab_size: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
 
     def logits(self, tokens: Sequence[int]) -> memoryview:
-        """Of all of them: float32 [tokens, vocab]."""
+        """The float32 logits of all tokens, [tokens, vocab]."""
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
@@ -73,16 +76,16 @@ class Model:
             batch.seq_id[i][0] = 0
         self._lib.llama_memory_clear(self._lib.llama_get_memory(self._context), True)
         if code := self._lib.llama_decode(self._context, batch):
-            raise SystemExit(f"llama_decode gave {code}")
+            raise SystemExit(f"llama_decode returned {code}")
         size = len(tokens) * self.vocab_size
         return memoryview((ctypes.c_float * size).from_address(self._lib.llama_get_logits(self._context))).cast("B")
 
 
 def serve(library: str, path: str, context: int, threads: int) -> None:
-    # Libraries print what they like to stdout; the logits go to a copy of it that they do not know of.
+    # Libraries may print to stdout, so logits go to a duplicate of it, and descriptor 1 becomes stderr.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    model = Model(library, path, context, threads)
+    model = LlamaModel(library, path, context, threads)
     answers.write(model.vocab_size.to_bytes(8, "little"))
     answers.flush()
     for line in sys.stdin:

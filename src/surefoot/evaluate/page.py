@@ -1,4 +1,4 @@
-"""A comparison as one page of HTML that needs nothing else, and as tables for a terminal."""
+"""Shows a comparison as one self-contained HTML page, and as tables for a terminal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from html import escape
 from rich import box
 from rich.table import Table
 
-from surefoot.evaluate.compare import Compared, Comparison
-from surefoot.evaluate.speed import NEW_TOKENS, PROMPT_TOKENS, ROUNDS
-from surefoot.evaluate.svg import Axes, Line, chart, colour_of
+from surefoot.charts.lines import Axes, Series, category_chart
+from surefoot.charts.svg import colour_of
+from surefoot.evaluate.compare import ComparedModel, Comparison
+from surefoot.evaluate.speed import NEW_TOKENS, PROMPT_TOKENS, ROUNDS, ServedSpeed
 from surefoot.evaluate.verdict import verdicts
 
 COLUMNS = ("model", "size", "perplexity", "mean KL", "99 %", "largest", "flips", "agreed")
@@ -38,36 +39,37 @@ svg .grid{stroke:#333}.note,footer{color:#999}}
 
 @dataclass(frozen=True)
 class Origin:
-    """How a comparison came about."""
+    """How, when and where a comparison was measured."""
 
-    date: str
-    version: str
-    machine: str
-    command: str
+    date: str  # of the measurement
+    version: str  # of surefoot
+    machine: str  # its processor and threads
+    command: str  # that repeats it
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
-    return [_row(one) for one in comparison.models]
+    return [_row(model) for model in comparison.models]
 
 
-def _row(one: Compared) -> list[str]:
-    fidelity = one.score.fidelity
+def _row(model: ComparedModel) -> list[str]:
+    fidelity = model.score.fidelity
     lost = [""] * 4
     if fidelity is not None:
         lost = [
             f"{fidelity.mean_kl:.5f}", f"{fidelity.kl_99:.4f}", f"{fidelity.max_kl:.3f}", f"{fidelity.flips:.2%}"
         ]  # fmt: skip
-    agreed = f"{one.mean_agreed:.1f}" if fidelity is not None else ""
-    name = f"{one.name} ({one.arithmetic})"
-    return [name, f"{one.nbytes / 1e6:.1f} MB", f"{one.score.perplexity:.4f}", *lost, agreed]
+    agreed = f"{model.mean_agreed:.1f}" if fidelity is not None else ""
+    name = f"{model.name} ({model.arithmetic})"
+    return [name, f"{model.nbytes / 1e6:.1f} MB", f"{model.score.perplexity:.4f}", *lost, agreed]
 
 
 def speed_rows(comparison: Comparison) -> list[list[str]]:
-    speeds = [(one.name, one.served) for one in comparison.models if one.served is not None]
-    return [
-        [name, *(f"{rate:.1f}" for rate in (one.decode.median, one.decode.best, one.prefill.median, one.prefill.best))]
-        for name, one in speeds
-    ]
+    speeds = [(model.name, model.served) for model in comparison.models if model.served is not None]
+    return [[name, *map("{:.1f}".format, _rates(served))] for name, served in speeds]
+
+
+def _rates(speed: ServedSpeed) -> tuple[float, ...]:
+    return speed.decode.median, speed.decode.best, speed.prefill.median, speed.prefill.best
 
 
 def _caption(comparison: Comparison) -> str:
@@ -89,7 +91,7 @@ def tables(comparison: Comparison) -> list[Table]:
 def _table(columns: Sequence[str], cells: list[list[str]], caption: str) -> Table:
     shown = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     for number, column in enumerate(columns):
-        # Names give way on a narrow terminal, numbers do not.
+        # On a narrow terminal names are wrapped, numbers are not.
         shown.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=bool(number))
     for row in cells:
         shown.add_row(*row)
@@ -124,7 +126,7 @@ def _footer(origin: Origin) -> str:
     return f"<footer><p>{escape(facts)}</p><p><code>{escape(origin.command)}</code></p></footer>"
 
 
-def _charts(others: list[Compared]) -> list[str]:
+def _charts(others: list[ComparedModel]) -> list[str]:
     shares = [f"{share * 100:g}%" for share in others[0].divergence_shares]
     lengths = [str(length) for length in others[0].agreement]
     layers = [str(number) for number in range(len(others[0].layer_errors))]
@@ -132,21 +134,22 @@ def _charts(others: list[Compared]) -> list[str]:
     agreement = Axes("tokens of the continuation", "share of prompts", label="{:.0%}".format)
     return [
         _figure(
-            "Divergence", shares, [Line(one.name, list(one.divergence_shares.values())) for one in others], divergence
+            "Divergence", shares,
+            [Series(model.name, list(model.divergence_shares.values())) for model in others], divergence,
         ),
         _figure(
             "Greedy continuations that still agree", lengths,
-            [Line(one.name, list(one.agreement.values())) for one in others], agreement,
+            [Series(model.name, list(model.agreement.values())) for model in others], agreement,
         ),
         _figure(
-            "Error after each layer", layers, [Line(one.name, one.layer_errors) for one in others],
+            "Error after each layer", layers, [Series(model.name, model.layer_errors) for model in others],
             Axes("layer", "rms error, relative to the stream's rms"),
         ),
     ]  # fmt: skip
 
 
-def _figure(title: str, xs: Sequence[str], lines: Sequence[Line], axes: Axes) -> str:
-    drawn = chart(xs, lines, axes) or "<p class=note>There is no difference to draw.</p>"
+def _figure(title: str, xs: Sequence[str], lines: Sequence[Series], axes: Axes) -> str:
+    drawn = category_chart(xs, lines, axes) or "<p class=note>There is no difference to draw.</p>"
     legend = "".join(
         f"<li><span style='background:{colour_of(number)}'></span>{escape(line.name)}</li>"
         for number, line in enumerate(lines)

@@ -1,4 +1,4 @@
-"""Runs engines over a text's windows side by side and scores each against the text and against the reference."""
+"""Runs engines over the windows of a text in turns, and scores each against the text and a reference engine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -9,50 +9,53 @@ from surefoot.evaluate.windows import first_scored
 from surefoot.ops.arrays import F32
 
 
-class Engine(Protocol):
+class LogitsEngine(Protocol):
+    """Anything that gives the logits of a window."""
+
     @property
     def name(self) -> str: ...
 
     def logits(self, window: Sequence[int]) -> Iterator[F32]:
-        """Of every token of the window, in chunks of CHUNK rows; a chunk stays until the next is asked for."""
+        """The logits of every token, in chunks of CHUNK rows. A chunk is valid until the next is asked for."""
 
 
 @dataclass(frozen=True)
-class Results:
-    """Scores by engine, the reference's among them."""
+class PerplexityResults:
+    """What `evaluate` measured."""
 
-    context: int
-    num_windows: int
-    reference: str | None
-    scores: dict[str, Score]
+    context: int  # tokens in a window
+    num_windows: int  # of the text
+    reference: str | None  # its name, if there is one
+    scores: dict[str, Score]  # by name of the engine, the reference's too
 
 
 def evaluate(
     windows: Sequence[Sequence[int]],
-    engines: Sequence[Engine],
-    reference: Engine | None = None,
+    engines: Sequence[LogitsEngine],
+    reference: LogitsEngine | None = None,
     advance: Callable[[int], None] = lambda num_tokens: None,
-) -> Results:
-    """Perplexity of each engine over the second halves of windows; divergence from the reference over all of them."""
+) -> PerplexityResults:
+    """Perplexity of each engine over the second half of each window, and divergence from the reference over the
+    whole."""
     tallies = tally(windows, engines, reference, advance)
-    scores = {name: one.score() for name, one in tallies.items()}
-    return Results(len(windows[0]), len(windows), reference.name if reference else None, scores)
+    scores = {name: counts.score() for name, counts in tallies.items()}
+    return PerplexityResults(len(windows[0]), len(windows), reference.name if reference else None, scores)
 
 
 def tally(
     windows: Sequence[Sequence[int]],
-    engines: Sequence[Engine],
-    reference: Engine | None = None,
+    engines: Sequence[LogitsEngine],
+    reference: LogitsEngine | None = None,
     advance: Callable[[int], None] = lambda num_tokens: None,
 ) -> dict[str, Tally]:
-    """What `evaluate` counts, by engine, the reference first.
+    """What `evaluate` counts, by name of the engine, the reference first.
 
-    The engines take their steps by turns, so that one chunk of logits of each is all that is held."""
-    everyone = [*([reference] if reference else []), *engines]
-    tallies = {engine.name: Tally() for engine in everyone}
+    The engines take turns chunk by chunk, so that only one chunk of logits of each is in memory."""
+    all_engines = [*([reference] if reference else []), *engines]
+    tallies = {engine.name: Tally() for engine in all_engines}
     for window in windows:
         start = 0
-        for chunks in zip(*(engine.logits(window) for engine in everyone), strict=True):
+        for chunks in zip(*(engine.logits(window) for engine in all_engines), strict=True):
             _count(tallies, dict(zip(tallies, chunks, strict=True)), window, start, reference)
             start += len(chunks[0])
             advance(len(chunks[0]))
@@ -60,9 +63,10 @@ def tally(
 
 
 def _count(
-    tallies: dict[str, Tally], chunks: dict[str, F32], window: Sequence[int], start: int, reference: Engine | None
+    tallies: dict[str, Tally], chunks: dict[str, F32], window: Sequence[int], start: int, reference: LogitsEngine | None
 ) -> None:
-    """`start`: the chunks' first position in the window. The window's last token predicts nothing that we know."""
+    """Counts one chunk of each engine. `start` is its first position in the window. The last token of a window predicts
+    nothing that is known."""
     for name, logits in chunks.items():
         first = max(start, first_scored(len(window)))
         targets = window[first + 1 : start + len(logits) + 1]
@@ -71,5 +75,5 @@ def _count(
             tallies[name].add_divergences(chunks[reference.name], logits)
 
 
-def as_json(results: Results) -> dict[str, Any]:
+def as_json(results: PerplexityResults) -> dict[str, Any]:
     return asdict(results)

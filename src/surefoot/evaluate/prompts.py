@@ -1,4 +1,4 @@
-"""A user's own prompts as windows: lines of JSON, each a text or an object that has one."""
+"""Reads a user's own prompts as windows: lines of JSON, each a string or an object that holds one."""
 
 import json
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 from surefoot.evaluate.windows import TextError
 from surefoot.text import Tokenizer
 
-KEYS = ("prompt", "text", "content", "input")
-LEAST = 4  # tokens: a prompt's second half is predicted
+KEYS = ("prompt", "text", "content", "input")  # of an object, where its prompt may be
+LEAST = 4  # tokens of a prompt: its second half is predicted
 
 
 def read_prompts(path: Path, tokenizer: Tokenizer, context: int) -> list[list[int]]:
-    """Each prompt's tokens, cut to the context; prompts of fewer than 4 tokens are left out."""
+    """The tokens of each prompt, at most `context`. Prompts of fewer than LEAST tokens are skipped."""
     windows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip():
@@ -19,7 +19,7 @@ def read_prompts(path: Path, tokenizer: Tokenizer, context: int) -> list[list[in
             if len(tokens) >= LEAST:
                 windows.append(tokens)
     if not windows:
-        raise TextError(f"{path} has no prompt of {LEAST} tokens or more")
+        raise TextError(f"{path} has no prompt of {LEAST} tokens or more: give longer ones")
     return windows
 
 
@@ -32,8 +32,10 @@ def _text(path: Path, number: int, line: str) -> str:
         return value
     if isinstance(value, dict):
         if isinstance(value.get("messages"), list):
-            return "\n".join(str(one.get("content", "")) for one in value["messages"] if isinstance(one, dict))
-        found = next((value[key] for key in KEYS if isinstance(value.get(key), str)), None)
-        if found is not None:
-            return str(found)
-    raise TextError(f"{path}, line {number}: a text, or an object with {', '.join(KEYS)} or messages, is wanted")
+            return "\n".join(
+                str(message.get("content", "")) for message in value["messages"] if isinstance(message, dict)
+            )
+        text = next((value[key] for key in KEYS if isinstance(value.get(key), str)), None)
+        if text is not None:
+            return str(text)
+    raise TextError(f"{path}, line {number}: give a string, or an object with one of {', '.join(KEYS)}, messages")

@@ -1,13 +1,13 @@
-"""The results as a table for a terminal."""
+"""Shows perplexity results as a table for a terminal."""
 
 from rich import box
 from rich.table import Table
 
-from surefoot.evaluate.perplexity import Results
+from surefoot.evaluate.perplexity import PerplexityResults
 from surefoot.evaluate.scores import Fidelity, Score
 
 
-def table(results: Results) -> Table:
+def table(results: PerplexityResults) -> Table:
     title = f"{results.num_windows} windows of {results.context} tokens"
     shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
     for number, column in enumerate(("", "perplexity", "beside", "mean KL", "99 %", "largest", "flips")):

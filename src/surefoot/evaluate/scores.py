@@ -1,4 +1,4 @@
-"""What is counted of an engine's logits. Everything in float64: a divergence may be a millionth."""
+"""Scores an engine's logits. Everything is in float64: a divergence may be a millionth."""
 
 import math
 from collections.abc import Sequence
@@ -11,44 +11,44 @@ from surefoot.ops.arrays import F32
 
 F64 = NDArray[np.float64]
 
-ROWS = 8  # at a time, so that float64 copies of wide vocabularies stay small
+ROWS = 8  # converted at a time: float64 copies of large vocabularies stay small
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Divergence from the reference's predictions in nats, and the share of positions whose likeliest token differs."""
+    """Divergence from the reference's predictions."""
 
-    mean_kl: float
-    kl_99: float  # 99 of 100 positions stay below
-    max_kl: float
-    flips: float
-    num_positions: int
+    mean_kl: float  # nats
+    kl_99: float  # nats, the 99th percentile
+    max_kl: float  # nats
+    flips: float  # share of positions whose likeliest token differs
+    num_positions: int  # that were compared
 
 
 @dataclass(frozen=True)
 class Score:
-    """perplexity_error: its standard error, as far as the text is a sample of its kind."""
+    """How well an engine predicts the text, and how close it is to the reference."""
 
-    perplexity: float
-    perplexity_error: float
-    num_predictions: int
-    fidelity: Fidelity | None
+    perplexity: float  # over the positions that count
+    perplexity_error: float  # standard error, taking the text as a sample of its kind
+    num_predictions: int  # that count
+    fidelity: Fidelity | None  # None for the reference itself
 
 
 @dataclass
 class Tally:
-    """Collects one engine's predictions, chunk by chunk."""
+    """Counts one engine's predictions, chunk by chunk."""
 
-    losses: list[float] = field(default_factory=list)
-    divergences: list[float] = field(default_factory=list)
-    num_flips: int = 0
+    losses: list[float] = field(default_factory=list)  # -log p of each token of the text that counts, in nats
+    divergences: list[float] = field(default_factory=list)  # KL from the reference at each position, in nats
+    num_flips: int = 0  # positions whose likeliest token is not the reference's
 
     def add_losses(self, logits: F32, targets: Sequence[int]) -> None:
-        """Row i's logits predict targets[i]."""
+        """Row i of the logits predicts targets[i]."""
         for start in range(0, len(targets), ROWS):
-            some = np.asarray(targets[start : start + ROWS])
-            logprobs = log_softmax(logits[start : start + len(some)])
-            self.losses.extend(-logprobs[np.arange(len(some)), some])
+            rows = np.asarray(targets[start : start + ROWS])
+            logprobs = log_softmax(logits[start : start + len(rows)])
+            self.losses.extend(-logprobs[np.arange(len(rows)), rows])
 
     def add_divergences(self, reference: F32, logits: F32) -> None:
         for start in range(0, len(logits), ROWS):

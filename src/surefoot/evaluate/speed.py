@@ -1,6 +1,7 @@
-"""Speed of models as they are served: through `LLM`, one request at a time, without speculation or cached prefixes.
+"""Measures the speed of models as served: through `LLM`, one request at a time, without speculation or prefix cache.
 
-Short: it tells a model that is a third faster from one that is not. `surefoot bench` measures more closely.
+The measurement is short: it shows that a model is a third faster, not that it is 3 % faster. `surefoot bench` measures
+more closely.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,10 @@ CONTEXT = PROMPT_TOKENS + NEW_TOKENS
 
 @dataclass(frozen=True)
 class Rate:
-    """Tokens a second, over the rounds."""
+    """Tokens per second over the rounds."""
 
-    median: float
-    best: float
+    median: float  # of the rounds
+    best: float  # of the rounds
 
     @classmethod
     def of(cls, rates: Sequence[float]) -> "Rate":
@@ -29,14 +30,14 @@ class Rate:
 
 @dataclass(frozen=True)
 class ServedSpeed:
-    """prefill: prompt tokens until the first token of the answer. decode: tokens after the first."""
+    """Speed of prefill and decode."""
 
-    prefill: Rate
-    decode: Rate
+    prefill: Rate  # prompt tokens, until the first token of the answer
+    decode: Rate  # tokens of the answer after the first
 
 
 def load_served(model: str, float_format: str, variant: str | None, threads: int | None) -> LLM:
-    """As `surefoot serve` loads it, with memory for one short request."""
+    """The model as `surefoot serve` loads it, with memory for one short request."""
     return LLM(
         model, float_format=float_format, variant=variant, threads=threads, max_context=CONTEXT, max_running=1,
         prefix_caching=False, speculate="off",
@@ -44,7 +45,8 @@ def load_served(model: str, float_format: str, variant: str | None, threads: int
 
 
 def measure_served(llms: Sequence[LLM], tokens: Sequence[int], rounds: int = ROUNDS) -> list[ServedSpeed]:
-    """Rounds in which each model answers the same prompt in turn, so that a noisy neighbour slows all of them alike."""
+    """The speed of each model. In each round every model answers the same prompt in turn, so that other load on the
+    machine slows all of them alike."""
     context = min(llm.max_context for llm in llms)
     prompt = list(tokens[: max(1, min(PROMPT_TOKENS, context - NEW_TOKENS))])
     params = SamplingParams(temperature=0, seed=0, max_tokens=min(NEW_TOKENS, context - len(prompt)), ignore_eos=True)
@@ -59,6 +61,6 @@ def _speed(outputs: Sequence[RequestOutput]) -> ServedSpeed:
     timings = [output.timings for output in outputs]
     prompt = len(outputs[0].prompt_token_ids)
     return ServedSpeed(
-        Rate.of([prompt / one.to_first_token for one in timings]),
-        Rate.of([one.tokens_per_second or 0.0 for one in timings]),
+        Rate.of([prompt / timing.to_first_token for timing in timings]),
+        Rate.of([timing.tokens_per_second or 0.0 for timing in timings]),
     )

@@ -1,8 +1,10 @@
-"""A text's tokens in windows that are predicted one by one, as llama.cpp's perplexity tool cuts them."""
+"""Cuts a text's tokens into windows, as llama.cpp's perplexity tool does."""
 
 from collections.abc import Sequence
 
 from surefoot.text import Tokenizer
+
+Windows = Sequence[Sequence[int]]  # the token ids of each window
 
 
 class TextError(ValueError):
@@ -10,20 +12,22 @@ class TextError(ValueError):
 
 
 def cut_windows(tokenizer: Tokenizer, text: str, context: int, limit: int = 0) -> list[list[int]]:
-    """The first `limit` tokens (0: all) in windows of `context`; what does not fill a window is left out.
+    """At most `limit` tokens of the text (0: all) in windows of `context`; the rest, less than a window, is dropped.
 
-    A tokenizer that begins every text with a token begins every window with it, in place of the window's first."""
+    If the tokenizer begins every text with a special token, that token replaces the first of every window."""
     tokens = tokenizer.encode(text)[: limit or None]
     windows = [tokens[start : start + context] for start in range(0, len(tokens) - context + 1, context)]
     if not windows:
-        raise TextError(f"{len(tokens)} tokens of text do not fill one window of {context}: give more, or --context")
-    return [_begun(window, tokenizer.ids.before) for window in windows]
+        raise TextError(
+            f"{len(tokens)} tokens of text do not fill a window of {context}: give more text, or a smaller --context"
+        )
+    return [_with_start(window, tokenizer.ids.before) for window in windows]
 
 
-def _begun(window: list[int], before: Sequence[int]) -> list[int]:
+def _with_start(window: list[int], before: Sequence[int]) -> list[int]:
     return [*before, *window[len(before) :]]
 
 
 def first_scored(context: int) -> int:
-    """Predictions count from the middle of a window on, where there is half a window to predict from."""
+    """The first position whose prediction counts: the middle of a window, where half a window of context is there."""
     return context // 2

@@ -1,11 +1,13 @@
-"""Which block holds which tokens: pools of block ids, a tree of shared prefixes. Ids, never bytes."""
+"""Which block holds which tokens: the allocator of block ids, a tree of shared prefixes. Ids, never bytes."""
 
-from surefoot.kv.layout import KvGroup, KvKind, KvLayout, LayerKv, make_layout
+from surefoot.kv.layout import KvGroup, KvKind, KvLayout, LayerKv, blocks_for, make_layout, window_blocks
 from surefoot.kv.manager import Holding, KvManager, KvUsage
-from surefoot.kv.prefix_tree import BlockKey, Node
+from surefoot.kv.pool import BlockPool
+from surefoot.kv.prefix_tree import BlockKey, PrefixNode
 
 __all__ = [
     "BlockKey",
+    "BlockPool",
     "Holding",
     "KvGroup",
     "KvKind",
@@ -13,6 +15,8 @@ __all__ = [
     "KvManager",
     "KvUsage",
     "LayerKv",
-    "Node",
+    "PrefixNode",
+    "blocks_for",
     "make_layout",
+    "window_blocks",
 ]

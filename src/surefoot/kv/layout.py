@@ -14,10 +14,10 @@ class KvKind(Enum):
 
 @dataclass(frozen=True)
 class LayerKv:
-    """What one layer keeps of a token, over all its heads."""
+    """What one layer keeps of a token."""
 
     kind: KvKind
-    slot_bytes: int = 0
+    slot_bytes: int = 0  # over all its heads
     window: int = 0
 
     def __post_init__(self) -> None:
@@ -29,18 +29,18 @@ class LayerKv:
 
 @dataclass(frozen=True)
 class KvGroup:
-    """Layers of one window: a block is block_size tokens in each of them. window 0: every token is kept."""
+    """Layers of one window: a block is `block_size` tokens in each of them."""
 
     num_blocks: int
-    window: int = 0
-    slot_bytes: int = 1
+    window: int = 0  # 0: every token is kept
+    slot_bytes: int = 1  # of a token in all its layers
 
     def __post_init__(self) -> None:
         if self.num_blocks < 1 or self.window < 0 or self.slot_bytes < 1:
             raise ValueError(f"no such group: {self}")
 
     def first_needed(self, position: int, block_size: int) -> int:
-        """The first block that a query at this position, or behind it, can see."""
+        """The first block that a query at this position, or after it, reads."""
         return max(0, position - self.window + 1) // block_size if self.window else 0
 
 
@@ -54,7 +54,7 @@ class KvLayout:
             raise ValueError("a layout has at least one group, and blocks of at least one token")
 
     def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+        return blocks_for(num_tokens, self.block_size)
 
     @property
     def total_bytes(self) -> int:
@@ -69,15 +69,21 @@ class KvLayout:
         shared = num_prompt // self.block_size if num_samples > 1 else 0
         full = shared + num_samples * (self.blocks_for(length) - shared)
         return tuple(
-            min(full, num_samples * min(self.blocks_for(length), self.window_blocks(group.window, max_chunk)))
-            if group.window
-            else full
+            min(full, num_samples * self._window_blocks(group.window, length, max_chunk)) if group.window else full
             for group in self.groups
         )
 
-    def window_blocks(self, window: int, max_chunk: int) -> int:
-        """Blocks that hold a window and a chunk before what left the window is given back."""
-        return self.blocks_for(window - 1 + max_chunk) + 1
+    def _window_blocks(self, window: int, length: int, max_chunk: int) -> int:
+        return min(self.blocks_for(length), window_blocks(window, max_chunk, self.block_size))
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+def window_blocks(window: int, max_chunk: int, block_size: int) -> int:
+    """Blocks that hold a window and a chunk, before blocks that left the window are released."""
+    return blocks_for(window - 1 + max_chunk, block_size) + 1
 
 
 def make_layout(

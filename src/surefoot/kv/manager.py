@@ -1,4 +1,4 @@
-"""Who holds which blocks: tables that grow as tokens come, share prefixes, copy before they diverge, give back."""
+"""Which sample holds which blocks: tables grow with the tokens, share prefixes, and are copied before they diverge."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,26 +7,23 @@ from dataclasses import dataclass
 from surefoot.core import NO_BLOCK, BlockCopy, BlockTable
 from surefoot.kv.layout import KvLayout
 from surefoot.kv.pool import BlockPool
-from surefoot.kv.prefix_tree import PUBLIC, BlockKey, Node, PrefixTree, visible_child
+from surefoot.kv.prefix_tree import PUBLIC, BlockKey, PrefixNode, PrefixTree, visible_child
 
 
 class Holding:
-    """One sample's blocks. The first `num_shared` of its blocks are in the tree, on the path to `cursor`.
-
-    tables: one per group, all of one length; replaced, never changed in place, so that a plan can keep them.
-    firsts: per group, the first entry that is still held; those before have left the window.
-    """
+    """One sample's blocks."""
 
     __slots__ = ("cursor", "firsts", "namespace", "num_computed", "num_public_tokens", "num_shared", "tables")
 
-    def __init__(self, namespace: str, num_public_tokens: int, cursor: Node, num_groups: int) -> None:
+    def __init__(self, namespace: str, num_public_tokens: int, cursor: PrefixNode, num_groups: int) -> None:
         self.namespace = namespace
         self.num_public_tokens = num_public_tokens
-        self.cursor = cursor
-        self.num_shared = 0
-        self.num_computed = 0
+        self.cursor = cursor  # the tree's node of its last shared block
+        self.num_shared = 0  # first blocks that are in the tree, on the path to the cursor
+        self.num_computed = 0  # tokens
+        # One per group, all of one length; replaced, never changed in place, so that a plan can keep them.
         self.tables: tuple[BlockTable, ...] = ((),) * num_groups
-        self.firsts = [0] * num_groups
+        self.firsts = [0] * num_groups  # per group, the first entry still held: those before have left the window
 
     @property
     def num_blocks(self) -> int:
@@ -35,21 +32,21 @@ class Holding:
 
 @dataclass(frozen=True)
 class KvUsage:
-    """Blocks of one group by state; unused_slots: places in held blocks that hold no token."""
+    """Blocks of one group, by state."""
 
     num_blocks: int
     num_free: int
     num_cached: int
     num_held: int
-    unused_slots: int
+    unused_slots: int  # slots of held blocks that hold no token
 
 
 class KvManager:
     """Block ids, never bytes. Every change is one of: adopt, extend, commit, fork, release.
 
-    Held blocks are never evicted. A request that holds a block of a full group holds all before it, and gives them back
-    last block first: so among cached blocks, a node's come after those of the nodes below it, and the longest unused
-    is always a leaf. That is why eviction needs no search.
+    Held blocks are never evicted. A request that holds a block of a full group holds all before it, and releases them
+    last block first. So cached blocks of a node come after those of the nodes below it, and the least recently used
+    block is always a leaf: eviction needs no search.
     """
 
     def __init__(self, layout: KvLayout, caching: bool = True) -> None:
@@ -57,12 +54,14 @@ class KvManager:
         self.caching = caching
         self.tree = PrefixTree()
         self.pools = tuple(BlockPool(group.num_blocks) for group in layout.groups)
-        self._nodes: tuple[dict[int, Node], ...] = tuple({} for _ in layout.groups)  # by block, of those in the tree
+        self._nodes: tuple[dict[int, PrefixNode], ...] = tuple(
+            {} for _ in layout.groups
+        )  # by block, of those in the tree
         self._windows = tuple(number for number, group in enumerate(layout.groups) if group.window)
         self._open: set[Holding] = set()
 
     def open(self, namespace: str = "", num_public_tokens: int = 0) -> Holding:
-        """A holding of nothing yet."""
+        """An empty holding."""
         holding = Holding(namespace, num_public_tokens, self.tree.root, len(self.pools))
         self.tree.root.num_cursors += 1
         self._open.add(holding)
@@ -75,9 +74,9 @@ class KvManager:
 
     # ---- prefixes ----
 
-    def match(self, holding: Holding, keys: Sequence[BlockKey]) -> list[Node]:
-        """The nodes that could be adopted: the longest known path behind what it holds, of equally long ones the most
-        public. Modifies nothing.
+    def match(self, holding: Holding, keys: Sequence[BlockKey]) -> list[PrefixNode]:
+        """The nodes that could be adopted: the longest cached path after what it holds, of equally long paths the most
+        public one. Modifies nothing.
 
         keys: the tokens of its full blocks, from the first on.
         """
@@ -85,15 +84,15 @@ class KvManager:
         at_boundary = holding.num_computed == holding.num_shared * size == holding.num_blocks * size
         if not self.caching or not at_boundary or holding.num_shared >= len(keys):
             return []
-        best: list[Node] = []
-        for nodes in self.tree.ways(holding.cursor, keys[holding.num_shared :], holding.namespace):
+        best: list[PrefixNode] = []
+        for nodes in self.tree.paths(holding.cursor, keys[holding.num_shared :], holding.namespace):
             usable = self._num_usable(holding, nodes) if self._windows else len(nodes)
             if usable > len(best):
                 best = nodes[:usable]
         return best
 
-    def _num_usable(self, holding: Holding, nodes: list[Node]) -> int:
-        """Nodes up to the last one behind which every window group still has all that is seen from there."""
+    def _num_usable(self, holding: Holding, nodes: list[PrefixNode]) -> int:
+        """Nodes up to the last one after which every window group still has all blocks that the window reaches."""
         usable, before, size = len(nodes), holding.num_shared, self.layout.block_size
         changed = True
         while changed:
@@ -107,7 +106,7 @@ class KvManager:
         return usable
 
     def adopt(self, holding: Holding, keys: Sequence[BlockKey]) -> int:
-        """Take what matches: the number of tokens that need not be computed."""
+        """Take the cached blocks; the number of tokens that need no computing."""
         nodes = self.match(holding, keys)
         if not nodes:
             return 0
@@ -121,7 +120,7 @@ class KvManager:
         self._slide(holding)
         return len(nodes) * size
 
-    def _hold_nodes(self, number: int, nodes: list[Node], holding: Holding) -> BlockTable:
+    def _hold_nodes(self, number: int, nodes: list[PrefixNode], holding: Holding) -> BlockTable:
         size, before = self.layout.block_size, holding.num_blocks
         first = self.layout.groups[number].first_needed(holding.num_computed, size) - before
         blocks = tuple(node.blocks[number] if index >= first else NO_BLOCK for index, node in enumerate(nodes))
@@ -129,8 +128,10 @@ class KvManager:
             self.pools[number].hold(block)
         return blocks
 
-    def has_room(self, holding: Holding, nodes: Sequence[Node], price: Sequence[int], reserved: Sequence[int]) -> bool:
-        """Whether `price` blocks of each group, those of the nodes among them, can be had and leave `reserved` over."""
+    def has_room(
+        self, holding: Holding, nodes: Sequence[PrefixNode], price: Sequence[int], reserved: Sequence[int]
+    ) -> bool:
+        """Whether `price` blocks of each group, the nodes' among them, are available and leave `reserved` over."""
         size, before = self.layout.block_size, holding.num_shared
         for number, pool in enumerate(self.pools):
             first = self.layout.groups[number].first_needed((before + len(nodes)) * size, size) - before
@@ -143,9 +144,9 @@ class KvManager:
     # ---- growth ----
 
     def extend(self, holding: Holding, num_tokens: int) -> list[BlockCopy] | None:
-        """Make room for tokens up to that many, all from the first uncomputed one on writable.
+        """Blocks for `num_tokens` tokens in all, writable from the first uncomputed token on.
 
-        None, and nothing has changed, if there is no room. Otherwise the copies to make before anything is written.
+        Returns the copies to make before anything is written; None, and nothing has changed, if there is no room.
         """
         size, num_held = self.layout.block_size, holding.num_blocks
         num_fresh, first = max(0, -(-num_tokens // size) - num_held), holding.num_computed // size
@@ -164,7 +165,7 @@ class KvManager:
         return (*table, *[self._allocate(number) for _ in range(num_fresh)])
 
     def _shared_groups(self, holding: Holding, index: int) -> list[int]:
-        """Groups in which others hold its block of that index too."""
+        """Groups in which another sample holds its block of that index too."""
         return [number for number, pool in enumerate(self.pools) if pool.is_shared(holding.tables[number][index])]
 
     def _copy_block(self, holding: Holding, number: int, index: int) -> BlockCopy:
@@ -180,7 +181,7 @@ class KvManager:
     def _allocate(self, number: int) -> int:
         pool = self.pools[number]
         if not pool.num_free:
-            self._evict(number, pool.longest_unused())
+            self._evict(number, pool.least_recently_used())
         return pool.allocate()
 
     def _evict(self, number: int, block: int) -> None:
@@ -193,17 +194,17 @@ class KvManager:
                 self._leave_tree(other, node)
         self.tree.prune(node)
 
-    def _leave_tree(self, number: int, node: Node) -> None:
+    def _leave_tree(self, number: int, node: PrefixNode) -> None:
         block = node.blocks[number]
         if block != NO_BLOCK:
             node.blocks[number] = NO_BLOCK
             del self._nodes[number][block]
             self.pools[number].leave_tree(block)
 
-    # ---- what a step has computed ----
+    # ---- after a step ----
 
     def commit(self, holding: Holding, num_computed: int, keys: Sequence[BlockKey]) -> None:
-        """Tokens up to that many are now computed: full blocks enter the tree, what left a window is given back.
+        """`num_computed` tokens are computed now: full blocks enter the tree, blocks that left a window are released.
 
         keys: of its full blocks; none if they are not to be shared."""
         holding.num_computed = num_computed
@@ -214,7 +215,7 @@ class KvManager:
             self._slide(holding)
 
     def _share_block(self, holding: Holding, key: BlockKey) -> None:
-        """Put the next full block into the tree, or take the one that is there already and give back its own."""
+        """Put the next full block into the tree; or take the one that is there already and release its own."""
         index, parent = holding.num_shared, holding.cursor
         end = (index + 1) * self.layout.block_size
         if end <= holding.num_public_tokens and parent.namespace is PUBLIC:
@@ -228,7 +229,7 @@ class KvManager:
         holding.num_shared += 1
         self._move_cursor(holding, node)
 
-    def _merge_block(self, holding: Holding, number: int, index: int, node: Node) -> None:
+    def _merge_block(self, holding: Holding, number: int, index: int, node: PrefixNode) -> None:
         table, pool = holding.tables[number], self.pools[number]
         own, known = table[index], node.blocks[number]
         if own in (NO_BLOCK, known):
@@ -243,7 +244,7 @@ class KvManager:
             self._replace_table(holding, number, (*table[:index], known, *table[index + 1 :]))
 
     def _slide(self, holding: Holding) -> None:
-        """Give back what no later token of the request will see."""
+        """Release the blocks that no later token of the request will read."""
         size = self.layout.block_size
         for number in self._windows:
             first, table = holding.firsts[number], holding.tables[number]
@@ -257,7 +258,7 @@ class KvManager:
             holding.firsts[number] = needed
 
     def next_change(self, num_computed: int) -> int:
-        """Until so many tokens are computed, a commit would change nothing but the count."""
+        """The number of computed tokens at which a commit next changes more than the count."""
         size = self.layout.block_size
         change = (num_computed // size + 1) * size
         for number in self._windows:
@@ -265,12 +266,12 @@ class KvManager:
             change = min(change, (group.first_needed(num_computed, size) + 1) * size + group.window - 1)
         return change
 
-    def _move_cursor(self, holding: Holding, node: Node) -> None:
+    def _move_cursor(self, holding: Holding, node: PrefixNode) -> None:
         holding.cursor.num_cursors -= 1
         node.num_cursors += 1
         holding.cursor = node
 
-    # ---- sharing and giving back ----
+    # ---- forks and releases ----
 
     def fork(self, holding: Holding) -> Holding:
         """Another holding of the same tokens: it shares every block, and copies the one it writes to first."""
@@ -287,7 +288,7 @@ class KvManager:
         return other
 
     def release(self, holding: Holding) -> None:
-        """Give everything back, last block first; what is in the tree stays there until the room is needed."""
+        """Release all blocks, the last one first; those in the tree stay cached until they are evicted."""
         for pool, table in zip(self.pools, holding.tables, strict=True):
             for block in reversed(table):
                 if block != NO_BLOCK:
@@ -299,7 +300,7 @@ class KvManager:
         holding.tables = ((),) * len(self.pools)
         holding.firsts = [0] * len(self.pools)
 
-    # ---- the books ----
+    # ---- checks ----
 
     def usage(self) -> list[KvUsage]:
         return [self._group_usage(number, pool) for number, pool in enumerate(self.pools)]
@@ -316,9 +317,10 @@ class KvManager:
         return KvUsage(pool.num_blocks, pool.num_free, pool.num_cached, num_held, unused)
 
     def audit(self) -> None:
-        """Prove the books: recount everything from the tables and the tree. For tests: it walks all there is."""
+        """Recount everything from the tables and the tree. For tests: it visits everything."""
         for number, pool in enumerate(self.pools):
-            held = Counter(block for one in self._open for block in one.tables[number] if block != NO_BLOCK)
+            tables = (holding.tables[number] for holding in self._open)
+            held = Counter(block for table in tables for block in table if block != NO_BLOCK)
             in_tree = {node.blocks[number]: node for node in self.tree if node.blocks[number] != NO_BLOCK}
             assert in_tree == self._nodes[number]
             assert len(in_tree) == sum(node.blocks[number] != NO_BLOCK for node in self.tree), "a block in two nodes"
@@ -346,7 +348,7 @@ class KvManager:
         size = self.layout.block_size
         assert len({len(table) for table in holding.tables}) == 1
         assert holding.num_computed <= holding.num_blocks * size
-        path: list[Node] = []
+        path: list[PrefixNode] = []
         node = holding.cursor
         while node.parent is not None:
             assert node.namespace in (PUBLIC, holding.namespace), "another namespace's block"

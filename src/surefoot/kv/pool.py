@@ -1,4 +1,4 @@
-"""Block ids of one group: which are free, how often each is held, which held by nobody may be taken back first."""
+"""The block allocator: block ids of one group, how often each is held, and which cached block is evicted first."""
 
 from collections import OrderedDict
 
@@ -9,7 +9,7 @@ class BlockPool:
     """A block is in one of four states:
 
     free: holds nothing; private: held by requests alone; locked: held and in the tree; cached: in the tree alone.
-    Cached blocks stand in the order of their release, the longest unused first. Every operation takes constant time.
+    Cached blocks are in the order of their release, the least recently used first. Every operation takes constant time.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -21,7 +21,7 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that can be had: free ones, and cached ones once evicted."""
+        """Free blocks, and cached ones, which can be evicted."""
         return len(self._free) + len(self._cached)
 
     @property
@@ -66,7 +66,7 @@ class BlockPool:
         self._in_tree[block] = 0
         self._free.append(block)
 
-    def longest_unused(self) -> int:
+    def least_recently_used(self) -> int:
         """The cached block to evict first, or NO_BLOCK."""
         return next(iter(self._cached), NO_BLOCK)
 
@@ -74,7 +74,9 @@ class BlockPool:
         """Compare with what the tables and the tree say; free + cached + locked + private is the total."""
         assert {block for block in range(self.num_blocks) if self._in_tree[block]} == in_tree
         assert {block: count for block, count in enumerate(self._holders) if count} == holders
-        assert set(self._cached) == in_tree - holders.keys(), "cached blocks are those of the tree that nobody holds"
+        assert set(self._cached) == in_tree - holders.keys(), (
+            "cached blocks are those of the tree that no request holds"
+        )
         free = set(self._free)
         assert len(free) == len(self._free), "a block is free twice"
         assert not free & (in_tree | holders.keys())

@@ -12,18 +12,18 @@ BlockKey = tuple[int, ...]  # a full block's tokens
 PUBLIC = None
 
 
-class Node:
-    """blocks: one per group, NO_BLOCK where it was evicted. num_cursors: requests whose last full block this is."""
+class PrefixNode:
+    """A full block's tokens, reached by all tokens before them."""
 
     __slots__ = ("blocks", "children", "key", "namespace", "num_cursors", "parent")
 
-    def __init__(self, parent: "Node | None", namespace: str | None, key: BlockKey, blocks: list[int]) -> None:
+    def __init__(self, parent: "PrefixNode | None", namespace: str | None, key: BlockKey, blocks: list[int]) -> None:
         self.parent = parent
         self.namespace = namespace
         self.key = key
-        self.blocks = blocks
-        self.children: dict[tuple[str | None, BlockKey], Node] = {}
-        self.num_cursors = 0
+        self.blocks = blocks  # one per group; NO_BLOCK where it was evicted
+        self.children: dict[tuple[str | None, BlockKey], PrefixNode] = {}
+        self.num_cursors = 0  # holdings whose last full block this is
 
     @property
     def is_unused(self) -> bool:
@@ -31,15 +31,15 @@ class Node:
 
 
 class PrefixTree:
-    """Knows blocks by number alone; who holds them and what is evicted is the manager's affair."""
+    """Knows blocks by number alone: the manager knows which are held, and evicts."""
 
     def __init__(self) -> None:
-        self.root = Node(None, PUBLIC, (), [])
+        self.root = PrefixNode(None, PUBLIC, (), [])
         self.num_nodes = 0
 
-    def ways(self, start: Node, keys: Sequence[BlockKey], namespace: str) -> Iterator[list[Node]]:
+    def paths(self, start: PrefixNode, keys: Sequence[BlockKey], namespace: str) -> Iterator[list[PrefixNode]]:
         """Every path below start that spells the keys as far as it goes and as far as the namespace sees, the most
-        public first: a private way may leave the public one anywhere. Modifies nothing."""
+        public first: a private path may leave the public one anywhere. Modifies nothing."""
         public = _walk(start, keys, 0, PUBLIC) if start.namespace is PUBLIC else []
         yield public
         for depth in range(len(public), -1, -1):
@@ -47,20 +47,20 @@ class PrefixTree:
             if private:
                 yield public[:depth] + private
 
-    def insert(self, parent: Node, key: BlockKey, namespace: str | None, blocks: list[int]) -> Node:
-        node = Node(parent, namespace, key, blocks)
+    def insert(self, parent: PrefixNode, key: BlockKey, namespace: str | None, blocks: list[int]) -> PrefixNode:
+        node = PrefixNode(parent, namespace, key, blocks)
         parent.children[namespace, key] = node
         self.num_nodes += 1
         return node
 
-    def prune(self, node: Node) -> None:
+    def prune(self, node: PrefixNode) -> None:
         """Remove the node, and those above it, while nothing needs them."""
         while node.parent is not None and node.is_unused:
             del node.parent.children[node.namespace, node.key]
             self.num_nodes -= 1
             node = node.parent
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[PrefixNode]:
         """Every node but the root."""
         open_nodes = list(self.root.children.values())
         while open_nodes:
@@ -69,12 +69,12 @@ class PrefixTree:
             open_nodes.extend(node.children.values())
 
 
-def visible_child(node: Node, key: BlockKey, namespace: str) -> Node | None:
+def visible_child(node: PrefixNode, key: BlockKey, namespace: str) -> PrefixNode | None:
     return node.children.get((PUBLIC, key)) or node.children.get((namespace, key))
 
 
-def _walk(node: Node, keys: Sequence[BlockKey], first: int, namespace: str | None) -> list[Node]:
-    path: list[Node] = []
+def _walk(node: PrefixNode, keys: Sequence[BlockKey], first: int, namespace: str | None) -> list[PrefixNode]:
+    path: list[PrefixNode] = []
     while first < len(keys) and (child := node.children.get((namespace, keys[first]))) is not None:
         path.append(child)
         node, first = child, first + 1

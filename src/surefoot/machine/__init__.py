@@ -1,13 +1,13 @@
-"""What this process may really use of the machine: cores, memory, nodes. Standard library only."""
+"""What this process may use of the machine: cores, memory, NUMA nodes. Standard library only."""
 
 from surefoot.machine.cgroups import throttled_s
 from surefoot.machine.limits import Cores, Memory, cores, free_addresses, memory, usable_cores, used_bytes
-from surefoot.machine.topology import Node, cpu_model, huge_pages, nodes
+from surefoot.machine.topology import NumaNode, cpu_model, huge_pages, nodes
 
 __all__ = [
     "Cores",
     "Memory",
-    "Node",
+    "NumaNode",
     "cores",
     "cpu_model",
     "free_addresses",

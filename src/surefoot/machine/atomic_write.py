@@ -1,4 +1,4 @@
-"""Atomic writes: a file holds its old bytes or its new ones, whatever stops the writer."""
+"""Atomic writes: a file has its old content or its new content, whatever stops the writer."""
 
 import os
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A place beside it to write to, which takes its name at the end; if that is not reached, nothing is left.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yields a path beside `path` to write to. It replaces `path` at the end of the block, and is removed on an error.
 
-    The new bytes are on disk before they take the name, and the name is on disk at the end.
+    The new content is on disk before the replacement, and the replacement is on disk when the block has ended.
     """
     beside = path.with_name(path.name + ".partial")
     try:
@@ -24,7 +24,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in it are on disk when this returns, if it may be read at all."""
+    """Writes the folder's entries to disk, if this process may read the folder."""
     with suppress(PermissionError):
         _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 

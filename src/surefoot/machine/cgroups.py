@@ -1,4 +1,4 @@
-"""What this process's control groups allow, version 1 and 2: a limit counts wherever on the way up it is set."""
+"""Limits of this process's cgroups, versions 1 and 2. A limit of any group above counts too."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from surefoot.machine.files import ROOT, read_int, read_text
 
 @dataclass(frozen=True)
 class _Mount:
+    """A mounted cgroup hierarchy."""
+
     version: int
-    top: str  # the group that is seen at `point`; a container often sees its own group there
-    point: str
+    top: str  # the group that is visible at `point`; in a container often its own group
+    point: str  # where it is mounted
     controllers: frozenset[str]  # version 1 only
 
 
@@ -25,7 +27,7 @@ def _mounts(root: Path) -> Iterator[_Mount]:
 
 
 def _group(root: Path, mount: _Mount, controller: str) -> str | None:
-    """The path of this process's group in the mount's hierarchy, if the controller may be found there."""
+    """The path of this process's group in the mount's hierarchy, if that can have the controller."""
     if mount.version == 1 and controller not in mount.controllers:
         return None
     for line in read_text(root / "proc/self/cgroup").splitlines():
@@ -36,7 +38,7 @@ def _group(root: Path, mount: _Mount, controller: str) -> str | None:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folder of this process's group and of each group above it that can be seen."""
+    """The folders of this process's group and of every visible group above it."""
     for mount in _mounts(root):
         group = _group(root, mount, controller)
         if group is None:
@@ -49,7 +51,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Cores' worth of time per period that the group may use, whichever version's files it has."""
+    """CPU time per period that the group may use, in cores, from the files of either version."""
     quota, _, period = read_text(folder / "cpu.max").partition(" ")
     if not quota:
         quota = read_text(folder / "cpu.cfs_quota_us")
@@ -60,13 +62,13 @@ def _quota(folder: Path) -> float | None:
 
 
 def _memory(folder: Path) -> Iterator[int]:
-    """The group's memory limits in bytes. Beyond memory.high the kernel throttles, so that it counts as one."""
+    """The group's memory limits in bytes. memory.high counts as a limit, since the kernel throttles beyond it."""
     for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
         limit = read_int(folder / name)
         if limit is not None:
             yield limit
     for line in read_text(folder / "memory.stat").splitlines():
-        if line.startswith("hierarchical_memory_limit "):  # version 1: also the groups that cannot be seen
+        if line.startswith("hierarchical_memory_limit "):  # version 1: includes groups that are not visible
             yield int(line.split()[1])
 
 
@@ -83,7 +85,7 @@ def memory_limit_bytes(root: Path = ROOT) -> int | None:
 
 
 def throttled_s(root: Path = ROOT) -> float:
-    """Seconds for which a quota has held this process's groups back so far; of the group that it hurt most."""
+    """Seconds for which a CPU quota has throttled this process so far, in the group that was throttled most."""
     return max((_throttled_s(folder) for folder in _folders(root, "cpu")), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys, read below a root so that tests can bring a machine of their own."""
+"""Reads small files of /proc and /sys, below a root that tests can replace."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ ROOT = Path("/")
 
 
 def read_text(path: Path) -> str:
-    """The file's text, or nothing where it is missing or closed to us."""
+    """The file's text; empty if the file is missing or cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -14,13 +14,13 @@ def read_text(path: Path) -> str:
 
 
 def read_int(path: Path) -> int | None:
-    """The file's one whole number, or None where there is none (cgroup v2 writes `max` for no limit)."""
+    """The file's integer; None if it has none (cgroup v2 writes `max` for no limit)."""
     text = read_text(path)
     return int(text) if text.lstrip("-").isdigit() else None
 
 
 def read_table(path: Path) -> dict[str, str]:
-    """Lines of `name: value`; of a repeated name the first counts."""
+    """Lines of `name: value`. The first line of a name counts."""
     table: dict[str, str] = {}
     for line in read_text(path).splitlines():
         name, colon, value = line.partition(":")
@@ -30,7 +30,7 @@ def read_table(path: Path) -> dict[str, str]:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The kernel's `0-3,8,10-11`."""
+    """Processors from the kernel's notation, such as `0-3,8,10-11`."""
     cpus: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""Cores and memory as affinity and cgroups allow them, not as the host has them."""
+"""Cores and memory that affinity and cgroups allow, which may be less than the host has."""
 
 import os
 import resource
@@ -11,24 +11,25 @@ from surefoot.machine.files import ROOT, read_table, read_text
 
 @dataclass(frozen=True)
 class Cores:
-    """What decides how many threads are worth starting."""
+    """Processors that limit the number of useful threads."""
 
     online: int  # logical processors of the machine
-    allowed: int  # of these, the ones that this process may run on
-    physical: int  # cores behind the allowed ones: two hyper-threads share one core's arithmetic and caches
-    quota: float | None  # cores' worth of time that the cgroups grant
+    allowed: int  # logical processors that this process may run on
+    physical: int  # physical cores of the allowed processors: two hyper-threads share arithmetic and caches
+    quota: float | None  # CPU time that cgroups grant, in cores; None: no quota
 
     @property
     def usable(self) -> int:
-        """Cores that can be kept busy. Part of a core is rounded down: a thread that waits for the next period holds
-        up all the others."""
+        """Cores that can be kept busy. A quota is rounded down, since a throttled thread would hold up all others."""
         return max(1, min(self.physical, int(self.quota) if self.quota is not None else self.physical))
 
 
 @dataclass(frozen=True)
 class Memory:
-    total_bytes: int
-    cgroup_bytes: int | None
+    """Memory of the machine and its limit."""
+
+    total_bytes: int  # of the machine
+    cgroup_bytes: int | None  # the tightest cgroup limit; None: no limit
 
     @property
     def limit_bytes(self) -> int:
@@ -36,7 +37,7 @@ class Memory:
 
 
 def _num_physical(root: Path, cpus: set[int]) -> int:
-    """Distinct cores among the processors; one each where the machine does not tell."""
+    """Number of distinct cores among the processors; one each if the machine does not say."""
     folder = root / "sys/devices/system/cpu"
     siblings = {cpu: read_text(folder / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
     return len({known or str(cpu) for cpu, known in siblings.items()})
@@ -53,13 +54,13 @@ def memory(root: Path = ROOT) -> Memory:
 
 
 def used_bytes(root: Path = ROOT) -> int:
-    """Memory that this process holds for itself: pages of mapped files can be dropped, so they do not count."""
+    """Anonymous memory of this process. Pages of mapped files do not count, since the kernel can drop them."""
     kib, _, _ = read_table(root / "proc/self/status").get("RssAnon", "0 kB").partition(" ")
     return int(kib) * 1024
 
 
 def free_addresses(root: Path = ROOT) -> int | None:
-    """Bytes of addresses that this process may still map (`ulimit -v`); None without a limit."""
+    """Bytes of address space that this process may still map (`ulimit -v`); None: no limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -68,5 +69,5 @@ def free_addresses(root: Path = ROOT) -> int | None:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Cores this process may keep busy: the fewest of its affinity, its physical cores and its cgroup quota."""
+    """Cores that this process can keep busy: the least of its affinity, physical cores and cgroup quota."""
     return cores(root).usable

@@ -9,7 +9,7 @@ from surefoot.machine.files import ROOT, parse_cpu_list, read_table, read_text
 
 
 @dataclass(frozen=True)
-class Node:
+class NumaNode:
     """A NUMA node: its processors reach its memory faster than that of other nodes."""
 
     number: int
@@ -22,13 +22,13 @@ def cpu_model(root: Path = ROOT) -> str:
     return table.get("model name") or platform.processor() or platform.machine()
 
 
-def _node(folder: Path) -> Node:
+def _node(folder: Path) -> NumaNode:
     found = re.search(r"MemTotal:\s+(\d+) kB", read_text(folder / "meminfo"))
     memory_bytes = int(found[1]) * 1024 if found else 0
-    return Node(int(folder.name.removeprefix("node")), parse_cpu_list(read_text(folder / "cpulist")), memory_bytes)
+    return NumaNode(int(folder.name.removeprefix("node")), parse_cpu_list(read_text(folder / "cpulist")), memory_bytes)
 
 
-def nodes(root: Path = ROOT) -> tuple[Node, ...]:
+def nodes(root: Path = ROOT) -> tuple[NumaNode, ...]:
     """The NUMA nodes by number; none where the kernel was built without them."""
     found = (root / "sys/devices/system/node").glob("node[0-9]*")
     return tuple(sorted(map(_node, found), key=lambda node: node.number))

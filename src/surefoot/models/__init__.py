@@ -43,7 +43,7 @@ HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3"}
 
 
 class Family(Protocol):
-    """What a family's module has."""
+    """The interface of a family's module."""
 
     @staticmethod
     def from_gguf(checkpoint: Checkpoint) -> ModelConfig: ...
@@ -55,12 +55,12 @@ class Family(Protocol):
 
 def find_family(name: str) -> Family:
     if name not in FAMILIES:
-        raise ValueError(f"the model family {name!r} is unknown; surefoot runs {', '.join(FAMILIES)}")
+        raise ValueError(f"the model family {name!r} is not supported; surefoot runs {', '.join(FAMILIES)}")
     return cast(Family, import_module(f"surefoot.models.{name}"))
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
-    """What the checkpoint's model is. GGUF metadata say their architecture, config.json its model type."""
+    """The config of the checkpoint's model. GGUF metadata name its architecture, config.json its model type."""
     if architecture := checkpoint.metadata.get("general.architecture"):
         return find_family(GGUF_NAMES.get(architecture, architecture)).from_gguf(checkpoint)
     kind = need(checkpoint.metadata, "model_type")

@@ -1,4 +1,4 @@
-"""Attention of grouped queries: what nearly every family has, with the options in which they differ."""
+"""Grouped-query attention, as nearly every family has it, with the options in which they differ."""
 
 from dataclasses import dataclass
 
@@ -11,29 +11,28 @@ from surefoot.ops.arrays import F32
 
 @dataclass(frozen=True)
 class Attention:
-    """`qkv` gives the queries' heads, then the keys', then the values'; without keys and values if the layer reads
-    those that another layer keeps. window, softcap: 0 for none."""
+    """The attention of one layer."""
 
-    layer: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    scale: float
-    qkv: Linear
-    out: Linear
-    rope: Rope | None
-    window: int = 0
-    softcap: float = 0.0
-    query_norm: Norm | None = None
-    key_norm: Norm | None = None
-    sinks: F32 | None = None
-    keeps: bool = True
+    layer: int  # its number
+    heads: int  # of queries
+    kv_heads: int  # heads of keys and values
+    head_dim: int  # lanes of a head
+    scale: float  # of the logits
+    qkv: Linear  # outputs: heads of queries, of keys, of values; queries alone if the layer writes no keys and values
+    out: Linear  # projects the heads' outputs to the stream
+    rope: Rope | None  # None: positions are not encoded
+    window: int = 0  # tokens that a token sees, itself included; 0: all before it
+    softcap: float = 0.0  # of the logits; 0: none
+    query_norm: Norm | None = None  # per head; None: none
+    key_norm: Norm | None = None  # per head; None: none
+    sinks: F32 | None = None  # one logit per head
+    keeps: bool = True  # writes keys and values; False: reads those of another layer
 
     def __call__(self, step: Step, x: Features) -> Features:
-        """What the heads saw, ready for `out`."""
+        """The heads' outputs, in the form that `out` takes."""
         kv_heads = self.kv_heads if self.keeps else 0
         qkv = step.project(self.qkv, x, "qkv").reshape(step.rows, self.heads + 2 * kv_heads, self.head_dim)
-        rotated = self.heads + kv_heads  # the keys lie behind the queries: one call turns both
+        rotated = self.heads + kv_heads  # keys follow queries: one call rotates both
         queries, keys, values = qkv[:, : self.heads], qkv[:, self.heads : rotated], qkv[:, rotated:]
         for normed, heads in ((self.query_norm, queries), (self.key_norm, keys)):
             if normed is not None and heads.size:
@@ -45,9 +44,9 @@ class Attention:
         return self._attend(step, queries)
 
     def _attend(self, step: Step, queries: F32) -> Features:
-        seen = step.floats("attended", step.rows, self.heads, self.head_dim)
+        attended = step.floats("attended", step.rows, self.heads, self.head_dim)
         attention(
             step.backend, queries, step.caches[self.layer], step.batch.kv[self.window].chunks, self.scale,
-            window=self.window, sinks=self.sinks, softcap=self.softcap, out=seen,
+            window=self.window, sinks=self.sinks, softcap=self.softcap, out=attended,
         )  # fmt: skip
-        return step.features("attended", seen.reshape(step.rows, -1), self.out)
+        return step.features("attended", attended.reshape(step.rows, -1), self.out)

@@ -1,4 +1,4 @@
-"""What a model is: its sizes and forms, read from a checkpoint's metadata by its family's file."""
+"""The config of a model: its sizes and forms, read from a checkpoint's metadata by its family's module."""
 
 import math
 from dataclasses import dataclass
@@ -8,72 +8,75 @@ from surefoot.ops import GluForm, NormForm, RopeForm, Router
 
 @dataclass(frozen=True)
 class KvLayer:
-    """What a layer keeps of each token. window: how many tokens a token sees, itself included (0: all before it)."""
+    """What a layer stores in the KV cache for each token."""
 
-    heads: int
-    key_dim: int
-    value_dim: int
-    window: int = 0
+    heads: int  # of keys and values
+    key_dim: int  # lanes of a head's key
+    value_dim: int  # lanes of a head's value
+    window: int = 0  # tokens that a token sees, itself included; 0: all before it
 
 
 @dataclass(frozen=True)
 class SharedKv:
-    """A layer that keeps nothing and reads what `layer`, before it, has kept."""
+    """A layer that stores nothing and reads the keys and values of an earlier layer."""
 
-    layer: int
+    layer: int  # the number of that layer
 
 
 @dataclass(frozen=True)
 class LayerConfig:
-    kv: KvLayer | SharedKv
-    rope: RopeForm | None
+    """The config of one layer."""
+
+    kv: KvLayer | SharedKv  # what the layer stores or reads
+    rope: RopeForm | None  # None: positions are not encoded
 
 
 @dataclass(frozen=True)
 class MoeConfig:
-    """The first `num_dense` layers have no experts."""
+    """A mixture of experts."""
 
-    router: Router
-    num_dense: int = 0
+    router: Router  # how a token's experts are chosen
+    num_dense: int = 0  # layers, the first, that have no experts
 
 
 @dataclass(frozen=True)
 class LatentConfig:
-    """Keys and values of all heads come from one latent vector of `rank`; the keys also share a part that rotates."""
+    """Latent attention: the keys and values of all heads come from one latent vector; the keys share lanes that
+    rotate."""
 
-    rank: int
-    plain_dim: int  # a head's lanes that do not rotate
-    rope_dim: int
-    value_dim: int
+    rank: int  # lanes of the latent vector
+    plain_dim: int  # lanes of a head's key that do not rotate
+    rope_dim: int  # lanes of the keys that rotate
+    value_dim: int  # lanes of a head's value
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`scale` multiplies attention logits; a cap of 0 is none."""
+    """All sizes and forms of a model."""
 
-    family: str
-    vocab_size: int
-    width: int
-    heads: int
-    ffn: int
-    context: int
-    layers: tuple[LayerConfig, ...]
-    norm: NormForm
-    glu: GluForm
-    scale: float
-    attention_softcap: float = 0.0
-    logit_softcap: float = 0.0
-    embedding_scale: float = 1.0
-    moe: MoeConfig | None = None
-    latent: LatentConfig | None = None
+    family: str  # the name of its module in `models`
+    vocab_size: int  # tokens
+    width: int  # of the residual stream
+    heads: int  # of queries
+    ffn: int  # units of a feed-forward layer
+    context: int  # tokens, at most
+    layers: tuple[LayerConfig, ...]  # in order
+    norm: NormForm  # of all norms
+    glu: GluForm  # the gated activation
+    scale: float  # of attention logits
+    attention_softcap: float = 0.0  # of attention logits; 0: none
+    logit_softcap: float = 0.0  # of the model's logits; 0: none
+    embedding_scale: float = 1.0  # that embeddings are multiplied by
+    moe: MoeConfig | None = None  # of families with experts
+    latent: LatentConfig | None = None  # of families with latent attention
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """The different windows: layers of one window can share a block table."""
+        """The distinct windows: layers with the same window share a block table."""
         return tuple(sorted({self.kv(layer).window for layer in range(len(self.layers))}))
 
     def kv(self, layer: int) -> KvLayer:
-        """What the layer reads: its own, or what another keeps."""
+        """The keys and values that the layer reads: its own, or those of an earlier layer."""
         kv = self.layers[layer].kv
         return self.kv(kv.layer) if isinstance(kv, SharedKv) else kv
 

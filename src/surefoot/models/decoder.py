@@ -1,4 +1,4 @@
-"""A whole model: from tokens to logits."""
+"""A whole model, from tokens to logits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,24 @@ from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
 
-WANTED = "wanted"  # in the workspace: the rows whose logits are wanted, behind the last layer
+WANTED = "wanted"  # the workspace's name for the residual stream of the rows whose logits are wanted
 
 
 @dataclass(frozen=True)
 class Model:
-    config: ModelConfig
-    embeddings: Matrix
-    layers: tuple[Layer, ...]
-    norm: Norm
-    head: Linear
+    """A model's weights and its forward pass."""
+
+    config: ModelConfig  # its sizes and forms
+    embeddings: Matrix  # [vocabulary, width]
+    layers: tuple[Layer, ...]  # in order
+    norm: Norm  # after the last layer
+    head: Linear  # to the logits
 
     def forward(self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace) -> F32:
-        """Logits of the wanted rows; the rows' keys and values are in the caches afterwards, and their hidden states
-        where `normed` finds them.
+        """Logits of the wanted rows. Afterwards the caches hold the rows' keys and values, and `normed` finds their
+        hidden states.
 
-        The logits lie in the workspace. Inside `backend.record()` nothing is computed but everything laid out."""
+        The logits are in the workspace. Inside `backend.record()` the arrays are laid out but nothing is computed."""
         step = Step(backend, batch, caches, workspace, self.config.width)
         embed(backend, batch.tokens, self.embeddings, self.config.embedding_scale, out=step.h)
         for layer in self.layers:
@@ -46,7 +48,7 @@ class Model:
         return self.logits(backend, h, workspace)
 
     def logits(self, backend: Backend, h: F32, workspace: Workspace) -> F32:
-        """Of rows of the stream behind the last layer."""
+        """The logits of rows `h` of the residual stream after the last layer."""
         x = workspace.features("head", h.shape, self.head.matrices)
         norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
         logits = workspace.floats("logits", len(h), self.head.num_outputs)
@@ -56,11 +58,11 @@ class Model:
         return logits
 
     def logits_of(self, backend: Backend, workspace: Workspace, first: int, count: int, scratch: Workspace) -> F32:
-        """Of rows of the pass that ran last in this workspace. They lie in scratch, which is another."""
+        """The logits of rows of the pass that ran last in this workspace, in `scratch`, which must be another one."""
         return self.logits(backend, workspace.floats("h", first + count, self.config.width)[first:], scratch)
 
     def normed(self, backend: Backend, workspace: Workspace, first: int, count: int) -> F32:
-        """Rows of the pass that ran last in this workspace, after the last norm."""
+        """Hidden states, after the last norm, of rows of the pass that ran last in this workspace."""
         stream = workspace.floats("h", first + count, self.config.width)[first:]
         normed = np.empty_like(stream)
         norm(backend, self.norm.form, stream, self.norm.weight, y=normed)

@@ -1,8 +1,9 @@
 """DeepSeek V2: latent attention, experts with shared ones beside them.
 
-All heads' keys and values come from one latent vector a token, and only that is kept, with the keys' rotating lanes.
-The matrix that would make a head's keys from it is applied to the head's query instead, and the one that would make its
-values to what the head has seen: attention of many queries over one key of rank + rotating lanes.
+The keys and values of all heads come from one latent vector per token. Only that vector is cached, with the rotating
+lanes of the keys. The matrix that would make a head's keys from it is applied to the head's query instead; the matrix
+that would make its values is applied to the head's output. So attention is that of many query heads over one key of
+rank + rotating lanes.
 """
 
 from dataclasses import dataclass, replace
@@ -26,23 +27,23 @@ from surefoot.weights.metadata import MetadataError, need
 
 
 @dataclass(frozen=True)
-class Query:
-    """The heads' lanes that do not rotate, and those that do; from the stream, or from a narrower vector of its own."""
+class LatentQuery:
+    """The projection of queries: from the stream, or from a narrower vector."""
 
-    plain: Linear
-    turning: Linear
-    narrow: Linear | None
-    narrow_norm: Norm | None
+    plain: Linear  # to the lanes that do not rotate
+    rotating: Linear  # to the lanes that rotate
+    narrow: Linear | None  # from the stream to the narrower vector; None: there is none
+    narrow_norm: Norm | None  # of the narrower vector
 
     @property
     def reads(self) -> tuple[Linear, ...]:
-        return (self.plain, self.turning) if self.narrow is None else (self.narrow,)
+        return (self.plain, self.rotating) if self.narrow is None else (self.narrow,)
 
     def features(self, step: Step, x: Features) -> Features:
         if self.narrow is None or self.narrow_norm is None:
             return x
         narrow = step.project(self.narrow, x, "narrow")
-        room = step.workspace.features("narrow", narrow.shape, (*self.plain.matrices, *self.turning.matrices))
+        room = step.workspace.features("narrow", narrow.shape, (*self.plain.matrices, *self.rotating.matrices))
         normed = self.narrow_norm
         norm(step.backend, normed.form, narrow, normed.weight, y=room.floats, quantised=room.quantised)
         return room
@@ -50,79 +51,79 @@ class Query:
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """`latent` gives a token's rotating lanes, then its latent vector; `keys` and `values` are matrices per head."""
+    """The attention of one layer."""
 
-    layer: int
-    heads: int
-    sizes: LatentConfig
-    scale: float
-    rope: Rope
-    query: Query
-    latent: Linear
-    latent_norm: Norm
-    keys: ExpertLinear
-    values: ExpertLinear
-    out: Linear
+    layer: int  # its number
+    heads: int  # of queries
+    sizes: LatentConfig  # of the latent vector and the lanes
+    scale: float  # of the logits
+    rope: Rope  # of the rotating lanes
+    query: LatentQuery  # makes the heads' queries
+    latent: Linear  # outputs: a token's rotating lanes, then its latent vector
+    latent_norm: Norm  # of the latent vector
+    keys: ExpertLinear  # one matrix per head, applied to queries
+    values: ExpertLinear  # one matrix per head, applied to the heads' outputs
+    out: Linear  # projects the heads' outputs to the stream
 
     @property
     def reads(self) -> tuple[Linear, ...]:
         return (*self.query.reads, self.latent)
 
     def __call__(self, step: Step, x: Features) -> Features:
-        """What the heads saw, ready for `out`."""
+        """The heads' outputs, in the form that `out` takes."""
         kv = step.batch.kv[0]
         keys = self._keys(step, x)
         kv_write(step.backend, step.caches[self.layer], keys, keys[:, :, self.sizes.rope_dim :], kv.slots)
-        seen = step.floats("attended", step.rows, self.heads, self.sizes.rank)
+        attended = step.floats("attended", step.rows, self.heads, self.sizes.rank)
         attention(
-            step.backend, self._queries(step, x), step.caches[self.layer], kv.chunks, self.scale, out=seen
+            step.backend, self._queries(step, x), step.caches[self.layer], kv.chunks, self.scale, out=attended
         )  # fmt: skip
         values = step.floats("head values", step.rows * self.heads, self.sizes.value_dim)
-        self._per_head(step, self.values, seen.reshape(-1, self.sizes.rank), values)
+        self._per_head(step, self.values, attended.reshape(-1, self.sizes.rank), values)
         return step.features("head values", values.reshape(step.rows, -1), self.out)
 
     def _keys(self, step: Step, x: Features) -> F32:
-        made = step.project(self.latent, x, "latent")
-        vector = made[:, self.sizes.rope_dim :]
+        latent = step.project(self.latent, x, "latent")
+        vector = latent[:, self.sizes.rope_dim :]
         norm(step.backend, self.latent_norm.form, vector, self.latent_norm.weight, y=vector)
-        return self._turned(step, made.reshape(step.rows, 1, -1))
+        return self._rotated(step, latent.reshape(step.rows, 1, -1))
 
     def _queries(self, step: Step, x: Features) -> F32:
-        """The heads' queries as the latent keys are laid out: [rows, heads, rotating lanes + rank]."""
+        """The heads' queries in the layout of the latent keys: [rows, heads, rotating lanes + rank]."""
         sizes, count = self.sizes, step.rows * self.heads
         x = self.query.features(step, x)
         queries = step.floats("queries", count, sizes.rope_dim + sizes.rank)
-        turning = step.project(self.query.turning, x, "turning").reshape(count, sizes.rope_dim)
-        embed(step.backend, np.arange(count), turning, out=queries[:, : sizes.rope_dim])
+        rotating = step.project(self.query.rotating, x, "turning").reshape(count, sizes.rope_dim)
+        embed(step.backend, np.arange(count), rotating, out=queries[:, : sizes.rope_dim])
         plain = step.project(self.query.plain, x, "plain").reshape(count, sizes.plain_dim)
         self._per_head(step, self.keys, plain, queries[:, sizes.rope_dim :])
-        return self._turned(step, queries.reshape(step.rows, self.heads, -1))
+        return self._rotated(step, queries.reshape(step.rows, self.heads, -1))
 
-    def _turned(self, step: Step, x: F32) -> F32:
+    def _rotated(self, step: Step, x: F32) -> F32:
         rope(step.backend, x, step.table(self.rope), self.rope.form.pairing)
         return x
 
     def _per_head(self, step: Step, matrices: ExpertLinear, x: F32, out: F32) -> None:
-        """Each head's row of x [rows * heads, columns] through the head's matrix."""
+        """Multiplies each head's row of x [rows * heads, columns] by the head's matrix."""
         by_head = np.arange(len(x)).reshape(step.rows, self.heads).T.ravel()
         back = np.arange(len(x)).reshape(self.heads, step.rows).T.ravel()
         gathered = step.floats("by head", *x.shape)
         embed(step.backend, by_head, x, out=gathered)
-        made = step.floats("made by head", len(x), matrices.num_outputs)
+        outputs = step.floats("made by head", len(x), matrices.num_outputs)
         starts = np.arange(self.heads + 1) * step.rows
-        matrices.project(step.backend, step.features("by head", gathered, matrices), starts, made)
-        embed(step.backend, back, made, out=out)
+        matrices.project(step.backend, step.features("by head", gathered, matrices), starts, outputs)
+        embed(step.backend, back, outputs, out=out)
 
 
 @dataclass(frozen=True)
-class Layer:
-    """`ffn` is all there is in the first layers, and the shared experts in the others."""
+class DeepseekLayer:
+    """A layer. `ffn` is the feed-forward of the first layers, and the shared experts of the others."""
 
-    attention_norm: Norm
-    attention: LatentAttention
-    ffn_norm: Norm
-    ffn: FeedForward
-    experts: Experts | None
+    attention_norm: Norm  # before attention
+    attention: LatentAttention  # with latent keys and values
+    ffn_norm: Norm  # before feed-forward and experts
+    ffn: FeedForward  # feed-forward, or shared experts
+    experts: Experts | None  # None in the first layers
 
     def __call__(self, step: Step) -> None:
         x = step.norm(self.attention_norm, *self.attention.reads)
@@ -140,7 +141,7 @@ class Layer:
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     gguf = Gguf(checkpoint)
     if "blk.0.attn_k_b.weight" not in checkpoint.tensors:
-        raise ValueError("the file has attn_kv_b in one piece; convert it anew with a recent llama.cpp")
+        raise ValueError("the file has attn_kv_b in one piece; convert it again with a recent llama.cpp")
     rope_dim, key_dim = gguf.need("rope.dimension_count"), gguf.need("attention.key_length_mla")
     if rope_dim >= key_dim:
         raise MetadataError(f"rope.dimension_count says {rope_dim}, where less than the keys' {key_dim} is allowed")
@@ -153,39 +154,39 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         gguf.get("expert_weights_norm", False),
         gguf.get("expert_weights_scale", 1.0) or 1.0,
     )
-    turning = gguf.rope(rope_dim, "neighbours")
-    if isinstance(turning.scaling, YarnScaling):
+    rope_form = gguf.rope(rope_dim, "neighbours")
+    if isinstance(rope_form.scaling, YarnScaling):
         log_multiplier = gguf.get("rope.scaling.yarn_log_multiplier", 0.0)
-        scaling = replace(turning.scaling, attention_factor=1.0, mscale_all_dim=10 * log_multiplier)
-        turning = replace(turning, scaling=scaling)
+        scaling = replace(rope_form.scaling, attention_factor=1.0, mscale_all_dim=10 * log_multiplier)
+        rope_form = replace(rope_form, scaling=scaling)
     config = gguf_config(checkpoint, "deepseek_v2", "neighbours")
     moe = MoeConfig(router, gguf.get("leading_dense_block_count", 0))
-    return _with_latents(config, sizes, turning, moe)
+    return _with_latents(config, sizes, rope_form, moe)
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    given = checkpoint.metadata
-    if given.get("topk_method", "greedy") != "greedy":
-        raise ValueError(f"experts chosen by {given['topk_method']!r} are not supported")
+    hf = checkpoint.metadata
+    if hf.get("topk_method", "greedy") != "greedy":
+        raise ValueError(f"experts chosen by {hf['topk_method']!r} are not supported: only greedy is")
     sizes = LatentConfig(
-        *(need(given, key) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+        *(need(hf, key) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     )
     router = Router(
-        need(given, "num_experts_per_tok"),
-        normalise=bool(given.get("norm_topk_prob")),
-        scale=given.get("routed_scaling_factor") or 1.0,
+        need(hf, "num_experts_per_tok"),
+        normalise=bool(hf.get("norm_topk_prob")),
+        scale=hf.get("routed_scaling_factor") or 1.0,
     )
-    turning = hf_rope(given, sizes.rope_dim, "neighbours", "full_attention")
-    moe = MoeConfig(router, given.get("first_k_dense_replace") or 0)
-    return _with_latents(hf_config(given, "deepseek_v2"), sizes, turning, moe)
+    rope_form = hf_rope(hf, sizes.rope_dim, "neighbours", "full_attention")
+    moe = MoeConfig(router, hf.get("first_k_dense_replace") or 0)
+    return _with_latents(hf_config(hf, "deepseek_v2"), sizes, rope_form, moe)
 
 
-def _with_latents(config: ModelConfig, sizes: LatentConfig, turning: RopeForm, moe: MoeConfig) -> ModelConfig:
-    scale, scaling = inverse_root(sizes.plain_dim + sizes.rope_dim), turning.scaling
+def _with_latents(config: ModelConfig, sizes: LatentConfig, rope_form: RopeForm, moe: MoeConfig) -> ModelConfig:
+    scale, scaling = inverse_root(sizes.plain_dim + sizes.rope_dim), rope_form.scaling
     if isinstance(scaling, YarnScaling) and scaling.mscale_all_dim:
         scale *= magnitude_scale(scaling.factor, scaling.mscale_all_dim) ** 2
     kv = KvLayer(1, sizes.rope_dim + sizes.rank, sizes.rank)
-    layers = (LayerConfig(kv, turning),) * len(config.layers)
+    layers = (LayerConfig(kv, rope_form),) * len(config.layers)
     return replace(config, layers=layers, scale=scale, moe=moe, latent=sizes)
 
 
@@ -196,11 +197,11 @@ def build(load: Loader) -> Model:
     return load.model([_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def _layer(load: Loader, i: int) -> Layer:
+def _layer(load: Loader, i: int) -> DeepseekLayer:
     moe = load.config.moe
     assert moe is not None
     dense = i < moe.num_dense
-    return Layer(
+    return DeepseekLayer(
         load.norm(f"blk.{i}.attn_norm"),
         _attention(load, i),
         load.norm(f"blk.{i}.ffn_norm"),
@@ -211,17 +212,17 @@ def _layer(load: Loader, i: int) -> Layer:
 
 def _attention(load: Loader, i: int) -> LatentAttention:
     config, name = load.config, f"blk.{i}.attn"
-    sizes, turning = config.latent, load.rope(config.layers[i].rope)
+    sizes, rotation = config.latent, load.rope(config.layers[i].rope)
     assert sizes is not None
-    assert turning is not None
-    # The files have a latent vector before its token's rotating lanes.
+    assert rotation is not None
+    # In files the latent vector comes before the rotating lanes.
     latent_rows = np.r_[sizes.rank : sizes.rank + sizes.rope_dim, : sizes.rank]
     return LatentAttention(
         layer=i,
         heads=config.heads,
         sizes=sizes,
         scale=config.scale,
-        rope=turning,
+        rope=rotation,
         query=_query(load, name, sizes),
         latent=load.rows_of(f"{name}_kv_a_mqa", latent_rows),
         latent_norm=load.norm(f"{name}_kv_a_norm"),
@@ -231,12 +232,12 @@ def _attention(load: Loader, i: int) -> LatentAttention:
     )
 
 
-def _query(load: Loader, name: str, sizes: LatentConfig) -> Query:
-    """A head's rows are its plain lanes', then its rotating lanes'."""
+def _query(load: Loader, name: str, sizes: LatentConfig) -> LatentQuery:
+    """The rows of a head are first those of its plain lanes, then those of its rotating lanes."""
     narrow = load.has(f"{name}_q_a")
     full, lanes = f"{name}_q_b" if narrow else f"{name}_q", sizes.plain_dim + sizes.rope_dim
     rows = np.arange(load.config.heads * lanes).reshape(load.config.heads, lanes)
-    return Query(
+    return LatentQuery(
         load.rows_of(full, rows[:, : sizes.plain_dim].ravel()),
         load.rows_of(full, rows[:, sizes.plain_dim :].ravel()),
         load.linear(f"{name}_q_a") if narrow else None,

@@ -11,33 +11,34 @@ from surefoot.ops.arrays import F32, I64
 
 @dataclass(frozen=True)
 class FeedForward:
-    """`gate_up` gives the gates, then what they gate."""
+    """A gated feed-forward layer."""
 
-    glu: GluForm
-    gate_up: Linear
-    down: Linear
+    glu: GluForm  # the gated activation
+    gate_up: Linear  # outputs: the gates, then the values that they gate
+    down: Linear  # back to the stream
 
     def __call__(self, step: Step, x: Features) -> Features:
-        """The gated features, ready for `down`."""
+        """The gated values, in the form that `down` takes."""
         return gated(step, self.glu, step.project(self.gate_up, x, "gate_up"), self.down.matrices)
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Each row goes through the experts that the router chooses; what they say is weighed and added."""
+    """A mixture of experts: each row goes through the experts that the router chooses, and their outputs are summed
+    with the router's weights."""
 
-    glu: GluForm
-    router: Router
-    gate: Linear  # the router's matrix, in float
-    gate_up: ExpertLinear
-    down: ExpertLinear
+    glu: GluForm  # the gated activation
+    router: Router  # how a row's experts are chosen
+    gate: Linear  # the router's matrix, in float32
+    gate_up: ExpertLinear  # outputs: the gates, then the values that they gate
+    down: ExpertLinear  # back to the stream
 
     @property
     def num_experts(self) -> int:
         return self.gate.num_outputs
 
     def add_to_stream(self, step: Step, x: Features) -> None:
-        """x must hold floats, as the router takes them."""
+        """Adds the experts' output for `x` to the stream. `x` must hold floats, for the router."""
         assert x.floats is not None
         routes = self._route(step, x)
         rows = self._group(step, routes.ids)
@@ -45,11 +46,11 @@ class Experts:
         embed(step.backend, rows.rows, x.floats, out=gathered)
         gate_up = step.floats("expert gate_up", len(rows.rows), self.gate_up.num_outputs)
         self.gate_up.project(step.backend, step.features("gathered", gathered, self.gate_up), rows.starts, gate_up)
-        said = step.floats("expert down", len(rows.rows), self.down.num_outputs)
+        outputs = step.floats("expert down", len(rows.rows), self.down.num_outputs)
         hidden = gated(step, self.glu, gate_up, self.down.matrices)
-        self.down.project(step.backend, hidden, rows.starts, said)
+        self.down.project(step.backend, hidden, rows.starts, outputs)
         h = step.settle()
-        combine(step.backend, said, rows.places, routes.weights, residual=h, out=h)
+        combine(step.backend, outputs, rows.places, routes.weights, residual=h, out=h)
 
     def _route(self, step: Step, x: Features) -> Routes:
         shape = (step.rows, self.router.top_k)

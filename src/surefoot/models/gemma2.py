@@ -1,4 +1,4 @@
-"""Gemma 2: window and global layers by turns, norms before and after each half of a layer, capped logits."""
+"""Gemma 2: alternating window and global layers, norms before and after each half of a layer, soft-capped logits."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,13 +18,15 @@ from surefoot.weights.metadata import need
 
 
 @dataclass(frozen=True)
-class Layer:
-    attention_norm: Norm
-    attention: Attention
-    after_attention_norm: Norm
-    ffn_norm: Norm
-    ffn: FeedForward
-    after_ffn_norm: Norm
+class GemmaLayer:
+    """A layer whose attention and feed-forward have a norm before and after them."""
+
+    attention_norm: Norm  # before attention
+    attention: Attention  # with grouped queries
+    after_attention_norm: Norm  # of attention's output
+    ffn_norm: Norm  # before feed-forward
+    ffn: FeedForward  # gated
+    after_ffn_norm: Norm  # of the feed-forward's output
 
     def __call__(self, step: Step) -> None:
         x = step.norm(self.attention_norm, self.attention.qkv)
@@ -36,13 +38,13 @@ class Layer:
 
 
 def add_normed(step: Step, after: Norm, delta: F32) -> None:
-    """Add delta, normed by itself, to the stream."""
+    """Norms delta in place and adds it to the stream."""
     norm(step.backend, after.form, delta, after.weight, y=delta)
     step.add(delta)
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
-    """GGUF's norms hold weights to which one has been added already."""
+    """GGUF files hold norm weights to which 1 has already been added."""
     gguf = Gguf(checkpoint)
     window = gguf.need("attention.sliding_window")
 
@@ -57,8 +59,8 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def gemma_from_gguf(config: ModelConfig, num_largest: int) -> ModelConfig:
-    """num_largest: layers of the 27B model, which divides by the root of width / heads; the others by that of a head's
-    lanes."""
+    """Gemma's forms. `num_largest` is the number of layers of the 27B model, which scales attention by the inverse root
+    of width / heads; the other sizes scale by that of a head's lanes."""
     largest = len(config.layers) == num_largest
     return replace(
         config,
@@ -69,22 +71,22 @@ def gemma_from_gguf(config: ModelConfig, num_largest: int) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    given = dict(checkpoint.metadata)
-    if not given.get("layer_types"):
+    hf = dict(checkpoint.metadata)
+    if not hf.get("layer_types"):
         kinds = ("sliding_attention", "full_attention")
-        given["layer_types"] = [kinds[i % 2] for i in range(need(given, "num_hidden_layers"))]
-    return gemma_from_hf(given, "gemma2")
+        hf["layer_types"] = [kinds[i % 2] for i in range(need(hf, "num_hidden_layers"))]
+    return gemma_from_hf(hf, "gemma2")
 
 
-def gemma_from_hf(given: Json, family: str) -> ModelConfig:
-    config = hf_config(given, family)
+def gemma_from_hf(hf: Json, family: str) -> ModelConfig:
+    config = hf_config(hf, family)
     return replace(
         config,
         norm=replace(config.norm, weight_offset=1.0),
-        scale=inverse_root(need(given, "query_pre_attn_scalar")),
+        scale=inverse_root(need(hf, "query_pre_attn_scalar")),
         embedding_scale=math.sqrt(config.width),
-        attention_softcap=given.get("attn_logit_softcapping") or 0.0,
-        logit_softcap=given.get("final_logit_softcapping") or 0.0,
+        attention_softcap=hf.get("attn_logit_softcapping") or 0.0,
+        logit_softcap=hf.get("final_logit_softcapping") or 0.0,
     )
 
 
@@ -92,8 +94,8 @@ def build(load: Loader) -> Model:
     return load.model([_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def _layer(load: Loader, i: int) -> Layer:
-    return Layer(
+def _layer(load: Loader, i: int) -> GemmaLayer:
+    return GemmaLayer(
         load.norm(f"blk.{i}.attn_norm"),
         load.attention(i),
         load.norm(f"blk.{i}.post_attention_norm"),

@@ -1,6 +1,7 @@
-"""Gemma 3: Gemma 2's layers without caps, five window layers to a global one, queries and keys normed head by head.
+"""Gemma 3: Gemma 2's layers without soft caps, a global layer after every five window layers, queries and keys normed
+per head.
 
-Window layers rotate with a base of their own.
+Window layers have a RoPE base of their own.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ LOCAL_THETA = 10000.0
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
-    """GGUF's norms hold weights to which one has been added already."""
+    """GGUF files hold norm weights to which 1 has already been added."""
     gguf = Gguf(checkpoint)
     window, theta = gguf.need("attention.sliding_window"), gguf.get("rope.freq_base_swa", LOCAL_THETA)
     pattern = gguf.get("attention.sliding_window_pattern", PATTERN)
@@ -33,12 +34,12 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    given = dict(checkpoint.metadata)
-    if not given.get("layer_types"):
-        pattern, count = given.get("sliding_window_pattern") or PATTERN, need(given, "num_hidden_layers")
-        given["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]
-    if not given.get("rope_parameters"):
-        shared = {"rope_theta": given.get("rope_theta") or 1e6, **(given.get("rope_scaling") or {})}
-        local = {"rope_theta": given.get("rope_local_base_freq") or LOCAL_THETA}
-        given["rope_parameters"] = {"full_attention": shared, "sliding_attention": local}
-    return gemma_from_hf(given, "gemma3")
+    hf = dict(checkpoint.metadata)
+    if not hf.get("layer_types"):
+        pattern, count = hf.get("sliding_window_pattern") or PATTERN, need(hf, "num_hidden_layers")
+        hf["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]
+    if not hf.get("rope_parameters"):
+        shared = {"rope_theta": hf.get("rope_theta") or 1e6, **(hf.get("rope_scaling") or {})}
+        local = {"rope_theta": hf.get("rope_local_base_freq") or LOCAL_THETA}
+        hf["rope_parameters"] = {"full_attention": shared, "sliding_attention": local}
+    return gemma_from_hf(hf, "gemma3")

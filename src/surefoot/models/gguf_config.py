@@ -1,4 +1,4 @@
-"""Configurations from GGUF metadata: what the families have in common."""
+"""Reads a model's config from GGUF metadata, as far as families have it in common."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -11,22 +11,22 @@ from surefoot.weights.metadata import GGUF_RULES, MetadataError
 
 
 class Gguf:
-    """Metadata of one architecture, without its prefix."""
+    """The metadata of the model's architecture, by keys without its prefix."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self._prefix = checkpoint.metadata["general.architecture"]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A key of the table of weights/metadata.py, so that its value is within bounds."""
+        """The value of a key. The key must be in the table of weights/metadata.py, so that its value was checked."""
         if key not in GGUF_RULES:
-            raise KeyError(f"{key} is read, but has no rule")
+            raise KeyError(f"{key} is read, but has no rule in weights/metadata.py")
         return self.checkpoint.metadata.get(f"{self._prefix}.{key}", default)
 
     def need(self, key: str) -> Any:
         value = self.get(key)
         if value is None:
-            raise ValueError(f"the file lacks {self._prefix}.{key}; convert it anew with a recent llama.cpp")
+            raise ValueError(f"the file lacks {self._prefix}.{key}; convert it again with a recent llama.cpp")
         return value
 
     def rope(self, dim: int, pairing: Literal["halves", "neighbours"]) -> RopeForm:
@@ -42,7 +42,7 @@ class Gguf:
         if kind == "linear" or (kind == "none" and factor != 1.0):
             return LinearScaling(factor)
         if kind not in ("none", "longrope"):
-            raise ValueError(f"rope scaling {kind!r} is unknown")
+            raise ValueError(f"rope scaling {kind!r} is not supported")
         return None
 
 
@@ -59,7 +59,8 @@ def gguf_config(
     pairing: Literal["halves", "neighbours"] = "halves",
     layer: Callable[[int, KvLayer, RopeForm], LayerConfig] | None = None,
 ) -> ModelConfig:
-    """A model of grouped-query attention and gated feed-forward layers; `layer` may make its layers differ."""
+    """The config of a model of grouped-query attention and gated feed-forward layers. `layer` may make layers
+    differ."""
     gguf = Gguf(checkpoint)
     width, heads = gguf.need("embedding_length"), gguf.need("attention.head_count")
     kv_heads = gguf.get("attention.head_count_kv", heads)

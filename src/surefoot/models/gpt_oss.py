@@ -1,4 +1,4 @@
-"""gpt-oss: window and global layers by turns with a sink per head, experts in MXFP4 behind clamped gates, biases."""
+"""gpt-oss: alternating window and global layers with a sink per head, experts in MXFP4 with clamped gates, biases."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config
 from surefoot.models.load import Loader
-from surefoot.models.qwen3_moe import Layer
+from surefoot.models.qwen3_moe import MoeLayer
 from surefoot.ops import GluForm, RopeForm, Router, Scoring, YarnScaling
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
@@ -20,7 +20,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     window = gguf.need("attention.sliding_window")
 
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
-        # The files do not say it, but the model was trained with a ramp that is not cut to whole lanes.
+        # The files do not say so, but the model was trained with a YaRN ramp that is not rounded to whole lanes.
         scaling = replace(rope.scaling, truncate=False) if isinstance(rope.scaling, YarnScaling) else rope.scaling
         return LayerConfig(replace(kv, window=0 if i % 2 else window), replace(rope, scaling=scaling))
 
@@ -29,10 +29,10 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    given = checkpoint.metadata
-    config = hf_config(given, "gpt_oss")
-    limit, alpha = given.get("swiglu_limit") or GLU.limit, given.get("swiglu_alpha") or GLU.alpha
-    router = _router(need(given, "num_experts_per_tok"))
+    hf = checkpoint.metadata
+    config = hf_config(hf, "gpt_oss")
+    limit, alpha = hf.get("swiglu_limit") or GLU.limit, hf.get("swiglu_alpha") or GLU.alpha
+    router = _router(need(hf, "num_experts_per_tok"))
     return replace(config, glu=GluForm("clamped", limit, alpha), moe=MoeConfig(router))
 
 
@@ -44,8 +44,8 @@ def build(load: Loader) -> Model:
     return load.model([_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def _layer(load: Loader, i: int) -> Layer:
-    """The norm after attention is, by its name in the files, the one before the experts."""
-    return Layer(
+def _layer(load: Loader, i: int) -> MoeLayer:
+    """The files call the norm before the experts post_attention_norm."""
+    return MoeLayer(
         load.norm(f"blk.{i}.attn_norm"), load.attention(i), load.norm(f"blk.{i}.post_attention_norm"), load.mixture(i)
     )

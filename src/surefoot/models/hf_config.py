@@ -1,4 +1,4 @@
-"""Configurations from a Hugging Face config.json: what the families have in common."""
+"""Reads a model's config from a Hugging Face config.json, as far as families have it in common."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -18,13 +18,13 @@ ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh"]] = {
 
 
 def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"] = "halves") -> ModelConfig:
-    """A model of grouped-query attention and gated feed-forward layers."""
+    """The config of a model of grouped-query attention and gated feed-forward layers."""
     width, heads = need(config, "hidden_size"), need(config, "num_attention_heads")
     head_dim = config.get("head_dim") or width // heads
     kv_heads = config.get("num_key_value_heads") or heads
     activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
     if activation not in ACTIVATIONS:
-        raise ValueError(f"the activation {activation!r} is unknown")
+        raise ValueError(f"the activation {activation!r} is not supported: {', '.join(ACTIVATIONS)} are")
     layers = tuple(
         LayerConfig(KvLayer(kv_heads, head_dim, head_dim, window), hf_rope(config, head_dim, pairing, kind))
         for window, kind in layer_windows(config)
@@ -44,7 +44,7 @@ def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"
 
 
 def layer_windows(config: Json) -> list[tuple[int, str]]:
-    """Each layer's window (0: none) and the name of its kind."""
+    """The window of each layer (0: none), and its kind in config.json's words."""
     count, window = need(config, "num_hidden_layers"), config.get("sliding_window") or 0
     if not config.get("use_sliding_window", True):
         window = 0
@@ -55,40 +55,40 @@ def layer_windows(config: Json) -> list[tuple[int, str]]:
 
 
 def hf_rope(config: Json, head_dim: int, pairing: Literal["halves", "neighbours"], kind: str) -> RopeForm:
-    """The rotation of layers of that kind: newer files hold all of it in rope_parameters, perhaps by kind of layer."""
-    given: Json = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    given = given.get(kind) or given
-    theta = given.get("rope_theta") or config.get("rope_theta") or 10000.0
-    part = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    return RopeForm(int(head_dim * part), theta, _scaling(config, given), pairing)
+    """The RoPE of layers of that kind. Newer files have all of it in rope_parameters, some of them by kind of layer."""
+    rope: Json = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = rope.get(kind) or rope
+    theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
+    part = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    return RopeForm(int(head_dim * part), theta, _scaling(config, rope), pairing)
 
 
-def _scaling(config: Json, given: Json) -> Scaling | None:
-    kind = given.get("rope_type") or given.get("type") or "default"
+def _scaling(config: Json, rope: Json) -> Scaling | None:
+    kind = rope.get("rope_type") or rope.get("type") or "default"
     context = need(config, "max_position_embeddings")
     key = "original_max_position_embeddings"
-    original = given.get(key) or config.get(key) or context
+    original = rope.get(key) or config.get(key) or context
     match kind:
         case "default":
             return None
         case "linear":
-            return LinearScaling(need(given, "factor"))
+            return LinearScaling(need(rope, "factor"))
         case "llama3":
-            factor, low, high = (need(given, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+            factor, low, high = (need(rope, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
             return Llama3Scaling(factor, low, high, original)
         case "yarn":
             return YarnScaling(
-                need(given, "factor"), original, given.get("beta_fast") or 32.0, given.get("beta_slow") or 1.0,
-                given.get("attention_factor"), given.get("mscale"), given.get("mscale_all_dim"),
-                given.get("truncate", True),
+                need(rope, "factor"), original, rope.get("beta_fast") or 32.0, rope.get("beta_slow") or 1.0,
+                rope.get("attention_factor"), rope.get("mscale"), rope.get("mscale_all_dim"),
+                rope.get("truncate", True),
             )  # fmt: skip
         case "longrope":
-            return FactorScaling(tuple(need(given, "short_factor")), _long_attention_factor(given, context, original))
-    raise ValueError(f"rope scaling {kind!r} is unknown")
+            return FactorScaling(tuple(need(rope, "short_factor")), _long_attention_factor(rope, context, original))
+    raise ValueError(f"rope scaling {kind!r} is not supported")
 
 
-def _long_attention_factor(given: Json, context: int, original: int) -> float:
-    if given.get("attention_factor") is not None:
-        return float(given["attention_factor"])
+def _long_attention_factor(rope: Json, context: int, original: int) -> float:
+    if rope.get("attention_factor") is not None:
+        return float(rope["attention_factor"])
     factor = Decimal(context) / original
     return float((1 + factor.ln() / Decimal(original).ln()).sqrt()) if factor > 1 else 1.0

@@ -1,4 +1,4 @@
-"""Weight matrices as a model uses them: fused where they share an input and a format, packed or float."""
+"""Weight matrices as a model uses them: packed or in float32, fused if they share an input and a format."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,14 @@ def _num_inputs(matrix: Matrix) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
-    matrix: Matrix
-    bias: F32 | None = None
+class LinearPart:
+    """One matrix of a `Linear`, with its bias."""
+
+    matrix: Matrix  # packed, or in float32
+    bias: F32 | None = None  # one per output
+
+    def bias_or_zeros(self) -> F32:
+        return np.zeros(num_outputs(self.matrix), np.float32) if self.bias is None else self.bias
 
     def project(self, backend: Backend, x: Features, out: F32) -> None:
         if isinstance(self.matrix, PackedWeights):
@@ -37,7 +42,7 @@ class Part:
 class Linear:
     """Matrices that share an input, their outputs side by side; those of one format are one matrix."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[LinearPart, ...]  # whose outputs stand side by side
 
     @property
     def num_outputs(self) -> int:
@@ -52,22 +57,22 @@ class Linear:
             self.parts[part].project(backend, x, out[:, columns])
 
     def rows(self, backend: Backend, outputs: I64) -> F32:
-        """The weights of some outputs, as floats."""
-        found = empty((len(outputs), _num_inputs(self.matrices[0])), np.float32)
+        """The weights of the given outputs, in float32."""
+        weights = empty((len(outputs), _num_inputs(self.matrices[0])), np.float32)
         for part, columns in _columns(self.matrices):
             own = (outputs >= columns.start) & (outputs < columns.stop)
-            found[own] = embed(backend, outputs[own] - columns.start, self.matrices[part])
-        return found
+            weights[own] = embed(backend, outputs[own] - columns.start, self.matrices[part])
+        return weights
 
     def only(self, backend: Backend, outputs: I64) -> "Linear":
-        """Some outputs alone, their weights in four bits."""
-        biases = [np.zeros(num_outputs(one.matrix), np.float32) if one.bias is None else one.bias for one in self.parts]
-        has_bias = any(one.bias is not None for one in self.parts)
+        """A `Linear` of the given outputs only, with 4-bit weights."""
+        biases = [part.bias_or_zeros() for part in self.parts]
+        has_bias = any(part.bias is not None for part in self.parts)
         packed = pack(backend, round_to(W4, self.rows(backend, outputs)))
-        return Linear((Part(packed, np.concatenate(biases)[outputs] if has_bias else None),))
+        return Linear((LinearPart(packed, np.concatenate(biases)[outputs] if has_bias else None),))
 
     def project_onto(self, backend: Backend, x: Features, h: F32) -> bool:
-        """h += project(x) in the same pass, where the form of the weights can; says whether it could."""
+        """Does h += project(x) in one pass, if the weights' form allows it. Returns whether it did."""
         part = self.parts[0]
         if len(self.parts) > 1 or not isinstance(part.matrix, PackedWeights) or x.quantised is None:
             return False
@@ -77,10 +82,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class ExpertPart:
-    """One matrix per expert, all of one format."""
+    """One matrix of each expert, all in one format."""
 
-    experts: tuple[Matrix, ...]
-    biases: tuple[F32, ...] | None = None
+    experts: tuple[Matrix, ...]  # one matrix each
+    biases: tuple[F32, ...] | None = None  # one array per expert
 
     def project(self, backend: Backend, x: Features, starts: I64, out: F32) -> None:
         packed = [expert for expert in self.experts if isinstance(expert, PackedWeights)]
@@ -92,7 +97,7 @@ class ExpertPart:
 
     def _project_floats(self, backend: Backend, x: Features, starts: I64, out: F32) -> None:
         if backend.recording:
-            raise RuntimeError("float experts read where their rows start, which a recording cannot know")
+            raise RuntimeError("float experts cannot be recorded: where their rows start is not known beforehand")
         assert x.floats is not None
         for e, expert in enumerate(self.experts):
             rows = slice(starts[e], starts[e + 1])
@@ -103,9 +108,9 @@ class ExpertPart:
 
 @dataclass(frozen=True)
 class ExpertLinear:
-    """As `Linear`, with one set of matrices per expert: rows starts[e] to starts[e + 1] go through expert e's."""
+    """Same as `Linear`, with matrices per expert: rows starts[e] to starts[e + 1] go through those of expert e."""
 
-    parts: tuple[ExpertPart, ...]
+    parts: tuple[ExpertPart, ...]  # whose outputs stand side by side
 
     @property
     def num_outputs(self) -> int:
@@ -121,7 +126,7 @@ class ExpertLinear:
 
 
 def _columns(matrices: Sequence[Matrix]) -> Iterator[tuple[int, slice]]:
-    """Each matrix's number with its outputs' columns."""
+    """The number of each matrix, and the columns of its outputs."""
     start = 0
     for number, matrix in enumerate(matrices):
         yield number, slice(start, start + num_outputs(matrix))

@@ -15,11 +15,13 @@ from surefoot.weights.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
-class Layer:
-    attention_norm: Norm
-    attention: Attention
-    ffn_norm: Norm
-    ffn: FeedForward
+class LlamaLayer:
+    """A layer of norm, attention, norm, feed-forward."""
+
+    attention_norm: Norm  # before attention
+    attention: Attention  # with grouped queries
+    ffn_norm: Norm  # before feed-forward
+    ffn: FeedForward  # gated
 
     def __call__(self, step: Step) -> None:
         x = step.norm(self.attention_norm, self.attention.qkv)
@@ -29,8 +31,8 @@ class Layer:
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
-    """GGUF's llama files have the rows of queries and keys in another order than Hugging Face's: lanes that turn
-    together are neighbours."""
+    """GGUF's llama files order the rows of queries and keys differently from Hugging Face's: lanes that rotate together
+    are adjacent."""
     window = Gguf(checkpoint).get("attention.sliding_window", 0)
 
     def layer(_: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
@@ -47,7 +49,7 @@ def build(load: Loader) -> Model:
     return load.model([make_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def make_layer(load: Loader, i: int) -> Layer:
-    return Layer(
+def make_layer(load: Loader, i: int) -> LlamaLayer:
+    return LlamaLayer(
         load.norm(f"blk.{i}.attn_norm"), load.attention(i), load.norm(f"blk.{i}.ffn_norm"), load.feed_forward(i)
     )

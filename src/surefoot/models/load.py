@@ -1,4 +1,4 @@
-"""Weights on their way from a checkpoint into a model: fused, packed, or left in float."""
+"""Loads a checkpoint's weights into a model: fused and packed, or left in float32."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, SharedKv
 from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts, FeedForward
-from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, Part
+from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
 from surefoot.models.step import Norm, Rope
 from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, IntegerWeights, PackedWeights, RopeForm, pack
 from surefoot.ops.arrays import F32, I64
@@ -20,8 +20,8 @@ from surefoot.weights.checkpoint import Checkpoint
 class Loader:
     """Reads a checkpoint's tensors by their GGUF names, without `.weight`.
 
-    The format's inputs are the rows that meet the layers' matrices. Embeddings and head are not of them: the head's
-    inputs are few, and what they lose no later layer mends."""
+    The format's inputs are the activations that layers' matrices take. The head always takes two limbs: its inputs are
+    few, and no later layer corrects what they lose."""
 
     def __init__(self, backend: Backend, checkpoint: Checkpoint, config: ModelConfig, fmt: ModelFormat) -> None:
         self.backend = backend
@@ -34,7 +34,7 @@ class Loader:
         return f"{name}.weight" in self.checkpoint.tensors
 
     def vector(self, name: str) -> F32:
-        """A tensor in float: norms, biases, routers. (Matrices are checked where they are rounded.)"""
+        """A tensor in float32: a norm, bias or router. (Matrices are checked where they are rounded.)"""
         values = np.ascontiguousarray(self.checkpoint.floats(name))
         if not np.isfinite(values).all():
             raise ValueError(f"{name} has values that are infinite or not a number: its file may be damaged")
@@ -54,31 +54,32 @@ class Loader:
         return self._ropes[form]
 
     def linear(self, *names: str, inputs: ActivationForm | None = None) -> Linear:
-        """The matrices side by side, with their biases where the checkpoint has some."""
+        """The matrices fused, their outputs side by side, with biases if the checkpoint has any."""
         bias = self._biases(names)
         if self._format is None:
-            return Linear((Part(_joined([self.vector(f"{name}.weight") for name in names]), bias),))
+            return Linear((LinearPart(_joined([self.vector(f"{name}.weight") for name in names]), bias),))
         matrices = self.checkpoint.fused(self.backend, [f"{name}.weight" for name in names], self._format)
         ends = np.cumsum([matrix.n for matrix in matrices])
         biases = [None] * len(matrices) if bias is None else np.split(bias, ends[:-1])
-        return Linear(tuple(Part(self._fed(matrix, inputs), one) for matrix, one in zip(matrices, biases, strict=True)))
+        with_biases = zip(matrices, biases, strict=True)
+        return Linear(tuple(LinearPart(self._with_inputs(matrix, inputs), bias) for matrix, bias in with_biases))
 
-    def _fed(self, matrix: PackedWeights, inputs: ActivationForm | None = None) -> PackedWeights:
+    def _with_inputs(self, matrix: PackedWeights, inputs: ActivationForm | None = None) -> PackedWeights:
         return replace(matrix, inputs=inputs or self._inputs)
 
     def rows_of(self, name: str, rows: I64) -> Linear:
-        """A matrix of some of the rows, in their order."""
+        """A matrix of the given rows, in that order."""
         if self._format is None:
-            return Linear((Part(self.vector(f"{name}.weight")[rows]),))
+            return Linear((LinearPart(self.vector(f"{name}.weight")[rows]),))
         weights = self.checkpoint.integers(f"{name}.weight", self._format)
-        return Linear((Part(self._fed(pack(self.backend, take_rows(weights, rows)))),))
+        return Linear((LinearPart(self._with_inputs(pack(self.backend, take_rows(weights, rows)))),))
 
     def float_linear(self, name: str) -> Linear:
-        """A matrix that is better not rounded: a router's."""
-        return Linear((Part(self.vector(f"{name}.weight"), self.bias(name)),))
+        """A matrix in float32: a router's, which is better not rounded."""
+        return Linear((LinearPart(self.vector(f"{name}.weight"), self.bias(name)),))
 
     def experts(self, *names: str) -> ExpertLinear:
-        """Tensors [experts, rows, columns], side by side."""
+        """Tensors [experts, rows, columns], their outputs side by side."""
         biases = [self.bias(name) for name in names]
         if self._format is None:
             floats = [self.checkpoint.floats(f"{name}.weight") for name in names]
@@ -86,10 +87,10 @@ class Loader:
         runs = self.checkpoint.fused_experts(self.backend, [f"{name}.weight" for name in names], self._format)
         if len(runs) > 1 and any(bias is not None for bias in biases):
             raise ValueError(f"{', '.join(names)} have biases but no common format")
-        return ExpertLinear(tuple(ExpertPart(tuple(map(self._fed, run)), _by_expert(biases)) for run in runs))
+        return ExpertLinear(tuple(ExpertPart(tuple(map(self._with_inputs, run)), _by_expert(biases)) for run in runs))
 
     def _biases(self, names: Sequence[str]) -> F32 | None:
-        """All of them side by side, with zeros where one is missing; None if all are."""
+        """The biases side by side, zeros for a missing one; None if all are missing."""
         biases = [self.bias(name) for name in names]
         if all(bias is None for bias in biases):
             return None
@@ -101,7 +102,7 @@ class Loader:
     # ---- parts that most families share ----
 
     def attention(self, layer: int) -> Attention:
-        """Attention with whatever the checkpoint has for it: norms of queries and keys, biases, sinks."""
+        """Attention, with norms of queries and keys, biases and sinks if the checkpoint has them."""
         config, name = self.config, f"blk.{layer}.attn"
         kv, keeps = config.kv(layer), not isinstance(config.layers[layer].kv, SharedKv)
         separate = (f"{name}_q", f"{name}_k", f"{name}_v") if keeps else (f"{name}_q",)
@@ -124,7 +125,7 @@ class Loader:
         )
 
     def feed_forward(self, layer: int, suffix: str = "") -> FeedForward:
-        """Gate, up and down; some files have gate and up as one, under up's name."""
+        """Gate, up and down. Some files have gate and up as one tensor, under the name of up."""
         gate, up, down = (f"blk.{layer}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
         gate_up = self.linear(gate, up) if self.has(gate) else self.linear(up)
         return FeedForward(self.config.glu, gate_up, self.linear(down))
@@ -141,7 +142,7 @@ class Loader:
         )
 
     def model(self, layers: Sequence[Layer]) -> Model:
-        """The layers between the embeddings and the head, which are one matrix if the checkpoint has no other."""
+        """The model of these layers. Embeddings and head share a matrix if the checkpoint has no other head."""
         embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
         head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
         matrix = embeddings.parts[0].matrix
@@ -163,7 +164,7 @@ def _joined(arrays: Sequence[F32]) -> F32:
 
 
 def _by_expert(biases: Sequence[F32 | None]) -> tuple[F32, ...] | None:
-    """Biases [experts, outputs] side by side, one array per expert."""
+    """One array of biases per expert, from biases [experts, outputs], side by side."""
     present = [bias for bias in biases if bias is not None]
     if len(present) not in (0, len(biases)):
         raise ValueError("either all of an expert's fused matrices have a bias or none")

@@ -1,6 +1,6 @@
 """Phi 3 and 4: Llama's layers, with queries, keys and values in one tensor of the file, and gate and up in another.
 
-Of the two sets of frequencies of its long-context files the short one is used, so that the context ends where it does.
+Long-context files have two sets of RoPE frequencies. The short one is used, so the context is limited to its length.
 """
 
 from dataclasses import replace
@@ -32,6 +32,6 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     config = hf_config(checkpoint.metadata, "phi3")
-    given = checkpoint.metadata.get("rope_parameters") or checkpoint.metadata.get("rope_scaling") or {}
+    rope = checkpoint.metadata.get("rope_parameters") or checkpoint.metadata.get("rope_scaling") or {}
     original = checkpoint.metadata.get("original_max_position_embeddings") or config.context
-    return replace(config, context=original if given.get("short_factor") else config.context)
+    return replace(config, context=original if rope.get("short_factor") else config.context)

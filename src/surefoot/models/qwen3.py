@@ -1,4 +1,4 @@
-"""Qwen 3: Llama's layers, with queries and keys normed head by head."""
+"""Qwen 3: Llama's layers, with queries and keys normed per head."""
 
 from surefoot.models.config import ModelConfig
 from surefoot.models.gguf_config import gguf_config

@@ -16,11 +16,13 @@ from surefoot.weights.metadata import need
 
 
 @dataclass(frozen=True)
-class Layer:
-    attention_norm: Norm
-    attention: Attention
-    ffn_norm: Norm
-    experts: Experts
+class MoeLayer:
+    """A layer of norm, attention, norm, experts."""
+
+    attention_norm: Norm  # before attention
+    attention: Attention  # with grouped queries
+    ffn_norm: Norm  # before the experts
+    experts: Experts  # with their router
 
     def __call__(self, step: Step) -> None:
         x = step.norm(self.attention_norm, self.attention.qkv)
@@ -34,16 +36,16 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    given = checkpoint.metadata
-    if given.get("mlp_only_layers") or (given.get("decoder_sparse_step") or 1) != 1:
-        raise ValueError("qwen3_moe with layers that have no experts is not supported")
-    router = Router(need(given, "num_experts_per_tok"), normalise=bool(need(given, "norm_topk_prob")))
-    return replace(hf_config(given, "qwen3_moe"), moe=MoeConfig(router))
+    hf = checkpoint.metadata
+    if hf.get("mlp_only_layers") or (hf.get("decoder_sparse_step") or 1) != 1:
+        raise ValueError("qwen3_moe models in which some layers have no experts are not supported")
+    router = Router(need(hf, "num_experts_per_tok"), normalise=bool(need(hf, "norm_topk_prob")))
+    return replace(hf_config(hf, "qwen3_moe"), moe=MoeConfig(router))
 
 
 def build(load: Loader) -> Model:
     return load.model([_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def _layer(load: Loader, i: int) -> Layer:
-    return Layer(load.norm(f"blk.{i}.attn_norm"), load.attention(i), load.norm(f"blk.{i}.ffn_norm"), load.mixture(i))
+def _layer(load: Loader, i: int) -> MoeLayer:
+    return MoeLayer(load.norm(f"blk.{i}.attn_norm"), load.attention(i), load.norm(f"blk.{i}.ffn_norm"), load.mixture(i))

@@ -1,7 +1,7 @@
-"""Whether a checkpoint's tensors are those that its metadata announce: checked before anything is built or read.
+"""Checks that a checkpoint has the tensors that its metadata announce, before anything is built or read.
 
-A shape's sizes are numbers, or names of sizes that the metadata do not give (the number of experts, say): those must be
-the same wherever the name stands in a layer.
+A size in an expected shape is a number, or the name of a size that the metadata do not give, such as the number of
+experts. The same name must have the same value everywhere in a layer.
 """
 
 import re
@@ -27,10 +27,12 @@ USUAL_NORMS = ("attn_norm", "ffn_norm")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    name: str
-    shape: Shape
-    optional: bool = False
+class ExpectedTensor:
+    """A tensor that the checkpoint must have."""
+
+    name: str  # GGUF's name
+    shape: Shape  # in numpy's order
+    optional: bool = False  # it may be missing
 
 
 def check_shapes(config: ModelConfig, tensors: Tensors) -> None:
@@ -85,27 +87,29 @@ def _check_layers(config: ModelConfig, tensors: Tensors) -> None:
         )
 
 
-def _check_tensors(wanted: Iterator[Wanted], tensors: Tensors) -> Mapping[str, int]:
+def _check_tensors(wanted: Iterator[ExpectedTensor], tensors: Tensors) -> Mapping[str, int]:
     """The sizes that have names."""
     sizes: dict[str, int] = {}
-    for one in wanted:
-        tensor = tensors.get(one.name)
-        if tensor is None and one.optional:
+    for spec in wanted:
+        tensor = tensors.get(spec.name)
+        if tensor is None and spec.optional:
             continue
         if tensor is None:
-            raise MetadataError(f"the file has no tensor {one.name}: it is damaged or of another model; fetch it again")
-        expected = tuple(_size(size, sizes, found) for size, found in zip(one.shape, tensor.shape, strict=False))
-        if tuple(tensor.shape) != expected or len(one.shape) != len(tensor.shape):
-            shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in one.shape)
             raise MetadataError(
-                f"{one.name} has shape {tuple(tensor.shape)}, where the metadata say {shape}: the file is damaged; "
+                f"the file has no tensor {spec.name}: it is damaged or of another model; fetch it again"
+            )
+        expected = tuple(_size(size, sizes, actual) for size, actual in zip(spec.shape, tensor.shape, strict=False))
+        if tuple(tensor.shape) != expected or len(spec.shape) != len(tensor.shape):
+            shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in spec.shape)
+            raise MetadataError(
+                f"{spec.name} has shape {tuple(tensor.shape)}, where the metadata say {shape}: the file is damaged; "
                 "fetch it again"
             )
     return sizes
 
 
-def _size(size: int | str, sizes: dict[str, int], found: int) -> int:
-    return sizes.setdefault(size, found) if isinstance(size, str) else size
+def _size(size: int | str, sizes: dict[str, int], actual: int) -> int:
+    return sizes.setdefault(size, actual) if isinstance(size, str) else size
 
 
 def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) -> None:
@@ -116,20 +120,20 @@ def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) ->
         )
 
 
-# ---- what there must be ----
+# ---- the expected tensors ----
 
 
-def _outside_layers(config: ModelConfig) -> Iterator[Wanted]:
-    yield Wanted("token_embd.weight", (config.vocab_size, config.width))
-    yield Wanted("output_norm.weight", (config.width,))
-    yield Wanted("output.weight", (config.vocab_size, config.width), optional=True)
-    yield Wanted("output.bias", (config.vocab_size,), optional=True)
+def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
+    yield ExpectedTensor("token_embd.weight", (config.vocab_size, config.width))
+    yield ExpectedTensor("output_norm.weight", (config.width,))
+    yield ExpectedTensor("output.weight", (config.vocab_size, config.width), optional=True)
+    yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
 
 
-def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Wanted]:
+def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     name, moe = f"blk.{layer}", config.moe
     for norm in NORMS.get(config.family, USUAL_NORMS):
-        yield Wanted(f"{name}.{norm}.weight", (config.width,))
+        yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
     if config.latent is None:
         yield from _attention(config, layer, tensors)
     else:
@@ -142,7 +146,7 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Wan
         yield from _feed_forward(name, "_shexp", "shared", config.width, tensors)
 
 
-def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Wanted]:
+def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     name, kv = f"blk.{layer}.attn", config.kv(layer)
     queries, keys, values = config.heads * kv.key_dim, kv.heads * kv.key_dim, kv.heads * kv.value_dim
     if f"{name}_qkv.weight" in tensors:
@@ -154,29 +158,31 @@ def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Wa
     for part, rows in parts.items():
         yield from _matrix(f"{name}_{part}", rows, config.width)
     yield from _matrix(f"{name}_output", config.width, config.heads * kv.value_dim)
-    yield Wanted(f"{name}_q_norm.weight", (kv.key_dim,), optional=True)
-    yield Wanted(f"{name}_k_norm.weight", (kv.key_dim,), optional=True)
-    yield Wanted(f"{name}_sinks.weight", (config.heads,), optional=True)
+    yield ExpectedTensor(f"{name}_q_norm.weight", (kv.key_dim,), optional=True)
+    yield ExpectedTensor(f"{name}_k_norm.weight", (kv.key_dim,), optional=True)
+    yield ExpectedTensor(f"{name}_sinks.weight", (config.heads,), optional=True)
 
 
-def _latent_attention(config: ModelConfig, sizes: LatentConfig, layer: str, tensors: Tensors) -> Iterator[Wanted]:
+def _latent_attention(
+    config: ModelConfig, sizes: LatentConfig, layer: str, tensors: Tensors
+) -> Iterator[ExpectedTensor]:
     name, lanes = f"{layer}.attn", sizes.plain_dim + sizes.rope_dim
     narrow = f"{name}_q_a.weight" in tensors
     if narrow:
         yield from _matrix(f"{name}_q_a", "narrow", config.width)
-        yield Wanted(f"{name}_q_a_norm.weight", ("narrow",))
+        yield ExpectedTensor(f"{name}_q_a_norm.weight", ("narrow",))
     yield from _matrix(
         f"{name}_q_b" if narrow else f"{name}_q", config.heads * lanes, "narrow" if narrow else config.width
     )
     yield from _matrix(f"{name}_kv_a_mqa", sizes.rank + sizes.rope_dim, config.width)
-    yield Wanted(f"{name}_kv_a_norm.weight", (sizes.rank,))
-    yield Wanted(f"{name}_k_b.weight", (config.heads, sizes.rank, sizes.plain_dim))
-    yield Wanted(f"{name}_v_b.weight", (config.heads, sizes.value_dim, sizes.rank))
+    yield ExpectedTensor(f"{name}_kv_a_norm.weight", (sizes.rank,))
+    yield ExpectedTensor(f"{name}_k_b.weight", (config.heads, sizes.rank, sizes.plain_dim))
+    yield ExpectedTensor(f"{name}_v_b.weight", (config.heads, sizes.value_dim, sizes.rank))
     yield from _matrix(f"{name}_output", config.width, config.heads * sizes.value_dim)
 
 
-def _feed_forward(layer: str, suffix: str, inner: int | str, width: int, tensors: Tensors) -> Iterator[Wanted]:
-    """Gate and up may be one matrix, under up's name."""
+def _feed_forward(layer: str, suffix: str, inner: int | str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    """Gate and up may be one matrix, under the name of up."""
     gate, up, down = (f"{layer}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
     if f"{gate}.weight" in tensors:
         yield from _matrix(gate, inner, width)
@@ -186,13 +192,13 @@ def _feed_forward(layer: str, suffix: str, inner: int | str, width: int, tensors
     yield from _matrix(down, width, inner)
 
 
-def _experts(layer: str, width: int) -> Iterator[Wanted]:
+def _experts(layer: str, width: int) -> Iterator[ExpectedTensor]:
     yield from _matrix(f"{layer}.ffn_gate_inp", "experts", width)
     for part, rows, columns in (("gate", "inner", width), ("up", "inner", width), ("down", width, "inner")):
-        yield Wanted(f"{layer}.ffn_{part}_exps.weight", ("experts", rows, columns))
-        yield Wanted(f"{layer}.ffn_{part}_exps.bias", ("experts", rows), optional=True)
+        yield ExpectedTensor(f"{layer}.ffn_{part}_exps.weight", ("experts", rows, columns))
+        yield ExpectedTensor(f"{layer}.ffn_{part}_exps.bias", ("experts", rows), optional=True)
 
 
-def _matrix(name: str, rows: int | str, columns: int | str) -> Iterator[Wanted]:
-    yield Wanted(f"{name}.weight", (rows, columns))
-    yield Wanted(f"{name}.bias", (rows,), optional=True)
+def _matrix(name: str, rows: int | str, columns: int | str) -> Iterator[ExpectedTensor]:
+    yield ExpectedTensor(f"{name}.weight", (rows, columns))
+    yield ExpectedTensor(f"{name}.bias", (rows,), optional=True)

@@ -1,4 +1,4 @@
-"""One forward pass: its rows, its caches, and the residual stream that the layers write to."""
+"""One forward pass: its rows, its KV caches, and the residual stream that layers add to."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,38 +26,37 @@ from surefoot.ops.arrays import F32, I64
 
 @dataclass(frozen=True)
 class KvRows:
-    """Where the layers of one window keep the rows (slots) and find their requests' tokens (chunks)."""
+    """Where layers with the same window write and read keys and values."""
 
-    slots: I64
-    chunks: Chunks
+    slots: I64  # of the KV cache, one per row: where its key and value are written
+    chunks: Chunks  # of requests, with the block tables that attention reads
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of a pass, in arrays that stay where they are: a recorded pass is replayed by filling them anew.
+    """The input of a pass, in arrays with fixed addresses: to replay a recorded pass, they are filled again."""
 
-    tokens, positions: one per row. wanted: the rows whose logits are wanted. kv: by window.
-    """
-
-    tokens: I64
-    positions: I64
-    wanted: I64
-    kv: Mapping[int, KvRows]
+    tokens: I64  # one per row
+    positions: I64  # one per row
+    wanted: I64  # the rows whose logits are wanted
+    kv: Mapping[int, KvRows]  # by window
 
 
 @dataclass(frozen=True)
 class Norm:
-    form: NormForm
-    weight: F32
+    """A norm with its weight."""
+
+    form: NormForm  # its kind and epsilon
+    weight: F32  # one per lane
 
 
 @dataclass(frozen=True, eq=False)
 class Rope:
-    """A rotation with its frequencies computed; compared by identity."""
+    """RoPE with its frequencies computed; compared by identity."""
 
-    form: RopeForm
-    inv_freq: F32
-    scale: float
+    form: RopeForm  # its dimensions, base and scaling
+    inv_freq: F32  # one per pair of lanes
+    scale: float  # of cos and sin
 
     @classmethod
     def of(cls, form: RopeForm) -> "Rope":
@@ -65,9 +64,10 @@ class Rope:
 
 
 class Step:
-    """What the parts of a model work on. Every call is an operation of `ops` over fixed arrays, so it can be recorded.
+    """The state of one forward pass, which the parts of a model share. Every call is an operation of `ops` over fixed
+    arrays, so that a pass can be recorded.
 
-    The residual stream is `h` and perhaps an addend that the next norm takes along.
+    The residual stream is `h`, plus an addend if there is one: the next norm adds it in the same operation.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Step:
     # ---- the residual stream ----
 
     def norm(self, normed: Norm, *readers: Linear | ExpertLinear) -> Features:
-        """The stream, normed, in the forms that its readers take."""
+        """The normed stream, in the forms that its readers take."""
         matrices = [matrix for reader in readers for matrix in reader.matrices]
         x = self.workspace.features("normed", self.h.shape, matrices)
         residual, self._addend = self._addend, None
@@ -99,18 +99,18 @@ class Step:
         return x
 
     def add(self, x: F32) -> None:
-        """Add x to the stream, at the next norm: x must stay as it is until then."""
+        """Adds x to the stream at the next norm. x must not change until then."""
         self.settle()
         self._addend = x
 
     def add_projected(self, matrix: Linear, x: Features) -> None:
-        """Add a projection to the stream."""
+        """Adds a projection of x to the stream."""
         self.settle()
         if not matrix.project_onto(self.backend, x, self.h):
             self.add(self.project(matrix, x, "delta"))
 
     def settle(self) -> F32:
-        """The stream with nothing left to add."""
+        """The stream, with a pending addend added."""
         if self._addend is not None:
             add(self.backend, self.h, self._addend, out=self.h)
             self._addend = None
@@ -126,15 +126,15 @@ class Step:
 
     def features(self, name: str, x: F32, reader: Linear | ExpertLinear) -> Features:
         """x in the forms that its reader takes."""
-        room = self.workspace.features(name, x.shape, reader.matrices)
-        if room.quantised is not None:
-            quantise(self.backend, x, out=room.quantised)
-        return Features(x if room.floats is not None else None, room.quantised)
+        target = self.workspace.features(name, x.shape, reader.matrices)
+        if target.quantised is not None:
+            quantise(self.backend, x, out=target.quantised)
+        return Features(x if target.floats is not None else None, target.quantised)
 
     # ---- positions ----
 
     def table(self, rope: Rope) -> RopeTable:
-        """cos and sin of the rows' positions: computed at the first use."""
+        """cos and sin of the rows' positions, computed on first use."""
         if rope not in self._tables:
             name, shape = f"rope {len(self._tables)}", (self.rows, len(rope.inv_freq))
             table = RopeTable(self.floats(f"{name} cos", *shape), self.floats(f"{name} sin", *shape))

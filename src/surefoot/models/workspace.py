@@ -1,4 +1,4 @@
-"""Arrays that a forward pass writes, under names: one layer after the other writes the same ones."""
+"""Scratch arrays of a forward pass, by name: all layers use the same ones in turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ Matrix = PackedWeights | F32
 
 @dataclass(frozen=True)
 class Features:
-    """Rows on their way into matrices: in fixed point for packed ones, as floats for float ones, or both."""
+    """Inputs of matrices, in one form or both."""
 
-    floats: F32 | None
-    quantised: Activations | None
+    floats: F32 | None  # for matrices in float32
+    quantised: Activations | None  # fixed point, for packed matrices
 
 
 class Workspace:
-    """Scratch arrays by name. A name is always the same memory, so arrays in use at once need names of their own.
+    """Scratch arrays by name. The same name is the same memory, so arrays that are in use at once need different names.
 
-    A larger array under an old name is new memory; recorded programs keep the old alive."""
+    A larger array under an old name is new memory; recorded programs keep the old memory alive."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, U8] = {}
@@ -50,7 +50,7 @@ class Workspace:
         return self.array(name, np.int64, *shape)
 
     def features(self, name: str, shape: tuple[int, ...], readers: Sequence[Matrix]) -> Features:
-        """Room for rows in the forms that the readers take; shape: rows, columns."""
+        """Uninitialised features of the shape (rows, columns), in the forms that the readers take."""
         rows, cols = shape
         forms = [reader.inputs for reader in readers if isinstance(reader, PackedWeights)]
         return Features(

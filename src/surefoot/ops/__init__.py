@@ -33,7 +33,7 @@ from surefoot.ops.rope import (
     rope_table,
 )
 from surefoot.ops.sampling import Sampled, Sampling, SamplingRows, TopLogprobs, sample, top_logprobs
-from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError
+from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError, third_of
 from surefoot.ops.weights import (
     BitField,
     BlockWeights,
@@ -119,5 +119,6 @@ __all__ = [
     "sample",
     "softcap",
     "supported_variants",
+    "third_of",
     "top_logprobs",
 ]

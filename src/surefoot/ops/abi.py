@@ -1,5 +1,6 @@
 """The C ABI as ctypes sees it: one Structure per operation, field for field as in native/include/surefoot.h.
 
+`LinearArgs` is the header's `sf_linear_args`, `KvCacheStruct` its `sf_kv_cache`.
 `Backend` compares every Structure's size with the library's own, so a struct that drifted fails at load.
 """
 
@@ -20,15 +21,15 @@ def address(array: Any | None) -> int | None:
     return None if array is None else addressof(array)
 
 
-class Activations(Structure):
+class ActivationsStruct(Structure):
     _fields_ = _fields(values=PTR, scales=PTR, stride=c_int64, limbs=c_int32, group=c_int32)
 
 
-class Quantise(Structure):
-    _fields_ = _fields(x=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, out=Activations)
+class QuantiseArgs(Structure):
+    _fields_ = _fields(x=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, out=ActivationsStruct)
 
 
-class Pack(Structure):
+class PackArgs(Structure):
     _fields_ = _fields(
         codes=PTR, scales=PTR, offsets=PTR, row_scales=PTR, table=PTR,
         n=c_int64, k=c_int64, first=c_int64, rows=c_int64,
@@ -36,148 +37,148 @@ class Pack(Structure):
     )  # fmt: skip
 
 
-class BitField(Structure):
+class BitFieldStruct(Structure):
     _fields_ = _fields(offset=c_int32, width=c_int32, run=c_int32, unused=c_int32)
 
 
-class PackBlocks(Structure):
+class PackBlocksArgs(Structure):
     _fields_ = _fields(
         blocks=PTR, scales=PTR, offsets=PTR, table=PTR, packed=PTR, packed_bytes=c_int64,
-        n=c_int64, k=c_int64, first=c_int64, rows=c_int64, row_stride=c_int64, low=BitField, high=BitField,
+        n=c_int64, k=c_int64, first=c_int64, rows=c_int64, row_stride=c_int64, low=BitFieldStruct, high=BitFieldStruct,
         block=c_int32, block_bytes=c_int32, group=c_int32, add=c_int32, stretch=c_int32, centre=c_int32,
         span_low=c_float, span_high=c_float,
     )  # fmt: skip
 
 
-class Linear(Structure):
+class LinearArgs(Structure):
     _fields_ = _fields(
-        x=Activations, weights=PTR, bias=PTR, residual=PTR, y=PTR,
+        x=ActivationsStruct, weights=PTR, bias=PTR, residual=PTR, y=PTR,
         rows=c_int64, cols=c_int64, y_stride=c_int64, residual_stride=c_int64,
     )  # fmt: skip
 
 
-class LinearExperts(Structure):
+class LinearExpertsArgs(Structure):
     _fields_ = _fields(
-        x=Activations, weights=PTR, biases=PTR, starts=PTR, y=PTR, experts=c_int64, cols=c_int64, y_stride=c_int64
+        x=ActivationsStruct, weights=PTR, biases=PTR, starts=PTR, y=PTR, experts=c_int64, cols=c_int64, y_stride=c_int64
     )
 
 
-class FloatLinear(Structure):
+class FloatLinearArgs(Structure):
     _fields_ = _fields(
         x=PTR, w=PTR, bias=PTR, y=PTR, rows=c_int64, n=c_int64, k=c_int64,
         x_stride=c_int64, w_stride=c_int64, y_stride=c_int64, dtype=c_int32, unused=c_int32,
     )  # fmt: skip
 
 
-class Embed(Structure):
+class EmbedArgs(Structure):
     _fields_ = _fields(
         ids=PTR, table=PTR, y=PTR, rows=c_int64, vocab=c_int64, cols=c_int64, y_stride=c_int64,
         dtype=c_int32, scale=c_float,
     )  # fmt: skip
 
 
-class Norm(Structure):
+class NormArgs(Structure):
     _fields_ = _fields(
-        x=PTR, residual=PTR, weight=PTR, bias=PTR, h=PTR, y=PTR, quantised=Activations,
+        x=PTR, residual=PTR, weight=PTR, bias=PTR, h=PTR, y=PTR, quantised=ActivationsStruct,
         rows=c_int64, cols=c_int64, x_stride=c_int64, residual_stride=c_int64, h_stride=c_int64, y_stride=c_int64,
         eps=c_float, weight_offset=c_float, kind=c_int32, heads=c_int32,
     )  # fmt: skip
 
 
-class RopeTable(Structure):
+class RopeTableArgs(Structure):
     _fields_ = _fields(
         positions=PTR, inv_freq=PTR, cos=PTR, sin=PTR, rows=c_int64, pairs=c_int64, scale=c_float, unused=c_int32
     )
 
 
-class Rope(Structure):
+class RopeArgs(Structure):
     _fields_ = _fields(
         x=PTR, cos=PTR, sin=PTR, rows=c_int64, heads=c_int64, head_dim=c_int64, pairs=c_int64, x_stride=c_int64,
         pairing=c_int32, unused=c_int32,
     )  # fmt: skip
 
 
-class Glu(Structure):
+class GluArgs(Structure):
     _fields_ = _fields(
-        gate=PTR, up=PTR, y=PTR, quantised=Activations,
+        gate=PTR, up=PTR, y=PTR, quantised=ActivationsStruct,
         rows=c_int64, cols=c_int64, gate_stride=c_int64, up_stride=c_int64, y_stride=c_int64,
         kind=c_int32, limit=c_float, alpha=c_float, unused=c_int32,
     )  # fmt: skip
 
 
-class Softcap(Structure):
+class SoftcapArgs(Structure):
     _fields_ = _fields(x=PTR, y=PTR, count=c_int64, cap=c_float, unused=c_int32)
 
 
-class Add(Structure):
+class AddArgs(Structure):
     _fields_ = _fields(a=PTR, b=PTR, y=PTR, count=c_int64, scale=c_float, unused=c_int32)
 
 
-class Elementary(Structure):
+class ElementaryArgs(Structure):
     _fields_ = _fields(x=PTR, y=PTR, count=c_int64, function=c_int32, unused=c_int32)
 
 
-class KvCache(Structure):
+class KvCacheStruct(Structure):
     _fields_ = _fields(
         data=PTR, num_blocks=c_int64, block_size=c_int64, kv_heads=c_int64, head_dim=c_int64, value_dim=c_int64,
         form=c_int32, unused=c_int32,
     )  # fmt: skip
 
 
-class KvWrite(Structure):
+class KvWriteArgs(Structure):
     _fields_ = _fields(
-        cache=KvCache, keys=PTR, values=PTR, slots=PTR, rows=c_int64, keys_stride=c_int64, values_stride=c_int64
+        cache=KvCacheStruct, keys=PTR, values=PTR, slots=PTR, rows=c_int64, keys_stride=c_int64, values_stride=c_int64
     )
 
 
-class KvCopy(Structure):
-    _fields_ = _fields(cache=KvCache, pairs=PTR, count=c_int64)
+class KvCopyArgs(Structure):
+    _fields_ = _fields(cache=KvCacheStruct, pairs=PTR, count=c_int64)
 
 
-class Attention(Structure):
+class AttentionArgs(Structure):
     _fields_ = _fields(
-        cache=KvCache, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR,
+        cache=KvCacheStruct, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR,
         chunks=c_int64, heads=c_int64, q_stride=c_int64, y_stride=c_int64, table_stride=c_int64,
         window=c_int64, scale=c_float, softcap=c_float,
     )  # fmt: skip
 
 
-class Route(Structure):
+class RouteArgs(Structure):
     _fields_ = _fields(
         logits=PTR, bias=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
         scoring=c_int32, normalise=c_int32, scale=c_float, unused=c_int32,
     )  # fmt: skip
 
 
-class GroupExperts(Structure):
+class GroupExpertsArgs(Structure):
     _fields_ = _fields(ids=PTR, sources=PTR, starts=PTR, places=PTR, rows=c_int64, k=c_int64, experts=c_int64)
 
 
-class Combine(Structure):
+class CombineArgs(Structure):
     _fields_ = _fields(
         x=PTR, places=PTR, weights=PTR, residual=PTR, y=PTR, rows=c_int64, cols=c_int64, k=c_int64, x_rows=c_int64,
         x_stride=c_int64, residual_stride=c_int64, y_stride=c_int64,
     )  # fmt: skip
 
 
-class Sample(Structure):
+class SampleArgs(Structure):
     _fields_ = _fields(
         logits=PTR, temperature=PTR, top_p=PTR, min_p=PTR, top_k=PTR, seeds=PTR, positions=PTR, tokens=PTR,
         logprobs=PTR, rows=c_int64, vocab=c_int64, logits_stride=c_int64,
     )  # fmt: skip
 
 
-class TopLogprobs(Structure):
+class TopLogprobsArgs(Structure):
     _fields_ = _fields(
         logits=PTR, ids=PTR, logprobs=PTR, rows=c_int64, vocab=c_int64, logits_stride=c_int64, count=c_int64
     )
 
 
-class ReadBandwidth(Structure):
+class ReadBandwidthArgs(Structure):
     _fields_ = _fields(data=PTR, bytes=c_int64, repeats=c_int64, seconds=c_double)
 
 
-class Peak(Structure):
+class PeakArgs(Structure):
     _fields_ = _fields(iterations=c_int64, operations=c_double, seconds=c_double, kind=c_int32, unused=c_int32)
 
 
@@ -186,28 +187,28 @@ class Call(Structure):
 
 
 OPERATIONS: dict[str, type[Structure]] = {
-    "quantise": Quantise,
-    "elementary": Elementary,
-    "norm": Norm,
-    "rope_table": RopeTable,
-    "rope": Rope,
-    "glu": Glu,
-    "softcap": Softcap,
-    "add": Add,
-    "embed": Embed,
-    "pack": Pack,
-    "pack_blocks": PackBlocks,
-    "linear": Linear,
-    "linear_experts": LinearExperts,
-    "read_bandwidth": ReadBandwidth,
-    "peak": Peak,
-    "float_linear": FloatLinear,
-    "route": Route,
-    "group_experts": GroupExperts,
-    "combine": Combine,
-    "sample": Sample,
-    "top_logprobs": TopLogprobs,
-    "kv_write": KvWrite,
-    "kv_copy": KvCopy,
-    "attention": Attention,
+    "quantise": QuantiseArgs,
+    "elementary": ElementaryArgs,
+    "norm": NormArgs,
+    "rope_table": RopeTableArgs,
+    "rope": RopeArgs,
+    "glu": GluArgs,
+    "softcap": SoftcapArgs,
+    "add": AddArgs,
+    "embed": EmbedArgs,
+    "pack": PackArgs,
+    "pack_blocks": PackBlocksArgs,
+    "linear": LinearArgs,
+    "linear_experts": LinearExpertsArgs,
+    "read_bandwidth": ReadBandwidthArgs,
+    "peak": PeakArgs,
+    "float_linear": FloatLinearArgs,
+    "route": RouteArgs,
+    "group_experts": GroupExpertsArgs,
+    "combine": CombineArgs,
+    "sample": SampleArgs,
+    "top_logprobs": TopLogprobsArgs,
+    "kv_write": KvWriteArgs,
+    "kv_copy": KvCopyArgs,
+    "attention": AttentionArgs,
 }

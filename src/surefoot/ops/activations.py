@@ -45,9 +45,11 @@ class Activations:
         if not (self.values.flags.c_contiguous and self.scales.flags.c_contiguous):
             raise ValueError("quantised rows must be contiguous")
 
-    def struct(self) -> abi.Activations:
+    def struct(self) -> abi.ActivationsStruct:
         form = self.form
-        return abi.Activations(pointer(self.values), pointer(self.scales), self.values.shape[2], form.limbs, form.group)
+        return abi.ActivationsStruct(
+            pointer(self.values), pointer(self.scales), self.values.shape[2], form.limbs, form.group
+        )
 
 
 def padded(cols: int) -> int:
@@ -67,6 +69,6 @@ def quantise(backend: Backend, x: F32, form: ActivationForm = TWO_LIMBS, out: Ac
     if out is None:
         out = empty_activations(rows, cols, form)
     out.check(rows, cols)
-    args = abi.Quantise(pointer(x), rows, cols, row_stride(x), out.struct())
+    args = abi.QuantiseArgs(pointer(x), rows, cols, row_stride(x), out.struct())
     backend.run("quantise", args, x, out)
     return out

@@ -51,7 +51,7 @@ def attention(
     _check_chunks(chunks, rows)
     if sinks is not None:
         check("sinks", sinks, np.float32, heads)
-    args = abi.Attention(
+    args = abi.AttentionArgs(
         cache.struct(), pointer(q), pointer(out), pointer(chunks.starts), pointer(chunks.lengths),
         pointer(chunks.block_table), pointer(sinks), len(chunks), heads, head_stride(q), head_stride(out),
         row_stride(chunks.block_table), window, scale, softcap,

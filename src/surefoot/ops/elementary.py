@@ -16,5 +16,5 @@ def elementary(backend: Backend, function: Function, x: F32) -> F32:
     """function(x) for a one-dimensional x."""
     check("x", x, np.float32, None)
     y = empty(x.shape, np.float32)
-    backend.run("elementary", abi.Elementary(pointer(x), pointer(y), x.size, FUNCTIONS.index(function)), x, y)
+    backend.run("elementary", abi.ElementaryArgs(pointer(x), pointer(y), x.size, FUNCTIONS.index(function)), x, y)
     return y

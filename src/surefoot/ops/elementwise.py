@@ -14,7 +14,7 @@ PACKED = 2
 def softcap(backend: Backend, x: F32, cap: float, out: F32 | None = None) -> F32:
     """cap * tanh(x / cap). out may be x."""
     out = _like(x, "x", out)
-    backend.run("softcap", abi.Softcap(pointer(x), pointer(out), x.size, cap), x, out)
+    backend.run("softcap", abi.SoftcapArgs(pointer(x), pointer(out), x.size, cap), x, out)
     return out
 
 
@@ -23,7 +23,7 @@ def add(backend: Backend, a: F32, b: F32 | None = None, scale: float = 1.0, out:
     if b is not None:
         _check_flat("b", b, a.shape)
     out = _like(a, "a", out)
-    backend.run("add", abi.Add(pointer(a), pointer(b), pointer(out), a.size, scale), a, b, out)
+    backend.run("add", abi.AddArgs(pointer(a), pointer(b), pointer(out), a.size, scale), a, b, out)
     return out
 
 
@@ -34,7 +34,7 @@ def embed(backend: Backend, ids: I64, table: Array | PackedWeights, scale: float
     if out is None:
         out = empty((ids.size, cols), np.float32)
     check("out", out, np.float32, ids.size, cols)
-    args = abi.Embed(
+    args = abi.EmbedArgs(
         pointer(ids), pointer(data), pointer(out), ids.size, vocab, cols, row_stride(out), dtype, scale
     )  # fmt: skip
     backend.run("embed", args, ids, data, out)

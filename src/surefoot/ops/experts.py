@@ -48,7 +48,7 @@ def route(backend: Backend, logits: F32, router: Router, bias: F32 | None = None
     if out is None:
         out = Routes(empty((rows, k), np.int64), empty((rows, k), np.float32))
     check_routes("out", out, rows, k)
-    args = abi.Route(
+    args = abi.RouteArgs(
         pointer(logits), pointer(bias), pointer(out.ids), pointer(out.weights), rows, experts, k,
         router.scoring, router.normalise, router.scale,
     )  # fmt: skip
@@ -90,7 +90,7 @@ def group_by_expert(backend: Backend, ids: I64, num_experts: int, out: ExpertRow
     check("out.places", out.places, np.int64, rows, k)
     if not (ids.flags.c_contiguous and out.places.flags.c_contiguous):
         raise ValueError("ids and places must be contiguous")
-    args = abi.GroupExperts(
+    args = abi.GroupExpertsArgs(
         pointer(ids), pointer(out.rows), pointer(out.starts), pointer(out.places), rows, k, num_experts
     )
     backend.run("group_experts", args, ids, out)
@@ -111,7 +111,7 @@ def combine(
     if out is None:
         out = empty((rows, cols), np.float32)
     check("out", out, np.float32, rows, cols)
-    args = abi.Combine(
+    args = abi.CombineArgs(
         pointer(x), pointer(places), pointer(weights), pointer(residual), pointer(out), rows, cols, k, x_rows,
         row_stride(x), 0 if residual is None else row_stride(residual), row_stride(out),
     )  # fmt: skip

@@ -23,7 +23,7 @@ def float_linear(backend: Backend, x: F32, weights: Array, bias: F32 | None = No
     if out is None:
         out = empty((rows, n), np.float32)
     check("out", out, np.float32, rows, n)
-    args = abi.FloatLinear(
+    args = abi.FloatLinearArgs(
         pointer(x), pointer(weights), pointer(bias), pointer(out), rows, n, k,
         row_stride(x), row_stride(weights), row_stride(out), DTYPES[weights.dtype],
     )  # fmt: skip

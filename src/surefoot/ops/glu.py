@@ -42,8 +42,8 @@ def glu(
             check(name, array, np.float32, rows, cols)
     if quantised is not None:
         quantised.check(rows, cols)
-    args = abi.Glu(
-        pointer(gate), pointer(up), pointer(y), abi.Activations() if quantised is None else quantised.struct(),
+    args = abi.GluArgs(
+        pointer(gate), pointer(up), pointer(y), abi.ActivationsStruct() if quantised is None else quantised.struct(),
         rows, cols, row_stride(gate), 0 if up is None else row_stride(up), 0 if y is None else row_stride(y),
         KINDS.index(form.kind), form.limit, form.alpha,
     )  # fmt: skip

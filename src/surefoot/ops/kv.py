@@ -40,8 +40,8 @@ class KvCache:
     def kv_heads(self) -> int:
         return int(self.data.shape[1])
 
-    def struct(self) -> abi.KvCache:
-        return abi.KvCache(
+    def struct(self) -> abi.KvCacheStruct:
+        return abi.KvCacheStruct(
             pointer(self.data),
             self.num_blocks,
             self.block_size,
@@ -66,7 +66,7 @@ def empty_kv_cache(
 
     The caches of a model's layers should share an arena."""
     value_dim = value_dim or head_dim
-    shape = abi.KvCache(None, num_blocks, block_size, kv_heads, head_dim, value_dim, form)
+    shape = abi.KvCacheStruct(None, num_blocks, block_size, kv_heads, head_dim, value_dim, form)
     record_bytes = backend.library.sf_kv_record_bytes(byref(shape))
     if record_bytes < 0:
         reason = backend.library.sf_error(-record_bytes).decode()
@@ -91,7 +91,7 @@ def kv_write(backend: Backend, cache: KvCache, keys: F32, values: F32, slots: I6
     rows = len(slots)
     check("keys", keys, np.float32, rows, cache.kv_heads, cache.head_dim)
     check("values", values, np.float32, rows, cache.kv_heads, cache.value_dim)
-    args = abi.KvWrite(
+    args = abi.KvWriteArgs(
         cache.struct(), pointer(keys), pointer(values), pointer(slots), rows, head_stride(keys), head_stride(values)
     )
     backend.run("kv_write", args, cache, keys, values, slots)
@@ -102,4 +102,4 @@ def kv_copy(backend: Backend, cache: KvCache, pairs: I64) -> None:
     check("pairs", pairs, np.int64, None, 2)
     if not pairs.flags.c_contiguous:
         raise ValueError("pairs must be contiguous")
-    backend.run("kv_copy", abi.KvCopy(cache.struct(), pointer(pairs), len(pairs)), cache, pairs)
+    backend.run("kv_copy", abi.KvCopyArgs(cache.struct(), pointer(pairs), len(pairs)), cache, pairs)

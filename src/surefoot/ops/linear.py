@@ -31,7 +31,7 @@ def linear(
         check("bias", bias, np.float32, w.n)
     if residual is not None:
         check("residual", residual, np.float32, x.rows, w.n)
-    args = abi.Linear(
+    args = abi.LinearArgs(
         x.struct(), pointer(w.data), pointer(bias), pointer(residual), pointer(y), x.rows, w.k, row_stride(y),
         0 if residual is None else row_stride(residual),
     )  # fmt: skip
@@ -66,7 +66,7 @@ def linear_experts(
         for bias in biases:
             check("bias", bias, np.float32, first.n)
         bias_pointers = _pointers(*(pointer(bias) for bias in biases))
-    args = abi.LinearExperts(
+    args = abi.LinearExpertsArgs(
         x.struct(), abi.address(weight_pointers), abi.address(bias_pointers), pointer(starts), pointer(y),
         count, first.k, row_stride(y),
     )  # fmt: skip

@@ -46,9 +46,9 @@ def norm(
             check(name, array, np.float32, rows, cols)
     if quantised is not None:
         quantised.check(rows, cols)
-    args = abi.Norm(
+    args = abi.NormArgs(
         pointer(x), pointer(residual), pointer(weight), pointer(bias), pointer(h), pointer(y),
-        abi.Activations() if quantised is None else quantised.struct(),
+        abi.ActivationsStruct() if quantised is None else quantised.struct(),
         rows, cols, row_stride(x), _stride(residual), _stride(h), _stride(y),
         form.eps, form.weight_offset, int(form.kind == "layer"), 1,
     )  # fmt: skip
@@ -62,8 +62,8 @@ def norm_heads(backend: Backend, form: NormForm, x: F32, weight: F32 | None = No
     if weight is not None:
         check("weight", weight, np.float32, dim)
     stride = head_stride(x)
-    args = abi.Norm(
-        pointer(x), None, pointer(weight), None, None, pointer(x), abi.Activations(),
+    args = abi.NormArgs(
+        pointer(x), None, pointer(weight), None, None, pointer(x), abi.ActivationsStruct(),
         rows * heads, dim, stride, 0, 0, stride, form.eps, form.weight_offset, int(form.kind == "layer"), heads,
     )  # fmt: skip
     backend.run("norm", args, x, weight)

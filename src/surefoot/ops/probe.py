@@ -22,7 +22,7 @@ def read_bandwidth(backend: Backend, buffer: Array, repeats: int = 1) -> float:
     if backend.recording:
         raise OpError("a measurement cannot be recorded")
     nbytes = buffer.nbytes // GRANULE_BYTES * GRANULE_BYTES
-    args = abi.ReadBandwidth(pointer(buffer), nbytes, repeats, 0)
+    args = abi.ReadBandwidthArgs(pointer(buffer), nbytes, repeats, 0)
     backend.run("read_bandwidth", args, buffer)
     return float(nbytes * repeats / args.seconds)
 
@@ -31,7 +31,7 @@ def peak(backend: Backend, kind: PeakKind = PeakKind.INT8, iterations: int = 100
     """Multiplications and additions per second of all threads together, in a loop that stays in registers."""
     if backend.recording:
         raise OpError("a measurement cannot be recorded")
-    args = abi.Peak(iterations, 0, 0, kind, 0)
+    args = abi.PeakArgs(iterations, 0, 0, kind, 0)
     backend.run("peak", args)
     return float(args.operations / args.seconds)
 

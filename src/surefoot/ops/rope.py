@@ -170,7 +170,7 @@ def rope_table(
     if out is None:
         out = RopeTable(empty(shape, np.float32), empty(shape, np.float32))
     _check_table(out, *shape)
-    args = abi.RopeTable(pointer(positions), pointer(inv_freq), pointer(out.cos), pointer(out.sin), *shape, scale)
+    args = abi.RopeTableArgs(pointer(positions), pointer(inv_freq), pointer(out.cos), pointer(out.sin), *shape, scale)
     backend.run("rope_table", args, positions, inv_freq, out)
     return out
 
@@ -184,7 +184,7 @@ def rope(backend: Backend, x: F32, table: RopeTable, pairing: Literal["halves", 
     pairs = table.cos.shape[1]
     _check_table(table, rows, pairs)
     stride = x.strides[0] // x.itemsize if rows > 1 else heads * head_dim
-    args = abi.Rope(
+    args = abi.RopeArgs(
         pointer(x), pointer(table.cos), pointer(table.sin), rows, heads, head_dim, pairs, stride,
         int(pairing == "neighbours"),
     )  # fmt: skip

@@ -109,14 +109,14 @@ class Sampling:
         return tokens
 
 
-def _arguments(rows: SamplingRows, tokens: I64, logprobs: F32 | None) -> abi.Sample:
-    return abi.Sample(
+def _arguments(rows: SamplingRows, tokens: I64, logprobs: F32 | None) -> abi.SampleArgs:
+    return abi.SampleArgs(
         None, pointer(rows.temperature), pointer(rows.top_p), pointer(rows.min_p), pointer(rows.top_k),
         pointer(rows.seeds), pointer(rows.positions), pointer(tokens), pointer(logprobs),
     )  # fmt: skip
 
 
-def _point_at(args: abi.Sample, logits: F32) -> None:
+def _point_at(args: abi.SampleArgs, logits: F32) -> None:
     args.logits, args.logits_stride = pointer(logits), row_stride(logits)
     args.rows, args.vocab = logits.shape
 
@@ -126,7 +126,7 @@ def top_logprobs(backend: Backend, logits: F32, count: int) -> TopLogprobs:
     check("logits", logits, np.float32, None, None)
     rows, vocab = logits.shape
     out = TopLogprobs(empty((rows, count), np.int64), empty((rows, count), np.float32))
-    args = abi.TopLogprobs(
+    args = abi.TopLogprobsArgs(
         pointer(logits), pointer(out.ids), pointer(out.logprobs), rows, vocab, row_stride(logits), count
     )
     backend.run("top_logprobs", args, logits, out)

@@ -1,6 +1,7 @@
 """A program for any shape: recorded at a few, replayed at all by setting the counts in its arguments."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from ctypes import sizeof
 from typing import Any
 
@@ -42,9 +43,36 @@ class ShapedProgram:
 
     def run(self, shape: Shape) -> None:
         if shape != self._shape:
-            self._words[self._places] = self._constants + self._slopes @ np.array(shape)
+            self._words[self._places] = self._varying(shape)
             self._shape = shape
         self._backend.replay(self._calls)
+
+    def beginning(self, record: Callable[[Shape], Program], shape: Shape) -> "ShapedProgram":
+        """This program's first operations: those recorded at that shape. ShapeError if others are recorded."""
+        recorded = record(shape)
+        words = _words(recorded)
+        ops, own = [op for op, _ in recorded.calls], [op for op, _ in self._first.calls]
+        if ops != own[: len(ops)] or (words != self._at(shape)[: len(words)]).any():
+            raise ShapeError("not the beginning of the program")
+        part = copy(self)
+        part._words, part._shape = words, shape
+        part._calls = _calls(recorded, words)
+        inside = self._places < len(words)
+        part._places, part._slopes, part._constants = (
+            array[inside] for array in (self._places, self._slopes, self._constants)
+        )
+        return part
+
+    def _at(self, shape: Shape) -> I64:
+        """The words at a shape."""
+        words = self._words.copy()
+        words[self._places] = self._varying(shape)
+        return words
+
+    def _varying(self, shape: Shape) -> I64:
+        """The words that depend on the shape."""
+        values: I64 = self._constants + self._slopes @ np.array(shape)
+        return values
 
     def _slope(self, record: Callable[[Shape], Program], number: int) -> I64:
         """What one more of that count adds to each word."""
@@ -58,11 +86,13 @@ class ShapedProgram:
         return slope
 
     def _check(self, record: Callable[[Shape], Program]) -> None:
-        shape = _part(self.largest, 3, range(len(self.largest)))
-        expected = self._words.copy()
-        expected[self._places] = self._constants + self._slopes @ np.array(shape)
-        if (expected != _words_like(self._first, record(shape))).any():
+        shape = third_of(self.largest)
+        if (self._at(shape) != _words_like(self._first, record(shape))).any():
             raise ShapeError("an argument is no sum of multiples of the counts")
+
+
+def third_of(shape: Shape) -> Shape:
+    return _part(shape, 3, range(len(shape)))
 
 
 def _part(shape: Shape, divisor: int, numbers: Sequence[int]) -> Shape:

@@ -122,7 +122,7 @@ def pack_rows(backend: Backend, weights: IntegerWeights, packed: PackedWeights, 
         check("table", weights.table, np.int8, 16)
     codes = np.ascontiguousarray(weights.codes)
     _check_room(fmt, k, packed)
-    args = abi.Pack(
+    args = abi.PackArgs(
         pointer(codes), pointer(weights.scales), pointer(weights.offsets), pointer(weights.row_scales),
         pointer(weights.table), packed.n, k, first, rows,
         fmt.bits, fmt.limbs, fmt.group, pointer(packed.data), packed.nbytes,
@@ -150,9 +150,9 @@ def pack_blocks(backend: Backend, weights: BlockWeights, packed: PackedWeights, 
     if weights.table is not None:
         check("table", weights.table, np.int8, 16)
     _check_room(weights.format, k, packed)
-    low, *more = (abi.BitField(field.offset, field.width, field.run) for field in weights.fields)
-    high = more[0] if more else abi.BitField()
-    args = abi.PackBlocks(
+    low, *more = (abi.BitFieldStruct(field.offset, field.width, field.run) for field in weights.fields)
+    high = more[0] if more else abi.BitFieldStruct()
+    args = abi.PackBlocksArgs(
         pointer(weights.blocks), pointer(weights.scales), pointer(weights.offsets), pointer(weights.table),
         pointer(packed.data), packed.nbytes, packed.n, k, first, rows, row_stride(weights.blocks), low, high,
         weights.block, weights.block_bytes, weights.group,

@@ -1,20 +1,24 @@
-"""Runs a model for a handful of requests: owns the KV bytes, turns chunks of tokens into flat arrays, samples."""
+"""Runs a model: owns the KV bytes, turns chunks of tokens into flat arrays, samples, drafts."""
 
 from surefoot.runner.draft_head import DraftHead, HeadWeights, load_head
 from surefoot.runner.draft_model import DraftModel
 from surefoot.runner.executor import Executed, Executor
 from surefoot.runner.kv_store import KvStore, slot_bytes
-from surefoot.runner.runner import Request, Runner, Work
+from surefoot.runner.passes import FlatStep
+from surefoot.runner.runner import Runner
+from surefoot.runner.sessions import Session, SessionRunner, Work
 
 __all__ = [
     "DraftHead",
     "DraftModel",
     "Executed",
     "Executor",
+    "FlatStep",
     "HeadWeights",
     "KvStore",
-    "Request",
     "Runner",
+    "Session",
+    "SessionRunner",
     "Work",
     "load_head",
     "slot_bytes",

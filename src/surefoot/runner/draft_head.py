@@ -30,13 +30,13 @@ from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_sa
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """The matrices in four bits: a guess need not be exact, and every guess reads all of them."""
+    """Matrices are in four bits: a guess need not be exact, and every guess reads all of them."""
 
     inner: IntegerWeights  # [m, 2 width]
     outer: IntegerWeights  # [width, m]
     state_norm: F32
     token_norm: F32
-    vocabulary: I64 | None = None  # what it guesses from; None: all
+    vocabulary: I64 | None = None  # ids that it guesses; None: all
 
 
 def load_head(path: Path, width: int, vocab_size: int) -> HeadWeights:
@@ -46,7 +46,7 @@ def load_head(path: Path, width: int, vocab_size: int) -> HeadWeights:
     if missing := [name for name in names if name not in tensors]:
         raise SafetensorsError(f"{path.name} is no draft head: it lacks {', '.join(missing)}")
     inner, outer, state_norm, token_norm = (np.ascontiguousarray(tensors[name].floats()) for name in names)
-    shapes = [one.shape for one in (inner, outer, state_norm, token_norm)]
+    shapes = [array.shape for array in (inner, outer, state_norm, token_norm)]
     inside = len(inner)
     if shapes != [(inside, 2 * width), (width, inside), (width,), (width,)]:
         raise SafetensorsError(
@@ -115,13 +115,13 @@ class DraftHead:
             last = [drafts[key][-1] if drafts[key] else self._samples[key].last for key in left]
             states = self.step(states, np.array(last, np.int64))
             logits = self.logits(states)
-            places = [one.num_tokens + len(drafts[key]) for key, one in zip(left, samples, strict=True)]
-            draws = [Draw(row, one.params, one.seed, places[row]) for row, one in enumerate(samples)]
+            positions = [sample.num_tokens + len(drafts[key]) for key, sample in zip(left, samples, strict=True)]
+            draws = [Draw(row, own.params, own.seed, positions[row]) for row, own in enumerate(samples)]
             for key, drawn in zip(left, self._sampler.draw(logits, draws), strict=True):
                 drafts[key].append(drawn.token)
             going = [drafts[key][-1] >= 0 and len(drafts[key]) < depths[key] for key in left]
             left, states = [key for key, goes in zip(left, going, strict=True) if goes], states[going]
-        return {key: tuple(token for token in one if token >= 0) for key, one in drafts.items()}
+        return {key: tuple(token for token in tokens if token >= 0) for key, tokens in drafts.items()}
 
     def logits(self, states: F32) -> F32:
         """Of all ids, since noise, penalties and filters go by id: minus infinity where it does not guess."""
@@ -137,10 +137,10 @@ class DraftHead:
         """The states after these tokens."""
         backend, model, weights = self._backend, self._model, self._weights
         form, width = model.norm.form, model.config.width
-        given = np.empty((len(states), 2 * width), np.float32)
+        joined = np.empty((len(states), 2 * width), np.float32)
         embedded = embed(backend, tokens, model.embeddings, model.config.embedding_scale)
-        norm(backend, form, np.ascontiguousarray(states), weights.state_norm, y=given[:, :width])
-        norm(backend, form, embedded, weights.token_norm, y=given[:, width:])
-        inside = linear(backend, quantise(backend, given), self._inner)
+        norm(backend, form, np.ascontiguousarray(states), weights.state_norm, y=joined[:, :width])
+        norm(backend, form, embedded, weights.token_norm, y=joined[:, width:])
+        inside = linear(backend, quantise(backend, joined), self._inner)
         glu(backend, GluForm("silu"), inside, y=inside)
         return linear(backend, quantise(backend, inside), self._outer, residual=np.ascontiguousarray(states))

@@ -1,4 +1,4 @@
-"""A smaller model that drafts: it follows the samples' texts in blocks of its own.
+"""A smaller model that drafts: it follows the samples' texts in sessions of its own.
 
 It draws with the target's seeds and positions: with the same noise, similar distributions mostly pick the same token.
 """
@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from surefoot.core import Request, SampleKey, sample_seed
 from surefoot.ops.arrays import F32
-from surefoot.runner.runner import Request as Held
-from surefoot.runner.runner import Runner, Work
+from surefoot.runner.sessions import Session, SessionRunner, Work
 from surefoot.sampling import Draw, Sampler
 from surefoot.speculate import MOST_DEPTH, NOTHING, Prospect
 
@@ -28,31 +27,32 @@ class _Follower:
         self.seed = sample_seed(request.params.seed or 0, key.sample)
         self.text = list(tokens)
         self.computed: list[int] = []  # in the caches: the text's beginning, then perhaps drafts that were wrong
-        self.held: Held | None = None
+        self.session: Session | None = None
         self.is_lost = False  # no room for it, or a token that the draft model does not have
 
     def go_back(self) -> int:
-        """To what text and caches have in common, and never the whole text: its last token's logits are wanted."""
+        """Back to what text and caches have in common, and never the whole text: its last token's logits are wanted.
+        Returns how many tokens it is behind."""
         least = min(len(self.computed), len(self.text) - 1)
         place = max(0, least - MOST_DEPTH)  # before, they were compared already
         while place < least and self.computed[place] == self.text[place]:
             place += 1
         del self.computed[place:]
-        if self.held is not None:
-            self.held.num_tokens = place
+        if self.session is not None:
+            self.session.num_tokens = place
         return len(self.text) - place
 
 
 class DraftModel:
-    """A Drafter. The runner hands out its own blocks; a sample that finds none gets no drafts."""
+    """A Drafter. A sample that finds no room for a session gets no drafts."""
 
-    def __init__(self, runner: Runner, vocab_size: int) -> None:
+    def __init__(self, sessions: SessionRunner, vocab_size: int) -> None:
         """vocab_size: the target's."""
+        runner = sessions.runner
         if runner.max_chunk < LEAST_CHUNK:
             raise ValueError(f"a draft model's chunks are of at least {LEAST_CHUNK} tokens, not {runner.max_chunk}")
-        self._runner, self._sampler = runner, Sampler(runner.backend)
+        self._sessions, self._sampler = sessions, Sampler(runner.backend)
         self._vocab_size = min(vocab_size, runner.model.config.vocab_size)
-        self._capacity = runner.kv.table_width * runner.kv.block_size
         self._followers: dict[SampleKey, _Follower] = {}
 
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
@@ -66,16 +66,16 @@ class DraftModel:
 
     def end(self, key: SampleKey) -> None:
         follower = self._followers.pop(key, None)
-        if follower is not None and follower.held is not None:
-            self._runner.close(follower.held)
+        if follower is not None and follower.session is not None:
+            self._sessions.close(follower.session)
 
     def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
-        """Who is far behind catches up by some tokens, and is drafted for in a later step."""
+        """A follower that is far behind catches up by some tokens, and drafts in a later step."""
         followers = [self._followers[key] for key in keys]
         behind = {follower: follower.go_back() for follower in followers if self._holds(follower, most)}
         self._catch_up({follower: count for follower, count in behind.items() if count > MOST_BEHIND})
         ready = [behind.get(follower, MOST_BEHIND + 1) <= MOST_BEHIND for follower in followers]
-        return [Prospect(most) if one else NOTHING for one in ready]
+        return [Prospect(most) if is_ready else NOTHING for is_ready in ready]
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         """All samples together, a token of each at a time."""
@@ -83,49 +83,51 @@ class DraftModel:
         left = list(depths)
         while left:
             followers = [self._followers[key] for key in left]
-            given = [(one.text + drafts[key])[len(one.computed) :] for key, one in zip(left, followers, strict=True)]
-            logits = self._execute(followers, given, 1)
-            draws = [Draw(row, one.params, one.seed, len(one.computed)) for row, one in enumerate(followers)]
+            pairs = zip(left, followers, strict=True)
+            chunks = [(follower.text + drafts[key])[len(follower.computed) :] for key, follower in pairs]
+            logits = self._execute(followers, chunks, 1)
+            draws = [Draw(row, own.params, own.seed, len(own.computed)) for row, own in enumerate(followers)]
             for key, drawn in zip(left, self._sampler.draw(logits, draws), strict=True):
                 drafts[key].append(drawn.token)
             left = [key for key in left if len(drafts[key]) < depths[key] and self._is_known(drafts[key][-1])]
-        return {key: tuple(one if self._is_known(one[-1]) else one[:-1]) for key, one in drafts.items()}
+        return {key: tuple(draft if self._is_known(draft[-1]) else draft[:-1]) for key, draft in drafts.items()}
 
     def _is_known(self, token: int) -> bool:
         return 0 <= token < self._vocab_size
 
     def _holds(self, follower: _Follower, most: int) -> bool:
-        """Blocks for its text and as many tokens more; twice as many when it outgrows them, and then anew."""
+        """Whether it has blocks for its text and `most` tokens more. If it outgrows them, it gets twice as many, and
+        computes its text again."""
         needed = len(follower.text) + most
-        if follower.is_lost or (follower.held is not None and needed <= follower.held.max_tokens):
+        if follower.is_lost or (follower.session is not None and needed <= follower.session.max_tokens):
             return not follower.is_lost
-        if follower.held is not None:
-            self._runner.close(follower.held)
-            follower.held = None
+        if follower.session is not None:
+            self._sessions.close(follower.session)
+            follower.session = None
         follower.computed.clear()
         try:
-            follower.held = self._runner.open(min(2 * needed + SPARE, max(needed, self._capacity)))
+            follower.session = self._sessions.open(min(2 * needed + SPARE, max(needed, self._sessions.max_tokens)))
         except (MemoryError, ValueError):
             follower.is_lost = True
         return not follower.is_lost
 
     def _catch_up(self, behind: Mapping[_Follower, int]) -> None:
-        room, followers, given = CATCH_UP, list[_Follower](), list[list[int]]()
+        room, followers, chunks = CATCH_UP, list[_Follower](), list[list[int]]()
         for follower, count in behind.items():
             if room > 0:
                 first = len(follower.computed)
-                given.append(follower.text[first : first + min(count - 1, room)])
+                chunks.append(follower.text[first : first + min(count - 1, room)])
                 followers.append(follower)
-                room -= len(given[-1])
+                room -= len(chunks[-1])
         if followers:
-            self._execute(followers, given, 0)
+            self._execute(followers, chunks, 0)
 
-    def _execute(self, followers: Sequence[_Follower], given: Sequence[list[int]], num_logits: int) -> F32:
+    def _execute(self, followers: Sequence[_Follower], chunks: Sequence[list[int]], num_logits: int) -> F32:
         works = []
-        for follower, tokens in zip(followers, given, strict=True):
-            assert follower.held is not None
-            works.append(Work(follower.held, tokens, num_logits))
-        logits = self._runner.execute(works)
-        for follower, tokens in zip(followers, given, strict=True):
+        for follower, tokens in zip(followers, chunks, strict=True):
+            assert follower.session is not None
+            works.append(Work(follower.session, tokens, num_logits))
+        logits = self._sessions.execute(works)
+        for follower, tokens in zip(followers, chunks, strict=True):
             follower.computed += tokens
         return logits

@@ -1,4 +1,4 @@
-"""A step's plan, executed: rows come and go, blocks are copied, chunks run, samples draw their tokens."""
+"""Executes a step's plan: rows come and go, blocks are copied, chunks run, samples draw their tokens."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -14,35 +14,36 @@ from surefoot.models import Model
 from surefoot.ops import Backend, Stopped
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
+from surefoot.runner.passes import FlatStep
 from surefoot.runner.pooling import MeanPool
-from surefoot.runner.runner import Flat
 from surefoot.runner.scoring import PromptLogprobs
 from surefoot.runner.verification import DrawState, Verification
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
 from surefoot.speculate import Gain, Speculator, Verified
 
 BROKEN = -1  # a token that no vocabulary has
-SCORED_ROWS = 16  # whose logits are there at once: they are as wide as the vocabulary
-MASKS_S = 0.02  # that a step waits for masks, those of all its requests together
-SETTLE_S = 0.005  # that it leaves the cores to the masks before the next pass, which they would be in the way of
+SCORED_ROWS = 16  # rows of prompt logits at once: each is as wide as the vocabulary
+MASKS_S = 0.02  # seconds that a step waits for masks, of all its requests together
+SETTLE_S = 0.005  # seconds that it leaves the cores to the masks, which would slow down the next pass
 
-Found = list[list[Drawn]]  # of one chunk: what each of its samples drew
+Draws = list[list[Drawn]]  # of one chunk: what each of its samples drew
 
 
 @dataclass(frozen=True)
 class Executed:
-    """logprobs: of each output's tokens, where asked for. failures: what went wrong, by request.
-
-    verified: what became of drafts, where there were any. embeddings: of those that ended with one.
-    prompt_logprobs: of those whose prompt ended, where asked for.
-    """
+    """What came of a step's plan."""
 
     result: StepResult
     logprobs: Mapping[SampleKey, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    """Of each output's tokens, if asked for."""
     failures: Mapping[str, str] = field(default_factory=dict)
+    """What went wrong, by request."""
     verified: Mapping[SampleKey, Verified] = field(default_factory=dict)
+    """What became of drafts, for samples that had any."""
     embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
+    """Of samples that ended with one."""
     prompt_logprobs: Mapping[SampleKey, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    """Of samples whose prompt ended, if asked for."""
 
 
 class Row:
@@ -75,7 +76,7 @@ class Row:
 
 
 class Tables:
-    """Every row's blocks, by window: [rows, blocks]. What lies behind a row's last block is left over from others."""
+    """Every row's blocks, by window: [rows, blocks]. Entries after a row's last block are left over from other rows."""
 
     def __init__(self, windows: Sequence[int], width: int) -> None:
         self._windows = windows
@@ -105,7 +106,7 @@ class Tables:
         row.tables = tables
 
     def of(self, rows: Sequence[Row]) -> dict[int, I64]:
-        """Those rows' tables, as wide as the longest; the same arrays until a table changes."""
+        """The tables of these rows, as wide as the longest; the same arrays until a table changes."""
         places = [row.place for row in rows]
         if places != self._places:
             width = max(len(row.tables[0]) for row in rows)
@@ -124,8 +125,8 @@ def _num_alike(before: BlockTable, table: BlockTable) -> int:
     return len(before) if table[: len(before)] == before else 0
 
 
-class Forward(Protocol):
-    """What is needed of a runner."""
+class ForwardPass(Protocol):
+    """What the executor needs of a runner."""
 
     @property
     def backend(self) -> Backend: ...
@@ -135,12 +136,12 @@ class Forward(Protocol):
     def kv(self) -> KvStore: ...
     @property
     def max_chunk(self) -> int: ...
-    def forward(self, flat: Flat) -> F32: ...
+    def forward(self, step: FlatStep) -> F32: ...
     def hidden(self, num_rows: int) -> F32:
-        """What the last pass made its logits of."""
+        """The rows that the last pass made its logits from."""
 
     def normed(self, first: int, count: int) -> F32:
-        """Rows of the last pass behind the last norm."""
+        """Rows of the last pass after the last norm."""
 
     def logits(self, first: int, count: int) -> F32:
         """Of any rows of the last pass."""
@@ -149,7 +150,9 @@ class Forward(Protocol):
 class Executor:
     """Executes plans one after the other. A request that fails takes no other with it."""
 
-    def __init__(self, runner: Forward, grammars: Grammars | None = None, speculator: Speculator | None = None) -> None:
+    def __init__(
+        self, runner: ForwardPass, grammars: Grammars | None = None, speculator: Speculator | None = None
+    ) -> None:
         self.runner = runner
         self._grammars = grammars
         self._speculator = speculator
@@ -169,26 +172,26 @@ class Executor:
             drawn = self._run(plan.chunks, failures, deferred) if plan.chunks else []
         except Stopped:
             return Executed(StepResult((), _ms_since(begin), stopped=True))
-        for chunk, found in zip(plan.chunks, drawn, strict=True):
-            self._note(chunk, found)
+        for chunk, draws in zip(plan.chunks, drawn, strict=True):
+            self._note(chunk, draws)
         _settle([self._rows[chunk.key].state for chunk in plan.chunks], SETTLE_S)
         verified = _verified(plan.chunks, drawn, failures, deferred)
         drafts = self._speculate(plan, drawn, verified, _ms_since(begin))
         outputs, logprobs = [], {}
         embeddings = self._embeddings(plan.chunks, failures)
-        for chunk, found in zip(plan.chunks, drawn, strict=True):
-            for number, ones in zip(chunk.samples, found, strict=True):
+        for chunk, draws in zip(plan.chunks, drawn, strict=True):
+            for number, own in zip(chunk.samples, draws, strict=True):
                 key = SampleKey(chunk.key.request, number)
-                tokens = () if key in embeddings else tuple([one.token for one in ones])
+                tokens = () if key in embeddings else tuple([draw.token for draw in own])
                 outputs.append(Output(key, tokens, drafts.get(key, ())))
-                if ones[0].logprobs is not None:
-                    logprobs[key] = tuple([one.logprobs for one in ones if one.logprobs is not None])
+                if own[0].logprobs is not None:
+                    logprobs[key] = tuple([draw.logprobs for draw in own if draw.logprobs is not None])
         failed = [chunk.key for chunk in plan.chunks if chunk.key.request in failures] if failures else ()
         result, scores = StepResult(outputs, _ms_since(begin), failed, deferred), self._prompt_logprobs(plan.chunks)
         return Executed(result, logprobs, failures, verified, embeddings, scores)
 
     def stop(self, stop: bool = True) -> None:
-        """From any thread: end the pass under way, and those that come, until stop(False)."""
+        """From any thread: end the pass under way and all later ones, until stop(False)."""
         self.runner.backend.stop(stop)
 
     def clear(self) -> None:
@@ -215,22 +218,22 @@ class Executor:
         for group, source, target in copies:
             self.runner.kv.copy_block(self.runner.backend, self._windows[group], source, target)
 
-    def _run(self, chunks: Sequence[Chunk], failures: dict[str, str], deferred: set[SampleKey]) -> list[Found]:
-        """Together; should that fail, one by one, to find who is to blame: company never shows in what is drawn, and
-        what was written to the caches before is written again."""
+    def _run(self, chunks: Sequence[Chunk], failures: dict[str, str], deferred: set[SampleKey]) -> list[Draws]:
+        """All chunks together. If that fails, one by one, to find the chunk that fails: draws do not depend on
+        other chunks, and what was written to the caches is written again."""
         try:
             return self._run_together(chunks, failures, deferred)
         except Stopped:
             raise
         except Exception as error:
             if len(chunks) > 1:
-                found = [self._run([chunk], failures, deferred)[0] for chunk in chunks]
+                drawn = [self._run([chunk], failures, deferred)[0] for chunk in chunks]
                 self._last_rows = {}  # they are rows of several passes
-                return found
+                return drawn
             failures[chunks[0].key.request] = f"{type(error).__name__}: {error}"
             return [[[Drawn(BROKEN)]] * len(chunks[0].samples)]
 
-    def _run_together(self, chunks: Sequence[Chunk], failures: dict[str, str], deferred: set[SampleKey]) -> list[Found]:
+    def _run_together(self, chunks: Sequence[Chunk], failures: dict[str, str], deferred: set[SampleKey]) -> list[Draws]:
         """failures, deferred: gain the requests whose grammars failed, and chunks whose grammars were not ready."""
         rows, tokens, num_logits = list[Row](), list[int](), 0
         verifications: list[Verification | None] = []
@@ -243,7 +246,7 @@ class Executor:
             verifications.append(row.verify(chunk, num_logits) if chunk.num_logits else None)
             num_logits += chunk.num_logits
         logits = self.runner.forward(
-            Flat(
+            FlatStep(
                 tokens,
                 [chunk.start for chunk in chunks],
                 [len(chunk.tokens) for chunk in chunks],
@@ -252,22 +255,22 @@ class Executor:
             )
         )
         self._pool(chunks, rows)
-        self._draw(logits, [one for one in verifications if one is not None])
-        self._last_rows, drawn = {}, list[Found]()
-        for chunk, one in zip(chunks, verifications, strict=True):
-            if one is not None and one.found[0]:
-                self._last_rows[chunk.key] = one.last_row
-                drawn.append(one.found)
+        self._draw(logits, [verification for verification in verifications if verification is not None])
+        self._last_rows, drawn = {}, list[Draws]()
+        for chunk, verification in zip(chunks, verifications, strict=True):
+            if verification is not None and verification.drawn[0]:
+                self._last_rows[chunk.key] = verification.last_row
+                drawn.append(verification.drawn)
                 continue
             drawn.append([[Drawn(BROKEN)]] * len(chunk.samples))
-            if one is not None and one.failure is not None:
-                failures[chunk.key.request] = one.failure
-            elif one is not None:
+            if verification is not None and verification.failure is not None:
+                failures[chunk.key.request] = verification.failure
+            elif verification is not None:
                 deferred.add(chunk.key)
         return drawn
 
     def _pool(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> None:
-        """Hidden states of this pass, for those who want them."""
+        """Pass hidden states on to embeddings and prompt logprobs."""
         first = 0
         for chunk, row in zip(chunks, rows, strict=True):
             if row.pool is not None:
@@ -284,53 +287,54 @@ class Executor:
 
     def _prompt_logprobs(self, chunks: Sequence[Chunk]) -> dict[SampleKey, tuple[TokenLogprobs, ...]]:
         """Of the requests that want them and draw their first token."""
-        found: dict[SampleKey, tuple[TokenLogprobs, ...]] = {}
+        logprobs: dict[SampleKey, tuple[TokenLogprobs, ...]] = {}
         for chunk in chunks:
             row = self._rows[chunk.key]
             if row.scores is not None and chunk.samples and chunk.start < len(row.request.prompt):
-                found[chunk.key] = row.scores.found()
-        return found
+                logprobs[chunk.key] = row.scores.logprobs()
+        return logprobs
 
     def _embeddings(self, chunks: Sequence[Chunk], failures: Mapping[str, str]) -> dict[SampleKey, tuple[float, ...]]:
         """Of the requests that want one and whose prompt has ended."""
-        found: dict[SampleKey, tuple[float, ...]] = {}
+        embeddings: dict[SampleKey, tuple[float, ...]] = {}
         for chunk in chunks:
             pool = self._rows[chunk.key].pool
             if pool is not None and chunk.samples and chunk.key.request not in failures:
                 mean = pool.mean()
-                found |= {} if mean is None else {chunk.key: mean}
-        return found
+                embeddings |= {} if mean is None else {chunk.key: mean}
+        return embeddings
 
     def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:
         """One round is enough unless penalties or grammars must know of one draft before they judge the next.
 
-        What fails or is stopped in a later round ends all drafts there: without any, the next step finds the culprit.
+        A failure or a stop in a later round ends all drafts there. The next step has none and
+        finds the failing request.
         """
         deadline = time.perf_counter() + MASKS_S
         self._draw_once(logits, verifications, deadline)
         with suppress(Exception):
-            while verifications := [one for one in verifications if not one.is_done]:
+            while verifications := [verification for verification in verifications if not verification.is_done]:
                 self._draw_once(logits, verifications, deadline)
 
     def _draw_once(self, logits: F32, verifications: Sequence[Verification], deadline: float) -> None:
-        _settle([one.state for one in verifications], deadline - time.perf_counter())
-        verifications = [one for one in verifications if one.prepare(deadline)]
-        draws = [one.draws() for one in verifications]
-        made = list(chain.from_iterable(draws))
-        drawn = iter(self._sampler.draw(logits, made) if made else [])
-        for one, own in zip(verifications, draws, strict=True):
-            one.take([next(drawn) for _ in own])
+        _settle([verification.state for verification in verifications], deadline - time.perf_counter())
+        ready = [verification for verification in verifications if verification.prepare(deadline)]
+        draws = [verification.draws() for verification in ready]
+        together = list(chain.from_iterable(draws))
+        drawn = iter(self._sampler.draw(logits, together) if together else [])
+        for verification, own in zip(ready, draws, strict=True):
+            verification.take([next(drawn) for _ in own])
 
-    def _note(self, chunk: Chunk, found: Found) -> None:
+    def _note(self, chunk: Chunk, draws: Draws) -> None:
         """What the chunk's own sample drew counts for its penalties and its grammar; the others start with theirs."""
-        for number, ones in zip(chunk.samples, found, strict=True):
+        for number, own in zip(chunk.samples, draws, strict=True):
             if number == chunk.key.sample:
-                self._rows[chunk.key].note([one.token for one in ones if one.token != BROKEN])
+                self._rows[chunk.key].note([draw.token for draw in own if draw.token != BROKEN])
 
     def _speculate(
-        self, plan: StepPlan, drawn: Sequence[Found], verified: Mapping[SampleKey, Verified], elapsed_ms: float
+        self, plan: StepPlan, drawn: Sequence[Draws], verified: Mapping[SampleKey, Verified], elapsed_ms: float
     ) -> Mapping[SampleKey, tuple[int, ...]]:
-        """Drafts for those that go on."""
+        """Drafts for the samples that continue."""
         if self._speculator is None or not plan.chunks:
             return {}
         self._speculator.observe(plan.num_tokens, elapsed_ms, verified)
@@ -338,31 +342,31 @@ class Executor:
         gains: dict[SampleKey, Gain] = {}
         rooms: dict[SampleKey, int] = {}
         num_others = 0
-        for chunk, found in zip(plan.chunks, drawn, strict=True):
+        for chunk, draws in zip(plan.chunks, drawn, strict=True):
             num_others += len(chunk.tokens) - chunk.num_logits
-            for number, ones in zip(chunk.samples, found, strict=True):
-                if number == chunk.key.sample and ones[-1].token != BROKEN:
+            for number, own in zip(chunk.samples, draws, strict=True):
+                if number == chunk.key.sample and own[-1].token != BROKEN:
                     row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
                     state = None if place is None else hidden[place]
-                    gains[chunk.key] = Gain([one.token for one in ones], state, row.state.forced)
-                    if ones[-1].token not in row.stops:
+                    gains[chunk.key] = Gain([draw.token for draw in own], state, row.state.forced)
+                    if own[-1].token not in row.stops:
                         rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
         return self._speculator.propose(gains, rooms, num_others)
 
 
 def _settle(states: Sequence[DrawState], seconds: float) -> None:
-    """Wait once for all grammars' work, for that which comes last."""
+    """Wait once for all grammars: for the one that took longest so far."""
     costs = [(constraint.spent_s, number) for number, state in enumerate(states) if (constraint := state.constraint)]
     if costs:
         states[max(costs)[1]].settle(seconds)
 
 
 def _verified(
-    chunks: Sequence[Chunk], drawn: Sequence[Found], failures: Mapping[str, str], deferred: Collection[SampleKey]
+    chunks: Sequence[Chunk], drawn: Sequence[Draws], failures: Mapping[str, str], deferred: Collection[SampleKey]
 ) -> dict[SampleKey, Verified]:
     """Of the chunks that had drafts."""
     return {
-        chunk.key: Verified(chunk.num_logits - 1, len(found[0]) - 1)
-        for chunk, found in zip(chunks, drawn, strict=True)
+        chunk.key: Verified(chunk.num_logits - 1, len(draws[0]) - 1)
+        for chunk, draws in zip(chunks, drawn, strict=True)
         if chunk.num_logits > 1 and chunk.key.request not in failures and chunk.key not in deferred
     }

@@ -1,40 +1,27 @@
-"""The KV bytes of every layer, and which blocks are free."""
+"""The KV bytes of every layer."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from surefoot.kv import blocks_for
 from surefoot.models import KvLayer, ModelConfig, SharedKv
 from surefoot.ops import Arena, Backend, KvCache, KvForm, empty_kv_cache, kv_copy
-from surefoot.ops.arrays import ALIGNMENT, I64
+from surefoot.ops.arrays import ALIGNMENT
 from surefoot.ops.kv import HUGE_PAGE
 
 
 class KvStore:
-    """Layers of one window share block ids: a block is that many tokens in each of them.
-
-    A request holds a table per window. A window's table is a ring: since tokens behind the window are never read
-    again, their blocks come round once more, and a request of any length takes `ring` blocks.
-    """
+    """Layers of one window share block ids: a block is `block_size` tokens in each of them."""
 
     def __init__(
-        self, backend: Backend, config: ModelConfig, num_tokens: int, max_requests: int, max_chunk: int,
-        form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64, num_blocks: Mapping[int, int] | None = None,
+        self, backend: Backend, config: ModelConfig, max_context: int, num_blocks: Mapping[int, int],
+        form: KvForm = KvForm.KEYS_TWO_LIMBS, block_size: int = 64,
     ) -> None:  # fmt: skip
-        """num_blocks: by window, where somebody else hands the blocks out."""
+        """max_context: tokens of one request. num_blocks: by window."""
         self.block_size = block_size
-        # As many blocks as one request of num_tokens could use, or num_tokens in all.
-        self.table_width = self.blocks_for(num_tokens)
-        self._rings = {
-            window: self.blocks_for(window - 1 + max_chunk) + 1 if window else self.table_width
-            for window in config.windows
-        }
-        self.num_blocks = num_blocks or {
-            window: min(ring, self.table_width) * max_requests if window else self.table_width + max_requests
-            for window, ring in self._rings.items()
-        }
-        self._free = {window: list(range(count - 1, -1, -1)) for window, count in self.num_blocks.items()}
-        self.caches = _make_caches(backend, config, self.num_blocks, form, block_size)
+        self.table_width = blocks_for(max_context, block_size)  # blocks in one request's table
+        self.caches = _make_caches(backend, config, num_blocks, form, block_size)
         self.windows = [config.kv(layer).window for layer in range(len(config.layers))]  # of the caches
 
     @property
@@ -42,7 +29,7 @@ class KvStore:
         return sum(cache.data.nbytes for cache in {id(cache): cache for cache in self.caches}.values())
 
     def read_bytes(self, num_tokens: int) -> int:
-        """What a token reads that has so many before it."""
+        """What a token with that much context reads."""
         return sum(
             min(num_tokens, window or num_tokens) * (cache.data[0].nbytes // cache.block_size)
             for window, cache in zip(self.windows, self.caches, strict=True)
@@ -51,34 +38,9 @@ class KvStore:
     def copy_block(self, backend: Backend, window: int, source: int, target: int) -> None:
         """In every layer of that window."""
         pairs = np.array([[source, target]])
-        caches = {id(cache): cache for cache, one in zip(self.caches, self.windows, strict=True) if one == window}
-        for cache in caches.values():
+        layers = zip(self.caches, self.windows, strict=True)
+        for cache in {id(cache): cache for cache, own_window in layers if own_window == window}.values():
             kv_copy(backend, cache, pairs)
-
-    def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
-
-    def reserve(self, num_tokens: int) -> dict[int, I64]:
-        """Tables for a request of up to that many tokens, by window."""
-        blocks = self.blocks_for(num_tokens)
-        if blocks > self.table_width:
-            raise ValueError(
-                f"{num_tokens} tokens are more than the {self.table_width * self.block_size} there is room for"
-            )
-        needed = {window: min(ring, blocks) for window, ring in self._rings.items()}
-        if any(len(self._free[window]) < count for window, count in needed.items()):
-            raise MemoryError(f"no room for {num_tokens} more tokens: close other requests first")
-        return {
-            window: self._table([self._free[window].pop() for _ in range(count)]) for window, count in needed.items()
-        }
-
-    def _table(self, blocks: list[int]) -> I64:
-        """The blocks in turn; a request never comes to the places behind its last token."""
-        return np.resize(np.array(blocks, np.int64), self.table_width)
-
-    def release(self, tables: Mapping[int, I64]) -> None:
-        for window, table in tables.items():
-            self._free[window].extend(sorted(set(table.tolist()), reverse=True))
 
 
 def _make_caches(

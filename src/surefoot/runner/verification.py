@@ -1,6 +1,6 @@
-"""A chunk's drafts held against what the target draws: at each place a token, as long as all before were right.
+"""Verifies a chunk's drafts against what the target draws: a token at each place, as long as all before were right.
 
-Since a token is a function of seed, position and logits, what is drawn is what would have been drawn without drafts.
+A token is a function of seed, position and logits. So the target draws what it would draw without drafts.
 """
 
 import time
@@ -63,8 +63,8 @@ class DrawState:
 class Verification:
     """One chunk's draws: at its first row of logits, and at one row more for each draft that proves right.
 
-    Draws that depend on their row alone are all made at once. Where penalties or a grammar look at the tokens before,
-    they are made one by one, on a copy of that state: should the step fail, nothing has changed.
+    Draws that depend on their row alone are all made at once. If penalties or a grammar depend on the tokens before,
+    draws are made one by one, on a copy of that state: if the step fails, nothing has changed.
     """
 
     def __init__(
@@ -86,19 +86,19 @@ class Verification:
         self._is_copy = False
         self._is_right = True  # all drafts so far
         self.failure: str | None = None
-        self.found: list[list[Drawn]] = [[] for _ in chunk.samples]
+        self.drawn: list[list[Drawn]] = [[] for _ in chunk.samples]
 
     @property
     def is_done(self) -> bool:
-        return not self._is_right or len(self.found[0]) > len(self._drafts)
+        return not self._is_right or len(self.drawn[0]) > len(self._drafts)
 
     @property
     def last_row(self) -> int:
         """Of the logits: the one that the last token was drawn from."""
-        return self._first_row + len(self.found[0]) - 1
+        return self._first_row + len(self.drawn[0]) - 1
 
     def prepare(self, deadline: float) -> bool:
-        """Whether the next draws can be made. If not, there are none any more: nothing was found before the first."""
+        """Whether the next draws can be made. If not, no more are made: none was drawn before the first."""
         try:
             self._is_right = self.state.is_ready(deadline)
         except GrammarError as error:
@@ -109,7 +109,7 @@ class Verification:
 
     def draws(self) -> list[Draw]:
         """The next ones to make."""
-        done = len(self.found[0])
+        done = len(self.drawn[0])
         places = range(done, done + 1) if self._by_one else range(len(self._drafts) + 1)
         return [draw for place in places for draw in self._draws_at(place)]
 
@@ -123,13 +123,13 @@ class Verification:
     def take(self, drawn: Sequence[Drawn]) -> None:
         """What came of the draws, in their order. Without drafts there may be several samples, with drafts one."""
         if not self._drafts:
-            for found, one in zip(self.found, drawn, strict=True):
-                found.append(one)
+            for own, draw in zip(self.drawn, drawn, strict=True):
+                own.append(draw)
             return
-        for one in drawn:
+        for draw in drawn:
             if self.is_done:
                 return
-            self._is_right = one.token in self._drafts[len(self.found[0]) :][:1] and one.token not in self._stops
-            self.found[0].append(one)
+            self._is_right = draw.token in self._drafts[len(self.drawn[0]) :][:1] and draw.token not in self._stops
+            self.drawn[0].append(draw)
             if self._by_one and self._is_right:
-                self.state.add(one.token)
+                self.state.add(draw.token)

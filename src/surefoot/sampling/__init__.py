@@ -1,4 +1,4 @@
-"""The choice of tokens: one feature per file, over whole rows of logits where it can be."""
+"""Samples tokens from logits: one feature per file, over whole rows of logits where possible."""
 
 from surefoot.sampling.grammar import GrammarError, Grammars
 from surefoot.sampling.logprobs import TokenLogprobs

@@ -1,4 +1,4 @@
-"""Grammars in llama.cpp's notation, for the engine that reads Lark's."""
+"""Converts grammars from llama.cpp's notation, GBNF, to Lark's, which llguidance reads."""
 
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
@@ -8,10 +8,10 @@ MOST_CHARACTERS = 16 << 10  # the converter is written in Python: this many take
 
 
 def lark_of(gbnf: str) -> str:
-    """Raises GrammarError if it cannot be read."""
+    """The grammar in Lark's notation. Raises GrammarError if it is not valid GBNF."""
     if len(gbnf) > MOST_CHARACTERS:
         raise GrammarError(f"a GBNF grammar has at most {MOST_CHARACTERS} characters: make it smaller")
     try:
         return gbnf_to_lark(gbnf)
-    except Exception as error:  # the converter's own, plain exceptions, and too deep a nesting
+    except Exception as error:  # the converter raises plain Exception, and RecursionError for deep nesting
         raise GrammarError(f"the grammar cannot be read as GBNF: {str(error)[:200]}") from error

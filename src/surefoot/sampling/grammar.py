@@ -1,7 +1,7 @@
-"""Answers that keep to a grammar: of the tokens, only those that can still lead to a whole answer are drawn.
+"""Constrains answers to a grammar: only tokens that can still lead to a complete answer may be sampled.
 
-What is allowed depends on the grammar and the answer's tokens alone, so that a sample that comes back after it had to
-give way goes on as if it had never been away.
+What is allowed depends on the grammar and the answer's tokens alone, so that a sample that was preempted resumes as if
+it had never been away.
 """
 
 import json
@@ -21,22 +21,22 @@ from surefoot.sampling.grammar_checker import FORCES_TOO_MUCH, check_forced, lim
 from surefoot.sampling.grammar_trial import Trial
 from surefoot.sampling.mask_worker import MaskWorker, Take
 
-MOST_GRAMMARS = 64
-# Seconds of work that an answer's grammar may cost, and those that come with each token. Ordinary ones take a
-# thousandth of a second a token (docs/design/sampling.md).
+MOST_GRAMMARS = 64  # compiled grammars that are cached
+# Seconds of work that an answer's grammar may cost: at first, and more with each token. Ordinary grammars take a
+# millisecond per token (docs/design/sampling.md).
 BURST_S = 1.0
 TOKEN_S = 0.02
-PATIENCE_S = 1.0
-QUICK_S = 0.002
+PATIENCE_S = 1.0  # between two checks of a stuck worker
+QUICK_S = 0.002  # a mask that took less counts as quick
 TAKES_TOO_LONG = "it takes too long: make it simpler"
 TOO_LARGE = (
     "it is too large or too ambiguous: make it simpler, with few ways to read one text, long words rather than single "
     "letters, and lists as `list: list item`"
 )
-LEXER_ERROR = "lexer error"  # how llguidance begins to tell of its limits: of the lexer's, which answers share
-ITS_LIMITS = ("Too many items", "Current row has", LEXER_ERROR)
-MARK = b"\x01"  # a byte that no merge knows, so that it is a token of its own
-# No free white space: a model that may go on with it for ever, sometimes does.
+LEXER_ERROR = "lexer error"  # in llguidance's message when the lexer, which answers share, reaches a limit
+ITS_LIMITS = ("Too many items", "Current row has", LEXER_ERROR)  # llguidance's messages about its limits
+MARK = b"\x01"  # a byte in no merge, so it is always a token of its own
+# White space is fixed: a model that may write it without end sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 
 
@@ -44,8 +44,8 @@ class GrammarError(ValueError):
     """The grammar cannot be used; the message says why."""
 
 
-class Vocabulary(Protocol):
-    """What a grammar must know of the tokenizer."""
+class GrammarVocabulary(Protocol):
+    """What a grammar needs of the tokenizer."""
 
     @property
     def pieces(self) -> Sequence[bytes]: ...
@@ -56,11 +56,11 @@ class Vocabulary(Protocol):
 
 @dataclass
 class Spending:
-    """Seconds of work that an answer's grammar has cost, and that it may cost; it may cost more with each token."""
+    """The time budget of an answer's grammar."""
 
-    spent_s: float = 0.0
-    allowed_s: float = BURST_S
-    is_quick: bool = False  # whether the last mask was
+    spent_s: float = 0.0  # so far
+    allowed_s: float = BURST_S  # grows with each token
+    is_quick: bool = False  # whether the last mask was quick
 
     @property
     def is_over(self) -> bool:
@@ -68,13 +68,13 @@ class Spending:
 
 
 class Constraint:
-    """One answer's place in its grammar.
+    """The state of one answer in its grammar.
 
-    It is at rest, and then its owner's thread's, or has work to do, and then the worker's: to take tokens and find out
-    which may come next. The work begins with `begin` and `accept`; `wait` waits for its end.
+    At rest it belongs to its owner's thread. With work to do (to consume tokens and compute which may come next) it
+    belongs to the worker. `begin` and `accept` start work; `wait` waits for its end.
 
-    Answers with the same grammar share a lexer that grows with what they write. Once it is as large as it may be, each
-    goes on with one of its own: an answer fails only by what it writes itself. renewed: makes that one.
+    Answers with the same grammar share a lexer, which grows with what they write. Once the lexer has reached its limit,
+    each answer continues with a lexer of its own, made by `renewed`: an answer fails only by its own text.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class Constraint:
     # ---- the owner's side ----
 
     def begin(self, matcher: LLMatcher) -> None:
-        """matcher: at the beginning of the grammar, for this answer alone."""
+        """Starts the work with a matcher at the start of the grammar, which belongs to this answer alone."""
         self._matcher = matcher
         self._spending.allowed_s += TOKEN_S * len(self._tokens)
         self._worker.submit(self)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it is at rest, at most so many seconds from now. Raises GrammarError if it has failed."""
+        """Waits at most `seconds`, and returns whether it is at rest. Raises GrammarError if it has failed."""
         is_ready = self._at_rest.wait(seconds)
         if not is_ready:
             self._worker.replace_stuck()
@@ -110,7 +110,7 @@ class Constraint:
         return is_ready
 
     def apply(self, logits: F32) -> None:
-        """Tokens that are not allowed next get -infinity."""
+        """Sets the logits of tokens that are not allowed next to -infinity."""
         while not self.wait(PATIENCE_S):
             pass
         assert self._forbidden is not None
@@ -119,7 +119,7 @@ class Constraint:
         logits[count:] = -np.inf
 
     def copy(self) -> "Constraint":
-        """At rest, as this must be. What the copy costs counts as this answer's."""
+        """A copy, at rest, as this must be. Both share a time budget."""
         assert self._matcher is not None
         other = Constraint(self._worker, self._spending, self._renewed)
         other._matcher, other._forbidden = self._matcher.deep_copy(), self._forbidden
@@ -128,19 +128,19 @@ class Constraint:
         return other
 
     def settle(self, seconds: float) -> None:
-        """Wait for the end of its work, at most so long."""
+        """Waits for the end of its work, at most `seconds`."""
         self._at_rest.wait(max(0.0, seconds))
 
     def forced(self) -> tuple[int, ...]:
-        """Tokens to which the grammar leaves no choice, if that is known. It is found out once it was asked for."""
+        """Tokens that the grammar leaves no choice about, as far as known. They are computed from the first call on."""
         self._is_asked_for_forced = True
         return self._forced if self._at_rest.is_set() else ()
 
     def accept(self, *tokens: int) -> None:
-        """They were drawn. One that was not allowed shows when the constraint is next waited for."""
+        """Consumes sampled tokens. A token that was not allowed raises at the next `wait`."""
         if not tokens:
             return
-        self._at_rest.wait()  # it is, but for callers who do not ask what is allowed
+        self._at_rest.wait()  # returns at once, except for callers that never ask what is allowed
         if self._error:
             return
         self._at_rest.clear()
@@ -149,7 +149,7 @@ class Constraint:
         self._worker.submit(self)
 
     def close(self) -> None:
-        """Nobody needs it any more."""
+        """Drops work that is left: the answer is over."""
         self._is_closed = True
 
     # ---- the worker's side ----
@@ -178,7 +178,7 @@ class Constraint:
         if self._tokens:
             self._take(self._matcher, self._tokens.popleft(), take)
         else:
-            self._look(self._matcher)
+            self._compute_mask(self._matcher)
         if self._matcher.is_error():
             self._recover(self._matcher.get_error())
         if self._forbidden is not None:
@@ -186,7 +186,8 @@ class Constraint:
         return self._forbidden is None
 
     def _recover(self, error: str) -> None:
-        """Begin again where others have used up the lexer. Raises GrammarError if it is this answer's own doing."""
+        """Starts again with a new lexer if other answers have used up the shared one. Raises GrammarError if this
+        answer did so itself."""
         if LEXER_ERROR not in error or self._has_own_lexer:
             raise GrammarError(_plain(error))
         self._matcher, self._has_own_lexer = self._renewed(), True
@@ -198,14 +199,14 @@ class Constraint:
         self._forbidden, self._forced = None, ()
         self._taken.append(token)
         began = time.perf_counter()
-        if self._spending.is_quick:  # then so is this: the mask had to look at the token, too
+        if self._spending.is_quick:  # then consuming is quick too: the mask had to try the token
             matcher.consume_token(token)
         else:
             take(matcher, token)
         self._spending.spent_s += time.perf_counter() - began
 
-    def _look(self, matcher: LLMatcher) -> None:
-        """Which tokens may come next. Counted is the thread's own time: how busy the machine is does not matter."""
+    def _compute_mask(self, matcher: LLMatcher) -> None:
+        """Computes which tokens may come next. It counts the thread's CPU time, so that other load does not matter."""
         began = time.thread_time()
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         forbidden = np.unpackbits(~mask, bitorder="little").view(np.bool_)
@@ -218,21 +219,21 @@ class Constraint:
 
 
 class Grammars:
-    """Compiled grammars of one tokenizer, those used last. Safe to use from several threads."""
+    """A cache of compiled grammars for one tokenizer. Thread-safe."""
 
-    def __init__(self, vocabulary: Vocabulary, ends: Collection[int]) -> None:
-        """ends: tokens that end an answer, once the grammar allows it."""
+    def __init__(self, vocabulary: GrammarVocabulary, ends: Collection[int]) -> None:
+        """`ends` are the tokens that end an answer once the grammar allows it."""
         self._vocabulary = vocabulary
         self._ends = sorted(ends)
-        self._tokenizer: LLTokenizer | None = None  # made when first needed: it takes a while
+        self._tokenizer: LLTokenizer | None = None  # made on first use: it takes a while
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
         self._worker = MaskWorker(self._make_take)
-        self._lock = threading.Lock()  # of what is compiled
-        self._making = threading.Lock()
+        self._lock = threading.Lock()  # of `_compiled`
+        self._making = threading.Lock()  # held while a grammar is compiled
         self._trial = Trial(vocabulary.pieces)
 
     def compile(self, grammar: str) -> None:
-        """So that `start` finds it. Raises GrammarError, also if that takes too long or too much memory."""
+        """Compiles the grammar for `start`. Raises GrammarError, also if that takes too long or too much memory."""
         if not self._ends:
             raise GrammarError("this model has no token that ends an answer, which a grammar needs")
         _check_worker(self._worker)
@@ -241,11 +242,11 @@ class Grammars:
         self._find(grammar)
 
     def start(self, grammar: str, tokens: Sequence[int] = ()) -> Constraint:
-        """An answer that has these tokens already. Returns at once; what goes wrong shows when it is waited for."""
+        """The constraint of an answer that has these tokens already. Returns at once; errors are raised by `wait`."""
         constraint = Constraint(self._worker, Spending(), lambda: self._renew(grammar), tokens)
         if (matcher := self._known(grammar)) is not None:
             constraint.begin(matcher.deep_copy())
-        else:  # others have driven it out
+        else:  # evicted
             threading.Thread(target=self._begin, args=(constraint, grammar), daemon=True).start()
         return constraint
 
@@ -256,7 +257,7 @@ class Grammars:
             constraint.fail(str(error))
 
     def _renew(self, grammar: str) -> LLMatcher:
-        """With a lexer of its own. The one that was used up goes: new answers share another."""
+        """A matcher with a lexer of its own. The used-up one leaves the cache, so that new answers share another."""
         with self._lock:
             self._compiled.pop(grammar, None)
         return self._make(grammar)
@@ -278,7 +279,7 @@ class Grammars:
         return matcher
 
     def _make(self, grammar: str) -> LLMatcher:
-        """One at a time, and holding up nobody who uses another."""
+        """Compiles one grammar at a time, without blocking the use of others."""
         with self._making:
             matcher = LLMatcher(self._load(), grammar, log_level=0, limits=limits())
         if matcher.is_error():
@@ -286,7 +287,8 @@ class Grammars:
         return matcher
 
     def _make_take(self) -> Take:
-        """llguidance lets go of Python's lock only where two matchers take tokens at once: one that has ended helps."""
+        """A function that consumes a token without Python's lock. llguidance releases the lock only if two matchers
+        consume tokens at once, so a finished matcher goes along."""
         native, end = LLExecutor(num_threads=1), self._ends[0]
         ended = LLMatcher(self._load(), regex_grammar("a?"), log_level=0)
         ended.consume_token(end)
@@ -298,24 +300,25 @@ class Grammars:
 
     def _load(self) -> LLTokenizer:
         if self._tokenizer is None:
-            wrapped = TokenizerWrapper(_Words(self._vocabulary, self._ends[0]))
+            wrapped = TokenizerWrapper(_TokenizerAdapter(self._vocabulary, self._ends[0]))
             self._tokenizer = LLTokenizer(wrapped, n_vocab=len(self._vocabulary.pieces), eos_token=self._ends)
         return self._tokenizer
 
 
-class _Words:
+class _TokenizerAdapter:
     """The vocabulary under the names that llguidance reads."""
 
     bos_token_id = None
 
-    def __init__(self, vocabulary: Vocabulary, end: int) -> None:
+    def __init__(self, vocabulary: GrammarVocabulary, end: int) -> None:
         self.eos_token_id = end
         self.tokens = list(vocabulary.pieces)
         self.special_token_ids = sorted(vocabulary.special)
         self._vocabulary = vocabulary
 
     def __call__(self, text: bytes) -> list[int]:
-        """The text's own tokens. Some encoders put a space before a text: there they are found behind a mark."""
+        """The tokens of the text. Some encoders put a space before a text: for them, a mark is put before it and cut
+        off."""
         check_forced(text)
         tokens = self._encode(text.decode())
         if b"".join(self.tokens[token] for token in tokens) == text:
@@ -329,7 +332,7 @@ class _Words:
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
-    """Any JSON that fits the schema, written as json.dumps writes it."""
+    """A grammar for JSON that matches the schema, formatted as by json.dumps."""
     try:
         return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_STYLE)  # type: ignore[arg-type]
     except ValueError as error:
@@ -345,12 +348,12 @@ def lark_grammar(text: str) -> str:
 
 
 def json_rule(schema: Mapping[str, Any]) -> str:
-    """A rule's right side in Lark for JSON that fits the schema."""
+    """The right side of a Lark rule for JSON that matches the schema."""
     return "%json " + json.dumps({**schema, "x-guidance": JSON_STYLE})
 
 
 def regex_rule(regex: str) -> str:
-    """A rule's right side in Lark for text that fits the whole regex."""
+    """The right side of a Lark rule for text that matches the whole regex."""
     return f"/{regex_to_lark(regex)}/"
 
 
@@ -360,7 +363,7 @@ def _check_worker(worker: MaskWorker) -> None:
 
 
 def _plain(error: str) -> str:
-    """llguidance's own words, but for its limits."""
+    """llguidance's message, or our own if a limit was reached."""
     if FORCES_TOO_MUCH in error:
         return FORCES_TOO_MUCH
     return TOO_LARGE if any(words in error for words in ITS_LIMITS) else _short(error)

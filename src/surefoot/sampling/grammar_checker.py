@@ -1,8 +1,8 @@
-"""Tries grammars out. As a program of its own, which can be ended: small schemas exist that would take for ever.
+"""Tries grammars in a separate program, which can be killed: some small schemas would take for ever.
 
-It imports only the standard library and llguidance. Each frame is a length of four bytes and UTF-8. The first one is
-the vocabulary, each token's bytes as hexadecimal digits, and is answered with an empty one. Then grammars come in, and
-what is wrong with them goes out: nothing if they can be used.
+It imports only the standard library and llguidance. Each frame is a length of four bytes and UTF-8. The first frame is
+the vocabulary, the bytes of each token as hexadecimal digits; the answer is an empty frame. After that, each frame is a
+grammar, and its answer says what is wrong with it: nothing if it can be used.
 """
 
 import json
@@ -16,8 +16,8 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 LENGTH = struct.Struct(">I")
 MOST_FORCED_BYTES = 8192
 FORCES_TOO_MUCH = f"it leaves no choice about more than {MOST_FORCED_BYTES} bytes at once: make it smaller"
-# Counts of work, below llguidance's defaults: whether a grammar keeps to them does not depend on the machine. At these,
-# one mask of the worst grammar known (tests/sampling/grammar_corpus.py) takes a third of a second.
+# Limits on counts of work, below llguidance's defaults: whether a grammar stays within them does not depend on the
+# machine. One mask of the worst known grammar within them (tests/sampling/grammar_corpus.py) takes a third of a second.
 LEXER_FUEL = 300_000
 LEXER_STATES = 50_000
 ROW_ITEMS = 1000
@@ -35,7 +35,7 @@ def limits() -> LLParserLimits:
 
 
 def check_forced(text: bytes) -> None:
-    """All that a grammar forces is encoded anew at each token. An error here becomes the matcher's."""
+    """Refuses a long forced text, which would be encoded again at each token. An error here becomes the matcher's."""
     if len(text) > MOST_FORCED_BYTES:
         raise ValueError(FORCES_TOO_MUCH)
 
@@ -47,13 +47,14 @@ def send(stream: IO[bytes], text: str) -> None:
 
 
 def receive(stream: IO[bytes]) -> str | None:
-    """None: there is no more."""
+    """The next text; None at the end of the stream."""
     header = stream.read(LENGTH.size)
     return stream.read(*LENGTH.unpack(header)).decode() if header else None
 
 
-class Words:
-    """Enough of a tokenizer: how texts are cut into tokens does not matter here, so byte by byte will do."""
+class ByteTokenizer:
+    """As much of a tokenizer as llguidance needs here. It encodes byte by byte: which tokens a text has does not
+    matter."""
 
     bos_token_id = None
     special_token_ids: tuple[int, ...] = ()
@@ -69,6 +70,7 @@ class Words:
 
 
 def complaint(tokenizer: LLTokenizer, grammar: str) -> str:
+    """What is wrong with the grammar; empty if nothing is."""
     matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
     if not matcher.is_error():
         matcher.compute_bitmask()
@@ -78,8 +80,8 @@ def complaint(tokenizer: LLTokenizer, grammar: str) -> str:
 def main(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     source, target = sys.stdin.buffer, sys.stdout.buffer
-    words = Words([bytes.fromhex(piece) for piece in json.loads(receive(source) or "[]")] + [b"<end>"])
-    tokenizer = LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens))
+    vocabulary = ByteTokenizer([bytes.fromhex(piece) for piece in json.loads(receive(source) or "[]")] + [b"<end>"])
+    tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=len(vocabulary.tokens))
     send(target, "")
     while (grammar := receive(source)) is not None:
         send(target, complaint(tokenizer, grammar))

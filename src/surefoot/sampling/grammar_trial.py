@@ -1,4 +1,4 @@
-"""Grammars tried out where they can do no harm."""
+"""Tries grammars in a separate process, where an expensive grammar can be killed."""
 
 import hashlib
 import json
@@ -15,40 +15,40 @@ from typing import IO
 
 from surefoot.sampling import grammar_checker
 
-SECONDS = 2.0
-START_SECONDS = 30.0
-MEMORY_BYTES = 1 << 30
+SECONDS = 2.0  # for one grammar
+START_SECONDS = 30.0  # for the program to start
+MEMORY_BYTES = 1 << 30  # address space of the program
 MOST_REPLY_BYTES = 1 << 16
-REMEMBER_S = 20.0
-MOST_KNOWN = 256
+REMEMBER_S = 20.0  # that a complaint is cached
+MOST_KNOWN = 256  # complaints cached
 
 
 class Trial:
-    """Owns the program, started when it is first needed and again after it had to be ended.
+    """Owns the program that tries grammars. It is started on first use, and again after it had to be killed.
 
-    A complaint is remembered for a while: who sends the same grammar again and again holds up nobody.
+    Complaints are cached for a while, so that a client that repeats a bad grammar delays nobody.
     """
 
     def __init__(self, pieces: Sequence[bytes], seconds: float = SECONDS) -> None:
         self._pieces = pieces
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._known: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # until when, and the complaint
+        self._known: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
         self._process: subprocess.Popen[bytes] | None = None
 
     def complaint(self, grammar: str) -> str:
-        """What is wrong with it; empty if nothing."""
+        """What is wrong with the grammar; empty if nothing is."""
         digest = hashlib.sha256(grammar.encode(errors="replace")).digest()
         if known := self._remembered(digest):
             return known
         with self._lock:
             if known := self._remembered(digest):
                 return known
-            if found := self._ask(grammar):
-                self._known[digest] = time.monotonic() + REMEMBER_S, found
+            if complaint := self._ask(grammar):
+                self._known[digest] = time.monotonic() + REMEMBER_S, complaint
                 if len(self._known) > MOST_KNOWN:
                     self._known.popitem(last=False)
-            return found
+            return complaint
 
     def _remembered(self, digest: bytes) -> str:
         until, complaint = self._known.get(digest, (0.0, ""))
@@ -85,7 +85,7 @@ class Trial:
             self._process.wait()
             for stream in (self._process.stdin, self._process.stdout):
                 assert stream is not None
-                with suppress(OSError):  # it could not be told all
+                with suppress(OSError):  # unsent bytes are left in the buffer
                     stream.close()
             self._process = None
 
@@ -94,7 +94,7 @@ class Trial:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """Raises RuntimeError if there is no room for another process: not the grammar's fault."""
+    """A new process. Raises RuntimeError if the system cannot start one, which is not the grammar's fault."""
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         return subprocess.Popen(
@@ -129,7 +129,7 @@ def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: float) -> 
 
 
 def _is_readable(stream: IO[bytes], seconds: float) -> bool:
-    """By poll: select knows no descriptor beyond 1,023, and a server may have more connections than that."""
+    """Whether the stream becomes readable in time. Uses poll: select cannot handle descriptors above 1,023."""
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -1,4 +1,4 @@
-"""Logits that the request raises or lowers."""
+"""Adds a request's logit bias."""
 
 from collections.abc import Mapping
 
@@ -8,6 +8,6 @@ from surefoot.ops.arrays import F32
 
 
 def apply_bias(logits: F32, bias: Mapping[int, float]) -> None:
-    """Add to one row in place; ids beyond the vocabulary are nobody's."""
+    """Adds the bias to one row, in place. Ids beyond the vocabulary are ignored."""
     ids = np.fromiter((token for token in bias if token < len(logits)), np.int64)
     logits[ids] += np.array([bias[int(token)] for token in ids], np.float32)

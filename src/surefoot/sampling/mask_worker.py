@@ -1,7 +1,7 @@
-"""A thread beside the engine's that does the grammars' work, so that no request's grammar holds up a step.
+"""A thread beside the engine's that computes the masks of grammars, so that no request's grammar delays a step.
 
-One thread for all: copies of a grammar share a lexer behind a lock, so that two threads would wait for each other, one
-of them perhaps with Python's own lock in hand.
+There is one thread for all grammars: copies of a grammar share a lexer behind a lock, so two threads would wait for
+each other, one of them perhaps while holding Python's own lock.
 """
 
 import itertools
@@ -13,42 +13,45 @@ from typing import Protocol
 
 from llguidance import LLMatcher
 
-SLICE_S = 0.005
-IDLE_S = 5.0  # then the thread ends; the next job starts another
-STUCK_S = 5.0
-MOST_STUCK = 4
+SLICE_S = 0.005  # that a job runs before others get a turn
+IDLE_S = 5.0  # without work, after which the thread ends; the next job starts another
+STUCK_S = 5.0  # after which a piece of work counts as stuck
+MOST_STUCK = 4  # stuck threads, at which no more are started
 
 Take = Callable[[LLMatcher, int], None]  # gives a matcher its next token
 
 
 class Job(Protocol):
+    """Work that is done piece by piece."""
+
     @property
     def spent_s(self) -> float:
-        """The job with the least goes first, so that a slow grammar waits for quick ones."""
+        """Seconds spent so far. The job with the least goes first, so that a slow grammar waits for fast ones."""
 
     def advance(self, take: Take) -> bool:
-        """Do one piece of the work; whether there is more. Raises nothing. take: the thread's own."""
+        """Does one piece of the work and returns whether there is more. Raises nothing. `take` belongs to the
+        thread."""
 
     def fail(self, why: str) -> None: ...
 
 
 class MaskWorker:
-    """Safe to use from several threads. It owns a job from `submit` until `advance` says that there is no more."""
+    """Runs jobs in a thread. Thread-safe. It owns a job from `submit` until `advance` returns that there is no more."""
 
     def __init__(self, make_take: Callable[[], Take], stuck_s: float = STUCK_S) -> None:
-        """make_take: called by each thread for itself."""
+        """Each thread calls `make_take` for a `take` of its own."""
         self._make_take = make_take
         self._stuck_s = stuck_s
         self._condition = threading.Condition()
         self._queue: list[tuple[float, int, Job]] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
-        self._piece: tuple[Job, float] | None = None  # under way, and since when
+        self._piece: tuple[Job, float] | None = None  # the job being worked on, and since when
         self._num_stuck = 0
 
     @property
     def is_lost(self) -> bool:
-        """Too many threads are stuck: there is none for new work until one comes back."""
+        """Whether too many threads are stuck: none takes new work until one of them returns."""
         return self._num_stuck >= MOST_STUCK
 
     def submit(self, job: Job) -> None:
@@ -58,7 +61,8 @@ class MaskWorker:
             self._start()
 
     def replace_stuck(self) -> None:
-        """Called by those who wait: a piece that takes for ever fails its job, and another thread takes over."""
+        """Fails a job whose current piece is stuck, and starts another thread. Called by threads that wait for a
+        job."""
         with self._condition:
             if self._thread is None or self._piece is None or time.monotonic() - self._piece[1] < self._stuck_s:
                 return
@@ -84,7 +88,7 @@ class MaskWorker:
                 self.submit(job)
 
     def _next(self) -> Job | None:
-        """None: the thread has nothing to do any more."""
+        """The next job; None if the thread should end."""
         with self._condition:
             if self._is_replaced():
                 self._num_stuck -= 1

@@ -18,53 +18,50 @@ LEAST_TOP_P = 1e-30  # below, float32 may round to 0
 
 
 class Draw(NamedTuple):
-    """One token to be drawn from row `row` of the logits.
+    """A token to be sampled. Draws from the same row are samples of one prompt and differ only in their seeds."""
 
-    seed: the sample's own. position: the absolute one of the token to be drawn. seen: only needed for penalties.
-    constraint: what its grammar allows next. barred: ids that may not be drawn.
-    Draws of one row are samples of one prompt, which differ in nothing but their seeds.
-    """
-
-    row: int
-    params: SamplingParams
-    seed: int
-    position: int
-    seen: SeenTokens | None = None
-    constraint: Constraint | None = None
-    barred: frozenset[int] = frozenset()
+    row: int  # of the logits
+    params: SamplingParams  # of its request
+    seed: int  # the sample's own
+    position: int  # of the token to be sampled, counted from the prompt's start
+    seen: SeenTokens | None = None  # needed for penalties only
+    constraint: Constraint | None = None  # of its grammar
+    barred: frozenset[int] = frozenset()  # ids that must not be sampled
 
 
 class Drawn(NamedTuple):
-    """token: -1 if the row's logits are broken. logprobs: None unless asked for."""
+    """A sampled token."""
 
-    token: int
-    logprobs: TokenLogprobs | None = None
+    token: int  # -1 if the row's logits are broken
+    logprobs: TokenLogprobs | None = None  # if the request asks for them
 
 
 class Sampler:
+    """Samples tokens from rows of logits."""
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._sampling = Sampling(backend, 16)
-        self._params: list[SamplingParams] = []  # that its first rows have
+        self._params: list[SamplingParams] = []  # that the first rows of `_sampling` hold
 
     def draw(self, logits: F32, draws: Sequence[Draw]) -> list[Drawn]:
-        """In the draws' order. Changes the logits."""
+        """The sampled tokens, in the order of the draws. Changes the logits."""
         firsts = {draw.row: draw for draw in reversed(draws)}
         asking = {row: draw.params.logprobs for row, draw in firsts.items() if draw.params.logprobs is not None}
         logprobs = Logprobs(self._backend, logits, list(asking), max(asking.values())) if asking else None
-        kept = {row: logits[row].copy() for row in asking if firsts[row].params.changes_logits}
+        unchanged = {row: logits[row].copy() for row in asking if firsts[row].params.changes_logits}
         _change(logits, list(firsts.values()))
-        found = []
+        results = []
         for draw, token in zip(draws, self._tokens(logits, draws), strict=True):
             if logprobs is None or draw.row not in asking or token < 0:
-                found.append(Drawn(token))
+                results.append(Drawn(token))
                 continue
-            row = kept.get(draw.row, logits[draw.row])
-            found.append(Drawn(token, logprobs.of(draw.row, row, token, asking[draw.row])))
-        return found
+            row = unchanged.get(draw.row, logits[draw.row])
+            results.append(Drawn(token, logprobs.of(draw.row, row, token, asking[draw.row])))
+        return results
 
     def _tokens(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
-        """Rows that stand side by side are drawn from together."""
+        """The sampled tokens. Adjacent rows are sampled in one call."""
         tokens: list[int] = []
         first = 0
         for last, draw in enumerate(draws, 1):
@@ -79,11 +76,11 @@ class Sampler:
             self._sampling, self._params = Sampling(self._backend, 2 * count), []
         rows = self._sampling.rows
         params = [draw.params for draw in draws]
-        if params != self._params:  # in most steps those of the step before
-            rows.temperature[:count] = [one.temperature for one in params]
-            rows.top_k[:count] = [one.top_k for one in params]
-            rows.top_p[:count] = [max(one.top_p, LEAST_TOP_P) for one in params]
-            rows.min_p[:count] = [one.min_p for one in params]
+        if params != self._params:  # in most steps they are those of the step before
+            rows.temperature[:count] = [each.temperature for each in params]
+            rows.top_k[:count] = [each.top_k for each in params]
+            rows.top_p[:count] = [max(each.top_p, LEAST_TOP_P) for each in params]
+            rows.min_p[:count] = [each.min_p for each in params]
             self._params = params
         rows.seeds[:count] = [draw.seed for draw in draws]
         rows.positions[:count] = [draw.position for draw in draws]
@@ -91,7 +88,7 @@ class Sampler:
 
 
 def _change(logits: F32, draws: Sequence[Draw]) -> None:
-    """Bias first, then penalties, and what may not be drawn last."""
+    """Applies bias, then penalties, then grammars and barred tokens, in place."""
     for draw in draws:
         if draw.params.logit_bias:
             apply_bias(logits[draw.row], draw.params.logit_bias)

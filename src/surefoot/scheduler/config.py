@@ -1,64 +1,124 @@
-"""What the scheduler can be told."""
+"""What the scheduler can be told, and which requests it refuses."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from surefoot.core import FinishReason, Request
+from surefoot.kv import KvManager
+
+AT_LEAST_ONE = (
+    "max_context", "max_running", "max_chunk", "min_chunk", "first_chunk", "full_chunk", "num_candidates",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """max_context: tokens of one sample, prompt and output, that memory holds. max_chunk: tokens of one sample in one
-    step. context_length: tokens at which an answer ends for length, by default max_context; where it is more, answers
-    that reach max_context end for lack of memory.
+    """Settings of the scheduler."""
 
-    gap_ms: how long a step may take while interactive requests decode, since that is the gap between their tokens;
-    max_gap_ratio: nor more than so many times a step that only decodes. Otherwise gap_ms too, or crowd_ms while several
-    wait for their prompts to be read, since whoever comes waits for its end; but never less than full_chunk takes, the
-    rows from which on larger steps are hardly cheaper. late_ms: how long after its deadline a request may still run.
-    min_chunk: prompt tokens that a step takes even when decoding alone is slower than that. row_context: so many tokens
-    before one cost as much as a row without any.
-
-    turn_every: one admission in so many, and one step's first chunk in so many, goes to who has waited longest.
-    output_cost: what a generated token costs its user, in prompt tokens. slack_tokens: requests whose turn differs by
-    less are equals, of which the one with most tokens cached goes first.
-    headroom_tokens: output that must fit, besides the prompt, before a request is admitted.
-    """
-
+    # How much runs at once.
     max_context: int = 8192
+    """Tokens of one sample, prompt and output together, that memory holds."""
     max_running: int = 64
+    """Samples that run at once: rows of the runner."""
     max_waiting: int = 100_000
+    """Requests in the queue; the next one is refused."""
     max_chunk: int = 512
+    """Tokens of one sample in one step."""
     min_chunk: int = 16
+    """Prompt tokens that a step takes even if decoding alone is slower than its target."""
     first_chunk: int = 64
+    """Prompt tokens of a step before any step was timed."""
     max_step_tokens: int = 4096
+    """Tokens of one step."""
+
+    # How long a step may take.
     gap_ms: float = 200.0
+    """Target for a step while interactive requests decode: it is the gap between their tokens. Also the target for
+    other steps, unless `crowd_ms` applies."""
     max_gap_ratio: float = 2.5
+    """Limit on that target, as a multiple of a step that only decodes."""
     crowd_ms: float = 50.0
+    """Target while several interactive requests wait for their prompts: a newcomer waits for the end of the step."""
     full_chunk: int = 64
+    """Rows from which larger steps are hardly cheaper per token. Without interactive decoding no target is shorter
+    than a step of that many prompt tokens."""
     row_context: float = math.inf
+    """Context length at which attending to earlier tokens costs as much as the matrix products of the token itself."""
     late_ms: float = 400.0
+    """How long after its deadline a request may still run."""
+
+    # Which request is next.
     turn_every: int = 4
+    """Every `turn_every`-th admission goes to the request that has waited longest. So does the first chunk of every
+    `turn_every`-th step, to the request that was admitted first."""
     output_cost: float = 2.0
+    """What a generated token costs its user, in prompt tokens."""
     slack_tokens: int = 512
+    """Requests whose counters differ by less are equals; the one with most tokens cached goes first."""
     headroom_tokens: int = 64
+    """Output that must fit, besides the prompt, before a request is admitted."""
     num_candidates: int = 4
+    """Equals that are compared."""
     context_length: int | None = None
+    """Tokens at which an answer ends with reason LENGTH; None: `max_context`. If it is larger, answers that reach
+    `max_context` end with reason MEMORY."""
     user_weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of a user's fair share, by name; 1 for other users."""
 
     def __post_init__(self) -> None:
-        least_one = (
-            "max_context",
-            "max_running",
-            "max_chunk",
-            "min_chunk",
-            "first_chunk",
-            "full_chunk",
-            "num_candidates",
-        )
-        for name in least_one:
+        for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         if self.turn_every < 2:
             raise ValueError("turn_every must be at least 2: at 1 there would be no order but waiting time")
         if min(self.gap_ms, self.crowd_ms, *self.user_weights.values()) <= 0:
             raise ValueError("gaps and weights must be above 0")
+
+
+class RequestRefused(ValueError):
+    """The request can never run here, or the queue is full."""
+
+
+class Limits:
+    """What a request may ask for. A request that could never run is refused before anything is allocated."""
+
+    def __init__(self, config: SchedulerConfig, kv: KvManager) -> None:
+        self._config = config
+        self._kv = kv
+
+    def end(self, request: Request) -> tuple[int, FinishReason]:
+        """Tokens at which each of its samples ends, and the reason. Only reason MEMORY depends on this machine."""
+        context, max_tokens = self._config.context_length or self._config.max_context, request.params.max_tokens
+        length = context if max_tokens is None else min(context, len(request.prompt) + max_tokens)
+        if length > self._config.max_context:
+            return self._config.max_context, FinishReason.MEMORY
+        return length, FinishReason.LENGTH
+
+    def price(self, request: Request) -> tuple[int, ...]:
+        """Blocks of each group that it takes at most."""
+        num_prompt = len(request.prompt)
+        num_new = self.end(request)[0] - num_prompt
+        return self._kv.layout.price(num_prompt, num_new, request.params.n, self._config.max_chunk)
+
+    def check(self, request: Request) -> None:
+        """Raises RequestRefused."""
+        num_prompt, memory = len(request.prompt), self._config.max_context
+        context = self._config.context_length or memory
+        if num_prompt >= context:
+            raise RequestRefused(f"the prompt has {num_prompt} tokens, the context holds {context}: shorten the prompt")
+        if num_prompt >= memory:
+            raise RequestRefused(
+                f"the prompt has {num_prompt} tokens, memory on this machine holds {memory}: shorten the prompt, or "
+                "grant the process more memory"
+            )
+        if request.params.n > self._config.max_running:
+            raise RequestRefused(
+                f"n is {request.params.n}, but {self._config.max_running} samples run at once: lower n"
+            )
+        for blocks, pool in zip(self.price(request), self._kv.pools, strict=True):
+            if blocks > pool.num_blocks:
+                raise RequestRefused(
+                    f"{self.end(request)[0]} tokens in {request.params.n} samples may need {blocks} blocks of memory, "
+                    f"there are {pool.num_blocks}: lower max_tokens or n"
+                )

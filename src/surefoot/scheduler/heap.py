@@ -9,7 +9,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class LazyHeap(Generic[T]):
-    """Removed entries stay until they come up or outnumber the others. An item is in it once, with its last key.
+    """Removed entries stay until they reach the top or outnumber the others. An item is in it once, with its last key.
 
     Equal keys leave in the order they came. All but `smallest` take O(log n), amortised.
     """
@@ -49,7 +49,7 @@ class LazyHeap(Generic[T]):
         return None
 
     def smallest(self, most: int) -> list[tuple[Any, T]]:
-        """So many of the smallest, in order; O(most log n)."""
+        """The `most` smallest, in order; O(most log n)."""
         taken: list[tuple[Any, int, T]] = []
         while len(taken) < most and self.peek() is not None:
             taken.append(heappop(self._entries))

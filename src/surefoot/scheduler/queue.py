@@ -1,4 +1,4 @@
-"""Who is next for prompt tokens: by band, then by what their user has had, then short before long; and in turn."""
+"""Samples with prompt tokens to compute, in two orders: by precedence and fair share, and by waiting time."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from surefoot.scheduler.users import User
 
 
 class FairQueue:
-    """Samples of one band that have prompt tokens to compute, whether they wait or have begun."""
+    """Samples of one precedence with prompt tokens to compute, waiting or running: the user with the lowest counter
+    first, of their samples the one with the lowest tag."""
 
     def __init__(self) -> None:
         self._users: LazyHeap[User] = LazyHeap()  # by a counter that may be out of date: it only grows
@@ -31,7 +32,7 @@ class FairQueue:
         queue.push(sample.tag, sample)
 
     def remove(self, sample: Sample) -> None:
-        """Nothing happens if it is not there."""
+        """Does nothing if it is not there."""
         queue = self._samples.get(sample.user)
         if queue is None:
             return
@@ -41,17 +42,17 @@ class FairQueue:
             self._users.discard(sample.user)
 
     def candidates(self, most: int, slack: float) -> list[Sample]:
-        """The first in order, with those so close behind that they are its equals: one of each user before a second."""
-        asked: list[User] = []
-        while len(asked) < most and (user := self._next_user()) is not None:
-            if asked and user.counter > asked[0].counter + slack:
+        """The first in order and its equals, which are at most `slack` behind: one of each user before a second."""
+        users: list[User] = []
+        while len(users) < most and (user := self._next_user()) is not None:
+            if users and user.counter > users[0].counter + slack:
                 break
-            asked.append(user)
+            users.append(user)
             self._users.discard(user)
-        for user in asked:
+        for user in users:
             self._users.push(user.counter, user)
-        most_of_one = most - len(asked) + 1
-        in_rounds = zip_longest(*(self._first_of(user, most_of_one, slack) for user in asked))
+        most_of_one = most - len(users) + 1
+        in_rounds = zip_longest(*(self._first_of(user, most_of_one, slack) for user in users))
         return [sample for round in in_rounds for sample in round if sample is not None][:most]
 
     def _next_user(self) -> User | None:
@@ -68,10 +69,10 @@ class FairQueue:
 
 
 class TurnQueue:
-    """Waiting samples in turns: users one after the other, each with the sample that has waited longest.
+    """Waiting samples in turns: a ring of users, each with the sample that has waited longest.
 
-    A user who starts to wait, or has had the turn, stands behind all users who wait already. So nobody who comes later
-    can delay a sample's turn, however many they are and whatever their priority.
+    A user who starts to wait, or has had a turn, goes behind all users who wait already. So later requests cannot
+    delay a sample's turn, whatever their number and priority.
     """
 
     def __init__(self) -> None:
@@ -107,66 +108,62 @@ class TurnQueue:
             self._users.move_to_end(user)
 
 
-class Pending:
+class PromptQueue:
     """All samples with prompt tokens to compute, in both orders."""
 
     def __init__(self) -> None:
-        self._bands: dict[tuple[int, int], FairQueue] = {}
-        self._passed_over: dict[Sample, None] = {}  # in this step, in order
+        self._levels: dict[tuple[int, int], FairQueue] = {}  # by precedence
+        self._skipped: dict[Sample, None] = {}  # in this step, in order
         self.turns = TurnQueue()
 
     def __bool__(self) -> bool:
-        return bool(self._bands or self._passed_over)
+        return bool(self._levels or self._skipped)
 
     def __iter__(self) -> Iterator[Sample]:
-        return (sample for band in self._bands.values() for sample in band)
+        return (sample for level in self._levels.values() for sample in level)
 
     @property
-    def is_waited_for(self) -> bool:
-        """Whether any of them is interactive."""
-        return bool(self._bands) and min(self._bands)[0] is ServiceClass.INTERACTIVE
+    def is_interactive(self) -> bool:
+        """Whether any of the samples is."""
+        return bool(self._levels) and min(self._levels)[0] is ServiceClass.INTERACTIVE
 
     def wait(self, sample: Sample) -> None:
         self.turns.add(sample)
-        self.show(sample)
+        self._show(sample)
 
     def admit(self, sample: Sample) -> None:
-        """It no longer waits, but still has tokens to compute."""
+        """It no longer waits, but still has prompt tokens to compute."""
         self.turns.remove(sample)
 
+    def _show(self, sample: Sample) -> None:
+        level = self._levels.get(sample.precedence)
+        if level is None:
+            level = self._levels[sample.precedence] = FairQueue()
+        level.add(sample)
+
     def remove(self, sample: Sample) -> None:
-        """It has been admitted, and has nothing more to compute here or has ended."""
-        self.hide(sample)
+        """Of a sample that was admitted: it has no more prompt tokens to compute, or has ended."""
+        level = self._levels.get(sample.precedence)
+        if level is not None:
+            level.remove(sample)
+            if not level:
+                del self._levels[sample.precedence]
 
-    def show(self, sample: Sample) -> None:
-        band = self._bands.get(sample.band)
-        if band is None:
-            band = self._bands[sample.band] = FairQueue()
-        band.add(sample)
-
-    def hide(self, sample: Sample) -> None:
-        """No candidate until it is shown again."""
-        band = self._bands.get(sample.band)
-        if band is not None:
-            band.remove(sample)
-            if not band:
-                del self._bands[sample.band]
-
-    def pass_over(self, sample: Sample) -> None:
+    def skip(self, sample: Sample) -> None:
         """No candidate for the rest of this step."""
-        self._passed_over[sample] = None
-        self.hide(sample)
+        self._skipped[sample] = None
+        self.remove(sample)
 
-    def is_passed_over(self, sample: Sample) -> bool:
-        return sample in self._passed_over
+    def is_skipped(self, sample: Sample) -> bool:
+        return sample in self._skipped
 
-    def show_passed_over(self) -> None:
-        """At the step's end: those that still have tokens to compute, in the order they came."""
-        for sample in self._passed_over:
+    def restore_skipped(self) -> None:
+        """At the end of a step: the samples that still have prompt tokens to compute, in the order they came."""
+        for sample in self._skipped:
             if sample.state in (State.WAITING, State.PREFILLING):
-                self.show(sample)
-        self._passed_over.clear()
+                self._show(sample)
+        self._skipped.clear()
 
     def candidates(self, most: int, slack: float) -> list[Sample]:
-        """Equals at the head of the first band that has any."""
-        return self._bands[min(self._bands)].candidates(most, slack) if self._bands else []
+        """Equals at the head of the first level."""
+        return self._levels[min(self._levels)].candidates(most, slack) if self._levels else []

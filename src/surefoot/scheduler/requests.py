@@ -1,23 +1,21 @@
-"""The samples that have not ended, by request: how they come and go."""
+"""The samples that have not ended, by request: how they come, fork and end."""
 
 from collections.abc import Iterator
 from itertools import count
 
 from surefoot.core import Delta, FinishReason, Request, SampleKey
 from surefoot.kv import KvManager
-from surefoot.scheduler.charges import Charges
 from surefoot.scheduler.heap import LazyHeap
-from surefoot.scheduler.rows import Rows
+from surefoot.scheduler.rows import RunningSamples
 from surefoot.scheduler.sample import Sample, State
 from surefoot.scheduler.users import Users
 
 
 class Requests:
-    def __init__(self, kv: KvManager, users: Users, rows: Rows, charges: Charges) -> None:
+    def __init__(self, kv: KvManager, users: Users, running: RunningSamples) -> None:
         self._kv = kv
         self._users = users
-        self._rows = rows
-        self._charges = charges
+        self._running = running
         self._samples: dict[str, dict[int, Sample]] = {}
         self._deadlines: LazyHeap[str] = LazyHeap()
         self._arrivals = count()
@@ -40,12 +38,12 @@ class Requests:
         return None if first is None else first[0]
 
     def add(self, request: Request, end: int, end_reason: FinishReason) -> Sample:
-        """One that stands for all n."""
+        """One sample, which stands for all n until the prompt's end."""
         user = self._users.enter(request.user, request.weight)
         holding = self._kv.open(request.namespace, request.num_public_tokens)
         sample = Sample(request, 0, user, holding, next(self._arrivals), end, end_reason)
         sample.covers = tuple(range(request.params.n))
-        sample.tag = self._charges.num_served + len(request.prompt)
+        sample.tag = self._users.num_served + len(request.prompt)
         self._samples[request.id] = {0: sample}
         if request.deadline is not None:
             self._deadlines.push(request.deadline, request.id)
@@ -60,14 +58,12 @@ class Requests:
         sample.num_charged = holding.num_computed
         self._samples[parent.request.id][number] = sample
         parent.covers = (parent.key.sample,)
-        parent.room = 0  # to write to a block that is now shared it must look at the blocks again
-        self._rows.add_fork(sample)
+        parent.num_slots = 0  # its last block is shared now: it must be copied before it is written
+        self._running.add_fork(sample)
         return sample
 
     def end(self, sample: Sample) -> None:
-        self._rows.leave(sample)
-        self._charges.output(sample)
-        sample.state = State.ENDED
+        self._running.leave(sample, State.ENDED)
         sample.plain_until = 0
         self._kv.close(sample.holding)
         self._users.leave(sample.user)
@@ -77,16 +73,17 @@ class Requests:
             del self._samples[sample.key.request]
             self._deadlines.discard(sample.key.request)
 
-    def end_all(self, request_id: str, reason: FinishReason) -> list[Delta]:
-        """All samples of a request, also those that one still stands for; nothing happens if it has ended."""
+    def end_request(self, request_id: str, reason: FinishReason) -> list[Delta]:
+        """End all its samples, also those that another stands for. Does nothing if the request has ended."""
         samples = list(self._samples.get(request_id, {}).values())
         ended = [(number, sample.num_cached) for sample in samples for number in sample.covers]
         for sample in samples:
             self.end(sample)
         return [Delta(SampleKey(request_id, number), (), reason, num_cached) for number, num_cached in ended]
 
-    def end_late(self, now: float) -> list[Delta]:
+    def end_overdue(self, now: float) -> list[Delta]:
+        """End the requests whose deadline has passed."""
         dropped: list[Delta] = []
         while (first := self._deadlines.peek()) is not None and first[0] <= now:
-            dropped += self.end_all(first[1], FinishReason.DEADLINE)
+            dropped += self.end_request(first[1], FinishReason.DEADLINE)
         return dropped

@@ -15,17 +15,11 @@ class State(Enum):
 
 
 class Sample:
-    """One continuation of a request; until the prompt's end, one stands for all n (`covers`).
-
-    room: tokens that its blocks hold and that it may write, so that a step below needs no look at the blocks.
-    plain_until: while fewer are computed, one more changes nothing but counts. end, end_reason: tokens at which it ends
-    if nothing ended it before, and what that is called.
-    tag: its place among its user's requests. num_charged: tokens that its user has paid for.
-    """
+    """One continuation of a request. Until the prompt's end, one sample stands for all n."""
 
     __slots__ = (
         "arrival", "covers", "drafts", "end", "end_reason", "holding", "key", "keys", "num_cached", "num_charged",
-        "plain_until", "request", "room", "state", "stops", "tag", "tokens", "user",
+        "num_slots", "plain_until", "request", "state", "stops", "tag", "tokens", "user",
     )  # fmt: skip
 
     def __init__(
@@ -42,18 +36,20 @@ class Sample:
         self.key = SampleKey(request.id, number)
         self.user = user
         self.holding = holding
-        self.arrival = arrival
-        self.end = end
+        self.arrival = arrival  # the request's number
+        self.end = end  # tokens at which it ends, if nothing ended it before
         self.end_reason = end_reason
         self.stops = request.stop_ids
         self.tokens = list(request.prompt)
-        self.keys: list[BlockKey] = []
-        self.covers: tuple[int, ...] = (number,)
+        self.keys: list[BlockKey] = []  # of its full blocks
+        self.covers: tuple[int, ...] = (number,)  # the samples that it stands for, itself included
         self.drafts: tuple[int, ...] = ()
         self.state = State.WAITING
-        self.tag = 0.0
-        self.num_charged = self.num_cached = 0
-        self.room = self.plain_until = 0
+        self.tag = 0.0  # its place among its user's requests: the lowest goes first
+        self.num_charged = 0  # tokens that its user has paid for
+        self.num_cached = 0  # prompt tokens that needed no computing
+        self.num_slots = 0  # in its blocks: below that it may write without a look at them
+        self.plain_until = 0  # while fewer tokens are computed, one more changes nothing but counts
 
     @property
     def age(self) -> tuple[int, int]:
@@ -61,19 +57,23 @@ class Sample:
         return self.arrival, self.key.sample
 
     @property
-    def band(self) -> tuple[int, int]:
+    def precedence(self) -> tuple[int, int]:
         """Smaller is served first."""
         return self.request.service, -self.request.priority
 
     @property
     def rank(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Larger gives way first."""
-        return self.band, self.age
+        """Larger is preempted first."""
+        return self.precedence, self.age
 
     @property
     def is_urgent(self) -> bool:
-        """Somebody waits for it, and for nothing else."""
+        """Interactive, and its user's only sample."""
         return self.user.num_samples == 1 and self.request.service is ServiceClass.INTERACTIVE
+
+    @property
+    def is_batch(self) -> bool:
+        return self.request.service is ServiceClass.BATCH
 
     @property
     def num_computed(self) -> int:
@@ -97,8 +97,8 @@ class Sample:
         return drawn, None if drawn else FinishReason.STOP
 
     def full_keys(self, block_size: int) -> list[BlockKey]:
-        """Tokens of its full blocks. None where something is wanted of each token: it can skip nothing, and many
-        documents would drive out what others could share."""
+        """Tokens of its full blocks. None if something is wanted of each token: it can skip no token, and many
+        documents would evict what others could share."""
         if self.request.needs_every_token:
             return self.keys
         for start in range(len(self.keys) * block_size, len(self.tokens) - block_size + 1, block_size):
@@ -106,5 +106,5 @@ class Sample:
         return self.keys
 
     def known_keys(self, block_size: int) -> list[BlockKey]:
-        """Those that may come from the cache: at least one token is computed, since its logits are wanted."""
+        """Keys of blocks that may come from the cache: at least one token is computed, since its logits are wanted."""
         return self.full_keys(block_size)[: (len(self.tokens) - 1) // block_size]

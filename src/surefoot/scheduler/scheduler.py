@@ -1,29 +1,37 @@
-"""Who runs in a step and for how many tokens: from integers alone.
+"""The scheduler: turns requests into step plans, and step results into new tokens.
 
-There is no prefill phase and no decode phase. Each sample has tokens and a count of those computed; a step gives each
-some tokens so that the count chases the tokens. Prompts, cached prefixes, drafts and what was preempted are all that.
+There is no prefill phase and no decode phase of a request: each sample has tokens and a count of those computed, and
+the count chases the tokens. A prompt, a cached prefix, drafts, a return after preemption are all the same to it.
 """
 
 import math
 
-from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, ServiceClass, StepPlan, StepResult
+from surefoot.core import (
+    Chunk,
+    Delta,
+    FinishReason,
+    Load,
+    Output,
+    RangeMeans,
+    Request,
+    SampleKey,
+    ServiceClass,
+    StepCost,
+    StepPlan,
+    StepResult,
+)
 from surefoot.kv import KvManager
-from surefoot.scheduler.budget import Budget
-from surefoot.scheduler.charges import Charges
-from surefoot.scheduler.config import SchedulerConfig
-from surefoot.scheduler.decoding import Decoding
-from surefoot.scheduler.limits import Limits, Refused
-from surefoot.scheduler.making_way import MakingWay
-from surefoot.scheduler.prompts import Prompts
-from surefoot.scheduler.queue import Pending
+from surefoot.scheduler.config import Limits, RequestRefused, SchedulerConfig
+from surefoot.scheduler.preemption import Preemption
+from surefoot.scheduler.prompts import PromptBudget, PromptPlanner
+from surefoot.scheduler.queue import PromptQueue
 from surefoot.scheduler.requests import Requests
-from surefoot.scheduler.results import Results
-from surefoot.scheduler.room import Room
-from surefoot.scheduler.rows import Rows
+from surefoot.scheduler.rows import PlannedStep, RunningSamples
 from surefoot.scheduler.sample import Sample, State
-from surefoot.scheduler.speed import Speed
-from surefoot.scheduler.step import Step
 from surefoot.scheduler.users import Users
+
+# Makes a named tuple without its call, in half the time: every step makes two for every running sample.
+make_tuple = tuple.__new__
 
 
 class Scheduler:
@@ -32,36 +40,35 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, kv: KvManager) -> None:
         self.config = config
         self.kv = kv
-        self.speed = Speed()
+        self.cost = StepCost(RangeMeans(), config.row_context)
+        self.num_steps = 0
         self._limits = Limits(config, kv)
         self._users = Users(config.user_weights)
-        self._charges = Charges(config.output_cost)
-        self._pending = Pending()
-        rows = self._rows = Rows(config.max_running, self._pending)
-        room = Room(config, kv, rows)
-        self._requests = Requests(kv, self._users, rows, self._charges)
-        way = self._way = MakingWay(config, self._users, self._pending, rows, room, self._charges)
-        self._decode = Decoding(rows, room, way)
-        self._prompts = Prompts(config, kv, self._pending, rows, room, way, self._charges)
-        self._results = Results(self._requests, rows, room, self._charges)
-        self._prefilling, self._decoding = rows.prefilling, rows.decoding
+        self._queue = PromptQueue()
+        self._running = RunningSamples(config, kv, self._users, self._queue)
+        self._requests = Requests(kv, self._users, self._running)
+        self._preemption = Preemption(config, self._running, self._queue)
+        self._prompts = PromptPlanner(config, self._running, self._queue, self._preemption)
         self._cancelled: list[str] = []
-        self._num_steps = 0
-        self._step: Step | None = None
+        self._step: PlannedStep | None = None  # between schedule and commit
 
     # ---- how much there is ----
 
     @property
     def num_waiting(self) -> int:
-        return len(self._pending.turns)
+        return len(self._queue.turns)
 
     @property
     def num_running(self) -> int:
-        return len(self._prefilling) + len(self._decoding)
+        return len(self._running)
+
+    @property
+    def running(self) -> list[Sample]:
+        return self._running.all
 
     @property
     def num_preemptions(self) -> int:
-        return self._way.num_preemptions
+        return self._preemption.num_preemptions
 
     @property
     def has_work(self) -> bool:
@@ -78,16 +85,16 @@ class Scheduler:
         return self._limits.price(request)
 
     def add(self, request: Request) -> None:
-        """Raises Refused, before anything is allocated, if it could never run."""
+        """Raises RequestRefused, before anything is allocated, if it could never run."""
         if request.id in self._requests:
-            raise Refused(f"there is a request {request.id!r} already: give it another id")
+            raise RequestRefused(f"there is a request {request.id!r} already: give it another id")
         if self.num_waiting >= self.config.max_waiting:
-            raise Refused(f"{self.num_waiting} requests are waiting: come back later")
+            raise RequestRefused(f"{self.num_waiting} requests are waiting: come back later")
         self._limits.check(request)
-        self._pending.wait(self._requests.add(request, *self._limits.end(request)))
+        self._queue.wait(self._requests.add(request, *self._limits.end(request)))
 
     def cancel(self, request_id: str) -> None:
-        """End it at the next step's beginning; nothing happens if it is not there (any more)."""
+        """End it at the beginning of the next step. Does nothing if it has ended."""
         self._cancelled.append(request_id)
 
     def finish(self, key: SampleKey) -> None:
@@ -97,74 +104,163 @@ class Scheduler:
             self._requests.end(sample)
 
     def preempt(self, key: SampleKey) -> None:
-        """Send a running sample back to wait, between steps."""
+        """Send a running sample back to the queue, between steps."""
         if self._step is not None:
             raise RuntimeError("preempt between schedule and commit")
         sample = self._requests.find(key)
         if sample is not None and sample.state is not State.WAITING:
-            self._way.give_way(sample)
+            self._preemption.preempt(sample)
 
-    # ---- steps ----
+    # ---- a step's plan ----
 
     def schedule(self, now: float = 0.0) -> StepPlan:
-        """Who is cancelled or late goes; who decodes gets a token; the rest of the time is for prompts."""
+        """Drop cancelled and overdue requests, give a token to every decoding sample, fill the rest with prompts."""
         dropped = self._drop(now)
-        step = Step(self._num_steps)
-        self._decode.plan(step)
-        if self._pending:
+        step = PlannedStep()
+        self._plan_decoding(step)
+        if self._queue:
             self._prompts.plan(step, self._budget(step.num_tokens, now))
         step.drop_preempted()
-        self._num_steps += 1
+        self.num_steps += 1
         self._step = step if step.chunks else None
-        return StepPlan(step.chunks, step.copies, *self._rows.announce(), dropped)
+        return StepPlan(step.chunks, step.copies, *self._running.announce(), dropped)
 
     def _drop(self, now: float) -> list[Delta]:
-        dropped = [delta for name in self._cancelled for delta in self._requests.end_all(name, FinishReason.CANCELLED)]
+        requests, reason = self._requests, FinishReason.CANCELLED
+        dropped = [delta for request_id in self._cancelled for delta in requests.end_request(request_id, reason)]
         self._cancelled.clear()
-        return dropped + self._requests.end_late(now)
+        return dropped + requests.end_overdue(now)
 
-    def _budget(self, num_decoding: int, now: float) -> Budget:
-        """Prompt tokens that keep the step within its time, as far as steps so far tell."""
+    def _plan_decoding(self, step: PlannedStep) -> None:
+        """A token and the drafts of every decoding sample, except those that are preempted meanwhile."""
+        samples, chunks, num_drafts = step.samples, step.chunks, 0
+        for sample in list(self._running.decoding):
+            holding, tokens = sample.holding, (sample.tokens[-1],)
+            start = holding.num_computed
+            if start < sample.num_slots and not sample.drafts:
+                chunks.append(make_tuple(Chunk, (sample.key, start, tokens, holding.tables, 1, sample.covers)))
+                samples.append(sample)
+            elif self._grow(step, sample):
+                drafted, num_logits = tokens + sample.drafts, 1 + len(sample.drafts)
+                chunks.append(Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.covers))
+                samples.append(sample)
+                num_drafts += len(sample.drafts)
+        step.num_tokens = len(chunks) + num_drafts
+
+    def _grow(self, step: PlannedStep, sample: Sample) -> bool:
+        """Blocks for the next token and the drafts; or for the token alone, if need be from other samples."""
+        if sample.state is not State.DECODING:
+            return False
+        sample.drafts = sample.drafts[: sample.end - len(sample.tokens) - 1]
+        num_tokens = sample.num_computed + 1
+        if sample.drafts and self._running.blocks.grow(step, sample, num_tokens + len(sample.drafts)):
+            return True
+        sample.drafts = ()
+        if self._preemption.grow(step, sample, num_tokens):
+            return True
+        self._preemption.preempt(sample, step)
+        return False
+
+    def _budget(self, num_decoding: int, now: float) -> PromptBudget:
+        """Prompt tokens that keep the step within its target, as far as earlier steps tell."""
         config = self.config
-        is_read_along = any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._decoding)
-        target = self._gap_ms(num_decoding) if is_read_along else self._prompts_ms(num_decoding)
-        least_rows = 0 if is_read_along else config.full_chunk
-        if (first := self._requests.first_deadline) is not None and (first - now) * 1000 + config.late_ms < target:
-            target, least_rows = (first - now) * 1000 + config.late_ms, 0
-        within = self.speed.tokens_within(target)
+        target_ms, least_rows = self._target(num_decoding)
+        if (deadline := self._requests.first_deadline) is not None:
+            left_ms = (deadline - now) * 1000 + config.late_ms
+            target_ms, least_rows = (left_ms, 0) if left_ms < target_ms else (target_ms, least_rows)
+        within = self.cost.tokens_within(target_ms)
         wanted = config.first_chunk if within is None else within - num_decoding
         room = max(config.max_step_tokens - num_decoding, config.min_chunk)
-        return Budget(wanted, config.min_chunk, least_rows, room, num_decoding, config.row_context)
+        return PromptBudget(wanted, config.min_chunk, least_rows, room, num_decoding, config.row_context)
 
-    def _gap_ms(self, num_decoding: int) -> float:
-        """How long a step may take while somebody reads along."""
-        return min(self.config.gap_ms, self.config.max_gap_ratio * (self.speed.predict_ms(num_decoding) or math.inf))
+    def _target(self, num_decoding: int) -> tuple[float, int]:
+        """How long the step may take, in ms, and how many prompt tokens it takes in any case."""
+        config, predict_ms = self.config, self.cost.predict_ms
+        if any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding):
+            return min(config.gap_ms, config.max_gap_ratio * (predict_ms(num_decoding) or math.inf)), 0
+        is_crowd = len(self._requests) > 1 and self._queue.is_interactive
+        full_ms = predict_ms(num_decoding + config.full_chunk) or 0.0
+        return max(config.crowd_ms if is_crowd else config.gap_ms, full_ms), config.full_chunk
 
-    def _prompts_ms(self, num_decoding: int) -> float:
-        """How long it may take otherwise: whoever comes waits for its end."""
-        is_crowd = len(self._requests) > 1 and self._pending.is_waited_for
-        full_ms = self.speed.predict_ms(num_decoding + self.config.full_chunk) or 0.0
-        return max(self.config.crowd_ms if is_crowd else self.config.gap_ms, full_ms)
+    # ---- its result ----
 
     def commit(self, result: StepResult) -> list[Delta]:
-        """Advance everyone in the plan by what was computed and accepted."""
+        """Advance every sample of the plan by what was computed and accepted."""
         step, self._step = self._step, None
         if step is None:
             raise RuntimeError("commit without schedule")
         if result.stopped:
             return []
-        self.speed.observe(step.num_tokens + round(step.num_before / self.config.row_context), result.elapsed_ms)
-        return self._results.take(step, result)
+        self.cost.observe(step.num_tokens, result.elapsed_ms, step.num_context_tokens)
+        return self._advance(step, result)
 
-    # ---- the books ----
+    def _advance(self, step: PlannedStep, result: StepResult) -> list[Delta]:
+        deltas: list[Delta] = []
+        outputs, failed, deferred = iter(result.outputs), result.failed, result.deferred
+        for sample, chunk in zip(step.samples, step.chunks, strict=True):
+            _, start, tokens, _, _, samples = chunk
+            if failed and sample.key in failed:
+                deltas += self._requests.end_request(sample.key.request, FinishReason.ERROR)
+                for _ in samples:
+                    next(outputs)
+                continue
+            if deferred and sample.key in deferred:
+                for _ in samples:
+                    next(outputs)
+                continue
+            if not samples:
+                self._running.blocks.advance(sample, start + len(tokens))
+                continue
+            output = key, drawn, drafts = next(outputs)
+            if key is not sample.key and key != sample.key:
+                raise ValueError(f"the output of {key} where that of {sample.key} belongs")
+            if start < sample.plain_until and len(drawn) == 1 and -1 < drawn[0] not in sample.stops:
+                # _draw in short, for nearly every token: it fills no block and is not the last.
+                sample.tokens.append(drawn[0])
+                sample.holding.num_computed = start + 1
+                sample.drafts = drafts
+                deltas.append(make_tuple(Delta, (key, drawn, None, 0)))
+            else:
+                self._draw(sample, chunk, output, [next(outputs) for _ in samples[1:]], deltas)
+        if next(outputs, None) is not None:
+            raise ValueError("more outputs than the plan has samples")
+        return deltas
+
+    def _draw(self, sample: Sample, chunk: Chunk, output: Output, others: list[Output], deltas: list[Delta]) -> None:
+        """others: outputs of the samples that it stood for until now."""
+        if sample.state is State.ENDED:
+            return
+        num_computed = chunk.start + len(chunk.tokens) - chunk.num_logits + len(output.tokens)
+        kept, reason = sample.accept(output.tokens)
+        self._running.blocks.advance(sample, num_computed)
+        if sample.state is State.PREFILLING:
+            self._running.start_decoding(sample)
+        self._running.charge_output(sample)
+        for other in others:
+            self._fork(sample, other, deltas)
+        sample.drafts = output.drafts
+        self._tell(sample, kept, reason, deltas)
+
+    def _fork(self, parent: Sample, output: Output, deltas: list[Delta]) -> None:
+        sample = self._requests.fork(parent, output.key.sample)
+        kept, reason = sample.accept(output.tokens)
+        self._running.charge_output(sample)
+        self._tell(sample, kept, reason, deltas)
+
+    def _tell(self, sample: Sample, kept: tuple[int, ...], reason: FinishReason | None, deltas: list[Delta]) -> None:
+        deltas.append(Delta(sample.key, kept, reason, sample.num_cached if reason else 0))
+        if reason:
+            self._requests.end(sample)
+
+    # ---- checks ----
 
     def audit(self) -> None:
-        """Prove that samples are where their state says, and the blocks' books. For tests: it walks all there is."""
+        """Prove that every sample is where its state says, and that blocks add up. For tests: it visits everything."""
         self.kv.audit()
         samples = list(self._requests)
-        assert {sample for sample in samples if sample.state is State.WAITING} == set(self._pending.turns)
-        assert {sample for sample in samples if sample.state is not State.DECODING} == set(self._pending)
-        self._rows.audit(samples)
+        assert {sample for sample in samples if sample.state is State.WAITING} == set(self._queue.turns)
+        assert {sample for sample in samples if sample.state is not State.DECODING} == set(self._queue)
+        self._running.audit(samples)
         self._users.audit([sample.user for sample in samples])
         for sample in samples:
             self._audit_sample(sample)
@@ -172,6 +268,6 @@ class Scheduler:
     def _audit_sample(self, sample: Sample) -> None:
         holding, size = sample.holding, self.kv.layout.block_size
         assert holding.num_computed < len(sample.tokens) <= sample.end
-        assert sample.room <= holding.num_blocks * size
+        assert sample.num_slots <= holding.num_blocks * size
         assert sample.state is not State.DECODING or sample.num_left == 1
         assert sample.state is not State.WAITING or holding.num_blocks == 0

@@ -1,4 +1,4 @@
-"""What each user has had: a counter of tokens served, so that who has had least goes first."""
+"""Fair shares: a counter of served tokens for each user, so that the user with the lowest counter goes first."""
 
 from collections.abc import Mapping
 
@@ -6,97 +6,104 @@ from surefoot.scheduler.heap import LazyHeap
 
 
 class User:
-    """counter: tokens served so far, over the user's weight; it only grows. num_rows: taken by their samples."""
-
-    __slots__ = ("counter", "name", "num_rows", "num_samples", "share")
+    __slots__ = ("counter", "inverse_weight", "name", "num_rows", "num_samples")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
-        self.share = 1.0 / weight
-        self.counter = 0.0
-        self.num_samples = self.num_rows = 0
+        self.inverse_weight = 1.0 / weight
+        self.counter = 0.0  # tokens served so far, over the user's weight; it only grows
+        self.num_samples = 0  # that have not ended
+        self.num_rows = 0  # that they take
 
     @property
     def weight(self) -> float:
-        return 1.0 / self.share
+        return 1.0 / self.inverse_weight
 
 
 class Users:
     """A virtual token counter for each user.
 
-    One who comes back is lifted to the least counter of those who are here (or of the last who left, if none is): time
-    away earns nothing. One who is away is forgotten as soon as that lift would decide the counter anyway.
+    A user is present while one of their samples has not ended. A user who returns is lifted to the lowest counter of
+    the users present (or to the counter of the last user who left, if none is present): time away earns nothing. An
+    absent user is forgotten as soon as that lift would decide their counter anyway.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
+        self.num_served = 0.0  # tokens charged to all users together
         self._weights = dict(weights)
-        self._here: dict[str, User] = {}
-        self._away: dict[str, User] = {}
-        self._least: LazyHeap[User] = LazyHeap()  # of those here, by a counter that may be out of date
+        self._present: dict[str, User] = {}
+        self._absent: dict[str, User] = {}
+        self._lowest: LazyHeap[User] = LazyHeap()  # of the users present, by a counter that may be out of date
         self._by_absence: LazyHeap[User] = LazyHeap()
-        self._last_left = 0.0
-        self._total_weight = 0.0  # of those here
+        self._last_left = 0.0  # the highest counter of the users who left
+        self._total_weight = 0.0  # of the users present
 
     def __len__(self) -> int:
-        return len(self._here) + len(self._away)
+        return len(self._present) + len(self._absent)
 
     def enter(self, name: str, weight: float | None = None) -> User:
-        """The user, with one more sample, and from now on of that weight."""
-        user = self._here.get(name)
+        """The user, with one more sample; a given weight applies from now on."""
+        user = self._present.get(name)
         if user is None:
-            user = self._away.pop(name, None) or User(name, self._weights.get(name, 1.0))
+            user = self._absent.pop(name, None) or User(name, self._weights.get(name, 1.0))
             self._by_absence.discard(user)
             user.counter = max(user.counter, self.floor())
-            self._here[name] = user
-            self._least.push(user.counter, user)
+            self._present[name] = user
+            self._lowest.push(user.counter, user)
             self._total_weight += user.weight
         if weight is not None:
             self._total_weight += weight - user.weight
-            user.share = 1.0 / weight
+            user.inverse_weight = 1.0 / weight
         user.num_samples += 1
         return user
 
     def leave(self, user: User) -> None:
+        """One of the user's samples has ended."""
         user.num_samples -= 1
         if user.num_samples:
             return
-        del self._here[user.name]
-        self._total_weight = self._total_weight - user.weight if self._here else 0.0
-        self._least.discard(user)
+        del self._present[user.name]
+        self._total_weight = self._total_weight - user.weight if self._present else 0.0
+        self._lowest.discard(user)
         self._last_left = max(self._last_left, user.counter)
-        self._away[user.name] = user
+        self._absent[user.name] = user
         self._by_absence.push(user.counter, user)
         self._forget()
 
-    def part(self, user: User, num_rows: int) -> float:
-        """The user's part of so many rows, among those who are here."""
+    def charge(self, user: User, cost: float) -> None:
+        user.counter += cost * user.inverse_weight
+        self.num_served += cost
+
+    def fair_share(self, user: User, num_rows: int) -> float:
+        """The user's share of that many rows, by weight among the users present."""
         return num_rows * user.weight / self._total_weight
 
     def largest_holder(self) -> User:
-        """Who holds most rows for their weight."""
-        return max(self._here.values(), key=lambda user: user.num_rows * user.share)
+        """The user with most rows for their weight."""
+        return max(self._present.values(), key=lambda user: user.num_rows * user.inverse_weight)
 
     def floor(self) -> float:
-        """The least counter of those who are here."""
-        while (least := self._least.peek()) is not None:
-            counter, user = least
+        """The lowest counter of the users present."""
+        while (lowest := self._lowest.peek()) is not None:
+            counter, user = lowest
             if user.counter == counter:
                 return user.counter
-            self._least.push(user.counter, user)
+            self._lowest.push(user.counter, user)
         return self._last_left
 
     def _forget(self) -> None:
         floor = self.floor()
-        while (least := self._by_absence.peek()) is not None and least[0] <= floor:
-            self._by_absence.discard(least[1])
-            del self._away[least[1].name]
+        while (lowest := self._by_absence.peek()) is not None and lowest[0] <= floor:
+            self._by_absence.discard(lowest[1])
+            del self._absent[lowest[1].name]
 
     def audit(self, users: list[User]) -> None:
         """users: of each sample that has not ended."""
-        assert {user.name: user for user in users} == self._here
-        assert {user: users.count(user) for user in users} == {user: user.num_samples for user in self._here.values()}
-        assert set(self._least) == set(self._here.values())
-        weights = sum(user.weight for user in self._here.values())
+        assert {user.name: user for user in users} == self._present
+        num_samples = {user: user.num_samples for user in self._present.values()}
+        assert {user: users.count(user) for user in users} == num_samples
+        assert set(self._lowest) == set(self._present.values())
+        weights = sum(user.weight for user in self._present.values())
         assert abs(self._total_weight - weights) <= 1e-6 * (1 + weights)
-        assert set(self._by_absence) == set(self._away.values())
-        assert not self._here.keys() & self._away.keys()
+        assert set(self._by_absence) == set(self._absent.values())
+        assert not self._present.keys() & self._absent.keys()

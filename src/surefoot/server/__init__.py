@@ -8,16 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from surefoot.server.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key
-    from surefoot.server.keys import KeyStore
-    from surefoot.server.settings import Settings
+    from surefoot.server.access.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key
+    from surefoot.server.access.keys import KeyStore
+    from surefoot.server.settings import ServerSettings
 
 _PLACES = {
-    "key_file": ("KeyEntry", "KeyFileError", "add_key", "hash_of", "make_key"),
-    "keys": ("KeyStore",),
-    "settings": ("Settings",),
+    "access.key_file": ("KeyEntry", "KeyFileError", "add_key", "hash_of", "make_key"),
+    "access.keys": ("KeyStore",),
+    "settings": ("ServerSettings",),
 }
-__all__ = ["KeyEntry", "KeyFileError", "KeyStore", "Settings", "add_key", "hash_of", "make_key"]
+__all__ = ["KeyEntry", "KeyFileError", "KeyStore", "ServerSettings", "add_key", "hash_of", "make_key"]
 
 
 def __getattr__(name: str) -> Any:

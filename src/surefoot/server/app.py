@@ -1,4 +1,4 @@
-"""The application: routes, what wraps them, and what happens at its start and end."""
+"""The application: routes, middleware, error handlers, start and end."""
 
 import asyncio
 import logging
@@ -11,40 +11,42 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Scope
 
 from surefoot import __version__
-from surefoot.server.batches import Batches
-from surefoot.server.batches_routes import batches_router
-from surefoot.server.chat import chat_router
-from surefoot.server.completions import completions_router
-from surefoot.server.cors import with_cors
-from surefoot.server.draining import unless_draining
-from surefoot.server.embeddings import embeddings_router
+from surefoot.server.access.cors import with_cors
+from surefoot.server.access.draining import unless_draining
+from surefoot.server.access.gate import Gate
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS, RequestIds
+from surefoot.server.answer.streaming import ClientGone
+from surefoot.server.batch.batches import Batches
+from surefoot.server.batch.files import Files
+from surefoot.server.batch.state import StateFolder
 from surefoot.server.errors import ApiError, of_status, of_validation
-from surefoot.server.files import Files, files_router
-from surefoot.server.gate import Gate
-from surefoot.server.infill import infill_router
-from surefoot.server.keys import KeyStore
-from surefoot.server.leniency import UnknownParameters
-from surefoot.server.messages import messages_router
-from surefoot.server.metrics import CONTENT_TYPE
-from surefoot.server.ollama import ollama_router
-from surefoot.server.request_ids import MOST_PATH_CHARACTERS, RequestIds
-from surefoot.server.responses import responses_router
+from surefoot.server.routes.batches import batches_router
+from surefoot.server.routes.chat import chat_router
+from surefoot.server.routes.completions import completions_router
+from surefoot.server.routes.embeddings import embeddings_router
+from surefoot.server.routes.files import files_router
+from surefoot.server.routes.infill import infill_router
+from surefoot.server.routes.messages import messages_router
+from surefoot.server.routes.models import models_router
+from surefoot.server.routes.ollama import ollama_router
+from surefoot.server.routes.operations import operations_router
+from surefoot.server.routes.responses import responses_router
+from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
-from surefoot.server.state import StateFolder
-from surefoot.server.streaming import ClientGone
-from surefoot.server.tokens import tokens_router
+from surefoot.server.unknown_parameters import UnknownParameterWarning
 
 RELOAD_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
 def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
-    """The whole, with the gate in front. state: None if there is no folder for files and batches."""
+    """The whole application with the gate in front. state: None if there is no folder for files and batches."""
     files = Files(state) if state is not None else None
     batches = Batches(service, keys, state, files) if state is not None and files is not None else None
     lifespan = _lifespan(service, keys, batches)
@@ -57,15 +59,16 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
         infill_router(service),
         responses_router(service),
         embeddings_router(service),
+        models_router(service),
         tokens_router(service),
         files_router(files),
         batches_router(batches),
     ):
         app.include_router(router, responses=OPENAI_ERRORS)
     app.add_middleware(
-        UnknownParameters, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
+        UnknownParameterWarning, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
     )
-    _add_operations(app, service, has_keys=keys is not None)
+    app.include_router(operations_router(service, has_keys=keys is not None))
     _add_errors(app, service)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
 
@@ -83,11 +86,11 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
 def _schema(app: FastAPI) -> dict[str, Any]:
     """FastAPI's own, without the status that it gives invalid requests: here they answer 400."""
     if app.openapi_schema is None:
-        made = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        for operations in made["paths"].values():
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for operations in schema["paths"].values():
             for operation in operations.values():
                 operation["responses"].pop("422", None)
-        app.openapi_schema = made
+        app.openapi_schema = schema
     return app.openapi_schema
 
 
@@ -95,7 +98,7 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
-        await service.learn_public_prefixes()
+        await service.prompts.learn_public_prefixes(service.settings.public_prefixes)
         watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
         if batches is not None:
             batches.start()
@@ -107,50 +110,27 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
             with suppress(asyncio.CancelledError):
                 await watching
         await service.llm.stop()
-        _close_books(service)
+        _log_leaks(service)
         service.audit.close()
         service.access.close()
 
     return live
 
 
-def _close_books(service: Service) -> None:
-    """Said in the log, so that a leak does not go unnoticed."""
+def _log_leaks(service: Service) -> None:
+    """Log whether all memory for keys and values was returned, so that a leak is noticed."""
     try:
         service.llm.audit()
     except AssertionError:
-        LOG.exception("the books do not balance: please report this")
+        LOG.exception("memory for keys and values was not all freed: please report this")
     else:
-        LOG.info("ended: all memory for keys and values was given back")
+        LOG.info("ended: all memory for keys and values was freed")
 
 
 async def _reload_keys(keys: KeyStore) -> None:
     while True:
         await asyncio.sleep(RELOAD_S)
         keys.reload_if_changed()
-
-
-def _add_operations(app: FastAPI, service: Service, *, has_keys: bool) -> None:
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """The process answers."""
-        return {"status": "ok"}
-
-    @app.get("/ready", responses={503: {"description": "Draining, or stuck"}})
-    async def ready() -> Response:
-        """Requests are welcome: not draining, and the engine moves."""
-        if service.is_draining:
-            return JSONResponse({"status": "draining", "requests": service.num_requests}, 503)
-        if not service.llm.is_alive(service.settings.patience_s):
-            return JSONResponse({"status": "stuck"}, 503)
-        return JSONResponse({"status": "ready"})
-
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics(http: HttpRequest) -> Response:
-        """Of all users: with keys, only for those whose key says `admin`."""
-        if has_keys and not http.state.caller.is_admin:
-            raise ApiError(403, "these figures are of all users: ask with an admin key (surefoot keys add --admin)")
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
 
 def _add_errors(app: FastAPI, service: Service) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong with a request, and how each API's clients are told."""
+"""Errors of requests, and their form in each API."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -15,11 +15,11 @@ _ANTHROPIC_TYPES = {
     504: "timeout_error",
 }
 MOST_PARAM_CHARACTERS = 160
-MOST_MESSAGE_CHARACTERS = 400  # of what pydantic says, which may repeat what the client sent
+MOST_MESSAGE_CHARACTERS = 400  # of pydantic's message, which may repeat the client's input
 
 
 class ApiError(Exception):
-    """An answer that is not the wanted one. `message` says what to do."""
+    """An error reply. `message` says what to do."""
 
     def __init__(
         self,
@@ -65,20 +65,20 @@ def too_many(message: str, retry_after_s: float, code: str = "rate_limit_exceede
 
 
 def of_status(status: int) -> ApiError:
-    """For what the web framework itself refuses."""
+    """The error for a request that the web framework itself refuses."""
     advice = {404: "there is no such route: see /openapi.json", 405: "this route wants another method"}
     return ApiError(status, advice.get(status, HTTPStatus(status).phrase))
 
 
 def _is_form(part: int | str) -> bool:
-    """What pydantic calls one of several forms that a field may have."""
+    """Whether a part of pydantic's location names one of several forms of a field."""
     return isinstance(part, str) and ("[" in part or part == "str")
 
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
-    """The first of pydantic's complaints, as a sentence. What the client sent is not repeated: it may be long."""
-    # Of several forms that a field may have, the one that all but fits is what the client meant.
-    first = min(errors, key=lambda one: (one["type"] != "extra_forbidden", one["type"].endswith("_type")))
+    """The first of pydantic's errors, as a sentence. The client's input is not repeated, since it may be long."""
+    # Of several forms of a field, the client meant the one that fits best.
+    first = min(errors, key=lambda error: (error["type"] != "extra_forbidden", error["type"].endswith("_type")))
     path = [str(part) for part in first["loc"] if part != "body" and not _is_form(part)]
     param = ".".join(path)[:MOST_PARAM_CHARACTERS] or None
     if first["type"] == "json_invalid":

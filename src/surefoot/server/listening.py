@@ -1,13 +1,13 @@
-"""The server's address, taken before the model is loaded: a port in use is told at once, not after minutes.
+"""The server's address, bound before the model is loaded, so that a port in use is reported at once.
 
-Until the server is ready nothing listens: a client that connects early is refused, not left to wait.
+The sockets listen only when the server is ready: a client that connects early is refused and does not wait.
 """
 
 import errno
 import socket
 from collections.abc import Iterator, Sized
 
-from surefoot.server.settings import Settings
+from surefoot.server.settings import ServerSettings
 
 REASONS = {
     errno.EADDRINUSE: "another program uses it: end that program, or give another --port",
@@ -17,14 +17,14 @@ REASONS = {
 
 
 class AddressError(ValueError):
-    """The server cannot have the address that it was given."""
+    """The server cannot bind its address."""
 
 
 class UnsafeBind(ValueError):
-    """The server would be open to others without keys."""
+    """The server would be reachable from other machines without keys."""
 
 
-def check_bind(settings: Settings, keys: Sized | None) -> None:
+def check_bind(settings: ServerSettings, keys: Sized | None) -> None:
     if not settings.is_loopback and not keys:
         raise UnsafeBind(
             f"{settings.host} can be reached from elsewhere, which needs keys: make one with `surefoot keys add "
@@ -33,13 +33,13 @@ def check_bind(settings: Settings, keys: Sized | None) -> None:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """A bound socket for each address of the host, all with one port; nothing listens yet."""
+    """A bound socket for each address of the host, all with the same port. They do not listen yet."""
     bound: list[socket.socket] = []
     try:
         for family, address in _addresses(host, port):
             sock = socket.socket(family, socket.SOCK_STREAM)
             bound.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a server before may linger
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier server may linger
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind((address[0], port or bound[0].getsockname()[1], *address[2:]))
@@ -51,7 +51,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def listen(sockets: list[socket.socket], backlog: int) -> None:
-    """Of two servers that have bound one port, the second to listen is refused. (uvloop would say nothing.)"""
+    """Listen on the sockets. Two servers can bind one port; the second to listen gets an error. (uvloop would hide
+    it.)"""
     for sock in sockets:
         try:
             sock.listen(backlog)
@@ -61,9 +62,9 @@ def listen(sockets: list[socket.socket], backlog: int) -> None:
 
 
 def _refusal(host: str, port: int, error: OSError) -> AddressError:
-    """What to do about an address that the system did not grant."""
+    """The error for an address that the system refuses, with advice."""
     reason = REASONS.get(error.errno or 0, error.strerror or str(error))
-    return AddressError(f"the server cannot have {host} port {port}: {reason}")
+    return AddressError(f"the server cannot bind {host} port {port}: {reason}")
 
 
 def _addresses(host: str, port: int) -> Iterator[tuple[int, tuple]]:  # type: ignore[type-arg]

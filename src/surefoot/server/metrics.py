@@ -1,12 +1,17 @@
-"""What an operator watches, in Prometheus' form. Where vLLM has a metric of the same meaning, its name is used."""
+"""Prometheus metrics. Where vLLM has a metric with the same meaning, its name is used."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from surefoot import machine
+from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.outputs import RequestOutput
+from surefoot.core import SampleKey
+from surefoot.engine import Event
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 20, 60, 300)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
@@ -45,21 +50,21 @@ class Metrics:
         self.drafted = self._counter("vllm:spec_decode_num_draft_tokens", "Tokens that were guessed ahead")
         self.accepted = self._counter("vllm:spec_decode_num_accepted_tokens", "Of these, those that were right")
         self.passes = self._counter("surefoot:decode_passes", "Passes of the model that gave tokens to an answer")
-        self._finished = self._counter("vllm:request_success", "Answers by how they ended", "finished_reason")
+        self._finished = self._counter("vllm:request_success", "BatchAnswers by how they ended", "finished_reason")
         self._refused = self._counter("surefoot:refused_requests", "Requests answered with an error", "status")
         self.ignored = self._counter("surefoot:ignored_parameters", "Unknown parameters of requests that were answered")
         self._user_tokens = self._counter("surefoot:user_tokens", "Prompt and answer tokens by user", "user")
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-        made = Histogram(name, text, ["model_name"], registry=self.registry, buckets=buckets)
-        return made.labels(self._model)
+        histogram = Histogram(name, text, ["model_name"], registry=self.registry, buckets=buckets)
+        return histogram.labels(self._model)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        made = Counter(name, text, ["model_name", *labels], registry=self.registry)
-        return made if labels else made.labels(self._model)
+        counter = Counter(name, text, ["model_name", *labels], registry=self.registry)
+        return counter if labels else counter.labels(self._model)
 
     def watch(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """A number that is read when somebody asks; one whose name ends in _total only grows."""
+        """Add a metric that is read on each scrape. A name that ends in _total is a counter, any other a gauge."""
         self.registry.register(_Watched(name, text, self._model, read))
 
     def refuse(self, status: int) -> None:
@@ -69,7 +74,7 @@ class Metrics:
         self._user_tokens.labels(self._model, user).inc(num_tokens)
 
     def count(self, output: RequestOutput) -> None:
-        """A request has ended."""
+        """Record a request that has ended."""
         usage, times = output.usage, output.timings
         self.prompt_tokens.inc(usage.num_prompt)
         self.cache_queries.inc(usage.num_prompt)
@@ -90,3 +95,37 @@ class Metrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class StepMetrics:
+    """Counts steps and times the gaps between an answer's tokens. Called on the engine's thread."""
+
+    def __init__(self) -> None:
+        self.metrics: Metrics | None = None
+        self._last: dict[SampleKey, float] = {}
+
+    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None:
+        if self.metrics is None:
+            return
+        self.metrics.step_size.observe(num_tokens)
+        self.metrics.step_time.observe(elapsed_ms / 1000)
+        self.metrics.generated.inc(sum(len(event.tokens) for event in events))
+        now = time.monotonic()
+        for event in events:
+            if event.tokens and event.key in self._last:
+                self.metrics.gap.observe(now - self._last[event.key])
+            if event.tokens:
+                self._last[event.key] = now
+            if event.reason is not None:
+                self._last.pop(event.key, None)
+
+
+def watch_engine(metrics: Metrics, llm: AsyncLLM) -> None:
+    watch = metrics.watch
+    watch("vllm:num_requests_running", "BatchAnswers in the steps", lambda: llm.progress.load.num_running)
+    watch("vllm:num_requests_waiting", "BatchAnswers that wait", lambda: llm.progress.load.num_waiting)
+    watch("vllm:kv_cache_usage_perc", "Share of KV blocks in use", lambda: llm.progress.load.kv_use)
+    watch("vllm:num_preemptions_total", "BatchAnswers sent back to wait", lambda: llm.progress.load.num_preemptions)
+    watch("surefoot:engine_steps_total", "Steps taken", lambda: llm.progress.num_steps)
+    watch("surefoot:engine_failures_total", "Steps that failed as a whole", lambda: llm.progress.num_failures)
+    watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)

@@ -1,4 +1,4 @@
-"""Runs the server: binds, serves, and on SIGTERM lets running requests finish or hands them back."""
+"""Runs the server: binds, serves, and drains on SIGTERM."""
 
 import asyncio
 import functools
@@ -7,49 +7,51 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FrameType
 
 import uvicorn
 
-from surefoot.api.async_llm import AsyncLLM
+from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.llm import LLM
+from surefoot.server.access.connections import Connection, ConnectionLimits, Connections, raise_file_limit
+from surefoot.server.access.keys import KeyStore
 from surefoot.server.app import make_app
-from surefoot.server.connections import Connection, ConnectionLimits, Connections, raise_file_limit
-from surefoot.server.keys import KeyStore
+from surefoot.server.banner import describe, describe_speed
+from surefoot.server.batch.state import StateFolder
 from surefoot.server.listening import bind, check_bind, listen
-from surefoot.server.plan import describe, describe_speed
-from surefoot.server.service import Service, StepWatch
-from surefoot.server.settings import Settings
-from surefoot.server.state import StateFolder
+from surefoot.server.metrics import StepMetrics
+from surefoot.server.service import Service
+from surefoot.server.settings import ServerSettings
 
 LOG = logging.getLogger(__name__)
-SWITCH_S = 0.0005  # how long the engine's thread waits for its turn when the loop's thread is busy in Python
-HAND_BACK_S = 5  # for clients to be told that their request was ended
+HAND_BACK_S = 5  # for clients to receive the error that ends their request
 POLL_S = 0.05
 
 
 def serve(
     llm: LLM,
-    settings: Settings,
+    settings: ServerSettings,
     keys: KeyStore | None,
     state: StateFolder | None,
     fingerprint: str,
     tell: Callable[[str], None],
     sockets: list[socket.socket] | None = None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Returns when the server has been told to end and has drained. tell: gets lines for whoever started it.
+    """Run until the server is told to end and has drained. tell: prints a line of the banner.
 
     sockets: bound already (listening.py), so that the address was known to be free before the model was loaded.
+    on_ready: called once requests are welcome.
     """
     check_bind(settings, keys)
     connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
     settings = replace(settings, max_requests=connections.limits.most)
     sys.setswitchinterval(SWITCH_S)
-    watch = StepWatch()
-    service = Service(AsyncLLM(llm, watch), settings, fingerprint)
-    watch.metrics = service.metrics
+    steps = StepMetrics()
+    service = Service(AsyncLLM(llm, steps), settings, fingerprint)
+    steps.metrics = service.metrics
     service.metrics.watch("surefoot:connections", "Open connections", lambda: connections.num_open)
     closed = "Waiting connections that were closed to make room"
     service.metrics.watch("surefoot:connections_closed_total", closed, lambda: connections.num_closed)
@@ -67,17 +69,27 @@ def serve(
     )
     for line in describe(llm, settings):
         tell(line)
-    DrainingServer(config, service, keys, tell).run(sockets or bind(settings.host, settings.port))
+    speed = functools.partial(describe_speed, llm)
+    DrainingServer(config, service, keys, tell, speed, on_ready).run(sockets or bind(settings.host, settings.port))
 
 
 class DrainingServer(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, service: Service, keys: KeyStore | None, tell: Callable[[str], None]
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        keys: KeyStore | None,
+        tell: Callable[[str], None],
+        describe_speed: Callable[[float], Iterable[str]],
+        on_ready: Callable[[], None],
     ) -> None:
+        """describe_speed: lines of the banner for a memory bandwidth in bytes a second."""
         super().__init__(config)
         self._service = service
         self._keys = keys
         self._tell = tell
+        self._describe_speed = describe_speed
+        self._on_ready = on_ready
         self._telling: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
@@ -87,20 +99,20 @@ class DrainingServer(uvicorn.Server):
         if self.started:
             host, port = self.config.host, self.servers[0].sockets[0].getsockname()[1]
             self._tell(f"ready    http://{f'[{host}]' if ':' in host else host}:{port}/v1")
+            self._on_ready()
             self._telling = asyncio.create_task(self._tell_speed())
 
     def _read_again(self) -> None:
-        """What SIGHUP asks for: keys from their file, logs into theirs."""
+        """On SIGHUP: read the keys again and reopen the logs."""
         if self._keys is not None:
             self._keys.reload()
         self._service.audit.reopen()
         self._service.access.reopen()
 
     async def _tell_speed(self) -> None:
-        """Measured when requests are welcome already: memory that was never used takes a while to touch."""
-        llm = self._service.llm
-        bandwidth = await llm.between_steps(lambda: llm.llm.measure_bandwidth(0.1))
-        for line in describe_speed(llm.llm, bandwidth):
+        """Measure bandwidth once the server is ready: touching fresh memory takes a while."""
+        bandwidth = await self._service.llm.measure_bandwidth(0.1)
+        for line in self._describe_speed(bandwidth):
             self._tell(line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -108,9 +120,9 @@ class DrainingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
-        """Running requests have drain_s to end; then they are ended, and their clients told how to go on elsewhere.
+        """Give running requests drain_s to finish, then abort them; their clients learn how to resume elsewhere.
 
-        Until then connections are taken, so that /ready can say why, and new requests are told to go elsewhere.
+        Connections are accepted until then, so that /ready can report draining and new requests get a 503.
         """
         self._service.is_draining = True
         drain_s = self._service.settings.drain_s
@@ -121,7 +133,7 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _all_end(self, seconds: float) -> bool:
-        """Whether all that is being answered ends within that time; a second Ctrl-C ends the wait."""
+        """Wait for all requests to end. Returns whether they ended in time; a second Ctrl-C ends the wait."""
         end = time.monotonic() + seconds
         while self.server_state.tasks and not self.force_exit:
             if time.monotonic() >= end:

@@ -1,4 +1,4 @@
-"""What the operator can set. Everything has a default that is right for one machine on a trusted network."""
+"""The operator's settings. The defaults suit one machine on a trusted network."""
 
 import socket
 from dataclasses import dataclass
@@ -8,52 +8,38 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """max_queue: requests that may be in the server, running and waiting.
-
-    max_requests: whose head is here, also those whose body is yet to come.
-    max_held_bytes: of all bodies of requests that have not ended.
-    max_file_bytes: of an upload. max_uploads: of that size that may be on their way to the disk at once.
-    model_aliases: other names that clients may call the model by; any_model_name: every name is taken for it.
-    strict_parameters: requests with unknown parameters are refused.
-    public_prefixes: system messages that hold nothing private, so that all users may share what was computed for them.
-    audit_required: a request that the audit log has no room for is refused.
-    deadline_s: how long a request may take. drain_s: how long running ones may go on after SIGTERM.
-    read_s: for how long a client may send nothing of its request, or not read its answer.
-    body_grace_s: after which a body must have come at least_body_rate bytes a second.
-    patience_s: a step that takes longer means that the engine is stuck.
-    disk_patience_s: how long a batch waits for a disk that is full or fails.
-    """
+class ServerSettings:
+    """How the server listens, what it accepts, and how long things may take."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     model_name: str = "model"
-    model_aliases: tuple[str, ...] = ()
-    any_model_name: bool = False
-    strict_parameters: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
+    model_aliases: tuple[str, ...] = ()  # other names that clients may use for the model
+    any_model_name: bool = False  # accept every name for the model
+    strict_parameters: bool = False  # refuse requests with unknown parameters
+    allowed_hosts: tuple[str, ...] = ()  # further names in the Host header
+    allowed_origins: tuple[str, ...] = ()  # of web pages that may call the server
     audit_log: Path | None = None
-    audit_required: bool = False
+    audit_required: bool = False  # refuse requests that the audit log cannot record
     access_log: Path | None = None
-    public_prefixes: tuple[str, ...] = ()
-    max_body_bytes: int = 4 << 20
-    max_held_bytes: int = 256 << 20
-    max_file_bytes: int = 64 << 20
-    max_uploads: int = 4
-    max_queue: int = 256
-    max_requests: int = 2048
-    deadline_s: float = 600.0
-    drain_s: float = 30.0
-    read_s: float = 30.0
-    body_grace_s: float = 10.0
-    least_body_rate: int = 1024
-    patience_s: float = 30.0
-    disk_patience_s: float = 3600.0
+    public_prefixes: tuple[str, ...] = ()  # system messages without secrets, whose cached prefix all users share
+    max_body_bytes: int = 4 << 20  # of a request, but for uploads
+    max_held_bytes: int = 256 << 20  # of the bodies of all requests that have not ended
+    max_file_bytes: int = 64 << 20  # of an upload
+    max_uploads: int = 4  # uploads of that size on their way to the disk at once
+    max_queue: int = 256  # requests in the server, running and waiting
+    max_requests: int = 2048  # requests whose head has arrived, also those whose body has not
+    deadline_s: float = 600.0  # how long a request may take
+    drain_s: float = 30.0  # how long running requests may go on after SIGTERM
+    read_s: float = 30.0  # how long a client may pause in sending its request or reading its answer
+    body_grace_s: float = 10.0  # after which a body must arrive at least_body_rate
+    least_body_rate: int = 1024  # bytes per second
+    patience_s: float = 30.0  # a step that takes longer means that the engine is stuck
+    disk_patience_s: float = 3600.0  # how long a batch waits for a full or failing disk
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The first is the one that answers give."""
+        """All names of the model; replies give the first."""
         return tuple(dict.fromkeys((self.model_name, *self.model_aliases)))
 
     @property
@@ -62,10 +48,10 @@ class Settings:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Names by which clients may call this server, besides its addresses."""
+        """Names that the Host header may have, besides addresses."""
         return frozenset(name.lower() for name in (*LOOPBACK, self.host, socket.gethostname(), *self.allowed_hosts))
 
     @property
     def origins(self) -> frozenset[str]:
-        """Web pages that may call this server, besides its own: as browsers write them, or `*` for all."""
+        """Origins of other web pages that may call this server, as browsers write them; `*` allows all."""
         return frozenset(origin.strip().rstrip("/").lower() for origin in self.allowed_origins)

@@ -1,9 +1,9 @@
-"""Drafts: guesses at how a text goes on, and how deep to guess. Whether they are right is the runner's to find."""
+"""Drafts: guesses at how a text continues, and how deep to guess. The runner verifies them."""
 
 from surefoot.speculate.controller import MOST_DEPTH, MOST_DRAFTS, Controller, DepthChooser
 from surefoot.speculate.drafter import NOTHING, Drafter, Prospect
 from surefoot.speculate.lookup import Lookup
-from surefoot.speculate.preferring import Preferring
+from surefoot.speculate.lookup_first import LookupFirst
 from surefoot.speculate.speculator import Gain, Speculator, Verified
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "Drafter",
     "Gain",
     "Lookup",
-    "Preferring",
+    "LookupFirst",
     "Prospect",
     "Speculator",
     "Verified",

@@ -1,27 +1,27 @@
-"""How often guesses are right: of a kind, and how far a sample's own luck of late foretells more of it.
+"""How often guesses are right: the rate of their kind, and how well a sample's recent acceptance predicts its next.
 
-A text that copies goes on copying: of lookup's guesses, a sample's luck tells much. A head is right about as often
-anywhere: of its guesses, three wrong ones in a row tell nothing. Which it is, is measured for each kind:
+A text that copies goes on copying: for lookup, recent acceptance predicts much. A draft head is right about as often
+anywhere: for its guesses, three wrong ones in a row predict nothing. Which of the two a kind is, is measured:
 
-    chance = share of the kind + trust in luck * luck of the sample
+    chance = rate of the kind + trust in luck * luck of the sample
 
-luck: how far the sample was above its kinds' shares, over its last few guesses. trust: the slope of what came over the
-luck before it (least squares), none until it has shown.
+luck: how far the sample's last few guesses were above the rates of their kinds. trust: the slope of acceptance over the
+luck before it (least squares); zero until there is evidence.
 """
 
 from surefoot.core import SampleKey
 
-KEEP_SAMPLE = 0.8  # of what is known, when a sample's next draft was verified
+KEEP_SAMPLE = 0.8  # weight of earlier drafts, when a sample's next one is verified
 KEEP_KIND = 0.99
 KEEP_TRUST = 0.998
-FIRST = (4.0, 8.0)  # right, tried: what a kind begins with
-WEIGHT = 4.0  # tokens without luck that a sample begins with
-FIRST_TRUST = (0.0, 2.0)  # surplus times luck, luck squared: what a kind begins with
-MOST = 0.99  # nothing is certain: a text ends somewhere
+FIRST = (4.0, 8.0)  # right, tried: prior of a kind
+WEIGHT = 4.0  # tokens without luck: prior of a sample
+FIRST_TRUST = (0.0, 2.0)  # surplus times luck, luck squared: prior of a kind
+MOST = 0.99  # no guess is certain: every text ends
 
 
 class Acceptance:
-    """A token counts as tried if all before it were right. Surplus: tokens that were right beyond the kind's share."""
+    """A token counts as tried if all before it were right. Surplus: right tokens beyond the rate of the kind."""
 
     def __init__(self) -> None:
         self._samples: dict[SampleKey, tuple[float, float]] = {}  # surplus, tried

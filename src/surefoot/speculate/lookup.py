@@ -1,6 +1,6 @@
-"""Drafts without a model: how the text went on where its last tokens stood before.
+"""Drafts without a model: how the text continued where its last tokens stood before.
 
-It looks into the sample's own text first, then into what the same namespace was lately answered.
+It searches the sample's own text first, then recent answers of the same namespace.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ CONTEXT_TOKENS = 8  # of the prompt's end, kept before an answer, so that its be
 
 
 class History:
-    """One namespace's latest answers, in two generations: when the younger is full, the older is forgotten."""
+    """One namespace's recent answers, in two generations: when the younger is full, the older is dropped."""
 
     def __init__(self) -> None:
         self._young, self._old = NgramIndex(), NgramIndex()
@@ -28,22 +28,22 @@ class History:
         self._young.extend([*tokens[:GENERATION_TOKENS], BREAK])
 
     def find(self, text: Sequence[int]) -> tuple[Match, NgramIndex] | None:
-        found = [(match, index) for index in (self._young, self._old) if (match := index.find(text)) is not None]
-        return max(found, key=lambda pair: pair[0].length, default=None)
+        matches = [(match, index) for index in (self._young, self._old) if (match := index.find(text)) is not None]
+        return max(matches, key=lambda pair: pair[0].length, default=None)
 
 
 class _Text:
-    """A sample's tokens, indexed, and what was last found for it."""
+    """A sample's tokens, indexed, and their last match."""
 
     def __init__(self, request: Request, tokens: Sequence[int]) -> None:
         self.namespace = request.namespace
         self.num_prompt = len(request.prompt)
         self.index = NgramIndex(tokens)
-        self.found: tuple[Match, NgramIndex] | None = None
+        self.match: tuple[Match, NgramIndex] | None = None
 
 
 class Lookup:
-    """A Drafter. A prospect's kind tells how long the match was and whether it stood in the sample's own text."""
+    """A Drafter. A prospect's kind is the length of the match and whether it is in the sample's own text."""
 
     def __init__(self) -> None:
         self._texts: dict[SampleKey, _Text] = {}
@@ -66,21 +66,21 @@ class Lookup:
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         drafts: dict[SampleKey, tuple[int, ...]] = {}
         for key, depth in depths.items():
-            if (found := self._texts[key].found) is not None:
-                match, index = found
+            if (text_match := self._texts[key].match) is not None:
+                match, index = text_match
                 drafts[key] = index.behind(match.place, depth)
         return drafts
 
     def _prospect(self, text: _Text, most: int) -> Prospect:
         own = text.index.find(text.index.tokens)
-        text.found = None if own is None else (own, text.index)
+        text.match = None if own is None else (own, text.index)
         history = self._histories.get(text.namespace)
         served = history.find(text.index.tokens) if history is not None else None
         if served is not None and (own is None or served[0].length > own.length):
-            text.found = served
-        if text.found is None:
+            text.match = served
+        if text.match is None:
             return NOTHING
-        match, index = text.found
+        match, index = text.match
         return Prospect(len(index.behind(match.place, most)), kind_of(match.length, index is text.index))
 
     def _history(self, namespace: str) -> History:
@@ -92,5 +92,5 @@ class Lookup:
 
 
 def kind_of(length: int, own: bool) -> int:
-    """Lengths in ranges that double, twice."""
+    """Lengths in ranges that double; own text and history apart."""
     return 2 * length.bit_length() + own

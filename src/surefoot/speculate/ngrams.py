@@ -1,18 +1,16 @@
-"""Where the end of a text stood before: an index of its n-grams."""
+"""An index of n-grams: where the last tokens of a text occurred before."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 ORDERS = (4, 2)  # the long one finds the right place among many, the short one any place at all
 MOST_TRIED = 8  # places of one n-gram, the latest first
-LONGEST = 32  # matches beyond are not told apart
+LONGEST = 32  # longer matches count as this long
 BREAK = -1  # between texts: no token, so that no match and no draft crosses it
 
 
 class Match(NamedTuple):
-    """length: tokens before `place` that are as those at the text's end."""
-
-    length: int
+    length: int  # tokens before `place` that equal those at the text's end
     place: int
 
 
@@ -45,7 +43,7 @@ class NgramIndex:
                 latest[gram] = place
 
     def find(self, text: Sequence[int]) -> Match | None:
-        """The longest match of the text's end that has something behind it; the latest, of equals."""
+        """The longest match of the text's end that has tokens after it; of equals the latest."""
         for order, latest, before in zip(ORDERS, self._latest, self._before, strict=True):
             if len(text) < order:
                 continue
@@ -74,11 +72,11 @@ class NgramIndex:
         return length
 
     def behind(self, place: int, count: int) -> tuple[int, ...]:
-        """What stands there, up to a break; at the end it goes on with itself, as a text in a loop does."""
-        found = self.tokens[place : place + count]
-        if BREAK in found:
-            return tuple(found[: found.index(BREAK)])
+        """The tokens there, up to a break; at the end of the text it repeats itself, as a text in a loop does."""
+        tokens = self.tokens[place : place + count]
+        if BREAK in tokens:
+            return tuple(tokens[: tokens.index(BREAK)])
         period = len(self.tokens) - place
-        while len(found) < count:
-            found.append(found[len(found) - period])
-        return tuple(found)
+        while len(tokens) < count:
+            tokens.append(tokens[len(tokens) - period])
+        return tuple(tokens)

@@ -1,4 +1,4 @@
-"""A drafter and who says how deep: what the executor has to know of speculation."""
+"""A drafter with its depth chooser: all that the executor knows of speculation."""
 
 import logging
 import time
@@ -24,21 +24,16 @@ class Verified(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What a sample drew in a step. state: the target's hidden row behind the last token, if that is known.
-
-    forced: tells what must come next, by its grammar. That takes time: it is asked only where something may be drafted.
-    """
+    """What a sample drew in a step."""
 
     tokens: Sequence[int]
-    state: F32 | None = None
+    state: F32 | None = None  # the target's hidden row that the last token was drawn from, if it is known
     forced: Callable[[], tuple[int, ...]] | None = None
+    """Returns the tokens that its grammar forces next. That takes time, so it is called only if drafts may pay."""
 
 
 class Speculator:
-    """Should the drafter fail, there are no drafts any more; no request fails with it.
-
-    is_paused: nothing is drafted for the time being; texts are followed all the same.
-    """
+    """If the drafter fails, it is switched off; no request fails with it."""
 
     def __init__(
         self,
@@ -46,12 +41,12 @@ class Speculator:
         chooser: DepthChooser | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """chooser: the controller, unless another is given."""
+        """chooser: a Controller by default."""
         self._drafter: Drafter | None = drafter
         self._chooser: DepthChooser = chooser or Controller()
         self._clock = clock
         self._kinds: dict[SampleKey, int] = {}  # of the drafts that were last made
-        self.is_paused = False
+        self.is_paused = False  # nothing is drafted for now, but texts are followed
 
     @property
     def is_on(self) -> bool:
@@ -70,7 +65,7 @@ class Speculator:
                 self._drafter.end(key)
 
     def observe(self, num_tokens: int, elapsed_ms: float, verified: Mapping[SampleKey, Verified]) -> None:
-        """A step of so many tokens, drafts included, and what became of these."""
+        """A step of `num_tokens` tokens, drafts included, and what became of the drafts."""
         self._chooser.observe_step(num_tokens, elapsed_ms)
         for key, (num_drafted, num_accepted) in verified.items():
             self._chooser.observe_verified(key, self._kinds.get(key, 0), num_drafted, num_accepted)
@@ -80,8 +75,8 @@ class Speculator:
     ) -> dict[SampleKey, tuple[int, ...]]:
         """Drafts for the next step.
 
-        gains: what samples drew in this one. rooms: those that go on, and how many tokens they may still draw after the
-        next. num_others: tokens that the next step is thought to have besides.
+        gains: what samples drew in this step. rooms: for samples that continue, tokens that they may still draw after
+        the next one. num_others: other tokens that the next step is expected to have.
         """
         with self._harmless():
             if self._drafter is not None:
@@ -110,15 +105,15 @@ class Speculator:
         keys = [key for key, room in rooms.items() if room > 0]
         if self.is_paused or not keys or not self._chooser.is_open(num_tokens):
             return {}
-        found = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
+        prospects = dict(zip(keys, drafter.prospects(keys, MOST_DEPTH), strict=True))
         forced = {key: tokens for key in keys if (ask := gains[key].forced) is not None and (tokens := ask())}
-        found |= {key: Prospect(len(tokens), FORCED) for key, tokens in forced.items()}
-        fitting = {key: one._replace(most=min(one.most, rooms[key])) for key, one in found.items()}
+        prospects |= {key: Prospect(len(tokens), FORCED) for key, tokens in forced.items()}
+        fitting = {key: prospect._replace(most=min(prospect.most, rooms[key])) for key, prospect in prospects.items()}
         depths = self._chooser.depths(fitting, num_tokens)
         drafts = {key: forced[key][:depth] for key, depth in depths.items() if key in forced}
         drafts |= self._guess(drafter, {key: depth for key, depth in depths.items() if key not in forced})
-        self._kinds.update({key: found[key].kind for key in drafts})
-        return {key: one for key, one in drafts.items() if one}
+        self._kinds.update({key: prospects[key].kind for key in drafts})
+        return {key: tokens for key, tokens in drafts.items() if tokens}
 
     def _guess(self, drafter: Drafter, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         if not depths:

@@ -1,4 +1,4 @@
-"""Text to token ids and back, and conversations to text. Knows nothing of weights, requests or HTTP."""
+"""Tokenizers and chat templates. This package knows nothing of weights, requests or HTTP."""
 
 from surefoot.text.chat import ChatTemplate, TemplateLimits, chat_template_from_folder, chat_template_from_gguf
 from surefoot.text.errors import ChatTemplateError, TokenizerError

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from surefoot.text.errors import TokenizerError
 from surefoot.text.pretokenizers import PreTokenizer
 from surefoot.text.tokenizer import Library
-from surefoot.text.vocabulary import Kind, Vocabulary, byte_level_piece, byte_of, spaced_piece
+from surefoot.text.vocabulary import TokenKind, Vocabulary, byte_level_piece, byte_of, spaced_piece
 
 SPACE = "▁"
 _MAX_PIECE_CHARACTERS = 4096  # merges are found in time quadratic in this
@@ -18,18 +18,27 @@ def byte_level(
     vocabulary: Vocabulary, merges: Sequence[str], pre: PreTokenizer, strips_after: Collection[int] = ()
 ) -> Library:
     """BPE over bytes. Each merge is "left right", the first one the most urgent."""
-    ids = vocabulary.ids
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    usable = [(left, right) for left, right in pairs if left in ids and right in ids and left + right in ids]
-    model = models.BPE(ids, usable, ignore_merges=pre.whole_words)
+    pairs = [merge.partition(" ")[::2] for merge in merges]
+    try:
+        model = models.BPE(vocabulary.ids, pairs, ignore_merges=pre.whole_words)
+    except Exception:  # the library's only type, for merges of tokens that are not there
+        model = models.BPE(vocabulary.ids, _usable(vocabulary, pairs), ignore_merges=pre.whole_words)
     return _library(model, vocabulary, pre.normalizer(), pre.splitter(), strips_after)
+
+
+def _usable(vocabulary: Vocabulary, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Merges of tokens that are there into one that is there."""
+    ids = vocabulary.ids
+    return [(left, right) for left, right in pairs if left in ids and right in ids and left + right in ids]
 
 
 def spaced(
     vocabulary: Vocabulary, scores: Sequence[float], space_first: bool, strips_after: Collection[int] = ()
 ) -> Library:
     """SentencePiece's BPE: any two neighbours whose joined text is a piece may merge, the highest score first."""
-    unknown = next((text for text, token in vocabulary.ids.items() if vocabulary.kinds[token] == Kind.UNKNOWN), None)
+    unknown = next(
+        (text for text, token in vocabulary.ids.items() if vocabulary.kinds[token] == TokenKind.UNKNOWN), None
+    )
     merges = merges_from_scores(vocabulary, scores)
     model = models.BPE(vocabulary.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     first = [normalizers.Prepend(SPACE)] if space_first else []
@@ -40,7 +49,7 @@ def spaced(
 def merges_from_scores(vocabulary: Vocabulary, scores: Sequence[float]) -> list[tuple[str, str]]:
     """All ways to make a piece of two, the piece with the highest score first. Text never merges into a control token
     or a byte token, although their texts are in the vocabulary."""
-    mergeable = {Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED}
+    mergeable = {TokenKind.NORMAL, TokenKind.USER_DEFINED, TokenKind.UNUSED}
     score_of = {
         text: score
         for text, kind, score in zip(vocabulary.texts, vocabulary.kinds, scores, strict=True)
@@ -64,7 +73,7 @@ def _library(
     splitter: pre_tokenizers.PreTokenizer | None,
     strips_after: Collection[int],
 ) -> Library:
-    def cutting(kinds: set[Kind]) -> tokenizers.Tokenizer:
+    def cutting(*kinds: TokenKind) -> tokenizers.Tokenizer:
         made = tokenizers.Tokenizer(model)
         if normalizer is not None:
             made.normalizer = normalizer
@@ -72,25 +81,27 @@ def _library(
             made.pre_tokenizer = splitter
         made.add_tokens(
             [
-                AddedToken(text, normalized=False, special=False, rstrip=token in strips_after)
-                for token, (text, kind) in enumerate(zip(vocabulary.texts, vocabulary.kinds, strict=True))
-                if kind in kinds
+                AddedToken(vocabulary.texts[token], normalized=False, special=False, rstrip=token in strips_after)
+                for token in sorted(vocabulary.of_kind(*kinds))
             ]
         )
         return made
 
-    return Library(plain=cutting({Kind.USER_DEFINED}), parsing=cutting({Kind.USER_DEFINED, Kind.CONTROL, Kind.UNKNOWN}))
+    return Library(
+        plain=cutting(TokenKind.USER_DEFINED),
+        parsing=cutting(TokenKind.USER_DEFINED, TokenKind.CONTROL, TokenKind.UNKNOWN),
+    )
 
 
 def byte_level_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
-    return _pieces(vocabulary, byte_level_piece, {Kind.NORMAL})
+    return _pieces(vocabulary, byte_level_piece, {TokenKind.NORMAL})
 
 
 def spaced_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
-    return _pieces(vocabulary, spaced_piece, {Kind.NORMAL, Kind.USER_DEFINED})
+    return _pieces(vocabulary, spaced_piece, {TokenKind.NORMAL, TokenKind.USER_DEFINED})
 
 
-def _pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes], written: set[Kind]) -> tuple[bytes, ...]:
+def _pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes], written: set[TokenKind]) -> tuple[bytes, ...]:
     """The bytes of each token; `piece` reads those of the `written` kinds. Unused tokens have none."""
     return tuple(
         piece(text) if kind in written else _plain_piece(text, kind)
@@ -99,6 +110,6 @@ def _pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes], written: set[
 
 
 def _plain_piece(text: str, kind: int) -> bytes:
-    if kind == Kind.UNUSED:
+    if kind == TokenKind.UNUSED:
         return b""
-    return byte_of(text) if kind == Kind.BYTE else text.encode()
+    return byte_of(text) if kind == TokenKind.BYTE else text.encode()

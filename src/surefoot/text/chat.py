@@ -1,4 +1,4 @@
-"""Conversations to prompts, by the template that the model's file brings along."""
+"""Renders conversations into prompts with the chat template of the model's file."""
 
 import json
 import math
@@ -21,11 +21,11 @@ from surefoot.text.huggingface import read_json, token_text
 from surefoot.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
-_REASONING = ("reasoning_content", "thinking", "reasoning")  # names under which clients send it and templates read it
-_CUT = "<<surefoot continues here>> "  # the space tells whether the template strips what it is given
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # keys of a message's reasoning, in clients and templates
+_CUT = "<<surefoot continues here>> "  # the space at the end shows whether the template strips content
 _MAX_TEMPLATES = 64
-_RENDERER = Path(__file__).with_name("chat_renderer.py")  # not imported: jinja2 is not for this process
-_LENGTH = struct.Struct(">I")  # before each frame, as there
+_RENDERER = Path(__file__).with_name("chat_renderer.py")  # run as a program: this process must not import jinja2
+_LENGTH = struct.Struct(">I")  # before each frame, as in chat_renderer.py
 _OWN = "give another template instead of the model's own"
 _FAULTS = {
     "refused": "The chat template refuses this conversation: {}",
@@ -38,17 +38,17 @@ _FAULTS = {
 
 @dataclass(frozen=True)
 class TemplateLimits:
-    """What a template may use; the defaults are far above what any honest one needs."""
+    """Limits on what a template may use. The defaults are far above the needs of any honest template."""
 
-    seconds: float = 5.0
-    memory_bytes: int = 1 << 30
-    template_characters: int = 1 << 18
-    output_characters: int = 1 << 24
+    seconds: float = 5.0  # to render one conversation
+    memory_bytes: int = 1 << 30  # address space of the rendering program
+    template_characters: int = 1 << 18  # length of the template
+    output_characters: int = 1 << 24  # length of a prompt
 
 
 class ChatTemplate:
-    """`templates` has one named default, and may have one named tool_use for conversations with tools; `tokens` are the
-    special tokens that templates print (bos_token, eos_token). Safe to use from several threads."""
+    """A model's chat templates, by name: `default`, and perhaps `tool_use` for conversations with tools. `tokens` are
+    the special tokens that templates print (bos_token, eos_token). Thread-safe."""
 
     def __init__(
         self,
@@ -72,12 +72,13 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """The prompt, with its special tokens written out, for `Tokenizer.encode_rendered`; shield the messages before.
+        """The prompt, with special tokens written out, for `Tokenizer.encode_rendered`. Messages must be shielded
+        before.
 
-        `continue_final_message`: the prompt ends inside the last message, for the model to go on with it.
+        With `continue_final_message` the prompt ends inside the last message, for the model to continue it.
         """
         if continue_final_message and add_generation_prompt:
-            raise ValueError("continue_final_message goes with add_generation_prompt=False: no new message is begun")
+            raise ValueError("continue_final_message needs add_generation_prompt=False: it begins no new message")
         prepared = [_prepared(message) for message in messages]
         final = _mark_end(prepared) if continue_final_message else ""
         text = self._renderer.render(
@@ -107,7 +108,7 @@ class ChatTemplate:
 
 
 def chat_template_from_gguf(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
-    """A file without a template gives one that says so when it is used."""
+    """The file's template. A file without one gives a ChatTemplate that raises when it is used."""
     key = "tokenizer.chat_template"
     named = {name: metadata[f"{key}.{name}"] for name in metadata.get(key + "s", []) if f"{key}.{name}" in metadata}
     default = {"default": metadata[key]} if key in metadata else {}
@@ -122,12 +123,12 @@ def chat_template_from_gguf(metadata: Mapping[str, Any], tokenizer: Tokenizer) -
 
 
 def chat_template_from_folder(folder: Path) -> ChatTemplate:
-    """From a Hugging Face folder: chat_template.jinja, or what tokenizer_config.json has."""
+    """The template of a Hugging Face folder: chat_template.jinja, or tokenizer_config.json's."""
     config = read_json(folder / "tokenizer_config.json")
-    found = config.get("chat_template") or read_json(folder / "chat_template.json").get("chat_template") or {}
-    if isinstance(found, list):
-        found = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}
-    templates = {"default": found} if isinstance(found, str) else found
+    stored = config.get("chat_template") or read_json(folder / "chat_template.json").get("chat_template") or {}
+    if isinstance(stored, list):
+        stored = {str(entry.get("name")): entry.get("template") for entry in stored if isinstance(entry, dict)}
+    templates = {"default": stored} if isinstance(stored, str) else stored
     if not isinstance(templates, dict) or not all(isinstance(source, str) for source in templates.values()):
         raise ChatTemplateError(f"{folder}: chat_template is neither a text nor texts by name: {_OWN}")
     templates |= _template_files(folder)
@@ -136,7 +137,7 @@ def chat_template_from_folder(folder: Path) -> ChatTemplate:
 
 
 def _template_files(folder: Path) -> dict[str, str]:
-    """chat_template.jinja, and others by name."""
+    """The templates in files of their own, by name; chat_template.jinja is `default`."""
     names = {"default": "chat_template.jinja"}
     others = sorted((folder / "additional_chat_templates").glob("*.jinja"))[:_MAX_TEMPLATES]
     names |= {file.stem: f"additional_chat_templates/{file.name}" for file in others}
@@ -145,7 +146,7 @@ def _template_files(folder: Path) -> dict[str, str]:
 
 
 def _prepared(message: Message) -> dict[str, Any]:
-    """The message as templates expect it: reasoning under the names they read, arguments of calls as objects."""
+    """The message as templates expect it: reasoning under the keys that they read, arguments of calls as objects."""
     prepared = dict(message)
     reasoning = next((message[name] for name in _REASONING if message.get(name) is not None), None)
     if reasoning is not None:
@@ -162,7 +163,7 @@ def _prepared_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         arguments = json.loads(function["arguments"])
     except ValueError:
-        return call  # a model wrote it: not always JSON
+        return call  # written by a model: not always JSON
     return {**call, "function": {**function, "arguments": arguments}}
 
 
@@ -190,7 +191,7 @@ def _cut(text: str, final: str) -> str:
 
 
 class _Renderer:
-    """The program that renders, started when it is first needed and again after it had to be ended."""
+    """The rendering program, started on first use, and again after it had to be killed."""
 
     def __init__(self, limits: TemplateLimits) -> None:
         self._limits = limits
@@ -219,7 +220,7 @@ class _Renderer:
 
     def _ask(self, data: bytes) -> dict[str, str]:
         if self._running is None or not self._running.is_alive():
-            self._running = _started(self._limits.memory_bytes)
+            self._running = _start_program(self._limits.memory_bytes)
         try:
             answer = self._running.ask(data, self._limits)
         except TimeoutError:
@@ -247,7 +248,7 @@ class _Program:
 
     def __init__(self, memory_bytes: int) -> None:
         self._channel, theirs = socket.socketpair()
-        # Its own session: Ctrl-C at a terminal is not meant for it. Hardly an environment: it might hold secrets.
+        # It has its own session, so that Ctrl-C does not reach it, and a minimal environment, which may hold secrets.
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | {
             name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ
         }
@@ -293,7 +294,7 @@ class _Program:
         return bytes(data)
 
 
-def _started(memory_bytes: int) -> _Program:
+def _start_program(memory_bytes: int) -> _Program:
     try:
         return _Program(memory_bytes)
     except (OSError, EOFError) as error:  # a TimeoutError among them

@@ -1,8 +1,8 @@
-"""Renders chat templates. They come with model files and are not to be trusted, so that this runs as a program of its
-own, which chat.py starts, bounds and ends: nothing else stops a long comparison or a huge sum inside one process.
+"""Renders chat templates in a separate program. Templates come with model files and are not trusted: chat.py starts,
+limits and kills this program, since nothing inside a process can stop a long comparison or a huge sum.
 
-It imports only the standard library and jinja2. Each frame is a length of four bytes and JSON. After an empty frame,
-which says that it is ready, it answers {"source", "variables", "max_characters", "cpu_seconds"} with {"text"} or
+It imports only the standard library and jinja2. Each frame is a length of four bytes and JSON. An empty frame says that
+it is ready. Then it answers {"source", "variables", "max_characters", "cpu_seconds"} with {"text"} or
 {"fault", "message"}.
 """
 
@@ -27,16 +27,16 @@ from jinja2.utils import Namespace
 LENGTH = struct.Struct(">I")
 
 
-class Refused(TemplateError):
-    """What a template says with raise_exception."""
+class TemplateRefusal(TemplateError):
+    """The template called raise_exception."""
 
 
 class TooLong(Exception):
-    """More text than was allowed."""
+    """The template wrote more text than is allowed."""
 
 
 class Generation(Extension):
-    """{% generation %} marks what a model has written, for training: it renders as what it holds."""
+    """The block {% generation %}, which marks a model's text for training. It renders as its content."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -46,7 +46,7 @@ class Generation(Extension):
 
 
 class PlainNamespace(Namespace):
-    """Without names that mean something to Python."""
+    """A namespace without names that have a meaning in Python."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         values = dict(*args[1:], **kwargs)
@@ -65,13 +65,13 @@ def _check_name(name: object) -> None:
 
 
 def _refuse(message: str) -> None:
-    raise Refused(message)
+    raise TemplateRefusal(message)
 
 
 def _to_json(
     value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Not jinja2's own, which escapes for HTML."""
+    """The filter tojson. jinja2's own escapes for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -81,36 +81,38 @@ def _now(form: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
-    """As transformers sets it up, since templates are written against that."""
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    made.filters["tojson"] = _to_json
-    made.globals.update(raise_exception=_refuse, strftime_now=_now, namespace=PlainNamespace)
-    del made.globals["lipsum"]
-    return made
+    """An environment set up like that of transformers, which templates are written for."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals.update(raise_exception=_refuse, strftime_now=_now, namespace=PlainNamespace)
+    del environment.globals["lipsum"]
+    return environment
 
 
 @lru_cache(maxsize=8)
 def _compiled(source: str) -> tuple[jinja2.Template, bool]:
-    """The template, and whether it loops over a message's content, so that content may come in parts."""
+    """The template, and whether it loops over a message's content, that is, accepts content in parts."""
     tree = _environment().parse(source)
     by_parts = any(_names_content(loop.iter) for loop in tree.find_all(nodes.For))
     return _environment().from_string(source), by_parts
 
 
 def _names_content(node: nodes.Node) -> bool:
-    names = {one.attr for one in (node, *node.find_all(nodes.Getattr)) if isinstance(one, nodes.Getattr)}
-    names |= {one.value for one in node.find_all(nodes.Const) if isinstance(one.value, str)}
-    names |= {one.name for one in (node, *node.find_all(nodes.Name)) if isinstance(one, nodes.Name)}
+    names = {part.attr for part in (node, *node.find_all(nodes.Getattr)) if isinstance(part, nodes.Getattr)}
+    names |= {part.value for part in node.find_all(nodes.Const) if isinstance(part.value, str)}
+    names |= {part.name for part in (node, *node.find_all(nodes.Name)) if isinstance(part, nodes.Name)}
     return "content" in names
 
 
 def _joined(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The message with its parts of text made one, for a template that wants text."""
+    """The message with its text parts joined, for a template that takes content as text."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
     if any(not isinstance(part, dict) or not isinstance(part.get("text"), str) for part in content):
-        raise Refused("this model reads text only, but a message has a part that is not text")
+        raise TemplateRefusal("this model reads text only, but a message has a part that is not text")
     return {**message, "content": "\n".join(part["text"] for part in content)}
 
 
@@ -134,7 +136,7 @@ def render(source: str, variables: Mapping[str, Any], max_characters: int) -> st
 def _answer(request: Mapping[str, Any]) -> dict[str, str]:
     try:
         return {"text": render(request["source"], request["variables"], request["max_characters"])}
-    except Refused as error:
+    except TemplateRefusal as error:
         return {"fault": "refused", "message": str(error)}
     except TemplateSyntaxError as error:
         return {"fault": "syntax", "message": f"line {error.lineno}: {error.message}"}
@@ -168,7 +170,7 @@ def _limit(memory_bytes: int) -> None:
 
 
 def _limit_cpu(seconds: int) -> None:
-    """From now on; so that a program whose parent is gone ends too."""
+    """Limits CPU time from now on. It also ends a program whose parent is gone."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))

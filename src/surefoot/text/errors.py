@@ -1,4 +1,4 @@
-"""What can go wrong with text, said such that the reader knows what to do."""
+"""Errors of tokenizers and chat templates. Their messages say what to do."""
 
 
 class TokenizerError(ValueError):

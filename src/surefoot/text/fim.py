@@ -1,4 +1,4 @@
-"""Filling in the middle: prompts that ask for what stands between two texts, by the model's own tokens for it."""
+"""Fill-in-the-middle prompts: they ask for the text between a prefix and a suffix, with the model's own FIM tokens."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from surefoot.text.vocabulary import Vocabulary
 
-# The texts by which models have these tokens, as llama.cpp knows them.
+# The texts of these tokens in the vocabularies of known models, as in llama.cpp.
 PREFIX = (
     "<|fim_prefix|>",
     "<fim-prefix>",
@@ -38,19 +38,19 @@ MIDDLE = (
 )
 REPOSITORY = ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>")
 FILE = ("<|file_sep|>",)
-_MARK = "\x01"  # no merge knows it, so that it is a token of its own
+_MARK = "\x01"  # in no merge, so it is always a token of its own
 _SNIPPET = "\n\n--- snippet ---\n\n"
 
 
 @dataclass(frozen=True)
 class FimTokens:
-    """repository, file: what other files of the same project are told by."""
+    """The token ids of a model's FIM format."""
 
-    prefix: int
-    suffix: int
-    middle: int
-    repository: int | None = None
-    file: int | None = None
+    prefix: int  # before the text that precedes the gap
+    suffix: int  # before the text that follows the gap
+    middle: int  # before the text that the model writes
+    repository: int | None = None  # before a project's name, where other files of it are given
+    file: int | None = None  # before each file of the project
 
     @property
     def ids(self) -> frozenset[int]:
@@ -59,12 +59,14 @@ class FimTokens:
 
 @dataclass(frozen=True)
 class OtherFile:
-    name: str
-    text: str
+    """Another file of the project, given as context."""
+
+    name: str  # its path
+    text: str  # its content
 
 
 class NoFimTokens(ValueError):
-    """The model cannot fill in."""
+    """The model has no tokens for fill-in-the-middle."""
 
 
 class FimTokenizer(Protocol):
@@ -76,11 +78,11 @@ class FimTokenizer(Protocol):
     def token_bytes(self, token: int) -> bytes: ...
 
 
-def find_fim(vocabulary: Vocabulary, told: Mapping[str, int | None]) -> FimTokens | None:
-    """told: what the file itself says, by the names of FimTokens; else tokens are known by their texts."""
+def find_fim(vocabulary: Vocabulary, declared: Mapping[str, int | None]) -> FimTokens | None:
+    """The model's FIM tokens: those that its file declares, by FimTokens' names, or else those with known texts."""
 
     def find(name: str, texts: Sequence[str]) -> int | None:
-        own = told.get(name)
+        own = declared.get(name)
         return (
             own if own is not None else next((vocabulary.ids[text] for text in texts if text in vocabulary.ids), None)
         )
@@ -94,10 +96,11 @@ def find_fim(vocabulary: Vocabulary, told: Mapping[str, int | None]) -> FimToken
 def fim_prompt(
     tokenizer: FimTokenizer, prefix: str | Sequence[int], suffix: str, others: Sequence[OtherFile] = ()
 ) -> list[int]:
-    """Ids that ask for what comes between the texts. No text is read for special tokens. Raises NoFimTokens."""
+    """The prompt that asks for the text between prefix and suffix. Special tokens written out in them are plain text.
+    Raises NoFimTokens."""
     fim = tokenizer.fim
     if fim is None:
-        raise NoFimTokens("this model has no tokens for filling in the middle: send the text before alone")
+        raise NoFimTokens("this model has no tokens for filling in the middle: send the prefix alone")
     before = _spelled(tokenizer, prefix) if isinstance(prefix, str) else prefix
     after = _spelled(tokenizer, suffix, continues=True)
     context = [token for part in _others(tokenizer, fim, others) for token in part]
@@ -105,7 +108,7 @@ def fim_prompt(
 
 
 def _others(tokenizer: FimTokenizer, fim: FimTokens, others: Sequence[OtherFile]) -> Iterator[Sequence[int]]:
-    """As models learnt it that have tokens for projects, else as plain text."""
+    """The other files, with the model's tokens for projects if it has them, else as plain text."""
     if not others:
         return
     if fim.repository is None or fim.file is None:
@@ -119,23 +122,24 @@ def _others(tokenizer: FimTokenizer, fim: FimTokens, others: Sequence[OtherFile]
 
 
 def _spelled(tokenizer: FimTokenizer, text: str, continues: bool = False) -> list[int]:
-    """Some vocabularies have these tokens as text: there they are cut in two, so that a text cannot speak for us."""
+    """The ids of a text. Some vocabularies have FIM tokens as plain text: such texts are cut in two, so that user text
+    cannot inject FIM tokens."""
     first, *rest = _cut(tokenizer, text)
     ids = _continued(tokenizer, first) if continues else tokenizer.encode(first, add_special=False)
     return ids + [token for part in rest for token in _continued(tokenizer, part)]
 
 
 def _cut(tokenizer: FimTokenizer, text: str) -> list[str]:
-    """The text, cut inside whatever reads like one of the tokens."""
+    """The text, cut in the middle of every occurrence of a FIM token's text."""
     assert tokenizer.fim is not None
     written = sorted((tokenizer.token_bytes(token).decode() for token in tokenizer.fim.ids), key=len, reverse=True)
-    found = re.finditer("|".join(map(re.escape, written)), text)
-    places = [0, *((one.start() + one.end()) // 2 for one in found), len(text)]
-    return [text[start:end] for start, end in pairwise(places)]
+    matches = re.finditer("|".join(map(re.escape, written)), text)
+    cuts = [0, *((match.start() + match.end()) // 2 for match in matches), len(text)]
+    return [text[start:end] for start, end in pairwise(cuts)]
 
 
 def _continued(tokenizer: FimTokenizer, text: str) -> list[int]:
-    """Without the space that some encoders put before a text."""
+    """The ids of a text, without the space that some encoders put before it."""
     ids = tokenizer.encode(text, add_special=False)
     if b"".join(map(tokenizer.token_bytes, ids)) == text.encode(errors="replace"):
         return ids

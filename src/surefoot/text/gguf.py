@@ -1,4 +1,4 @@
-"""Tokenizers from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece ("llama")."""
+"""Makes tokenizers from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece ("llama")."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from surefoot.text.errors import TokenizerError
 from surefoot.text.fim import find_fim
 from surefoot.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from surefoot.text.tokenizer import Library, Tokenizer
-from surefoot.text.vocabulary import END_TEXTS, Kind, SpecialIds, Vocabulary, find_ends
+from surefoot.text.vocabulary import END_TEXTS, SpecialIds, TokenKind, Vocabulary, find_ends
 
 Metadata = Mapping[str, Any]
 _KEY = "tokenizer.ggml."
@@ -61,15 +61,15 @@ def _tokenizer(
     eos = _id(metadata, "eos_token_id", usual.eos, vocabulary)
     adds_bos = bool(metadata.get(_KEY + "add_bos_token", adds_bos))
     adds_eos = bool(metadata.get(_KEY + "add_eos_token", False))
-    told = {_id(metadata, f"{name}_token_id", None, vocabulary) for name in ("eot", "eom")} - {None}
+    declared = {_id(metadata, f"{name}_token_id", None, vocabulary) for name in ("eot", "eom")} - {None}
     ids = SpecialIds(
         bos=bos,
         eos=eos,
-        ends=find_ends(vocabulary, eos) | {token for token in told if token is not None},
+        ends=find_ends(vocabulary, eos) | {token for token in declared if token is not None},
         before=(bos,) if adds_bos and bos is not None else (),
         after=(eos,) if adds_eos and eos is not None else (),
     )
-    special = vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN)
+    special = vocabulary.of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN)
     return Tokenizer(
         library,
         pieces,
@@ -81,15 +81,15 @@ def _tokenizer(
 
 
 def _fim_ids(metadata: Metadata, vocabulary: Vocabulary) -> dict[str, int | None]:
-    """Older files have other names for some."""
+    """The FIM tokens that the file declares. Older files use other names for some."""
     names = {
         "prefix": ("fim_pre", "prefix"), "suffix": ("fim_suf", "suffix"), "middle": ("fim_mid", "middle"),
         "repository": ("fim_rep",), "file": ("fim_sep",),
     }  # fmt: skip
-    found = {
+    declared = {
         role: [_id(metadata, f"{name}_token_id", None, vocabulary) for name in keys] for role, keys in names.items()
     }
-    return {role: next((token for token in ids if token is not None), None) for role, ids in found.items()}
+    return {role: next((token for token in ids if token is not None), None) for role, ids in declared.items()}
 
 
 def _required(metadata: Metadata, name: str) -> list[Any]:
@@ -112,13 +112,16 @@ def _pre_tokenizer(metadata: Metadata) -> PreTokenizer:
 
 
 def _vocabulary(metadata: Metadata) -> Vocabulary:
-    texts = [text or f"[EMPTY_{token}]" for token, text in enumerate(_required(metadata, "tokens"))]
-    kinds = _list(metadata.get(_KEY + "token_type", [Kind.NORMAL] * len(texts)))
+    texts = _required(metadata, "tokens")
+    if "" in texts:
+        texts = [text or f"[EMPTY_{token}]" for token, text in enumerate(texts)]
+    kinds = _list(metadata.get(_KEY + "token_type", [TokenKind.NORMAL] * len(texts)))
     if len(kinds) != len(texts):
         raise TokenizerError(f"{len(texts)} tokens, but {len(kinds)} types: the file is damaged")
-    # Files exist in which a token that ends answers is marked as text.
-    marked = [Kind.CONTROL if text in END_TEXTS else kind for text, kind in zip(texts, kinds, strict=True)]
-    return Vocabulary(texts, marked)
+    vocabulary = Vocabulary(texts, kinds)
+    for text in END_TEXTS & vocabulary.ids.keys():  # files exist in which such a token is marked as text
+        kinds[vocabulary.ids[text]] = TokenKind.CONTROL
+    return vocabulary
 
 
 def _id(metadata: Metadata, name: str, usual: int | None, vocabulary: Vocabulary) -> int | None:
@@ -127,8 +130,8 @@ def _id(metadata: Metadata, name: str, usual: int | None, vocabulary: Vocabulary
 
 
 def _strips_after(metadata: Metadata, vocabulary: Vocabulary) -> frozenset[int]:
-    """Phi-3's special tokens swallow the spaces behind them; GGUF files have no key for it."""
+    """The tokens that swallow the spaces after them: Phi-3's special tokens, for which GGUF files have no key."""
     if not any(name in str(metadata.get("general.name", "")).lower() for name in ("phi-3", "phi3")):
         return frozenset()
     kept = {vocabulary.ids.get(text) for text in ("<unk>", "<s>", "<|endoftext|>")}
-    return vocabulary.of_kind(Kind.CONTROL, Kind.USER_DEFINED, Kind.UNKNOWN) - kept
+    return vocabulary.of_kind(TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.UNKNOWN) - kept

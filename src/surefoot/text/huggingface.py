@@ -1,4 +1,4 @@
-"""Tokenizers from a Hugging Face folder: tokenizer.json, with what its neighbours say about special tokens."""
+"""Makes tokenizers from a Hugging Face folder: tokenizer.json, and the special tokens that its config files name."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from surefoot.text import building
 from surefoot.text.errors import TokenizerError
 from surefoot.text.fim import find_fim
 from surefoot.text.tokenizer import Library, Tokenizer
-from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary, find_ends, is_byte
+from surefoot.text.vocabulary import SpecialIds, TokenKind, Vocabulary, find_ends, is_byte
 
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:
@@ -26,25 +26,25 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     return tokenizer_from_json(text, config, ends)
 
 
-def _end_ids(given: Any) -> list[int]:
-    """generation_config.json's eos_token_id: nothing, a token id, or several."""
-    ids = given if isinstance(given, list) else [] if given is None else [given]
+def _end_ids(eos_token_id: Any) -> list[int]:
+    """The ids in generation_config.json's eos_token_id, which is null, an id, or a list of ids."""
+    ids = eos_token_id if isinstance(eos_token_id, list) else [] if eos_token_id is None else [eos_token_id]
     if not all(type(token) is int and token >= 0 for token in ids):
         raise TokenizerError("generation_config.json: eos_token_id is neither a token id nor a list of them")
     return ids
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The file's object; empty if there is no such file."""
+    """The object in the file; empty if the file does not exist."""
     try:
-        found = in_folder(path.parent, path.name)
-        return {} if found is None else model_files.read_json(found, MAX_CONFIG_BYTES)
+        file = in_folder(path.parent, path.name)
+        return {} if file is None else model_files.read_json(file, MAX_CONFIG_BYTES)
     except ModelFileError as wrong:
         raise TokenizerError(str(wrong)) from None
 
 
 def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, end_ids: Iterable[int] = ()) -> Tokenizer:
-    """`source`: tokenizer.json; `config`: tokenizer_config.json; `end_ids`: generation_config.json's eos_token_id."""
+    """From the text of tokenizer.json, tokenizer_config.json as `config`, and generation_config.json's eos_token_id."""
     try:
         parsing = tokenizers.Tokenizer.from_str(source)
     except Exception as error:  # the library raises nothing narrower
@@ -58,7 +58,7 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
     return Tokenizer(
         Library(_without_special(parsing), parsing),
         pieces(vocabulary),
-        vocabulary.of_kind(Kind.CONTROL),
+        vocabulary.of_kind(TokenKind.CONTROL),
         _special_ids(parsing, vocabulary, config or {}, end_ids),
         drops_first_space=any(_drops_first_space(decoder) for decoder in decoders),
         fim=find_fim(vocabulary, {}),
@@ -66,7 +66,7 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
 
 
 def _decoders(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
-    """The steps of decoding. Only those are known that turn each token into bytes of its own."""
+    """The steps of decoding. Supported are those that turn each token into bytes independently of its neighbours."""
     if tokenizer.decoder is None:
         raise TokenizerError("tokenizer.json has no decoder: surefoot reads byte-level BPE and SentencePiece")
     decoder = json.loads(tokenizer.decoder.__getstate__())
@@ -88,20 +88,20 @@ def _drops_first_space(decoder: Mapping[str, Any]) -> bool:
 def _vocabulary(tokenizer: tokenizers.Tokenizer, has_bytes: bool) -> Vocabulary:
     texts = {token: text for text, token in tokenizer.get_vocab(with_added_tokens=True).items()}
     added = tokenizer.get_added_tokens_decoder()
-    kinds = {token: Kind.CONTROL if one.special else Kind.USER_DEFINED for token, one in added.items()}
+    kinds = {id_: TokenKind.CONTROL if token.special else TokenKind.USER_DEFINED for id_, token in added.items()}
     if has_bytes:
-        kinds = {token: Kind.BYTE for token, text in texts.items() if is_byte(text)} | kinds
+        kinds = {token: TokenKind.BYTE for token, text in texts.items() if is_byte(text)} | kinds
     size = max(texts, default=-1) + 1
     if size > 4 * len(texts) + 1024:  # ids are indices: a stray large one must not cost memory
         raise TokenizerError(f"tokenizer.json has {len(texts)} tokens, but ids up to {size - 1}")
     return Vocabulary(
         [texts.get(token, f"[EMPTY_{token}]") for token in range(size)],
-        [kinds.get(token, Kind.NORMAL if token in texts else Kind.UNUSED) for token in range(size)],
+        [kinds.get(token, TokenKind.NORMAL if token in texts else TokenKind.UNUSED) for token in range(size)],
     )
 
 
 def _without_special(parsing: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The same tokenizer, over the same model in memory, but blind to special tokens."""
+    """The same tokenizer, over the same model in memory, that treats special tokens as plain text."""
     plain = tokenizers.Tokenizer(parsing.model)
     added = parsing.get_added_tokens_decoder()
     plain.add_tokens([added[token] for token in sorted(added)])  # in this order they get the same ids again
@@ -121,18 +121,18 @@ def _special_ids(
     for name, token in (("add_bos_token", bos), ("add_eos_token", eos)):
         if token is None or config.get(name) is None:
             continue
-        wanted = (token,) if config[name] else ()
-        before, after = (wanted, after) if name == "add_bos_token" else (before, wanted)
+        ids = (token,) if config[name] else ()
+        before, after = (ids, after) if name == "add_bos_token" else (before, ids)
     return SpecialIds(bos, eos, find_ends(vocabulary, eos) | frozenset(end_ids), before, after)
 
 
 def token_text(token: Any) -> str:
-    """A token of tokenizer_config.json: its text, or an object that has it."""
+    """The text of a token in tokenizer_config.json, which is a string or an object."""
     return str(token.get("content", "")) if isinstance(token, dict) else str(token or "")
 
 
 def _surroundings(tokenizer: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What the file puts before and after a text."""
+    """The ids that the tokenizer puts before and after a text."""
     bare = tokenizer.encode("a", add_special_tokens=False).ids
     full = tokenizer.encode("a", add_special_tokens=True).ids
     start = next(start for start in range(len(full) + 1) if full[start : start + len(bare)] == bare)

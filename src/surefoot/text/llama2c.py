@@ -1,8 +1,7 @@
-"""Tokenizers of llama2.c: tokenizer.bin, a SentencePiece vocabulary with scores.
+"""Makes tokenizers from llama2.c's tokenizer.bin, a SentencePiece vocabulary with scores.
 
 The file is little-endian: int32 length of the longest text; then for each id float32 score, int32 length, text.
-Spaces are written as spaces. The first ids have their meaning by their place, whatever their text: <unk>, BOS, EOS and
-the 256 bytes.
+Spaces are written as spaces. The first ids have fixed meanings, whatever their text: <unk>, BOS, EOS and the 256 bytes.
 """
 
 import struct
@@ -12,13 +11,13 @@ from pathlib import Path
 from surefoot.text import building
 from surefoot.text.errors import TokenizerError
 from surefoot.text.tokenizer import Tokenizer
-from surefoot.text.vocabulary import Kind, SpecialIds, Vocabulary
+from surefoot.text.vocabulary import SpecialIds, TokenKind, Vocabulary
 
 _BOS, _EOS = 1, 2
 _HEADER = struct.Struct("<i")
 _ENTRY = struct.Struct("<fi")
 _FIRST = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-_FIRST_KINDS = [Kind.UNKNOWN, Kind.CONTROL, Kind.CONTROL] + [Kind.BYTE] * 256
+_FIRST_KINDS = [TokenKind.UNKNOWN, TokenKind.CONTROL, TokenKind.CONTROL] + [TokenKind.BYTE] * 256
 
 
 def tokenizer_from_llama2c(path: Path) -> Tokenizer:
@@ -26,11 +25,11 @@ def tokenizer_from_llama2c(path: Path) -> Tokenizer:
     if len(entries) < len(_FIRST):
         raise TokenizerError(f"{path.name} has {len(entries)} tokens: it is not a llama2.c tokenizer, or it is cut off")
     texts = _FIRST + [text.replace(" ", building.SPACE) for _, text in entries[len(_FIRST) :]]
-    vocabulary = Vocabulary(texts, _FIRST_KINDS + [Kind.NORMAL] * (len(entries) - len(_FIRST)))
+    vocabulary = Vocabulary(texts, _FIRST_KINDS + [TokenKind.NORMAL] * (len(entries) - len(_FIRST)))
     return Tokenizer(
         building.spaced(vocabulary, [score for score, _ in entries], space_first=True),
         building.spaced_pieces(vocabulary),
-        vocabulary.of_kind(Kind.CONTROL, Kind.UNKNOWN),
+        vocabulary.of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN),
         SpecialIds(_BOS, _EOS, frozenset({_BOS, _EOS}), before=(_BOS,)),
         drops_first_space=True,
     )

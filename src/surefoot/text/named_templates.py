@@ -1,4 +1,4 @@
-"""Chat templates that somebody chose: a file of Jinja, or a common format by name, for models that bring none."""
+"""Finds the chat template that a user names: a Jinja file, or a common format, for models without a template."""
 
 from pathlib import Path
 
@@ -7,17 +7,18 @@ from surefoot.text.errors import ChatTemplateError
 
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE_NAMES = tuple(sorted(file.stem for file in FOLDER.glob("*.jinja")))
-TRIAL = ({"role": "user", "content": "Hello"},)
+TRIAL_MESSAGES = ({"role": "user", "content": "Hello"},)
 
 
-def find_template(given: str | Path) -> str:
-    """The template's text, tried once: a wrong one is told before the model is loaded. A name means the format."""
-    named = str(given) in TEMPLATE_NAMES
-    source = _read(FOLDER / f"{given}.jinja" if named else Path(given).expanduser())
+def find_template(name: str | Path) -> str:
+    """The template's text, from a format's name or a file's path. A file is tried once, so that an invalid template is
+    reported before the model is loaded."""
+    named = str(name) in TEMPLATE_NAMES
+    source = _read(FOLDER / f"{name}.jinja" if named else Path(name).expanduser())
     if not named:
         trial = ChatTemplate(source, {"bos_token": "", "eos_token": ""})
         try:
-            trial.render(TRIAL)
+            trial.render(TRIAL_MESSAGES)
         finally:
             trial.close()
     return source

@@ -1,7 +1,7 @@
-"""How byte-level BPE vocabularies cut text into words before merging, by the name that GGUF files give it.
+"""Pre-tokenizers of byte-level BPE vocabularies: how text is cut into words before merging, by their names in GGUF.
 
-The patterns are facts about the models: those of the models' own tokenizer.json. Where llama.cpp only approximates one
-(gpt-4o, tekken: letter case beyond ASCII; qwen2: no NFC), the model's own stands here.
+The patterns are those of the models' own tokenizer.json. Where llama.cpp only approximates a pattern (gpt-4o, tekken:
+letter case beyond ASCII; qwen2: no NFC), the model's own is used here.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    patterns: tuple[str, ...]  # each cuts what the ones before it left: matches and the gaps between them are words
-    whole_words: bool = False  # a word that is a token is taken whole, whatever the merges say
-    adds_bos: bool = False  # where the file does not say
-    composes: bool = False  # text is brought to NFC first
+    """How text is cut into words."""
+
+    patterns: tuple[str, ...]  # each cuts the words that the patterns before it left: into its matches and the gaps
+    whole_words: bool = False  # a word that is a token is not split, whatever the merges say
+    adds_bos: bool = False  # the default, if the file does not say
+    composes: bool = False  # text is normalised to NFC first
 
     def normalizer(self) -> normalizers.Normalizer | None:
         return normalizers.NFC() if self.composes else None

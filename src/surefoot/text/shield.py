@@ -1,8 +1,8 @@
-"""Keeps control tokens that a user writes out, as `<|im_end|>`, from counting as such in a rendered conversation.
+"""Keeps control tokens that a user writes out, such as `<|im_end|>`, from taking effect in a rendered conversation.
 
-A chat template mixes its own control tokens with the user's text, and what it renders is parsed for control tokens as a
-whole. So before it renders, every control token's text in what comes from the user is broken up by a mark. Parsing then
-finds the template's own tokens alone, and the marks are taken out before the rest is encoded (`shielded`).
+A chat template mixes its own control tokens with the user's text, and its output is parsed for control tokens as a
+whole. So before rendering, the text of every control token in the user's data is broken up by a mark. Parsing then
+finds only the template's own tokens, and the marks are removed before the rest is encoded (`shielded`).
 """
 
 import re
@@ -13,22 +13,22 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, normalizers
 
-MARK = "\ufdd0\ufdef"  # two code points that are never characters: in no text but one that was made for it
+MARK = "\ufdd0\ufdef"  # two noncharacters of Unicode: they occur in no ordinary text
 
 
 class Shield:
-    """Breaks up the given texts, also where they would come about at the edge of what the user wrote."""
+    """Breaks up the given texts wherever they occur, or could be completed at the start or end of a user's text."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = frozenset(text for text in texts if len(text) > 1)
 
     def apply(self, value: Any) -> Any:
-        """Plain data with all its texts shielded, those of its keys too."""
+        """Plain data with all texts shielded, including keys."""
         if isinstance(value, str):
             return self._shield(value)
         if isinstance(value, Mapping):
-            return {self.apply(key): self.apply(one) for key, one in value.items()}
-        return [self.apply(one) for one in value] if isinstance(value, list | tuple) else value
+            return {self.apply(key): self.apply(member) for key, member in value.items()}
+        return [self.apply(member) for member in value] if isinstance(value, list | tuple) else value
 
     def _shield(self, text: str) -> str:
         inside = self._starts.sub(self._broken, text) if self._texts else text
@@ -37,7 +37,7 @@ class Shield:
         return before + inside + after
 
     def _broken(self, start: re.Match[str]) -> str:
-        """The first characters of a control token, with a mark behind the first if the others follow."""
+        """The first two characters of a control token, with a mark between them if the rest of the token follows."""
         text, place = start.string, start.start()
         lengths = self._lengths_by_start[start[0]]
         is_token = any(text[place : place + length] in self._texts for length in lengths)
@@ -45,7 +45,8 @@ class Shield:
 
     @cached_property
     def _lengths_by_start(self) -> dict[str, list[int]]:
-        """By their first two characters: there may be thousands of texts, most of them alike."""
+        """Lengths of the texts by their first two characters. There may be thousands of texts, most with the same
+        start."""
         return {
             start: sorted({len(text) for text in self._texts if text.startswith(start)})
             for start in {text[:2] for text in self._texts}
@@ -57,7 +58,8 @@ class Shield:
 
     @cached_property
     def _prefixes(self) -> frozenset[str]:
-        """Not of texts that begin with a letter: a word such as a role's name must reach the template as it is."""
+        """Proper prefixes of the texts, except of those that begin with a letter or digit: a word such as a role's name
+        must reach the template unchanged."""
         texts = [text for text in self._texts if not text[0].isalnum()]
         return frozenset(text[:length] for text in texts for length in range(1, len(text)))
 
@@ -76,19 +78,21 @@ def without_marks(text: str) -> str:
 
 
 def shielded(parsing: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The same tokenizer over the same model: it cuts out control tokens first, then takes out the marks."""
-    made = tokenizers.Tokenizer(parsing.model)
+    """The same tokenizer over the same model, that cuts out control tokens first and then removes the marks."""
+    shielding = tokenizers.Tokenizer(parsing.model)
     added = parsing.get_added_tokens_decoder()
-    made.add_tokens([_as_written(added[token]) for token in sorted(added)])  # in this order they get the same ids again
+    shielding.add_tokens(
+        [_as_written(added[token]) for token in sorted(added)]
+    )  # in this order they get the same ids again
     own = [] if parsing.normalizer is None else [parsing.normalizer]
-    made.normalizer = normalizers.Sequence([normalizers.Replace(MARK, ""), *own])
+    shielding.normalizer = normalizers.Sequence([normalizers.Replace(MARK, ""), *own])
     if parsing.pre_tokenizer is not None:
-        made.pre_tokenizer = parsing.pre_tokenizer
-    return made
+        shielding.pre_tokenizer = parsing.pre_tokenizer
+    return shielding
 
 
 def _as_written(token: AddedToken) -> AddedToken:
-    """A control token is looked for before the marks are gone."""
+    """The token, matched in the text as written: control tokens are found before the marks are removed."""
     if not token.special:
         return token
     return AddedToken(

@@ -1,4 +1,4 @@
-"""Text to token ids and back. Where the vocabulary comes from is the readers' affair (gguf, huggingface, llama2c)."""
+"""Encodes text to token ids and decodes it. Its vocabulary comes from a reader (gguf, huggingface, llama2c)."""
 
 import codecs
 import re
@@ -19,27 +19,27 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Library:
-    """The `tokenizers` library several times over one model: what it cuts out before merging is fixed per object."""
+    """Several `tokenizers` objects over one model: which tokens are cut out before merging is fixed per object."""
 
     plain: tokenizers.Tokenizer  # cuts out user-defined tokens
-    parsing: tokenizers.Tokenizer  # and control tokens too
+    parsing: tokenizers.Tokenizer  # cuts out control tokens too
 
     @cached_property
     def shielded(self) -> tokenizers.Tokenizer:
-        """As `parsing`, for texts with a shield's marks in them."""
+        """Same as `parsing`, for texts with a shield's marks in them."""
         return shielded(self.parsing)
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """`pieces` has the bytes of every id, so that decoding is joining bytes, at once or in a stream."""
+    """A model's tokenizer. Decoding joins the bytes of ids, all at once or in a stream."""
 
-    library: Library
-    pieces: tuple[bytes, ...]
-    special: frozenset[int]  # control tokens: not part of the text
-    ids: SpecialIds
-    drops_first_space: bool = False  # encoding puts a space before a text; decoding takes it away again
-    fim: FimTokens | None = None  # of a model that can fill in the middle
+    library: Library  # encodes
+    pieces: tuple[bytes, ...]  # the bytes of every id
+    special: frozenset[int]  # control tokens, which are no part of the text
+    ids: SpecialIds  # with a special meaning
+    drops_first_space: bool = False  # encoding puts a space before a text, and decoding removes it
+    fim: FimTokens | None = None  # of a model with fill-in-the-middle
 
     @property
     def vocab_size(self) -> int:
@@ -51,20 +51,20 @@ class Tokenizer:
         return self.ids.before
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """`add_special`: with the ids that the model wants around a text that stands alone (its BOS, say).
-        `parse_special`: control tokens written out in the text count as such: for rendered chat templates, never for
-        what a user wrote."""
+        """The ids of a text. `add_special` adds the ids that the model expects around a whole text, such as BOS.
+        `parse_special` makes control tokens written out in the text count as such: for rendered chat templates, never
+        for a user's text."""
         encoder = self.library.parsing if parse_special else self.library.plain
         ids = _encode(encoder, text)
         return [*self.ids.before, *ids, *self.ids.after] if add_special else ids
 
     def encode_rendered(self, text: str) -> list[int]:
-        """What a chat template made of messages that were shielded."""
+        """The ids of a prompt that a chat template rendered from shielded messages."""
         return _encode(self.library.shielded if MARK in text else self.library.parsing, text)
 
     def shield(self, value: Any) -> Any:
-        """Messages, tools and the like, so that no control token that is written out in them counts as such once a
-        chat template has rendered them."""
+        """Messages, tools or other plain data, with control tokens written out in them broken up, so that none takes
+        effect once a chat template has rendered them."""
         return self._shield.apply(value)
 
     @cached_property
@@ -72,32 +72,33 @@ class Tokenizer:
         return Shield(self.token_bytes(token).decode(errors="replace") for token in self.special)
 
     def token_bytes(self, token: int) -> bytes:
-        """What the id adds to the text; nothing for ids beyond the vocabulary, which padded models may produce."""
+        """The bytes of an id; none for ids beyond the vocabulary, which padded models may produce."""
         if token < 0:
             raise ValueError(f"There is no token {token}")
         return self.pieces[token] if token < len(self.pieces) else b""
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True, continues: bool = False) -> str:
-        """Bytes that are not UTF-8 become U+FFFD. `continues`: the ids follow others, so that a first space stays."""
+        """The text of ids. Bytes that are not UTF-8 become U+FFFD. With `continues` the ids follow others, so a first
+        space stays."""
         stream = StreamDecoder(self, skip_special=skip_special, continues=continues)
         return stream.feed(ids) + stream.finish()
 
     def text_of(self, token: int | None) -> str:
-        """A special token's text as chat templates want it; empty for none."""
+        """The text of a special token, for chat templates; empty for None."""
         return "" if token is None else self.token_bytes(token).decode(errors="replace")
 
 
 def _encode(encoder: tokenizers.Tokenizer, text: str) -> list[int]:
     try:
         ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
-    except (TypeError, UnicodeEncodeError):  # half a surrogate pair, as JSON may bring it
+    except (TypeError, UnicodeEncodeError):  # half a surrogate pair, which JSON may contain
         ids = encoder.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False).ids
     return ids
 
 
 class StreamDecoder:
-    """Decodes as ids arrive. What it gives out is never taken back: a character comes when its last byte has come, and
-    all that it gave, joined, is `decode` of all ids."""
+    """Decodes ids as they arrive. Text is final once returned: a character is returned with its last byte, and all
+    pieces joined equal `decode` of all ids."""
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False) -> None:
         self._tokenizer = tokenizer
@@ -113,5 +114,5 @@ class StreamDecoder:
         return self._utf8.decode(piece)
 
     def finish(self) -> str:
-        """U+FFFD for a character that was left incomplete, else nothing."""
+        """U+FFFD if the last character is incomplete, else nothing."""
         return self._utf8.decode(b"", final=True)

@@ -1,4 +1,4 @@
-"""A vocabulary as plain data: what each id stands for, and which ids mean more than text."""
+"""A vocabulary as plain data: the text and kind of each id, and the special ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from string import hexdigits
 from surefoot.text.errors import TokenizerError
 
 
-class Kind(IntEnum):
-    """What a token is; the numbers are those of GGUF's tokenizer.ggml.token_type."""
+class TokenKind(IntEnum):
+    """The kind of a token, with the numbers of GGUF's tokenizer.ggml.token_type."""
 
     NORMAL = 1
     UNKNOWN = 2
-    CONTROL = 3  # never comes from text, unless the caller asks for it
-    USER_DEFINED = 4  # text that is cut out whole before anything else
+    CONTROL = 3  # encoded from text only if the caller asks for it
+    USER_DEFINED = 4  # text that is cut out before merging
     UNUSED = 5
     BYTE = 6  # <0x00> to <0xFF>
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The text and kind of each id, as many of the one as of the other. Texts are unique."""
+    """The text and kind of each id. Texts are unique."""
 
-    texts: Sequence[str]
-    kinds: Sequence[int]
+    texts: Sequence[str]  # by id
+    kinds: Sequence[int]  # by id, of TokenKind
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.texts):
@@ -36,18 +36,18 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         return {text: token for token, text in enumerate(self.texts)}
 
-    def of_kind(self, *kinds: Kind) -> frozenset[int]:
+    def of_kind(self, *kinds: TokenKind) -> frozenset[int]:
         return frozenset(token for token, kind in enumerate(self.kinds) if kind in kinds)
 
 
-# Tokens that end an answer, whatever else the file says about them. (Not </s>: Qwen and Gemma have it as HTML's tag, so
-# that it must be marked as a control token.)
+# Tokens that end an answer, whatever the file says about them. (Not </s>, which is an HTML tag in Qwen's and Gemma's
+# vocabularies: it ends an answer only if it is marked as a control token.)
 END_TEXTS = frozenset({
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
     "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~[",
 })  # fmt: skip
-# Tokens that end the one file a code model was to complete: the first of each group that the vocabulary has.
+# Tokens that end the file that a code model completes: of each group, the first that the vocabulary has.
 _FILE_ENDS = (
     ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
     ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
@@ -57,13 +57,13 @@ _FILE_ENDS = (
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """The ids that callers must know. `ends` has all that end an answer, `eos` among them."""
+    """The ids with a special meaning."""
 
-    bos: int | None = None
-    eos: int | None = None
-    ends: frozenset[int] = frozenset()
-    before: tuple[int, ...] = ()  # put before a text that stands alone
-    after: tuple[int, ...] = ()
+    bos: int | None = None  # begins a text
+    eos: int | None = None  # ends a text
+    ends: frozenset[int] = frozenset()  # all that end an answer, `eos` among them
+    before: tuple[int, ...] = ()  # put before a whole text
+    after: tuple[int, ...] = ()  # put after a whole text
 
 
 def find_ends(vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
@@ -71,7 +71,7 @@ def find_ends(vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
     ends = {ids[text] for text in END_TEXTS & ids.keys()}
     for group in _FILE_ENDS:
         ends |= {ids[text] for text in [text for text in group if text in ids][:1]}
-    if "</s>" in ids and vocabulary.kinds[ids["</s>"]] == Kind.CONTROL:
+    if "</s>" in ids and vocabulary.kinds[ids["</s>"]] == TokenKind.CONTROL:
         ends.add(ids["</s>"])
     if eos is not None:
         ends.add(eos)

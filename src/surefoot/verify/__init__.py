@@ -1,7 +1,8 @@
-"""Whether a model keeps the contract on this machine: the same requests alone and in hostile company, bit for bit."""
+"""Checks a model's exactness on this machine: requests alone and under hostile conditions, bit for bit."""
 
 from surefoot.verify.conditions import ALL, HOSTILE, QUICK, TOGETHER, Condition, elsewhere
-from surefoot.verify.verifier import Crowd, Difference, Finding, Verifier, differences
+from surefoot.verify.findings import Difference, Finding, differences
+from surefoot.verify.verifier import ConditionedEngine, Verifier
 
 __all__ = [
     "ALL",
@@ -9,7 +10,7 @@ __all__ = [
     "QUICK",
     "TOGETHER",
     "Condition",
-    "Crowd",
+    "ConditionedEngine",
     "Difference",
     "Finding",
     "Verifier",

@@ -1,4 +1,4 @@
-"""What may change and must not show."""
+"""The conditions that requests run under. None of them may change an answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,30 +11,22 @@ DRAFTERS = ("lookup", "draft model", *RULES)
 
 @dataclass(frozen=True)
 class Condition:
-    """Company and machine for one run of all requests.
-
-    arrivals: seed of random arrivals; None: all at once. preempt_every: each so many steps half of those who run are
-    sent back to wait. memory: of what all requests at once would need; 0: the largest request fits, and the scheduler
-    has to preempt by itself. is_short: without the longest prompts, for which much memory would be needed.
-    timed: chunks follow the clock, as in real life.
-    variant, threads: None is the best, all. drafter: None, "lookup", "draft model" (the model itself) or one of those
-    that know the answers; deep at random, unless the drafts are governed, as in real life.
-    """
+    """Scheduling, memory, drafts and machine for one run of all requests."""
 
     name: str
-    max_chunk: int = 64
-    block_size: int = 16
-    caching: bool = True
-    arrivals: int | None = None
-    preempt_every: int | None = None
-    memory: float = 1.0
-    max_running: int = 16
-    is_short: bool = False
-    timed: bool = False
-    threads: int | None = None
-    variant: str | None = None
-    drafter: str | None = None
-    governed: bool = False
+    max_chunk: int = 64  # tokens
+    block_size: int = 16  # tokens
+    caching: bool = True  # of prefixes
+    arrivals: int | None = None  # seed of random arrivals; None: all requests at once
+    preempt_every: int | None = None  # steps after which half of the running requests are preempted
+    memory: float = 1.0  # share of what all requests at once need; 0: the largest request fits, so others are preempted
+    max_running: int = 16  # requests
+    is_short: bool = False  # leaves out the longest prompts, which would need much memory
+    timed: bool = False  # whether the scheduler chooses chunks by measured time, as in serving
+    threads: int | None = None  # None: all cores
+    variant: str | None = None  # None: the best
+    drafter: str | None = None  # "lookup", "draft model" (the model itself) or one of RULES; None: no speculation
+    governed: bool = False  # whether the controller chooses depths, as in serving; else they are random
 
 
 TOGETHER = Condition("all at once")
@@ -59,21 +51,25 @@ QUICK = (
 
 
 def every() -> tuple[Condition, ...]:
-    """Every pair of chunk and block size, with and without cache and preemption, besides the quick ones."""
-    found = [*QUICK, Condition("preempted at every step", preempt_every=1, arrivals=8)]
-    found += [Condition(f"drafts: {name}, preempted", drafter=name, preempt_every=2, memory=0.0) for name in DRAFTERS]
+    """The quick conditions, and every pair of chunk size and block size, with and without cache and preemption."""
+    conditions = [*QUICK, Condition("preempted at every step", preempt_every=1, arrivals=8)]
+    conditions += [
+        Condition(f"drafts: {name}, preempted", drafter=name, preempt_every=2, memory=0.0) for name in DRAFTERS
+    ]
     for size, block, caching, preempt in product((1, 7, 64, 512), (16, 32), (True, False), (None, 5)):
         words = [f"chunks of {size}", f"blocks of {block}", "cached" if caching else "not cached"]
         words += [] if preempt is None else [f"preempted every {preempt}"]
-        found.append(Condition(", ".join(words), size, block, caching, arrivals=size + block, preempt_every=preempt))
-    return tuple(found)
+        conditions.append(
+            Condition(", ".join(words), size, block, caching, arrivals=size + block, preempt_every=preempt)
+        )
+    return tuple(conditions)
 
 
 ALL = every()
 
 
 def elsewhere(conditions: Sequence[Condition], variants: Sequence[str], threads: Sequence[int]) -> list[Condition]:
-    """The same on every variant with every number of threads; one variant's stand together."""
+    """The conditions on every variant with every number of threads, grouped by variant."""
     return [
         replace(one, name=f"{one.name}, {variant}, {count} thread{'s' * (count > 1)}", variant=variant, threads=count)
         for variant in variants

@@ -1,4 +1,4 @@
-"""Drafters that know the answers, and guess as badly as they are told to; depths at random."""
+"""Drafters that know the answers and draft wrong tokens by a rule, and random depths."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from surefoot.speculate import Prospect
 Truth = Mapping[SampleKey, Sequence[int]]
 Rule = Callable[[random.Random, int, int], bool]
 
-# Whether the draft's token at that place, of so many, is to be right.
+# Whether the drafted token at this place of a draft of this depth is right.
 RULES: Mapping[str, Rule] = {
     "wrong": lambda rng, place, depth: False,
     "random": lambda rng, place, depth: rng.random() < 0.7,
@@ -19,7 +19,7 @@ RULES: Mapping[str, Rule] = {
 
 
 class Scripted:
-    """A Drafter. Behind the answer's end, and where the rule says so, it guesses another token than the right one."""
+    """A Drafter that knows the answers. It drafts a wrong token where the rule says so, and after the answer's end."""
 
     def __init__(self, truth: Truth, rule: Rule, vocab_size: int, seed: int = 0) -> None:
         self._truth, self._rule, self._vocab_size = truth, rule, vocab_size
@@ -49,7 +49,7 @@ class Scripted:
 
 
 class RandomDepths:
-    """A DepthChooser that learns nothing."""
+    """A DepthChooser that chooses at random and learns nothing."""
 
     def __init__(self, deepest: int = 9, seed: int = 0) -> None:
         self._deepest, self._rng = deepest, random.Random(seed)

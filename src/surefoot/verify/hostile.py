@@ -1,4 +1,4 @@
-"""A scheduler that sends requests back to wait for no reason."""
+"""A scheduler that preempts requests without need."""
 
 import random
 
@@ -8,8 +8,8 @@ from surefoot.scheduler import Scheduler, SchedulerConfig
 
 
 class HostileScheduler(Scheduler):
-    """Every so many steps it preempts half of those who run. Who has nothing new since the last time is spared, or
-    nobody would ever end."""
+    """Preempts half of the running requests every `preempt_every` steps. A request without a new token since its last
+    preemption is spared, so that every request ends."""
 
     def __init__(self, config: SchedulerConfig, kv: KvManager, preempt_every: int) -> None:
         super().__init__(config, kv)
@@ -18,8 +18,8 @@ class HostileScheduler(Scheduler):
         self._lengths: dict[object, int] = {}
 
     def schedule(self, now: float = 0.0) -> StepPlan:
-        if self._num_steps % self._every == self._every - 1:
-            for sample in [*self._prefilling, *self._decoding]:
+        if self.num_steps % self._every == self._every - 1:
+            for sample in self.running:
                 length = len(sample.tokens)
                 if self._rng.random() < 0.5 and self._lengths.get(sample.key) != length:
                     self._lengths[sample.key] = length

@@ -1,4 +1,4 @@
-"""Requests that between them use all that can be asked for."""
+"""Requests that together use every feature of a request."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -9,30 +9,30 @@ from surefoot.core import Request, SamplingParams
 from surefoot.verify.texts import ENGLISH, QUESTION, TEXTS
 
 LONGEST_PROMPT = 150
-SHARED = 70  # tokens that a third of the prompts begin with, so that prefixes are found
-# Short enough to be found, and to be cut across tokens.
+SHARED = 70  # tokens that a third of the prompts begin with, so that there are cache hits
+# Short enough to occur in answers, and to span tokens.
 STOPS = (("e ", "zzz"), ("and", " t"), (".", ","))
 SEGMENT = 128  # tokens that attention takes at a time
-LONG_SEGMENTS = 2  # that a long prompt goes beyond
+LONG_SEGMENTS = 2  # a long prompt has more than these
 LONGEST_TEXT = 96
 RANDOM_FOR_EACH_NATURAL = 3
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What requests must know of a model. grammars: their names and texts; longest: of the longest prompt."""
+    """What the requests depend on in a model."""
 
     vocab_size: int
-    context: int
-    eos: frozenset[int]
-    windows: tuple[int, ...]
-    encode: Callable[[str], Sequence[int]]
-    grammars: dict[str, str]
-    longest: int
+    context: int  # tokens
+    eos: frozenset[int]  # tokens that end an answer
+    windows: tuple[int, ...]  # of attention
+    encode: Callable[[str], Sequence[int]]  # text to tokens
+    grammars: dict[str, str]  # by name
+    longest: int  # tokens of the longest prompt
 
 
 def make_requests(traits: Traits, count: int, num_new: int) -> list[Request]:
-    """count requests of random tokens and one of each natural kind, mixed so that any first part has several kinds."""
+    """`count` random requests and one of each natural kind, mixed so that any first part has several kinds."""
     few = list(_random(traits, count, num_new))
     parts = [few[i : i + RANDOM_FOR_EACH_NATURAL] for i in range(0, len(few), RANDOM_FOR_EACH_NATURAL)]
     pairs = zip_longest(parts, _natural(traits, num_new), fillvalue=None)
@@ -43,7 +43,7 @@ def make_requests(traits: Traits, count: int, num_new: int) -> list[Request]:
 
 
 def _random(traits: Traits, count: int, num_new: int) -> Iterator[Request]:
-    """Greedy and sampled, with filters, penalties, biases, stops, n = 3, logprobs."""
+    """Greedy and sampled requests, with filters, penalties, biases, stops, several samples, logprobs."""
     rng = random.Random(count)
     longest = min(LONGEST_PROMPT, traits.context - num_new)
 
@@ -56,7 +56,7 @@ def _random(traits: Traits, count: int, num_new: int) -> Iterator[Request]:
         length = rng.choice([1, rng.randint(2, 20), rng.randint(15, 17), rng.randint(20, longest)])
         prompt = tokens(length) if number % 3 else shared + tokens(min(length, longest - len(shared)))
         if number % 8 == 7:
-            prompt = before  # asked before: all of it may be cached
+            prompt = before  # repeated, so that all of it may be cached
         before = prompt
         yield Request(f"r{number}", prompt, _params(number, num_new, rng), eos_token_ids=traits.eos)
 
@@ -75,11 +75,11 @@ def _params(number: int, num_new: int, rng: random.Random) -> SamplingParams:
     return replace(kinds[number % len(kinds)], seed=rng.getrandbits(63), max_tokens=rng.randint(1, num_new))
 
 
-# ---- as users ask ----
+# ---- natural text ----
 
 
 def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
-    """Long prompts first: there are few of them, and each costs as much as all the others."""
+    """Requests with grammars, with long prompts, and with texts in several scripts."""
     rng = random.Random(0)
     greedy = SamplingParams(temperature=0, logprobs=2, ignore_eos=True)
     sampled = SamplingParams(temperature=0.8, top_p=0.95, n=2, logprobs=1)
@@ -104,7 +104,7 @@ def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
 
 
 def _long(traits: Traits, num_new: int) -> Sequence[int]:
-    """Beyond several segments of attention and beyond every window, as far as the bound allows."""
+    """A prompt longer than several segments of attention and than every window, up to `traits.longest`."""
     wanted = max(LONG_SEGMENTS * SEGMENT, *traits.windows) + SEGMENT // 2
     text = _tokens(traits, "\n\n".join(TEXTS.values()))
     length = min(wanted, traits.longest, traits.context - num_new)
@@ -112,5 +112,5 @@ def _long(traits: Traits, num_new: int) -> Sequence[int]:
 
 
 def _tokens(traits: Traits, text: str) -> Sequence[int]:
-    """A tokenizer that cannot write the text at all gives one token."""
+    """The text's tokens; one token if the tokenizer cannot encode the text."""
     return [token for token in traits.encode(text) if token < traits.vocab_size] or [0]

@@ -1,4 +1,4 @@
-"""Runs the requests under each condition and compares with what each gets alone."""
+"""Runs requests alone, then under each condition, and compares the answers."""
 
 import random
 import struct
@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surefoot.api.answer import Answer
+from surefoot.api.answer_builder import AnswerBuilder
 from surefoot.api.loading import Loaded, load_model
 from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.ops import Backend, supported_variants
-from surefoot.runner import DraftModel, Executor, Runner
+from surefoot.runner import DraftModel, Executor, Runner, SessionRunner
 from surefoot.sampling import GrammarError, Grammars
 from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import Controller, Drafter, Lookup, Speculator
 from surefoot.verify.conditions import Condition
 from surefoot.verify.drafters import RULES, RandomDepths, Scripted
+from surefoot.verify.findings import EMBEDDING, Answers, Finding, differences
 from surefoot.verify.hostile import HostileScheduler
 from surefoot.verify.requests import LONGEST_PROMPT, Traits, make_requests
 from surefoot.verify.texts import DATE, SCHEMA
@@ -29,55 +30,20 @@ from surefoot.weights import Report
 NEVER_MS = 1e12
 ALONE = Condition("alone", max_chunk=512, caching=False, max_running=4)
 
-LONGEST = 4608  # tokens of the longest prompt, if nobody says otherwise
-SHARE = 2.0  # of the time that the slowest condition took on the best variant, for each on another
-LEAST_SHARE_S = 20.0
-NUM_PILOTS = 2
-EMBEDDING = "embedding: "
+LONGEST = 4608  # tokens of the longest prompt, by default
+SHARE = 2.0  # time for a condition on another variant, over the slowest condition's time on the best variant
+LEAST_SHARE_S = 20.0  # least time for a condition on another variant
+NUM_PILOTS = 2  # requests that are run to estimate a variant's speed
 
-Answers = Mapping[SampleKey, CompletionOutput]
 IsOver = Callable[[], bool]
 
 
-@dataclass(frozen=True)
-class Difference:
-    request: str
-    sample: int
-    place: int  # the first token that differs, in itself or in its logprobs
-    what: str  # ids, logprobs, text or embedding
-
-
-@dataclass(frozen=True)
-class Finding:
-    """num_preemptions, num_cached, num_drafted, num_accepted: how hostile it really was (tokens of all requests; drafts
-    not of those with a grammar, which drafts what it forces, whoever else does).
-
-    num_requests: that were given, of all that there are; num_samples: that came to their end and were compared.
-    is_whole: all were given, and compared. unmet: what the condition was to bring about and did not.
-    """
-
-    condition: Condition
-    variant: str
-    threads: int
-    num_requests: int
-    is_whole: bool
-    unmet: tuple[str, ...]
-    num_samples: int
-    num_tokens: int
-    num_steps: int
-    num_preemptions: int
-    num_cached: int
-    num_drafted: int
-    num_accepted: int
-    seconds: float
-    differences: tuple[Difference, ...]
-
-
 class Verifier:
-    """model: a GGUF file or a Hugging Face folder. num_requests: of random tokens, besides the natural ones.
+    """Compares answers under conditions with the answers of requests that ran alone on the best variant.
 
-    num_new: new tokens of each at most. longest: tokens of the longest prompt at most. least_share_s: time for each
-    condition on a variant that is slow, at least. report: of weights that are loaded, for each variant anew.
+    model: a GGUF file or a Hugging Face folder. num_requests: requests with random tokens, besides the natural ones.
+    num_new: longest answer in tokens. longest: tokens of the longest prompt. least_share_s: least time for each
+    condition on another variant. report: progress of loading weights, again for each variant.
     """
 
     def __init__(
@@ -97,7 +63,7 @@ class Verifier:
         config, tokenizer = loaded.model.config, loaded.tokenizer
         self.grammars = Grammars(tokenizer, tokenizer.ids.ends)
         grammars = usable_grammars(self.grammars)
-        self.has_grammars = bool(grammars)  # else no request has one
+        self.has_grammars = bool(grammars)  # whether some of the requests have a grammar
         ends = frozenset(tokenizer.ids.ends)
         traits = Traits(
             config.vocab_size, config.context, ends, config.windows, tokenizer.encode, grammars, longest
@@ -108,7 +74,7 @@ class Verifier:
         self._slowest_s = 0.0  # of whole runs on the best variant
 
     def check(self, conditions: Sequence[Condition], is_over: IsOver = lambda: False) -> Iterator[Finding]:
-        """A finding for each condition, until it is over. Variants that are slow get a share of the time."""
+        """A finding for each condition, until `is_over`. Conditions on other variants get a share of the time."""
         self.measure_alone(is_over)
         for condition in conditions:
             is_elsewhere = condition.variant not in (None, supported_variants()[0])
@@ -123,60 +89,62 @@ class Verifier:
 
     @property
     def alone(self) -> Answers:
-        """What each request gets with nobody else there, on the best variant."""
+        """Each request's answers when it runs alone, on the best variant."""
         return self.measure_alone()
 
     def measure_alone(self, is_over: IsOver = lambda: False) -> Answers:
-        """Requests that it has no time for are left out from then on."""
+        """Runs each request alone. Requests that there is no time for are left out from then on."""
         if self._alone is None:
             self._alone = {}
-            crowd = Crowd(self, ALONE, self.requests)
+            engine = ConditionedEngine(self, ALONE, self.requests)
             for number, request in enumerate(self.requests):
                 if is_over():
                     self.requests = self.requests[:number]
                     break
-                crowd.engine.reset()
-                self._alone |= crowd.run([request])
+                engine.engine.reset()
+                self._alone |= engine.run([request])
         return self._alone
 
     def run(self, condition: Condition, share_s: float | None = None, is_over: IsOver = lambda: False) -> Finding:
-        """share_s: time that it may take; as many requests are given as it is likely to be enough for."""
+        """Runs the requests under a condition. share_s: time for it; only requests that probably fit are run."""
         expected = self.alone
-        requests = [one for one in self.requests if not condition.is_short or len(one.prompt) <= LONGEST_PROMPT]
-        num_wanted = sum(one.params.n for one in requests)
+        requests = [
+            request for request in self.requests if not condition.is_short or len(request.prompt) <= LONGEST_PROMPT
+        ]
+        num_wanted = sum(request.params.n for request in requests)
         if share_s is not None:
             requests = self._affordable(requests, condition, share_s, is_over)
-        crowd = Crowd(self, condition, requests)
+        engine = ConditionedEngine(self, condition, requests)
         start = time.perf_counter()
-        found = crowd.run(requests, condition.arrivals, is_over)
-        num_preemptions = crowd.engine.load().num_preemptions
-        is_whole = len(found) == num_wanted
+        answers = engine.run(requests, condition.arrivals, is_over)
+        num_preemptions = engine.engine.load().num_preemptions
+        is_whole = len(answers) == num_wanted
         return Finding(
             condition,
-            crowd.backend.variant,
-            crowd.backend.threads,
+            engine.backend.variant,
+            engine.backend.threads,
             len(requests),
             is_whole,
-            _unmet(condition, num_preemptions, crowd.num_cached, crowd.num_drafted) if is_whole else (),
-            len(found),
-            sum(len(answer.token_ids) for answer in found.values()),
-            crowd.num_steps,
+            _unmet(condition, num_preemptions, engine.num_cached, engine.num_drafted) if is_whole else (),
+            len(answers),
+            sum(len(answer.token_ids) for answer in answers.values()),
+            engine.num_steps,
             num_preemptions,
-            crowd.num_cached,
-            crowd.num_drafted,
-            crowd.num_accepted,
+            engine.num_cached,
+            engine.num_drafted,
+            engine.num_accepted,
             time.perf_counter() - start,
-            tuple(differences(expected, found)),
+            tuple(differences(expected, answers)),
         )
 
     def _affordable(
         self, requests: Sequence[Request], condition: Condition, share_s: float, is_over: IsOver
     ) -> list[Request]:
-        """By the speed of the first few. Longer ones are passed over where shorter ones fit."""
+        """Requests that fit into the time, by the speed of the first few. Long requests are skipped if others fit."""
         pilots = requests[:NUM_PILOTS]
-        crowd = Crowd(self, condition, pilots)
+        engine = ConditionedEngine(self, condition, pilots)
         start = time.perf_counter()
-        crowd.run(pilots, condition.arrivals, is_over)
+        engine.run(pilots, condition.arrivals, is_over)
         budget = share_s * sum(map(_num_tokens, pilots)) / (time.perf_counter() - start)
         chosen = []
         for request in requests:
@@ -185,7 +153,7 @@ class Verifier:
                 budget -= _num_tokens(request)
         return chosen
 
-    # ---- what the crowd runs on ----
+    # ---- models and backends ----
 
     def backend(self, condition: Condition) -> tuple[Loaded, Backend]:
         variant = condition.variant or supported_variants()[0]
@@ -195,25 +163,25 @@ class Verifier:
         return loaded, self._backends[place]
 
     def _load(self, variant: str) -> Loaded:
-        """Weights are packed for their variant; one at a time is in memory."""
+        """The model for a variant. Weights are packed for one variant at a time, to save memory."""
         if variant not in self._loaded:
             self._loaded = {variant: load_model(self._path, self._format, variant, None, report=self._report)}
         return self._loaded[variant]
 
 
-class Crowd:
-    """An engine under a condition, with the text layer on top."""
+class ConditionedEngine:
+    """An engine under a condition, which also decodes answers to text."""
 
     def __init__(self, verifier: Verifier, condition: Condition, requests: Sequence[Request]) -> None:
-        """requests: that will run, so that there is room for each."""
+        """requests: all that will run, since memory is sized for them."""
         loaded, self.backend = verifier.backend(condition)
         self._loaded, self._condition = loaded, condition
         longest = max(len(request.prompt) + (request.params.max_tokens or 0) for request in requests)
         layout = make_layout(loaded.model.config.windows, condition, requests, longest)
         config = scheduling(condition, longest)
         runner = Runner(
-            self.backend, loaded.model, longest, condition.max_running, condition.max_chunk,
-            block_size=condition.block_size, num_blocks={group.window: group.num_blocks for group in layout.groups},
+            self.backend, loaded.model, longest, {group.window: group.num_blocks for group in layout.groups},
+            condition.max_chunk, block_size=condition.block_size,
         )  # fmt: skip
 
         def planner() -> Scheduler:
@@ -233,8 +201,9 @@ class Crowd:
         drafter: Drafter = Lookup()
         if name == "draft model":
             # Room for a few requests only: some get no drafts, some lose theirs.
-            runner = Runner(self.backend, self._loaded.model, 4 * longest, self._condition.max_running, block_size=16)
-            drafter = DraftModel(runner, vocab_size)
+            model, max_running = self._loaded.model, self._condition.max_running
+            sessions = SessionRunner.make(self.backend, model, 4 * longest, max_running, block_size=16)
+            drafter = DraftModel(sessions, vocab_size)
         if name in RULES:
             truth = {key: answer.token_ids for key, answer in verifier.alone.items()}
             drafter = Scripted(truth, RULES[name], vocab_size)
@@ -243,13 +212,13 @@ class Crowd:
     def run(
         self, requests: Sequence[Request], arrivals: int | None = None, is_over: IsOver = lambda: False
     ) -> dict[SampleKey, CompletionOutput]:
-        """Answers that came to their end before it was over."""
+        """Runs the requests until `is_over`. Returns the answers that ended."""
         rng, waiting = random.Random(arrivals), list(requests)
         if arrivals is not None:
             rng.shuffle(waiting)
         answers = {
             SampleKey(request.id, number): Growing(
-                Answer(self._loaded.tokenizer, request, number, True), request.params.grammar is not None
+                AnswerBuilder(self._loaded.tokenizer, request, number, True), request.params.grammar is not None
             )
             for request in requests
             for number in range(request.params.n)
@@ -279,9 +248,9 @@ class Crowd:
 
 @dataclass
 class Growing:
-    """An answer on its way; an embedding's output has its bits as text."""
+    """An answer in progress. The output of an embedding has its bits as text."""
 
-    answer: Answer
+    answer: AnswerBuilder
     has_grammar: bool
     embedding: tuple[float, ...] | None = None
 
@@ -293,7 +262,7 @@ class Growing:
 
 
 def usable_grammars(grammars: Grammars) -> dict[str, str]:
-    """Some models' tokens cannot write what a grammar wants, or have none that ends an answer."""
+    """Grammars by name; none if the model's tokens cannot express them, or no token ends an answer."""
     named = {"schema": json_grammar(SCHEMA), "regex": regex_grammar(DATE)}
     try:
         for grammar in named.values():
@@ -317,7 +286,7 @@ def _unmet(condition: Condition, num_preemptions: int, num_cached: int, num_draf
 
 
 def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence[Request], longest: int) -> KvLayout:
-    """Room for a share of what could run at once, and always for the largest request."""
+    """KV blocks for `condition.memory` of what can run at once, and at least for the largest request."""
     probe = KvLayout(condition.block_size, tuple(KvGroup(1, window) for window in windows))
 
     def price(request: Request) -> tuple[int, ...]:
@@ -339,24 +308,3 @@ def scheduling(condition: Condition, longest: int) -> SchedulerConfig:
         longest, condition.max_running, max_chunk=condition.max_chunk, first_chunk=condition.max_chunk,
         gap_ms=NEVER_MS, crowd_ms=NEVER_MS, max_gap_ratio=NEVER_MS, max_step_tokens=1024,
     )  # fmt: skip
-
-
-def differences(expected: Answers, found: Answers) -> Iterator[Difference]:
-    """Of those that were found."""
-    for key, other in found.items():
-        answer = expected[key]
-        if answer == other:
-            continue
-        what, place = "text or reason of its end", len(answer.token_ids)
-        if answer.text.startswith(EMBEDDING):
-            what = "embedding"
-        if answer.logprobs != other.logprobs:
-            what, place = "logprobs", _first_difference(answer.logprobs or (), other.logprobs or ())
-        if answer.token_ids != other.token_ids:
-            what, place = "ids", _first_difference(answer.token_ids, other.token_ids)
-        yield Difference(key.request, key.sample, place, what)
-
-
-def _first_difference(one: Sequence[object], other: Sequence[object]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

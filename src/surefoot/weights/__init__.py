@@ -1,4 +1,4 @@
-"""Checkpoint files: what they hold, checked before it is believed, and their tensors as integer weights."""
+"""Reads checkpoint files: their metadata and tensors, checked before use, and the tensors as integer weights."""
 
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.gguf import GgufFile
@@ -6,9 +6,9 @@ from surefoot.weights.gguf_header import GgufError, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.metadata import MetadataError
-from surefoot.weights.opening import open_checkpoint
+from surefoot.weights.open_checkpoint import open_checkpoint
 from surefoot.weights.packed_cache import PackedCache, default_cache, fingerprint, packed_cache
-from surefoot.weights.reporting import Report, ReportingCheckpoint
+from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""AWQ checkpoints in the "gemm" layout: 4-bit codes [columns, rows], eight rows to a word, in an order of their own."""
+"""Reads AWQ checkpoints in the "gemm" layout: 4-bit codes [columns, rows], eight rows to a word, interleaved."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ from surefoot.ops.arrays import Array
 from surefoot.weights.coded import CodedTensor, matrices, unpacked, with_zeros
 from surefoot.weights.safetensors import StoredTensor
 
-# A word's nibbles, lowest first, are its outputs 0, 2, 4, 6, 1, 3, 5, 7; this is where each output lies.
-PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
+# A word's nibbles, lowest first, are rows 0, 2, 4, 6, 1, 3, 5, 7; this is the nibble of each row.
+NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def collect(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, CodedTensor]:
     version, bits = (config.get("version") or "gemm").lower(), config.get("bits") or config.get("w_bit") or 4
     if version != "gemm" or bits != 4:
-        raise ValueError(f"AWQ in layout {version!r} with {bits} bits is not supported: only gemm with 4 bits is")
+        raise ValueError(f"AWQ in layout {version!r} with {bits} bits is not supported: use gemm with 4 bits")
     return {f"{name}.weight": _tensor(name, stored) for name in matrices(stored, "qweight")}
 
 
@@ -36,4 +36,4 @@ def unpack(qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor) ->
 def _in_order(words: Array) -> Array:
     """Words [columns, outputs / 8] as codes [outputs, columns]."""
     codes = unpacked(words, 4, axis=1)
-    return np.ascontiguousarray(codes.reshape(len(codes), -1, 8)[:, :, PLACES].reshape(len(codes), -1).T)
+    return np.ascontiguousarray(codes.reshape(len(codes), -1, 8)[:, :, NIBBLES].reshape(len(codes), -1).T)

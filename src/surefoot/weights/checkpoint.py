@@ -1,4 +1,4 @@
-"""What a model asks of a checkpoint, whatever the file: metadata, and tensors by their GGUF names."""
+"""The interface of a checkpoint, whatever its file format: metadata, and tensors by their GGUF names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -14,7 +14,8 @@ class Tensor(Protocol):
 
 
 class Checkpoint(Protocol):
-    """`metadata` is GGUF's, or config.json's. Shapes are rows, then columns; experts come first."""
+    """A model's file. `metadata` holds GGUF's keys or config.json's. Shapes are [rows, columns] or [experts, rows,
+    columns]."""
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...
@@ -29,9 +30,9 @@ class Checkpoint(Protocol):
         """A matrix in the file's own codes, or rounded to `float_format` where the file has floats."""
 
     def fused(self, backend: Backend, names: Sequence[str], float_format: WeightFormat = ...) -> list[PackedWeights]:
-        """Matrices one below the other, packed, in as few as their formats allow."""
+        """The matrices stacked by rows and packed, in as few packed matrices as their formats allow."""
 
     def fused_experts(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = ...
     ) -> list[list[PackedWeights]]:
-        """The same for tensors [experts, rows, columns]: lists of one matrix per expert."""
+        """Same as `fused`, for tensors [experts, rows, columns]: each list has one matrix per expert."""

@@ -1,4 +1,4 @@
-"""Tensors of quantised checkpoints: what their codes stand for, and the codes themselves."""
+"""Tensors of quantised checkpoints that keep their codes, and the unpacking of codes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from surefoot.weights.safetensors import StoredTensor
 
 @runtime_checkable
 class Coded(Protocol):
-    """A matrix whose codes can be kept."""
+    """A quantised matrix whose codes the kernels can use."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -25,10 +25,10 @@ class Coded(Protocol):
 
 @dataclass(frozen=True)
 class CodedTensor:
-    """Unpacked when asked for."""
+    """A quantised matrix, unpacked on demand."""
 
-    shape: tuple[int, ...]
-    unpack: Callable[[], AffineGroups]
+    shape: tuple[int, ...]  # rows, columns
+    unpack: Callable[[], AffineGroups]  # makes codes and scales
 
     def groups(self) -> AffineGroups:
         return self.unpack()
@@ -38,14 +38,14 @@ class CodedTensor:
 
 
 def matrices(stored: Mapping[str, StoredTensor], part: str) -> Iterator[str]:
-    """The names, up to the last dot, of those that have such a part."""
+    """The names of the modules that have a tensor called `part`."""
     return (name.removesuffix(f".{part}") for name in stored if name.endswith(f".{part}"))
 
 
 def unpacked(words: Array, bits: int, axis: int) -> U8:
-    """32-bit words with 32 / bits codes each, lowest bits first, as codes that follow one another along the axis."""
+    """Codes along the axis, unpacked from 32-bit words that hold 32 / bits codes each, lowest bits first."""
     if 32 % bits:
-        raise ValueError(f"codes of {bits} bits are not supported: 2, 4 and 8 are")
+        raise ValueError(f"codes of {bits} bits are not supported: use 2, 4 or 8")
     wide = np.moveaxis(np.ascontiguousarray(words).view(np.uint32), axis, -1)
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     codes = (wide[..., None] >> shifts & np.uint32(2**bits - 1)).astype(np.uint8)
@@ -53,7 +53,7 @@ def unpacked(words: Array, bits: int, axis: int) -> U8:
 
 
 def unpacked_densely(words: Array, bits: int, axis: int) -> U8:
-    """As `unpacked` for any width: codes follow one another bit by bit, over the ends of words."""
+    """Same as `unpacked`, for any width: codes are packed bit by bit, across the ends of words."""
     if bits in (1, 2, 4, 8):
         return unpacked(words, bits, axis)
     stream = np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(np.uint8)
@@ -65,7 +65,8 @@ def unpacked_densely(words: Array, bits: int, axis: int) -> U8:
 
 
 def with_zeros(codes: U8, bits: int, scales: F32, zeros: Array | None) -> AffineGroups:
-    """scale * (code - zero), scales and zeros [n, groups]; without zeros all are the middle of the codes."""
+    """Groups with values scale * (code - zero); scales and zeros are [n, groups]. Without zeros, all are the middle
+    code."""
     n, k = codes.shape
     middle = 2 ** (bits - 1)
     if scales.shape[0] != n or k % scales.shape[1] or (zeros is not None and zeros.shape != scales.shape):
@@ -82,7 +83,7 @@ def with_zeros(codes: U8, bits: int, scales: F32, zeros: Array | None) -> Affine
 
 
 def _table(bits: int) -> I8:
-    """What the codes of up to 4 bits stand for, the middle one for nothing."""
+    """The values of codes of up to 4 bits; the middle code is 0."""
     table = np.zeros(16, np.int8)
     table[: 2**bits] = np.arange(2**bits) - 2 ** (bits - 1)
     return table

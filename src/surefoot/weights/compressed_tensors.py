@@ -1,7 +1,7 @@
-"""compressed-tensors checkpoints: int8 (W8A8, W8A16), packed integers (W4A16 and others), FP8.
+"""Reads compressed-tensors checkpoints: int8 (W8A8, W8A16), packed integers (W4A16 and others), FP8.
 
-The names and shapes of the tensors say all that is needed, so the configuration's groups and targets are not read.
-Scales for activations are not used: activations have 15 bits here.
+The names and shapes of the tensors are enough, so the configuration's groups and targets are not read. Scales of
+activations are not used: activations have 15 bits here.
 """
 
 from collections.abc import Mapping
@@ -22,26 +22,26 @@ FORMATS = {"int-quantized", "pack-quantized", "float-quantized", "naive-quantize
 
 
 def collect(config: Mapping[str, Any], stored: Tensors) -> dict[str, Stored]:
-    given = config.get("format", "dense")
-    if given not in FORMATS:
-        raise ValueError(f"compressed-tensors format {given!r} is not supported: {', '.join(sorted(FORMATS))} are")
+    layout = config.get("format", "dense")
+    if layout not in FORMATS:
+        raise ValueError(f"compressed-tensors format {layout!r} is not supported: use {', '.join(sorted(FORMATS))}")
     if config.get("transform_config"):
-        raise ValueError("compressed-tensors with transforms are not supported")
-    found: dict[str, Stored] = {f"{name}.weight": _packed(name, stored) for name in matrices(stored, "weight_packed")}
+        raise ValueError("compressed-tensors with transforms are not supported: use a checkpoint without")
+    tensors: dict[str, Stored] = {f"{name}.weight": _packed(name, stored) for name in matrices(stored, "weight_packed")}
     for name in matrices(stored, "weight_scale"):
         tensor = stored.get(f"{name}.weight")
         if tensor is not None and tensor.dtype == "I8":
-            found[f"{name}.weight"] = CodedTensor(tensor.shape, partial(unpack_int8, name, stored))
+            tensors[f"{name}.weight"] = CodedTensor(tensor.shape, partial(unpack_int8, name, stored))
         elif tensor is not None and tensor.dtype == "F8_E4M3":
-            found[f"{name}.weight"] = fp8_tensor(f"{name}.weight", stored, _block(config))
-    return found
+            tensors[f"{name}.weight"] = fp8_tensor(f"{name}.weight", stored, _block(config))
+    return tensors
 
 
 def _block(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Of the groups of matrices that have one; all have the same in practice."""
+    """Rows and columns of a scale's block, from the first group of matrices that names one; in practice all agree."""
     groups = (config.get("config_groups") or {}).values()
     weights = (group.get("weights") for group in groups if isinstance(group, dict))
-    blocks = (one.get("block_structure") for one in weights if isinstance(one, dict))
+    blocks = (scheme.get("block_structure") for scheme in weights if isinstance(scheme, dict))
     rows, columns = next((block for block in blocks if block), BLOCK)
     if not (type(rows) is type(columns) is int and min(rows, columns) > 0):
         raise ValueError(f"block_structure says {rows} x {columns}")
@@ -60,7 +60,7 @@ def unpack_int8(name: str, stored: Tensors) -> AffineGroups:
 
 
 def _by_row(tensor: StoredTensor, n: int) -> F32:
-    """Scales or zeros [n, groups]; a single one serves every row."""
+    """Scales or zeros as [n, groups]; a single one serves every row."""
     values = tensor.floats()
     if values.size == 1:
         return np.full((n, 1), values.item(), np.float32)
@@ -82,7 +82,7 @@ def _packed(name: str, stored: Tensors) -> Stored:
 
 
 def unpack_packed(name: str, stored: Tensors, bits: int, k: int) -> AffineGroups:
-    """Codes are packed along the columns, zeros along the rows; both count from the lowest."""
+    """The groups of a packed matrix. Codes are packed along the columns, zeros along the rows, lowest bits first."""
     codes = _codes(name, stored, bits, k)
     scales = _by_row(stored[f"{name}.weight_scale"], len(codes))
     return with_zeros(codes, bits, scales, _zeros(name, stored, bits, len(codes)))
@@ -98,7 +98,7 @@ def _zeros(name: str, stored: Tensors, bits: int, n: int) -> U8 | None:
 
 
 def _by_column(name: str, stored: Tensors, bits: int, k: int) -> F32:
-    """In float: groups that do not follow the columns (see gptq.py)."""
+    """The matrix in float32, for groups that are not runs of columns (see gptq.py)."""
     codes, group_of = _codes(name, stored, bits, k), stored[f"{name}.weight_g_idx"].array()
     zeros = _zeros(name, stored, bits, len(codes))
     values = codes.astype(np.float32)

@@ -10,18 +10,20 @@ from surefoot.ops.arrays import F32, Array
 
 
 class Stored(Protocol):
-    """A tensor as the checkpoint has it."""
+    """A tensor of a checkpoint, stored or derived."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
     def floats(self, rows: slice = ...) -> F32:
-        """Some of its rows (of the first axis) in float32."""
+        """Rows of its first axis in float32."""
 
 
 @dataclass(frozen=True)
 class InMemory:
-    array: F32
+    """A tensor whose values are in memory."""
+
+    array: F32  # its values
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -33,10 +35,10 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Derived:
-    """A tensor made from stored ones when it is asked for."""
+    """A tensor computed from stored ones on demand."""
 
-    shape: tuple[int, ...]
-    make: Callable[[], Array]
+    shape: tuple[int, ...]  # of the result
+    make: Callable[[], Array]  # computes the values
 
     def floats(self, rows: slice = slice(None)) -> F32:
         return np.ascontiguousarray(self.make()[rows], np.float32)
@@ -44,9 +46,9 @@ class Derived:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Matrices of one shape, one per expert, that lie apart in the checkpoint."""
+    """Experts' matrices that the checkpoint stores separately, as one tensor [experts, rows, columns]."""
 
-    parts: Sequence[Stored]
+    parts: Sequence[Stored]  # one per expert, all of one shape
 
     @property
     def shape(self) -> tuple[int, ...]:

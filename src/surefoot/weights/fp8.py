@@ -1,7 +1,7 @@
-"""FP8 checkpoints (e4m3), with a scale per tensor, per row, or per block of 128 by 128.
+"""Reads FP8 checkpoints (e4m3), with a scale per tensor, per row, or per block of 128 by 128.
 
-No kernel here multiplies FP8. The weights become the nearest int8 codes in groups of 32, which keep all of FP8's bits
-but those of weights below an eighth of their group's largest power of two (see docs/design/checkpoints.md).
+No kernel here multiplies FP8. The weights are rounded to int8 codes in groups of 32. That keeps all bits of FP8, except
+for weights below an eighth of their group's largest power of two (see docs/design/checkpoints.md).
 """
 
 import math
@@ -21,9 +21,11 @@ BLOCK = (128, 128)
 
 @dataclass(frozen=True)
 class Fp8Tensor:
-    weight: StoredTensor
-    scale: StoredTensor
-    block: tuple[int, int]
+    """An FP8 matrix with its scales."""
+
+    weight: StoredTensor  # the FP8 values
+    scale: StoredTensor  # one per tensor, row or block
+    block: tuple[int, int]  # rows and columns that share a scale, if scales are per block
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,7 +46,7 @@ class Fp8Tensor:
         return nearest_groups(values, self._scales(np.arange(0, k, group)), group)
 
     def _scales(self, columns: I64) -> F32:
-        """Each row's scales at those columns."""
+        """The scales of every row at the given columns."""
         scales = self.scale.floats()
         rows_of, columns_of = _scale_block(self.shape, scales.shape, self.block)
         by_row = scales.reshape(-1, -(-self.shape[1] // columns_of))[np.arange(self.shape[0]) // rows_of]
@@ -52,7 +54,7 @@ class Fp8Tensor:
 
 
 def _scale_block(shape: tuple[int, ...], scales: tuple[int, ...], block: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns that share a scale: all, those of a row, or the block's."""
+    """Rows and columns that share a scale: the whole tensor, one row, or one block."""
     n, k = shape
     if math.prod(scales) == 1:
         return n, k

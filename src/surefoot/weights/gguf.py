@@ -1,4 +1,4 @@
-"""GGUF files, sharded or not, memory-mapped: their tensors as floats, as integers, or packed for the kernels."""
+"""Reads GGUF files, sharded or not, memory-mapped: their tensors as floats, as integers, or packed for the kernels."""
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from surefoot.ops.weights import (
     pack_blocks,
     pack_rows,
 )
-from surefoot.weights.ahead import made_ahead
 from surefoot.weights.gguf_header import GgufError, TensorInfo, all_tensors, open_shards
 from surefoot.weights.metadata import MetadataError, check_gguf
+from surefoot.weights.readahead import map_ahead
 
 PANEL = 32  # rows that are packed together
-PART_WEIGHTS = 1 << 21  # converted at a time: scales and temporaries of a megabyte or two
+PART_WEIGHTS = 1 << 21  # weights converted at a time: scales and temporaries take a megabyte or two
 
 
 class GgufFile:
-    """A model's metadata and tensors. `path` may be any one of its shards. Nothing is read until it is asked for."""
+    """A model's metadata and tensors. `path` may be any of its shards. Tensors are read on demand."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -46,7 +46,9 @@ class GgufFile:
         info = self.info(name)
         rows = self._rows(info)
         values = ggml.decode_floats(info.type, rows).reshape(info.shape)
-        self._advise(mmap.MADV_DONTNEED, _Rows(info, 0, len(rows)))  # a whole model read once is not to stay in memory
+        self._advise(
+            mmap.MADV_DONTNEED, _Rows(info, 0, len(rows))
+        )  # a model that is read once should not stay in memory
         return values
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
@@ -61,7 +63,7 @@ class GgufFile:
         return [self._integers(info, part, float_format) for part in parts]
 
     def packed(self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED) -> PackedWeights:
-        """A matrix in the kernels' layout, made of some rows at a time: little memory beyond the packed bytes."""
+        """A matrix in the kernels' layout, converted in parts: little memory beyond the packed bytes."""
         return self.fused(backend, [name], float_format)[0]
 
     def packed_experts(
@@ -72,7 +74,7 @@ class GgufFile:
     def fused(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
-        """Matrices one below the other, those of one type as one."""
+        """The matrices stacked by rows; neighbours of one type become one packed matrix."""
         infos = [self._with_dimensions(name, 2) for name in names]
         return [
             self._pack(backend, [_Rows(info, 0, info.shape[0]) for info in run], float_format) for run in _runs(infos)
@@ -81,7 +83,7 @@ class GgufFile:
     def fused_experts(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[list[PackedWeights]]:
-        """As `fused` for tensors [experts, rows, columns]: lists of one matrix per expert."""
+        """Same as `fused`, for tensors [experts, rows, columns]: each list has one matrix per expert."""
         infos = [self._with_dimensions(name, 3) for name in names]
         return [
             [
@@ -99,7 +101,7 @@ class GgufFile:
     def _with_dimensions(self, name: str, num_dimensions: int) -> TensorInfo:
         info = self.info(name)
         if len(info.shape) != num_dimensions:
-            raise GgufError(f"{self.path}: {name} has shape {info.shape}, where {num_dimensions} dimensions are wanted")
+            raise GgufError(f"{self.path}: {name} has shape {info.shape}, not {num_dimensions} dimensions")
         return info
 
     def _rows(self, info: TensorInfo) -> U8:
@@ -114,36 +116,37 @@ class GgufFile:
             return row_integers(ggml.decode(info.type, rows))
 
     def _pack(self, backend: Backend, sections: Sequence["_Rows"], float_format: WeightFormat) -> PackedWeights:
-        """Rows of tensors as one matrix."""
+        """The rows of all sections as one packed matrix."""
         n, k, packed, at = sum(section.count for section in sections), sections[0].info.shape[-1], None, 0
         for section in sections:
             with self._naming(section.info):
                 parts = list(self._parts(section))
-                for part, weights in zip(parts, self._made(backend, parts, float_format), strict=True):
+                for part, weights in zip(parts, self._converted(backend, parts, float_format), strict=True):
                     packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
                     if isinstance(weights, BlockWeights):
                         pack_blocks(backend, weights, packed, at)
                     else:
                         pack_rows(backend, weights, packed, at)
-                    # They stay cached by the system, and no longer count as our memory.
+                    # The pages stay in the system's cache, but no longer count as this process's memory.
                     self._advise(mmap.MADV_DONTNEED, part)
                     at += part.count
         assert packed is not None
         return packed
 
-    def _made(
+    def _converted(
         self, backend: Backend, parts: Sequence["_Rows"], float_format: WeightFormat
     ) -> Iterator[BlockWeights | IntegerWeights]:
-        """Scales and offsets (or rounded floats) of the parts, made while others are packed where there are several."""
+        """Each part as blocks with scales and offsets, or as rounded floats; later parts are converted while one is
+        packed."""
 
-        def make(part: _Rows) -> BlockWeights | IntegerWeights:
+        def convert(part: _Rows) -> BlockWeights | IntegerWeights:
             rows = self._rows(part.info)[part.start : part.start + part.count]
             return _block_weights(part.info.type, rows, float_format)
 
-        return map(make, parts) if len(parts) == 1 else made_ahead(make, parts, backend.threads)
+        return map(convert, parts) if len(parts) == 1 else map_ahead(convert, parts, backend.threads)
 
     def _parts(self, section: "_Rows") -> Iterator["_Rows"]:
-        """Some rows at a time, in panels."""
+        """The section in parts of whole panels."""
         self._advise(mmap.MADV_WILLNEED, section)
         step = max(PANEL, PART_WEIGHTS // section.info.shape[-1] // PANEL * PANEL)
         end = section.start + section.count
@@ -151,7 +154,7 @@ class GgufFile:
             yield _Rows(section.info, first, min(step, end - first))
 
     def _advise(self, advice: int, rows: "_Rows") -> None:
-        """Tell the system about the pages of some rows."""
+        """Advises the system about the pages of some rows."""
         info = rows.info
         first = (info.offset + rows.start * info.row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
         last = info.offset + (rows.start + rows.count) * info.row_bytes
@@ -166,7 +169,7 @@ class GgufFile:
 
     @contextmanager
     def _naming(self, info: TensorInfo) -> Iterator[None]:
-        """Says which tensor it was that could not be converted."""
+        """Adds the file's and the tensor's name to an error."""
         try:
             yield
         except (ValueError, OpError) as wrong:
@@ -175,15 +178,15 @@ class GgufFile:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some rows of a tensor, experts' rows counted through."""
+    """Some rows of a tensor; the rows of experts are numbered consecutively."""
 
-    info: TensorInfo
-    start: int
-    count: int
+    info: TensorInfo  # of the tensor
+    start: int  # the first row
+    count: int  # of rows
 
 
 def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
-    """Neighbours that can be one matrix: of one type, and (but for the last) of whole panels."""
+    """Runs of tensors that can be one matrix: of one type, and all but the last of whole panels."""
     runs: list[list[TensorInfo]] = []
     for info in infos:
         last = runs[-1][-1] if runs else None

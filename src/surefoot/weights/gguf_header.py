@@ -1,8 +1,8 @@
-"""What a GGUF file says of itself: metadata and where its tensors lie, of one file or of all shards of a model.
+"""Parses the headers of GGUF files: metadata and the places of tensors, of one file or all shards of a model.
 
 Every count, length, offset and type is checked against the file's length before anything is allocated for it, so a
-damaged or hostile file costs a `GgufError` and no more. The parser is our own because gguf.GGUFReader believes the
-counts that it reads, and takes 10 s for a vocabulary of 152,000 (numpy objects for each string); this takes 0.07 s.
+damaged or hostile file costs a `GgufError` and no more. The parser is our own because gguf.GGUFReader trusts the counts
+that it reads, and takes 10 s for a vocabulary of 152,000 (numpy objects for each string); this one takes 0.07 s.
 """
 
 import errno
@@ -23,7 +23,7 @@ import numpy as np
 from surefoot.core.model_files import in_folder, open_regular
 from surefoot.formats import ggml
 from surefoot.ops.arrays import I64, U8
-from surefoot.weights.recognise import HEAD_BYTES, explain
+from surefoot.weights.wrong_file import HEAD_BYTES, describe_wrong_file
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 MAX_DIMENSIONS = 4
@@ -31,24 +31,24 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 STRING, ARRAY = 8, 9
 MAX_SHARDS = 1024  # files that are mapped at once
 SHARD_NAME = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
-# The fewest bytes that a key with its value, and a tensor's entry, can take.
+# The smallest possible sizes in bytes of a key with its value, and of a tensor's entry.
 LEAST_PAIR, LEAST_TENSOR = 8 + 4 + 1, 8 + 4 + 8 + 4 + 8
 
 
 class GgufError(ValueError):
-    """What is wrong with a file, and what to do about it."""
+    """A GGUF file cannot be read. The message says what is wrong, and what to do."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """shape has numpy's order: rows, then columns (ggml counts its dimensions the other way)."""
+    """A tensor's entry in the header."""
 
-    name: str
-    type: ggml.BlockType
-    shape: tuple[int, ...]
+    name: str  # GGUF's name
+    type: ggml.BlockType  # of its blocks
+    shape: tuple[int, ...]  # in numpy's order, rows then columns; ggml has the reverse
     offset: int  # from the start of its file
-    nbytes: int
-    shard: int = 0
+    nbytes: int  # in the file
+    shard: int = 0  # the number of its file
 
     @property
     def row_bytes(self) -> int:
@@ -56,7 +56,7 @@ class TensorInfo:
 
 
 class Strings(Sequence[str]):
-    """An array of strings that stay in the file until asked for."""
+    """An array of strings, read from the file on demand."""
 
     def __init__(self, data: mmap.mmap, starts: I64, key: str) -> None:
         self._data, self._starts, self._key = data, starts, key
@@ -74,7 +74,7 @@ class Strings(Sequence[str]):
         return self._at(int(self._starts[index]))
 
     def __iter__(self) -> Iterator[str]:
-        """All at once, which is quicker than one by one: each string ends where the next one's length begins."""
+        """Decodes all strings at once, which is faster: each string ends where the length of the next begins."""
         starts = self._starts.tolist()
         if not starts:
             return iter(())
@@ -86,7 +86,7 @@ class Strings(Sequence[str]):
                 [raw[start - first + 8 : end - first].decode() for start, end in zip(starts, ends, strict=True)]
             )
         except UnicodeDecodeError:
-            return map(self._at, starts)  # says which array it was
+            return map(self._at, starts)  # its error names the array
 
     def _at(self, start: int) -> str:
         (length,) = struct.unpack_from("<Q", self._data, start)
@@ -95,11 +95,11 @@ class Strings(Sequence[str]):
 
 @dataclass
 class _Cursor:
-    """Reads forward through the header; every read is checked against the file's end."""
+    """Reads forward through the header, checking every read against the file's end."""
 
-    data: mmap.mmap
-    at: int = 0
-    size: int = field(init=False)
+    data: mmap.mmap  # the file
+    at: int = 0  # the next byte to read
+    size: int = field(init=False)  # of the file
 
     def __post_init__(self) -> None:
         self.size = len(self.data)
@@ -135,7 +135,7 @@ class _Cursor:
         kind, count = self.number("I", key), self.number("Q", key)
         if kind == STRING:
             return self._strings(key, count)
-        # Bytes that mean a bool may hold anything; numpy must not take them for bools.
+        # A byte that stands for a bool may have any value, which numpy's bools must not.
         dtype = np.dtype("<" + _scalar(kind, key))
         self.need(count * dtype.itemsize, key)
         raw = np.dtype("u1") if dtype == np.bool_ else dtype
@@ -175,9 +175,11 @@ def _scalar(kind: int, key: str) -> str:
 
 @dataclass(frozen=True)
 class Shard:
-    data: mmap.mmap
-    metadata: dict[str, Any]
-    tensors: dict[str, TensorInfo]
+    """One file of a model."""
+
+    data: mmap.mmap  # the mapped file
+    metadata: dict[str, Any]  # by key
+    tensors: dict[str, TensorInfo]  # by name
 
     @cached_property
     def bytes(self) -> U8:
@@ -188,7 +190,7 @@ def _open_shard(path: Path) -> Shard:
     try:
         data = _map(path)
         if data[:4] != MAGIC[: len(data)]:
-            raise GgufError(explain(path, data[:HEAD_BYTES]))
+            raise GgufError(describe_wrong_file(path, data[:HEAD_BYTES]))
         return _read_shard(data)
     except GgufError as wrong:
         raise GgufError(f"{path}: {wrong}") from None
@@ -203,7 +205,7 @@ def _map(path: Path) -> mmap.mmap:
     except OSError as wrong:
         if wrong.errno == errno.ENOMEM:
             raise MemoryError(
-                f"{path} is larger than the addresses that are left (ulimit -v): raise the limit"
+                f"{path} does not fit into the address space that is left: raise the limit (ulimit -v)"
             ) from None
         raise GgufError(f"cannot be read: {wrong}") from None
 
@@ -217,7 +219,7 @@ def _read_shard(data: mmap.mmap) -> Shard:
     for _ in range(num_pairs):
         key = cursor.string("a metadata key")
         if key in metadata:
-            raise GgufError(f"{key} stands twice in the metadata; the file is damaged")
+            raise GgufError(f"{key} occurs twice in the metadata; the file is damaged")
         metadata[key] = cursor.value(key)
     entries = [_read_entry(cursor) for _ in range(num_tensors)]
     alignment = _alignment(metadata)
@@ -242,7 +244,7 @@ def _alignment(metadata: Mapping[str, Any]) -> int:
 
 
 def _read_entry(cursor: _Cursor) -> TensorInfo:
-    """A tensor's entry, its offset still counted from the start of the data."""
+    """A tensor's entry, with its offset still relative to the start of the data."""
     name = cursor.string("a tensor's name")
     num_dimensions = cursor.number("I", name)
     if not 1 <= num_dimensions <= MAX_DIMENSIONS:
@@ -259,10 +261,10 @@ def _read_entry(cursor: _Cursor) -> TensorInfo:
 
 
 def _place(entries: list[TensorInfo], start: int, alignment: int, size: int) -> dict[str, TensorInfo]:
-    """The tensors where they lie in the file: aligned, inside of it, and no byte in two of them."""
+    """The tensors with their offsets in the file: checked to be aligned, inside the file, and not to overlap."""
     tensors: dict[str, TensorInfo] = {}
     end = start
-    for entry in sorted(entries, key=lambda one: one.offset):
+    for entry in sorted(entries, key=lambda entry: entry.offset):
         placed = replace(entry, offset=start + entry.offset)
         if entry.offset % alignment or placed.offset < end:
             raise GgufError(f"{entry.name} is not aligned to {alignment} bytes or overlaps the tensor before it")
@@ -270,7 +272,7 @@ def _place(entries: list[TensorInfo], start: int, alignment: int, size: int) -> 
         if end > size:
             raise GgufError(f"{entry.name} ends at byte {end} of a file of {size}: it is cut short; fetch it again")
         if entry.name in tensors:
-            raise GgufError(f"{entry.name} stands twice in the file; it is damaged")
+            raise GgufError(f"{entry.name} occurs twice in the file; it is damaged")
         tensors[entry.name] = placed
     return {entry.name: tensors[entry.name] for entry in entries}
 
@@ -279,36 +281,37 @@ def _place(entries: list[TensorInfo], start: int, alignment: int, size: int) -> 
 
 
 def open_shards(path: Path) -> list[Shard]:
-    """All shards of the model that the path (of any one of them) belongs to, in order."""
+    """All shards of a model, in order, from the path of any one of them."""
     name = SHARD_NAME.match(path.name)
     if name is None:
         first = _open_shard(path)
         if (count := first.metadata.get("split.count", 1)) != 1:
             raise GgufError(
-                f"{path}: one of {count} shards, but not named like -00001-of-{count:05}.gguf; name it back"
+                f"{path}: one of {count} shards, but not named like -00001-of-{count:05}.gguf; restore its name"
             )
         return [first]
     count = int(name["count"])
     if count > MAX_SHARDS:
         raise GgufError(f"{path}: one of {count} shards, where {MAX_SHARDS} are allowed; check its name")
     paths = [path.with_name(f"{name['stem']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
-    for one in paths:
-        if in_folder(one.parent, one.name) is None:
-            raise GgufError(f"{one}: this shard is missing; put all {count} into one folder")
-    shards = [_open_shard(one) for one in paths]
-    for number, (one, shard) in enumerate(zip(paths, shards, strict=True)):
+    for file in paths:
+        if in_folder(file.parent, file.name) is None:
+            raise GgufError(f"{file}: this shard is missing; put all {count} into one folder")
+    shards = [_open_shard(file) for file in paths]
+    for number, (file, shard) in enumerate(zip(paths, shards, strict=True)):
         says = shard.metadata.get("split.no", 0), shard.metadata.get("split.count", 1)
         if says != (number, count):
-            raise GgufError(f"{one}: says that it is shard {says[0]} of {says[1]} (counted from 0), unlike its name")
+            raise GgufError(f"{file}: says that it is shard {says[0]} of {says[1]} (counted from 0), unlike its name")
     return shards
 
 
 def all_tensors(path: Path, shards: list[Shard]) -> dict[str, TensorInfo]:
+    """The tensors of all shards, by name."""
     tensors: dict[str, TensorInfo] = {}
     for number, shard in enumerate(shards):
         for name, info in shard.tensors.items():
             if name in tensors:
-                raise GgufError(f"{path}: {name} stands in two shards")
+                raise GgufError(f"{path}: {name} is in two shards; fetch the files again")
             tensors[name] = replace(info, shard=number)
     expected = shards[0].metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):

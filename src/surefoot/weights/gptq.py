@@ -1,7 +1,7 @@
-"""GPTQ checkpoints: codes [columns, rows], packed along the columns, with a group for each column.
+"""Reads GPTQ checkpoints: codes [columns, rows], packed along the columns, with a group for each column.
 
-Where the groups follow the columns the codes are kept. With act-order they do not: a column's scale may be any group's,
-which no kernel here can follow, so the weights are dequantised and rounded anew, as a float checkpoint's are.
+Where groups are runs of columns, the codes are kept. With act-order a column may belong to any group, which no kernel
+here supports: the weights are dequantised and rounded again, like those of a float checkpoint.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from surefoot.weights.safetensors import StoredTensor
 
 def collect(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
     bits = config["bits"]
-    # The first version of the format stores a zero less one.
+    # The first version of the format stores each zero point minus one.
     less = 0 if config.get("checkpoint_format", "gptq") == "gptq_v2" else 1
     return {f"{name}.weight": _tensor(name, stored, bits, less) for name in matrices(stored, "qweight")}
 
@@ -52,7 +52,7 @@ def unpack(qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor, bi
 def dequantised(
     qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor, bits: int, less: int, group_of: I64
 ) -> F32:
-    """scale * (code - zero) with each column's own group."""
+    """scale * (code - zero) in float32, each column with its own group."""
     values = _codes(qweight, bits).astype(np.float32)
     values -= _zeros(qzeros, len(values), bits, less).astype(np.float32)[:, group_of]
     values *= scales.floats().T[:, group_of]
@@ -64,6 +64,6 @@ def _codes(qweight: StoredTensor, bits: int) -> U8:
 
 
 def _zeros(qzeros: StoredTensor, n: int, bits: int, less: int) -> U8:
-    """[n, groups]. A zero of 0 less one has become the largest code."""
+    """Zero points [n, groups]. A stored zero point of 0 - 1 has wrapped to the largest code."""
     zeros = unpacked(qzeros.array(), bits, axis=1).T[:n] + np.uint8(less)
     return zeros & np.uint8(2**bits - 1)

@@ -1,14 +1,14 @@
-"""Models by name: a path on this machine, or else a Hugging Face id, from the cache or fetched into it.
+"""Finds a model by name: a path on this machine, or a Hugging Face id, from the hub's cache or fetched into it.
 
     owner/name                    the repository's safetensors, configuration and tokenizer
     owner/name@revision           of a branch, tag or commit
     owner/name/file.gguf          one GGUF file of it, with its shards
-    owner/name:Q4_K_M             the GGUF file whose name has this in it
+    owner/name:Q4_K_M             the GGUF file whose name contains the tag
     hf.co/owner/name…             the same, or an address of the hub's pages as a browser shows it: /blob/, /resolve/,
                                   /tree/
 
-Only these kinds of files are ever fetched: nothing that would have to be unpickled. HF_HOME, HF_HUB_OFFLINE,
-HF_TOKEN and HF_HUB_DISABLE_PROGRESS_BARS mean what they mean to huggingface_hub.
+Only these kinds of files are fetched, never a pickle. HF_HOME, HF_HUB_OFFLINE, HF_TOKEN and
+HF_HUB_DISABLE_PROGRESS_BARS work as in huggingface_hub.
 """
 
 import re
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import huggingface_hub  # exports are imported at their first use, a second that local files need not wait for
+import huggingface_hub  # imports its parts on first use: that takes a second, which local files do not need
 
-from surefoot.weights.recognise import PICKLE_ADVICE, PICKLES
+from surefoot.weights.wrong_file import PICKLE_ADVICE, PICKLES
 
 FILES = ["*.safetensors", "*.safetensors.index.json", "*config.json", "tokenizer.json", "*.jinja"]
-# The same weights once more under other names, or in folders for other programs.
+# Copies of the same weights under other names, or in folders for other programs.
 NOT_FILES = ["consolidated*", "*/*"]
 HUB_ID = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?(?:/(?P<file>[\w.-]+\.gguf)|:(?P<tag>[\w.-]+))?"
 )
-# Of two slashes a path keeps one.
+# Path() turns the two slashes of https:// into one.
 HUB = re.compile(r"(?:https?:/+)?(?:www\.)?(?:hf\.co|huggingface\.co)/(?P<rest>[^?#]+).*", re.IGNORECASE)
 HUB_PAGE = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)/(?P<kind>blob|resolve|raw|tree)/(?P<revision>[^/]+)(?:/(?P<file>.+))?"
@@ -38,18 +38,21 @@ SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 
 
 class ModelNotFoundError(FileNotFoundError):
-    """No such model here or on the hub, and what to do about it."""
+    """There is no such model here or on the hub. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class HubId:
-    repository: str
-    revision: str | None = None
-    file: str | None = None
+    """A parsed Hugging Face id."""
+
+    repository: str  # owner/name
+    revision: str | None = None  # branch, tag or commit; None: main
+    file: str | None = None  # of the repository
     tag: str | None = None  # a part of a GGUF file's name
 
     @property
     def patterns(self) -> list[str]:
+        """Patterns of the files to fetch."""
         if self.tag is not None:
             return [f"*{tag}*.gguf" for tag in sorted({self.tag, self.tag.lower(), self.tag.upper()})]
         if self.file is None:
@@ -59,7 +62,8 @@ class HubId:
 
 
 def find_model(name: str) -> Path:
-    """The model's file or folder. While it is fetched, huggingface_hub shows a bar where stderr is a terminal."""
+    """The model's file or folder, fetched if needed. While fetching, huggingface_hub shows a bar if stderr is a
+    terminal."""
     path = Path(name).expanduser()
     if path.exists():
         return _in_folder(path) if path.is_dir() else path
@@ -72,13 +76,13 @@ def find_model(name: str) -> Path:
     folder = _fetch(name, model)
     if model.tag is not None:
         return _tagged(name, folder, model.tag)
-    found = folder / model.file if model.file else folder
-    if not found.exists() or not (model.file or any(folder.glob("*.safetensors"))):
+    target = folder / model.file if model.file else folder
+    if not target.exists() or not (model.file or any(folder.glob("*.safetensors"))):
         raise ModelNotFoundError(
             f"{name} has no {model.file or 'safetensors'}; surefoot reads safetensors and GGUF files. If it has GGUF "
             f"files, name one: {model.repository}:Q4_K_M"
         )
-    return found
+    return target
 
 
 def _tagged(name: str, folder: Path, tag: str) -> Path:
@@ -101,10 +105,10 @@ def _in_folder(folder: Path) -> Path:
         return folder
     if len(files) == 1 or (files and all(SHARD.fullmatch(file.name) for file in files)):
         return files[0]
-    raise ModelNotFoundError(f"{folder} is a folder without config.json{_instead(folder, files)}")
+    raise ModelNotFoundError(f"{folder} is a folder without config.json{_advice(folder, files)}")
 
 
-def _instead(folder: Path, files: list[Path]) -> str:
+def _advice(folder: Path, files: list[Path]) -> str:
     if files:
         return f": give one of {', '.join(file.name for file in files[:MAX_LISTED])}"
     if (folder / "adapter_config.json").exists():
@@ -117,7 +121,7 @@ def _instead(folder: Path, files: list[Path]) -> str:
 
 
 def parse_id(name: str) -> HubId | None:
-    """None for what can only have been meant as a path."""
+    """The parsed id; None if the name can only be a path."""
     on_hub = HUB.fullmatch(name)
     if on_hub is not None:
         name = on_hub["rest"].rstrip("/")
@@ -130,7 +134,7 @@ def parse_id(name: str) -> HubId | None:
 
 
 def _from_page(page: re.Match[str]) -> HubId | None:
-    """The page of a GGUF file means that file; any other means the repository."""
+    """The id that the address of a page stands for: a GGUF file's page is that file, any other page the repository."""
     revision, file = unquote(page["revision"]), unquote(page["file"] or "")
     if not file.endswith(".gguf"):
         return HubId(page["repository"], None if revision == "main" else revision)
@@ -157,9 +161,9 @@ def _fetch(name: str, model: HubId) -> Path:
         raise ModelNotFoundError(
             f"{name}: the hub has no such model; check its spelling, or HF_TOKEN if it is private"
         ) from None
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, OSError) as lacking:
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, OSError) as error:
         raise ModelNotFoundError(
-            f"{name}: not in the cache, and the hub cannot be reached ({_first_line(lacking)}). Copy its folder "
+            f"{name}: not in the cache, and the hub cannot be reached ({_first_line(error)}). Copy its folder "
             "to this machine and give its path, or fetch it where there is a network and bring the cache (HF_HOME)"
         ) from None
     return Path(folder)

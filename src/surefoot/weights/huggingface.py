@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints: a local folder's config.json and safetensors, under GGUF's tensor names."""
+"""Reads Hugging Face checkpoints: a local folder's config.json and safetensors, with tensors under GGUF's names."""
 
 import itertools
 import re
@@ -15,16 +15,16 @@ from surefoot.formats import W8_GROUPED, alike, round_to, row_integers, to_integ
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, empty_packed, pack, pack_rows
-from surefoot.weights.ahead import made_ahead
 from surefoot.weights.coded import Coded
 from surefoot.weights.derived import Derived, Stacked, Stored
 from surefoot.weights.metadata import MetadataError, check_config, need
-from surefoot.weights.quantised import collect_coded
-from surefoot.weights.recognise import PICKLE_ADVICE
+from surefoot.weights.quantised import collect_quantised
+from surefoot.weights.readahead import map_ahead
 from surefoot.weights.safetensors import SafetensorsError, read_safetensors
+from surefoot.weights.wrong_file import PICKLE_ADVICE
 
 PANEL = 32  # rows that are packed together
-PART_WEIGHTS = 1 << 18  # rounded at a time: a megabyte of floats, which stays in the cache from step to step
+PART_WEIGHTS = 1 << 18  # weights rounded at a time: a megabyte of floats, which stays in the CPU's cache
 
 INDEX = "model.safetensors.index.json"
 MAX_SHARDS = 1024  # files that are mapped at once
@@ -57,7 +57,7 @@ LAYER = {
     "mlp.shared_experts.up_proj": "ffn_up_shexp",
     "mlp.shared_experts.down_proj": "ffn_down_shexp",
 }
-# Where a family's word means something else.
+# Families in which a module's name means something else.
 GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -74,7 +74,8 @@ ONE_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 
 
 class HuggingFaceCheckpoint:
-    """`metadata` is config.json (its text part, if the model sees more than text)."""
+    """A checkpoint of config.json and safetensors. `metadata` is config.json, or its text part if the model is
+    multimodal."""
 
     def __init__(self, config: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
         check_config(config)
@@ -85,7 +86,7 @@ class HuggingFaceCheckpoint:
 
     @classmethod
     def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
-        """The checkpoint in a local folder, in one file or in shards; quantised ones keep their codes."""
+        """The checkpoint in a local folder, in one file or in shards. Quantised ones keep their codes."""
         config = _read_json(folder, "config.json", MAX_CONFIG_BYTES)
         if config is None:
             raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face model")
@@ -93,8 +94,8 @@ class HuggingFaceCheckpoint:
             check_config(config)
         except MetadataError as wrong:
             raise MetadataError(f"{folder / 'config.json'}: {wrong}") from None
-        stored = {name: one for file in _files(folder) for name, one in read_safetensors(file).items()}
-        return cls(config, collect_coded(config, stored))
+        stored = {name: tensor for file in _files(folder) for name, tensor in read_safetensors(file).items()}
+        return cls(config, collect_quantised(config, stored))
 
     def floats(self, name: str) -> F32:
         return self.tensors[name].floats()
@@ -120,7 +121,7 @@ class HuggingFaceCheckpoint:
         with _naming(", ".join(names)):
             by_name = [self._experts(name, float_format) for name in names]
         runs = [joined(list(expert)) for expert in zip(*by_name, strict=True)]
-        return [[pack(backend, one, self._arena) for one in run] for run in zip(*runs, strict=True)]
+        return [[pack(backend, expert, self._arena) for expert in run] for run in zip(*runs, strict=True)]
 
     def _experts(self, name: str, float_format: WeightFormat) -> list[IntegerWeights]:
         """One matrix per expert, all in one format."""
@@ -135,10 +136,10 @@ class HuggingFaceCheckpoint:
         return [row_integers(groups) for groups in alike(experts)]
 
     def _pack_floats(self, backend: Backend, tensors: Sequence[Stored], float_format: WeightFormat) -> PackedWeights:
-        """Some rows at a time, in panels: little memory beyond the packed bytes."""
+        """The tensors stacked and packed in parts of whole panels: little memory beyond the packed bytes."""
         n, k, packed, at = sum(tensor.shape[0] for tensor in tensors), tensors[0].shape[1], None, 0
         pieces = _pieces(tensors, max(PANEL, PART_WEIGHTS // k // PANEL * PANEL))
-        for weights in made_ahead(lambda piece: _round(float_format, _joined(piece)), pieces, backend.threads):
+        for weights in map_ahead(lambda piece: _round(float_format, _joined(piece)), pieces, backend.threads):
             packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
             pack_rows(backend, weights, packed, at)
             at += weights.shape[0]
@@ -146,11 +147,11 @@ class HuggingFaceCheckpoint:
         return packed
 
 
-Piece = list[tuple[Stored, slice]]
+Piece = list[tuple[Stored, slice]]  # rows of tensors, to be stacked
 
 
 def _pieces(tensors: Sequence[Stored], num_rows: int) -> Iterator[Piece]:
-    """The tensors' rows one below the other, so many at a time (but at the end), wherever a tensor begins."""
+    """The rows of all tensors in pieces of `num_rows` (the last may be smaller). A piece may span several tensors."""
     piece, missing = Piece(), num_rows
     for tensor in tensors:
         start, rows = 0, tensor.shape[0]
@@ -171,13 +172,13 @@ def _joined(piece: Piece) -> F32:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Those that the index names, if there is one: other programs' copies may lie beside them."""
+    """The files that the index names, if there is one: the folder may hold copies for other programs. Else all."""
     index = _read_json(folder, INDEX, MAX_TEXT_BYTES)
     names = sorted(file.name for file in folder.glob("*.safetensors")) if index is None else _shard_names(index)
     if len(names) > MAX_SHARDS:
         raise SafetensorsError(f"{folder} has {len(names)} .safetensors files, where {MAX_SHARDS} are allowed")
     if not names:
-        raise FileNotFoundError(f"{folder} has no .safetensors file: {_instead(folder)}")
+        raise FileNotFoundError(f"{folder} has no .safetensors file: {_advice(folder)}")
     files = {name: in_folder(folder, name) for name in names}
     if missing := [name for name, file in files.items() if file is None]:
         raise SafetensorsError(f"{folder} lacks {missing[0]}, which {INDEX} names: fetch it")
@@ -190,16 +191,16 @@ def _read_json(folder: Path, name: str, max_bytes: int) -> dict[str, Any] | None
 
 
 def _shard_names(index: Mapping[str, Any]) -> list[str]:
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    files = index.get("weight_map")
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise SafetensorsError(f"{INDEX} has no weight_map of tensors' files: fetch it again")
-    names = sorted(set(places.values()))
-    if strange := [name for name in names if Path(name).name != name]:
-        raise SafetensorsError(f"{INDEX} names files outside of the folder: {strange[0]}")
+    names = sorted(set(files.values()))
+    if outside := [name for name in names if Path(name).name != name]:
+        raise SafetensorsError(f"{INDEX} names files outside the folder: {outside[0]}")
     return names
 
 
-def _instead(folder: Path) -> str:
+def _advice(folder: Path) -> str:
     if any(folder.glob("*.bin")):
         return f"its .bin is a pickle, {PICKLE_ADVICE}"
     return "fetch the model's safetensors, or give a GGUF file"
@@ -207,7 +208,7 @@ def _instead(folder: Path) -> str:
 
 @contextmanager
 def _naming(names: str) -> Iterator[None]:
-    """Says which tensor it was that could not be converted."""
+    """Adds the tensors' names to an error."""
     try:
         yield
     except (ValueError, KeyError) as wrong:
@@ -221,33 +222,33 @@ def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
 
 
 def _kind(weights: IntegerWeights) -> tuple[WeightFormat, bool, bytes]:
-    """What matrices that are packed as one must share."""
+    """What matrices must share to be packed as one."""
     table = b"" if weights.table is None else weights.table.tobytes()
     return weights.format, weights.offsets is not None, table
 
 
 def joined(matrices: Sequence[IntegerWeights]) -> list[IntegerWeights]:
-    """Neighbours of one kind one below the other."""
+    """The matrices, with neighbours of one kind stacked into one."""
     runs = [list(run) for _, run in itertools.groupby(matrices, _kind)]
-    return [run[0] if len(run) == 1 else _below(run) for run in runs]
+    return [run[0] if len(run) == 1 else _stacked(run) for run in runs]
 
 
-def _below(run: Sequence[IntegerWeights]) -> IntegerWeights:
-    def below(arrays: Sequence[Array | None]) -> Any:
+def _stacked(run: Sequence[IntegerWeights]) -> IntegerWeights:
+    def stacked(arrays: Sequence[Array | None]) -> Any:
         return None if arrays[0] is None else np.concatenate([array for array in arrays if array is not None])
 
     return replace(
         run[0],
-        codes=below([one.codes for one in run]),
-        row_scales=below([one.row_scales for one in run]),
-        scales=below([one.scales for one in run]),
-        offsets=below([one.offsets for one in run]),
+        codes=stacked([matrix.codes for matrix in run]),
+        row_scales=stacked([matrix.row_scales for matrix in run]),
+        scales=stacked([matrix.scales for matrix in run]),
+        offsets=stacked([matrix.offsets for matrix in run]),
     )
 
 
 def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator[tuple[str, Stored]]:
     layer_names = {**LAYER, **FAMILY_LAYER.get(config["model_type"], {})}
-    lone_experts: dict[str, dict[int, Stored]] = {}
+    separate: dict[str, dict[int, Stored]] = {}
     for full_name, tensor in stored.items():
         prefix = next((prefix for prefix in PREFIXES if full_name.startswith(prefix)), "")
         name, kind = _split_kind(full_name.removeprefix(prefix))
@@ -257,11 +258,11 @@ def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
                 yield f"{WHOLE[name]}.{kind}", tensor
             continue
         block, part = f"blk.{in_layer[1]}", in_layer[2]
-        if one := ONE_EXPERT.fullmatch(part):
-            lone_experts.setdefault(f"{block}.ffn_{one[2]}_exps.{kind}", {})[int(one[1])] = tensor
+        if expert := ONE_EXPERT.fullmatch(part):
+            separate.setdefault(f"{block}.ffn_{expert[2]}_exps.{kind}", {})[int(expert[1])] = tensor
         else:
             yield from _rename_part(config, layer_names, block, part, kind, tensor)
-    for name, experts in lone_experts.items():
+    for name, experts in separate.items():
         if missing := set(range(len(experts))) - experts.keys():
             raise SafetensorsError(f"{name}: expert {min(missing)} is missing; fetch the checkpoint again")
         if len({expert.shape for expert in experts.values()}) != 1:
@@ -270,7 +271,7 @@ def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
 
 
 def _split_kind(name: str) -> tuple[str, str]:
-    """A name and whether it is a weight or a bias, which some names say with an underscore or not at all."""
+    """The name of the module, and "weight" or "bias", which some names say with an underscore or not at all."""
     if name.endswith("_bias"):
         return name.removesuffix("_bias"), "bias"
     stem, dot, last = name.rpartition(".")
@@ -294,7 +295,7 @@ def _rename_part(
 
 def _three(tensor: Stored, name: str) -> tuple[int, int, int]:
     if len(tensor.shape) != 3:
-        raise SafetensorsError(f"{name} has shape {tensor.shape}, where three dimensions are wanted")
+        raise SafetensorsError(f"{name} has shape {tensor.shape}, not three dimensions")
     outer, rows, columns = tensor.shape
     return outer, rows, columns
 
@@ -302,7 +303,7 @@ def _three(tensor: Stored, name: str) -> tuple[int, int, int]:
 def _split_gate_up(
     block: str, kind: str, tensor: Stored, interleaved: bool, transposed: bool
 ) -> Iterator[tuple[str, Stored]]:
-    """Experts' gates and ups from one tensor: one half after the other, or by turns."""
+    """The experts' gate and up matrices from one tensor, where they are two halves or interleaved."""
     if len(tensor.shape) != (3 if kind == "weight" else 2):
         raise SafetensorsError(f"{block}: the experts' gate_up_proj has shape {tensor.shape}")
     outer, *inner = tensor.shape[:1] + tensor.shape[:0:-1] if transposed else tensor.shape
@@ -318,7 +319,8 @@ def _split_gate_up(
 
 
 def _split_latent(config: Mapping[str, Any], block: str, tensor: Stored) -> Iterator[tuple[str, Stored]]:
-    """Keys and values from the latent vector, by head; the keys' transposed, since they are applied to queries."""
+    """The matrices that make a head's keys and values from the latent vector. The keys' are transposed, since they are
+    applied to queries."""
     heads, plain, value = (need(config, key) for key in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim"))
     if len(tensor.shape) != 2 or tensor.shape[0] != heads * (plain + value):
         raise SafetensorsError(f"{block}: kv_b_proj has shape {tensor.shape}, unlike {heads} heads of {plain + value}")

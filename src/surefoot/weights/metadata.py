@@ -1,8 +1,8 @@
-"""What a checkpoint's metadata may say: one table of bounds for GGUF's keys and config.json's.
+"""Checks a checkpoint's metadata: one table of bounds for GGUF's keys and config.json's.
 
-All fields that surefoot reads are checked when a checkpoint is opened, so that readers behind it can take them for what
-they are. Bounds lie well above the largest model in use and well below what costs memory or time by itself. Whether
-fields agree with each other and with the tensors is the families' affair (models/shapes.py).
+Every field that surefoot reads is checked when a checkpoint is opened, so that later code can rely on types and ranges.
+Bounds are well above the largest model in use, and well below values that would cost memory or time by themselves.
+models/shapes.py checks whether fields agree with each other and with the tensors.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,17 +14,19 @@ import numpy as np
 from surefoot.weights.gguf_header import Strings
 
 Metadata = Mapping[str, Any]
-SHOWN = 60  # characters of a wrong value
+SHOWN = 60  # characters of a wrong value that an error shows
 
 
 class MetadataError(ValueError):
-    """Which field is wrong, what it says, and what is allowed."""
+    """A field of the metadata is wrong. The message names it, its value, and what is allowed."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    allowed: str  # for the reader of an error
-    accepts: Callable[[Any], bool]
+    """A check of one field's value."""
+
+    allowed: str  # what is allowed, for the error message
+    accepts: Callable[[Any], bool]  # whether a value is allowed
 
 
 def whole(least: int, most: int) -> Rule:
@@ -32,7 +34,7 @@ def whole(least: int, most: int) -> Rule:
 
 
 def real(least: float, most: float) -> Rule:
-    """Not a number is never within bounds."""
+    """A number within bounds; NaN never is."""
     return Rule(
         f"a number from {least:g} to {most:g}", lambda value: type(value) in (int, float) and least <= value <= most
     )
@@ -50,7 +52,7 @@ def listed(rule: Rule, most: int) -> Rule:
 
 
 def array(kinds: str, allowed: str) -> Rule:
-    """GGUF's arrays of numbers, by numpy's letters of their kinds."""
+    """An array of numbers in GGUF metadata; `kinds` are numpy's letters."""
     return Rule(allowed, lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds)
 
 
@@ -64,7 +66,7 @@ COUNT_OF_TOKENS = whole(1, 1 << 27)
 LANES, INNER, LAYERS = whole(1, 1024), whole(1, 1 << 20), whole(0, 1024)
 FREQUENCY_BASE, FACTOR, SCALE = real(2, 1e12), real(1e-3, 1e6), real(1e-6, 1e6)
 
-# What is allowed; GGUF's keys, without the architecture; config.json's, behind the part of it that they stand in.
+# The rule; GGUF's keys without the architecture's prefix; config.json's keys, prefixed with the part they belong to.
 FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), ("block_count",), ("num_hidden_layers",)),
     (whole(1, 1 << 17), ("embedding_length",), ("hidden_size",)),
@@ -126,7 +128,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (listed(whole(1, 1 << 16), 2), (), ("codes/weight_block_size",)),
     (OBJECT, (), ("codes/config_groups",)),
 )
-# Of GGUF files: without an architecture's prefix.
+# GGUF keys that have no architecture's prefix.
 GENERAL = {
     "general.architecture": NAME,
     "general.name": TEXT,
@@ -149,7 +151,7 @@ GENERAL = {
         for name in ("bos", "eos", "eot", "eom", "unknown", "padding")
     },
 }
-# Objects in config.json, and which part of it they are.
+# Objects in config.json, and the prefix of the fields in them.
 PARTS = {
     "text_config": "",
     "rope_parameters": "rope/",
@@ -178,7 +180,7 @@ def check_gguf(metadata: Metadata) -> None:
 
 
 def check_config(config: Metadata) -> None:
-    """config.json; null means that a field is not there."""
+    """Checks config.json. A field that is null counts as absent."""
     for key, value in _fields(config, ""):
         if rule := CONFIG_RULES.get(key):
             _check(key, value, rule)
@@ -190,7 +192,7 @@ def _fields(config: Metadata, part: str) -> Iterator[tuple[str, Any]]:
             continue
         key = f"{part}{name}"
         yield key, value
-        if key in PARTS:  # an object, or else it has been refused
+        if key in PARTS:  # an object: any other value has been refused by now
             yield from _fields(value, PARTS[key])
 
 
@@ -207,7 +209,7 @@ def _shown(value: Any) -> str:
 
 
 def need(config: Metadata, key: str) -> Any:
-    """The field of config.json, which must be there."""
+    """The value of a required field of config.json."""
     if config.get(key) is None:
         raise MetadataError(f"config.json has no {key}: fetch it again, or take another model")
     return config[key]

@@ -1,8 +1,8 @@
-"""Packed weights kept on disk, so that a model's second load is little more than reading them.
+"""A disk cache of packed weights: a model's second load is little more than reading the file.
 
-A cache is one file per checkpoint and float format (packed_file.py). It is named by the checkpoint's files (path,
-length, times of change), the format asked for, the layout and surefoot's version: any difference makes another. It is
-written beside its place and renamed, so it is whole or not there; what has changed on the disk since is not used.
+There is one file per checkpoint and float format (packed_file.py). Its name is a hash of the checkpoint's files (path,
+length, times of change), the format, the layout and surefoot's version: any difference makes another file. It is
+written atomically, and not used if its bytes have changed since.
 """
 
 import hashlib
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from surefoot import __version__
 from surefoot.formats import W8_GROUPED
@@ -22,46 +21,39 @@ from surefoot.ops.arrays import F32
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
 from surefoot.weights.cache_folder import SUFFIX, note_use, own_folder
-from surefoot.weights.checkpoint import Checkpoint, Tensor
+from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.packed_file import LAYOUT, Runs, read_packed, write_packed
-from surefoot.weights.reporting import Report, ReportingCheckpoint
+from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 
 LOWEST_PRIORITY = 19
 PACKED_BY = ("formats/*.py", "weights/*.py", "ops/*.py", "ops/_lib/*", "models/load.py")
-PAYS_S = 0.5  # a load that takes less is quick enough as it is
+PAYS_S = 0.5  # a load that takes less is not worth caching
 
 
 @dataclass(frozen=True)
 class PackedCache:
-    """Where packed weights are kept, and when: after a load that took least_s or longer. beside: they are written while
-    the model is in use already."""
+    """Where and when packed weights are cached."""
 
-    folder: Path
-    least_s: float = 0.0
-    beside: bool = False
+    folder: Path  # of the files
+    least_s: float = 0.0  # cache only after a load that took at least this long
+    in_background: bool = False  # write the file in a thread while the model is already in use
 
 
 def default_cache() -> PackedCache:
-    """Where it pays, in the user's folder for what can be made anew."""
+    """The cache in the user's cache folder, for loads that are worth it."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return PackedCache(base / "surefoot" / "packed", PAYS_S, beside=True)
+    return PackedCache(base / "surefoot" / "packed", PAYS_S, in_background=True)
 
 
 class CachedCheckpoint:
-    """A checkpoint whose packed matrices come from `kept`, or are made and remembered in `made`."""
+    """A checkpoint whose packed matrices come from `cached`. Those missing there are packed and recorded in
+    `packed`."""
 
-    def __init__(self, checkpoint: Checkpoint, kept: Mapping[str, Runs]) -> None:
+    def __init__(self, checkpoint: Checkpoint, cached: Mapping[str, Runs]) -> None:
         self._checkpoint = checkpoint
-        self._kept = kept
-        self.made: dict[str, Runs] = {}
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        return self._checkpoint.metadata
-
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        return self._checkpoint.tensors
+        self._cached = cached
+        self.metadata, self.tensors = checkpoint.metadata, checkpoint.tensors
+        self.packed: dict[str, Runs] = {}
 
     def floats(self, name: str) -> F32:
         return self._checkpoint.floats(name)
@@ -73,15 +65,15 @@ class CachedCheckpoint:
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
         key = f"fused {' '.join(names)}"
-        if key not in self._kept and key not in self.made:
-            self.made[key] = [self._checkpoint.fused(backend, names, float_format)]
-        return (self._kept.get(key) or self.made[key])[0]
+        if key not in self._cached and key not in self.packed:
+            self.packed[key] = [self._checkpoint.fused(backend, names, float_format)]
+        return (self._cached.get(key) or self.packed[key])[0]
 
     def fused_experts(self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED) -> Runs:
         key = f"experts {' '.join(names)}"
-        if key not in self._kept and key not in self.made:
-            self.made[key] = self._checkpoint.fused_experts(backend, names, float_format)
-        return self._kept.get(key) or self.made[key]
+        if key not in self._cached and key not in self.packed:
+            self.packed[key] = self._checkpoint.fused_experts(backend, names, float_format)
+        return self._cached.get(key) or self.packed[key]
 
 
 @contextmanager
@@ -92,55 +84,55 @@ def packed_cache(
     float_format: str,
     report: Report = lambda done, total: None,
 ) -> Iterator[CachedCheckpoint]:
-    """The checkpoint with its packed matrices from the cache; those that it lacks are put there at the end.
+    """The checkpoint with packed matrices from the cache. On exit the missing ones are added to the cache.
 
-    A cache that cannot be used (a full or read-only disk, a folder that is not ours) costs the next load time, never
-    this one its model.
+    A cache that cannot be used (a full or read-only disk, another user's folder) costs the next load time, but never
+    fails this one.
     """
-    place: Path | None = None
-    kept: dict[str, Runs] = {}
+    path: Path | None = None
+    cached: dict[str, Runs] = {}
     with suppress(OSError, RuntimeError):
-        place = own_folder(cache.folder.expanduser()) / f"{cache_key(model, float_format)}{SUFFIX}"
-        kept = _kept(place, report)
-    cached = CachedCheckpoint(checkpoint if kept else ReportingCheckpoint(checkpoint, report), kept)
+        path = own_folder(cache.folder.expanduser()) / f"{cache_key(model, float_format)}{SUFFIX}"
+        cached = _read(path, report)
+    with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
-    yield cached
-    if place is not None and cached.made and time.monotonic() - began >= cache.least_s:
-        _keep(place, {**kept, **cached.made}, cache.beside)
+    yield with_cache
+    if path is not None and with_cache.packed and time.monotonic() - began >= cache.least_s:
+        _write(path, {**cached, **with_cache.packed}, cache.in_background)
 
 
-def _kept(place: Path, report: Report) -> dict[str, Runs]:
-    """Nothing if it is not there or cannot be used: it is then made anew."""
+def _read(path: Path, report: Report) -> dict[str, Runs]:
+    """The cached matrices; none if the file is absent or cannot be used."""
     try:
-        kept = read_packed(place, report)
+        cached = read_packed(path, report)
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    note_use(place)
-    return kept
+    note_use(path)
+    return cached
 
 
-def _keep(place: Path, runs: Mapping[str, Runs], beside: bool) -> None:
+def _write(path: Path, runs: Mapping[str, Runs], in_background: bool) -> None:
     def write() -> None:
         with suppress(OSError):
-            if beside:  # of this thread alone, as Linux has it
+            if in_background:  # Linux sets the priority of this thread alone
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-            write_packed(place, runs)
+            write_packed(path, runs)
 
-    if beside:
+    if in_background:
         threading.Thread(target=write, name="surefoot-cache", daemon=True).start()
     else:
         write()
 
 
 def cache_key(model: Path, float_format: str) -> str:
-    """Of the files' times of change also the one that nobody can set: copies may bring the time of their contents."""
+    """The cache file's name. It hashes ctime as well as mtime: copies may keep mtime, but nobody can set ctime."""
     facts = [(str(file.resolve()), *_state(file.stat())) for file in (*_files(model), *_code())]
     text = json.dumps([LAYOUT, __version__, float_format, facts])
     return f"{model.stem}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def _code() -> list[Path]:
-    """What makes packed weights of a checkpoint: it may change while the version stays, where surefoot is developed."""
+    """The files of the code that packs weights: during development it changes while the version stays."""
     package = Path(__file__).parents[1]
     return sorted(file for part in PACKED_BY for file in package.glob(part))
 
@@ -150,7 +142,7 @@ def _state(facts: os.stat_result) -> tuple[int, ...]:
 
 
 def fingerprint(model: Path, *made_by: object) -> str:
-    """Of the model's files as they are now, and of what is made of them."""
+    """A hash of the model's files as they are now, and of `made_by`: whatever else a derived file depends on."""
     facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in _files(model)]
     return hashlib.sha256(json.dumps([*made_by, facts]).encode()).hexdigest()
 

@@ -1,9 +1,9 @@
-"""A file of packed matrices, as the kernels want them.
+"""Reads and writes files of matrices packed for the kernels.
 
     magic and the matrices, each at a multiple of 64; an index in JSON; its CRC-32 (4 bytes) and its length (8)
 
-The index has a CRC-32 for every STEP bytes of what stands before it: a byte that changed on the disk is found, and the
-file is not used. It cannot be told from a file that somebody made on purpose: only the owner may write it.
+The index holds a CRC-32 of every STEP bytes before it, so that corruption on disk is detected and the file not used.
+CRCs do not detect forgery: for that, only the owner may be able to write the file.
 """
 
 import json
@@ -18,29 +18,30 @@ from typing import Any
 from surefoot.ops.arrays import ALIGNMENT, U8, huge_empty
 from surefoot.ops.weights import PackedWeights, WeightFormat
 from surefoot.weights.cache_folder import UNFINISHED, check_owner, make_room
-from surefoot.weights.reporting import Report
+from surefoot.weights.reporting_checkpoint import Report
 
 LAYOUT = "SFPACK2"  # as native/kernels/pack.h names it
 MAGIC = b"surefoot packed 2\n".ljust(ALIGNMENT, b"\0")
-STEP = 1 << 23  # read at a time by one thread
-TAIL = 12
+STEP = 1 << 23  # bytes that one thread reads at a time
+TAIL = 12  # bytes: the index's CRC-32 and length
 MOST_INDEX_BYTES = 1 << 28
-Runs = list[list[PackedWeights]]
+Runs = list[list[PackedWeights]]  # matrices fused by format; the inner list has one per expert
 
 
 class DamagedFile(ValueError):
-    """Not what was written."""
+    """The file differs from what was written."""
 
 
 # ---- reading ----
 
 
-def read_packed(place: Path, report: Report) -> dict[str, Runs]:
-    """Raises OSError or ValueError (or KeyError, TypeError from its index) if it is not there, not ours or damaged."""
-    file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def read_packed(path: Path, report: Report) -> dict[str, Runs]:
+    """The matrices by key. Raises OSError, ValueError, KeyError or TypeError if the file is absent, damaged, or not
+    this user's."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         facts = os.fstat(file)
-        check_owner(facts, place)
+        check_owner(facts, path)
         index = _read_index(file, facts.st_size)
         data = _read_data(file, index["nbytes"], index["sums"], report)
     finally:
@@ -79,8 +80,8 @@ def _read_data(file: int, nbytes: int, sums: Sequence[int], report: Report) -> U
     os.posix_fadvise(file, 0, nbytes, os.POSIX_FADV_WILLNEED)
     starts = range(0, nbytes, STEP)
     with ThreadPoolExecutor(2) as pool:
-        for number, (expected, found) in enumerate(zip(sums, pool.map(fill, starts), strict=True), 1):
-            if found != expected:
+        for number, (expected, actual) in enumerate(zip(sums, pool.map(fill, starts), strict=True), 1):
+            if actual != expected:
                 raise DamagedFile("its content has changed")
             report(min(number * STEP, nbytes), nbytes)
     return data
@@ -96,12 +97,12 @@ def _packed(data: U8, entry: Mapping[str, Any]) -> PackedWeights:
 # ---- writing ----
 
 
-def write_packed(place: Path, runs: Mapping[str, Runs]) -> None:
-    """Whole or not at all; not at all too where the folder's bound leaves no room. Raises OSError."""
+def write_packed(path: Path, runs: Mapping[str, Runs]) -> None:
+    """Writes the file atomically; writes nothing if it would exceed the folder's limit. Raises OSError."""
     entries, matrices, nbytes = _entries(runs)
-    if not make_room(place.parent, nbytes):
+    if not make_room(path.parent, nbytes):
         return
-    beside = place.with_name(f"{place.name}.{os.getpid()}{UNFINISHED}")
+    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             sums = []
@@ -110,13 +111,13 @@ def write_packed(place: Path, runs: Mapping[str, Runs]) -> None:
                 sums.append(zlib.crc32(step))
             text = json.dumps({"nbytes": nbytes, "sums": sums, "runs": entries}).encode()
             file.write(text + zlib.crc32(text).to_bytes(4, "little") + len(text).to_bytes(8, "little"))
-        beside.replace(place)
+        beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
 
 
 def _steps(matrices: Sequence[PackedWeights]) -> Iterator[bytearray]:
-    """The file up to its index, STEP bytes at a time."""
+    """The bytes of the file before its index, STEP at a time."""
     step = bytearray(MAGIC)
     for matrix in matrices:
         step += b"\0" * (-len(step) % ALIGNMENT)
@@ -133,16 +134,19 @@ def _steps(matrices: Sequence[PackedWeights]) -> Iterator[bytearray]:
 
 
 def _entries(runs: Mapping[str, Runs]) -> tuple[dict[str, Any], list[PackedWeights], int]:
-    """Where each matrix goes, all of them in that order, and where the last ends."""
+    """The index's entries, the matrices in the order of the file, and the offset where the last ends."""
     matrices, at, entries = list[PackedWeights](), len(MAGIC), dict[str, Any]()
     for key, lists in runs.items():
         entries[key] = []
         for run in lists:
             entries[key].append([])
-            for one in run:
+            for matrix in run:
                 at = -(-at // ALIGNMENT) * ALIGNMENT
-                entry = {"format": asdict(one.format), "n": one.n, "k": one.k, "at": at, "nbytes": one.nbytes}
-                entries[key][-1].append(entry)
-                matrices.append(one)
-                at += one.nbytes
+                entries[key][-1].append(_entry(matrix, at))
+                matrices.append(matrix)
+                at += matrix.nbytes
     return entries, matrices, at
+
+
+def _entry(matrix: PackedWeights, at: int) -> dict[str, Any]:
+    return {"format": asdict(matrix.format), "n": matrix.n, "k": matrix.k, "at": at, "nbytes": matrix.nbytes}

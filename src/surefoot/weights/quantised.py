@@ -1,4 +1,4 @@
-"""Which scheme a quantised checkpoint is in, and its tensors with codes put together from their parts."""
+"""Finds the scheme of a quantised checkpoint, and assembles its quantised tensors from their parts."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,18 +19,18 @@ SCHEMES: dict[str, Collect] = {
 }
 
 
-def collect_coded(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
-    """The checkpoint's tensors, those in codes under the names of the weights that they stand for."""
+def collect_quantised(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
+    """The checkpoint's tensors. Quantised ones appear under the names of the weights that they represent."""
     text = config.get("text_config") or {}
-    given = next((one[key] for one in (config, text) for key in CONFIG_KEYS if one.get(key)), None)
-    if given is None:
+    quantisation = next((part[key] for part in (config, text) for key in CONFIG_KEYS if part.get(key)), None)
+    if quantisation is None:
         return dict(stored)
-    method = given.get("quant_method")
+    method = quantisation.get("quant_method")
     if method not in SCHEMES:
-        raise ValueError(f"checkpoints quantised by {method!r} are not read: {', '.join(SCHEMES)} are, and GGUF")
+        raise ValueError(f"checkpoints quantised by {method!r} cannot be read: use {', '.join(SCHEMES)} or GGUF")
     try:
-        return {**stored, **SCHEMES[method](given, stored)}
-    except KeyError as lacking:
-        raise SafetensorsError(f"the checkpoint, quantised by {method}, lacks {lacking}; fetch it again") from None
-    except (TypeError, ValueError, ArithmeticError) as wrong:  # shapes, types or sizes of the codes' parts
+        return {**stored, **SCHEMES[method](quantisation, stored)}
+    except KeyError as missing:
+        raise SafetensorsError(f"the checkpoint, quantised by {method}, lacks {missing}; fetch it again") from None
+    except (TypeError, ValueError, ArithmeticError) as wrong:  # shapes, types or sizes of a quantised tensor's parts
         raise SafetensorsError(f"the checkpoint, quantised by {method}, cannot be read: {wrong}") from None

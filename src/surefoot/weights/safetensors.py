@@ -1,7 +1,7 @@
-"""safetensors files, memory-mapped: a JSON header and raw little-endian arrays.
+"""Reads safetensors files, memory-mapped: a JSON header and raw little-endian arrays.
 
-Every length and offset is checked against the file's length before it is believed. The parser is our own because the
-package's numpy side knows no bfloat16.
+Every length and offset is checked against the file's length before it is used. The parser is our own because the
+package's numpy interface has no bfloat16.
 """
 
 import json
@@ -29,25 +29,25 @@ MAX_DIMENSIONS, MAX_VALUES = 8, 1 << 48
 
 
 class SafetensorsError(ValueError):
-    """What is wrong with a file."""
+    """A safetensors file or checkpoint cannot be read. The message says what is wrong."""
 
 
 @dataclass(frozen=True)
 class StoredTensor:
     """A tensor in a mapped file."""
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    data: mmap.mmap
-    offset: int
+    name: str  # in the file
+    dtype: str  # a key of DTYPES
+    shape: tuple[int, ...]  # as stored
+    data: mmap.mmap  # the file
+    offset: int  # from the start of the file
 
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
 
     def array(self) -> Array:
-        """The bytes as they lie in the file; bfloat16 as uint16."""
+        """The values as stored; bfloat16 as uint16."""
         count = math.prod(self.shape)
         return np.frombuffer(self.data, DTYPES[self.dtype], count, self.offset).reshape(self.shape)
 
@@ -59,11 +59,11 @@ class StoredTensor:
             (stored.astype(np.uint32) << 16).view(np.float32) if self.dtype == "BF16" else stored.astype(np.float32)
         )
         if self.shape:
-            self._let_go(*rows.indices(self.shape[0])[:2])
+            self._release(*rows.indices(self.shape[0])[:2])
         return values
 
-    def _let_go(self, start: int, stop: int) -> None:
-        """The rows' pages stay cached by the system, and no longer count as our memory."""
+    def _release(self, start: int, stop: int) -> None:
+        """The rows' pages stay in the system's cache, but no longer count as this process's memory."""
         row_bytes = self.nbytes // max(self.shape[0], 1)
         first, last = self.offset + start * row_bytes, self.offset + stop * row_bytes
         page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -102,14 +102,14 @@ def _header(data: mmap.mmap) -> tuple[int, dict[str, Any]]:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
-        raise SafetensorsError("a name stands twice in the header")
+        raise SafetensorsError("a name occurs twice in the header")
     return entries
 
 
 def _tensor(data: mmap.mmap, first: int, name: str, entry: Any) -> StoredTensor:
     start, end, shape, dtype = _entry(name, entry)
     if not all(type(number) is int and number >= 0 for number in (start, end, *shape)):
-        raise SafetensorsError(f"{name}: a shape or place that cannot be")
+        raise SafetensorsError(f"{name}: its shape or data_offsets are not whole numbers from 0 on")
     # Lengths count in an empty array too: numpy must be able to multiply them.
     if len(shape) > MAX_DIMENSIONS or math.prod(max(length, 1) for length in shape) > MAX_VALUES:
         raise SafetensorsError(f"{name}: a shape of {len(shape)} dimensions that is too large for any file")
@@ -128,9 +128,9 @@ def _entry(name: str, entry: Any) -> tuple[Any, Any, tuple[Any, ...], str]:
 
 
 def _check_apart(tensors: Iterable[StoredTensor]) -> None:
-    """No byte in two tensors, so that all of them together are no larger than the file."""
+    """Refuses tensors that overlap, so that all of them together are no larger than the file."""
     end = 0
-    for tensor in sorted(tensors, key=lambda one: (one.offset, one.nbytes)):
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset < end:
-            raise SafetensorsError(f"{tensor.name} lies over another tensor")
+            raise SafetensorsError(f"{tensor.name} overlaps another tensor")
         end = tensor.offset + tensor.nbytes

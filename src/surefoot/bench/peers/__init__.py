@@ -1,1 +1,1 @@
-"""Other engines, each in a venv of its own and in a process of its own, timed in the same rounds as we are."""
+"""Other engines, each in its own venv and process, timed in the same rounds as surefoot."""

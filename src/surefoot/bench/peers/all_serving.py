@@ -1,4 +1,4 @@
-"""The peers that serve, the quickest to install first."""
+"""All peers that serve, those that install fastest first."""
 
 from surefoot.bench.peers.llama_server import LlamaServer
 from surefoot.bench.peers.openvino_server import OpenVinoServer

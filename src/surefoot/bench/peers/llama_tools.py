@@ -1,4 +1,4 @@
-"""llama.cpp's own programs, compiled for this machine from the sources in a package: the peer for whole models."""
+"""llama.cpp's own programs, compiled for this machine from the sources in a Python package."""
 
 import json
 import os
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, Say, cache_folder, fetch_source, run
+from surefoot.bench.harness.progress import Say
+from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, cache_folder, fetch_source, run
 from surefoot.bench.peers.process import PeerError
 
 BENCH, QUANTISE = "tools", "quantise"  # sets of programs, each in a folder of its own
@@ -50,7 +51,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class LlamaBench:
-    """llama-bench over one file: it loads the file, warms up and times one run of what is asked for."""
+    """llama-bench over one file. Each call loads the file, warms up and times one run."""
 
     program: Path
     model: Path
@@ -65,7 +66,7 @@ class LlamaBench:
         return self._seconds("-p", str(num_tokens), "-n", "0")
 
     def decode(self, num_tokens: int) -> float:
-        """Seconds for so many tokens one after the other."""
+        """Seconds to decode `num_tokens` tokens."""
         return self._seconds("-p", "0", "-n", str(num_tokens))
 
     def describe(self) -> dict[str, Any]:

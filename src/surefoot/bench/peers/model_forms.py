@@ -1,4 +1,4 @@
-"""A model in the forms that peers read: a folder holds them beside its own files."""
+"""Where a model's folder holds the formats that peers read."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def gguf_form(model: Path) -> Path:
 
 
 def folder_form(model: Path) -> Path:
-    """A Hugging Face folder, with 8-bit weights if there are any."""
+    """A Hugging Face folder: the one with 8-bit weights, if there is one."""
     if not model.is_dir():
         raise PeerError(f"reads Hugging Face folders only, not {model.name}")
     coded = model / FORMS / W8A8

@@ -1,4 +1,4 @@
-"""/v1/completions over OpenVINO GenAI's continuous batching. Runs in its venv: uvicorn is there, surefoot is not.
+"""/v1/completions over OpenVINO GenAI's continuous batching. Runs in a venv with uvicorn and without surefoot.
 
 python openvino_script.py MODEL PORT SETTINGS
 
@@ -26,8 +26,8 @@ class Ask(NamedTuple):
     ignore_eos: bool
 
 
-class Engine:
-    """One thread adds requests, steps, and hands out what came."""
+class OpenVinoEngine:
+    """A thread that adds requests, steps the pipeline, and hands out new tokens."""
 
     def __init__(self, model: str, settings: dict[str, Any]) -> None:
         scheduling = genai.SchedulerConfig()
@@ -45,7 +45,7 @@ class Engine:
         threading.Thread(target=self._loop, daemon=True).start()
 
     def submit(self, ask: Ask, on_tokens: Callable[[list[int] | None], None]) -> None:
-        """on_tokens: called on the engine's thread, at last with None."""
+        """on_tokens: called on the engine's thread, the last time with None."""
         self._new.put((ask, on_tokens))
 
     def _loop(self) -> None:
@@ -73,9 +73,9 @@ class Engine:
 
 
 class App:
-    """The few routes that a load generator asks for, as ASGI."""
+    """The few routes that the load generator uses, as an ASGI application."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: OpenVinoEngine) -> None:
         self._engine = engine
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
@@ -136,7 +136,7 @@ async def _lifespan(receive: Any, send: Callable[[Any], Awaitable[None]]) -> Non
 
 def main() -> None:
     model, port, settings = sys.argv[1:]
-    app = App(Engine(model, json.loads(settings)))
+    app = App(OpenVinoEngine(model, json.loads(settings)))
     uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
 
 

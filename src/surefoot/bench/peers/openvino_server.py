@@ -4,11 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.bench.peers.install import TORCH, Say, install_venv, make_venv, run
+from surefoot.bench.harness.progress import Say
+from surefoot.bench.harness.server_process import Launch
+from surefoot.bench.peers.install import TORCH, install_venv, make_venv, run
 from surefoot.bench.peers.model_forms import FORMS, OPENVINO
 from surefoot.bench.peers.process import PeerError
-from surefoot.bench.peers.serving import NO_PATH, Room
-from surefoot.bench.server_process import Launch
+from surefoot.bench.peers.serving import NO_PATH, PeerLimits
 
 GENAI = "openvino-genai==2026.4.1.0"
 EXPORT = (TORCH, "optimum-intel==2.2.0", "openvino-tokenizers==2026.4.1.0", "nncf==3.4.0")
@@ -20,19 +21,19 @@ LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}  # as its documentatio
 
 @dataclass(frozen=True)
 class OpenVinoServer:
-    """A GGUF file is read as it is; a folder's weights are made 8-bit integers first, as its tools do it.
+    """Reads a GGUF file as it is. A folder's weights are converted to 8-bit integers first, with OpenVINO's own tools.
 
-    speculates: by prompt lookup.
+    It speculates by prompt lookup.
     """
 
     name: str = "openvino"
     speculates: bool = False
 
-    def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
+    def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
         home = install_venv(GENAI, lambda home: _install(home, say))
         form = model if model.suffix == ".gguf" else _exported(model, home, say)
         settings = {
-            "threads": room.threads, "num_streams": room.num_streams, "cache_gb": KV_GB, "prefix_caching": True,
+            "threads": limits.threads, "num_streams": limits.num_streams, "cache_gb": KV_GB, "prefix_caching": True,
             "max_batched_tokens": 2048, "lookup": LOOKUP if self.speculates else {},
         }  # fmt: skip
         command = (str(home / "venv" / "bin" / "python"), str(SCRIPT), str(form), str(port), json.dumps(settings))

@@ -1,4 +1,4 @@
-"""Our end of a peer: its process, and cases that are timed inside it."""
+"""A peer's process, as seen from ours."""
 
 import json
 import os
@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from surefoot.bench.timing import EngineError
+from surefoot.bench.harness.timing import EngineError
 
 WORKER = Path(__file__).with_name("worker.py")  # the engines' files lie beside it
-# A peer keeps the memory it has had, so that its results do not cost page faults at every call.
+# A peer keeps freed memory, so that results do not cost page faults at every call.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 
 
 class PeerError(EngineError):
-    """A peer did not start, died, or could not do what was asked."""
+    """A peer did not start, died, or refused a request."""
 
 
 class PeerProcess:
@@ -47,11 +47,11 @@ class PeerProcess:
         return reply
 
     def timer(self, key: str, rows: int, calls: int) -> Callable[[], float]:
-        """A case's `run`: the peer times itself, so that the way to it and back is not counted."""
+        """A case's `run`. The peer times itself, so that communication is not counted."""
         return lambda: float(self.ask("run", key=key, rows=rows, calls=calls)["seconds"])
 
     def close(self) -> None:
-        """End the process: it leaves by itself when its input ends."""
+        """Ends the process, which exits by itself when its input ends."""
         assert self._process.stdin
         assert self._process.stdout
         with suppress(BrokenPipeError):

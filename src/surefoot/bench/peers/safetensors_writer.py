@@ -1,4 +1,4 @@
-"""Writing safetensors files tensor by tensor, so that no more than one is in memory."""
+"""Writes safetensors files tensor by tensor, so that only one tensor is in memory."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,22 +15,22 @@ _SIZES = {BF16: 2, F32: 4, I8: 1}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """make: the values, in an array whose bytes are the file's."""
+class TensorEntry:
+    """A tensor of the file."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    make: Callable[[], Array]
+    make: Callable[[], Array]  # the values, in an array with the same bytes as the file
 
 
 def to_bf16(values: Array) -> Array:
-    """Rounded to the nearest, ties to even."""
+    """The values in bf16, rounded to nearest, ties to even."""
     bits = values.astype(np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def write_safetensors(path: Path, entries: Sequence[Entry]) -> None:
+def write_safetensors(path: Path, entries: Sequence[TensorEntry]) -> None:
     header, end = {}, 0
     for entry in entries:
         start, end = end, end + prod(entry.shape) * _SIZES[entry.dtype]

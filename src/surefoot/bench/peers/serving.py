@@ -1,60 +1,63 @@
-"""Peers that serve whole models: each a server process with OpenAI's interface, under the same load as ours."""
+"""Peers that serve whole models: server processes with OpenAI's API, under the same load as ours."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from surefoot.bench.load import Endpoint
-from surefoot.bench.server_process import Launch, free_port, running
-from surefoot.bench.timing import EngineError
+from surefoot.bench.harness.http_load import Endpoint
+from surefoot.bench.harness.progress import Say
+from surefoot.bench.harness.server_process import Launch, free_port, running
+from surefoot.bench.harness.timing import EngineError
 
-Say = Callable[[str], None]
-
-PEERS = ("llamacpp", "openvino", "vllm")  # all that there are
+PEERS = ("llamacpp", "openvino", "vllm")  # names of all peers that serve
 NO_PATH = {"PYTHONPATH": ""}  # a peer's venv must not see our packages
 NO_PEER = "takes no part in this run: add --peers"
 
 
 def speculating(name: str) -> str:
-    """What a peer is called when it speculates: it then runs beside itself."""
+    """Name of the server of a peer that speculates, which runs beside the one that does not."""
     return f"{name} speculating"
 
 
 @dataclass(frozen=True)
-class Room:
-    """What a server is given: threads, requests at once, tokens of one request and of all together."""
+class PeerLimits:
+    """Resources that a server gets."""
 
     threads: int
-    num_streams: int
-    context: int
-    num_tokens: int
+    num_streams: int  # concurrent requests
+    context: int  # tokens of one request
+    num_tokens: int  # of all requests together
 
 
 class ServingPeer(Protocol):
-    """Raises EngineError, saying why, where it cannot be had or cannot load the model."""
+    """An engine that serves. Raises EngineError with the reason if it cannot be installed or cannot load the model."""
 
     @property
     def name(self) -> str: ...
-    def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
-        """Installs it first, and makes the form of the model that it reads, where that is missing."""
+    def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
+        """How to start its server. Installs it and converts the model first, where that was not done before."""
 
 
 @dataclass
 class StartedPeers:
+    """The peers of a run, by name."""
+
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    described: dict[str, dict[str, Any]] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
+    described: dict[str, dict[str, Any]] = field(default_factory=dict)  # facts for the report
+    absent: dict[str, str] = field(default_factory=dict)  # why a peer does not take part
 
 
-def start_peers(stack: ExitStack, peers: Sequence[ServingPeer], model: Path, room: Room, say: Say) -> StartedPeers:
-    """All of them at once, so that they can be measured in turns."""
+def start_peers(
+    stack: ExitStack, peers: Sequence[ServingPeer], model: Path, limits: PeerLimits, say: Say
+) -> StartedPeers:
+    """Starts all peers at once, so that they can be measured in turns."""
     started = StartedPeers(absent=dict.fromkeys(set(PEERS) - {peer.name for peer in peers}, NO_PEER))
     for peer in peers:
         try:
             port = free_port()
-            launch = peer.launch(model, port, room, say)
+            launch = peer.launch(model, port, limits, say)
             say(f"starting {peer.name}")
             server = stack.enter_context(running(launch, port))
         except (EngineError, OSError) as failure:

@@ -1,7 +1,7 @@
-"""A model of random weights in the forms that we and the peers read: speed depends on shapes alone.
+"""A model of random weights in the formats that surefoot and its peers read. Speed depends on shapes alone.
 
-The folder is a Hugging Face one in bf16; beside it lie the same weights as 8-bit integers for vLLM and as GGUF for
-llama.cpp. Every token's text is plain letters, so that each brings its own piece of a stream.
+The folder is a Hugging Face one in bf16. It also holds the same weights as 8-bit integers for vLLM and as GGUF for
+llama.cpp. Every token's text is plain letters, so that each token gives its own piece of a stream.
 """
 
 import json
@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.bench.harness.progress import Say
 from surefoot.bench.peers.install import cache_folder, install_venv, make_venv, run
 from surefoot.bench.peers.model_forms import FORMS, GGUF, W8A8
-from surefoot.bench.peers.safetensors_writer import BF16, F32, I8, Entry, to_bf16, write_safetensors
+from surefoot.bench.peers.safetensors_writer import BF16, F32, I8, TensorEntry, to_bf16, write_safetensors
 from surefoot.ops.arrays import Array
-
-Say = Callable[[str], None]
 
 GGUF_PACKAGE = "gguf==0.19.0"
 GGUF_SCRIPT = Path(__file__).with_name("gguf_script.py")
@@ -44,7 +43,7 @@ class LlamaShape:
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
-        """Of one layer: rows and columns."""
+        """Rows and columns of one layer's matrices."""
         kv = self.kv_heads * self.head_dim
         return {
             "self_attn.q_proj": (self.width, self.width), "self_attn.k_proj": (kv, self.width),
@@ -74,7 +73,7 @@ def shape_folder(shape: LlamaShape) -> Path:
 
 
 def make_shape(shape: LlamaShape, say: Say, folder: Path | None = None) -> Path:
-    """The folder, made if it is not there: the same numbers each time."""
+    """The folder, written if it does not exist. The weights are the same each time."""
     folder = folder or shape_folder(shape)
     if (folder / "ready").exists():
         return folder
@@ -88,7 +87,7 @@ def make_shape(shape: LlamaShape, say: Say, folder: Path | None = None) -> Path:
 
 
 def write_folder(shape: LlamaShape, folder: Path, say: Say) -> None:
-    """The folder in bf16, and the one with 8-bit weights in it."""
+    """Writes the folder in bf16, and the folder with 8-bit weights inside it."""
     coded = folder / FORMS / W8A8
     coded.mkdir(parents=True)
     for place, config in ((folder, shape.config()), (coded, shape.config() | {"quantization_config": _w8a8()})):
@@ -104,7 +103,7 @@ Make = Callable[[], Array]
 
 
 def _tensors(shape: LlamaShape) -> Iterator[tuple[str, tuple[int, ...], Make]]:
-    """Names, sizes and float32 values, drawn when they are asked for."""
+    """Names, sizes, and functions that draw the float32 values."""
     ones = partial(np.ones, shape.width, np.float32)
     size: tuple[int, ...] = (shape.vocab, shape.width)
     yield "model.embed_tokens", size, partial(_drawn, 0, size)
@@ -122,19 +121,19 @@ def _drawn(seed: int, size: tuple[int, ...]) -> Array:
     return values
 
 
-def _bf16_entries(shape: LlamaShape) -> list[Entry]:
-    return [Entry(f"{name}.weight", BF16, size, partial(_bf16, make)) for name, size, make in _tensors(shape)]
+def _bf16_entries(shape: LlamaShape) -> list[TensorEntry]:
+    return [TensorEntry(f"{name}.weight", BF16, size, partial(_bf16, make)) for name, size, make in _tensors(shape)]
 
 
-def _int8_entries(shape: LlamaShape) -> list[Entry]:
-    """Matrices of the layers with one scale for each row."""
+def _int8_entries(shape: LlamaShape) -> list[TensorEntry]:
+    """The tensors, with the layers' matrices as 8-bit integers and one scale for each row."""
     entries = []
     for name, size, make in _tensors(shape):
         if name.endswith("_proj"):
-            entries.append(Entry(f"{name}.weight", I8, size, partial(_codes, make)))
-            entries.append(Entry(f"{name}.weight_scale", F32, (size[0], 1), partial(_scales, make)))
+            entries.append(TensorEntry(f"{name}.weight", I8, size, partial(_codes, make)))
+            entries.append(TensorEntry(f"{name}.weight_scale", F32, (size[0], 1), partial(_scales, make)))
         else:
-            entries.append(Entry(f"{name}.weight", BF16, size, partial(_bf16, make)))
+            entries.append(TensorEntry(f"{name}.weight", BF16, size, partial(_bf16, make)))
     return entries
 
 
@@ -152,7 +151,7 @@ def _codes(make: Make) -> Array:
 
 
 def _w8a8() -> dict[str, Any]:
-    """8-bit weights by row, 8-bit activations by token, as compressed-tensors says it."""
+    """The compressed-tensors configuration for 8-bit weights by row and 8-bit activations by token."""
     form = {"num_bits": 8, "type": "int", "symmetric": True}
     group = {
         "targets": ["Linear"],
@@ -167,7 +166,7 @@ def _w8a8() -> dict[str, Any]:
 
 
 def vocabulary(size: int) -> list[str]:
-    """Two control tokens, single bytes as byte-level tokenizers write them, one pair, and made-up words."""
+    """Two control tokens, all bytes as byte-level tokenizers write them, one merged pair, and made-up words."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(NUM_BYTES, 2 * NUM_BYTES))
     single = [chr(byte) if byte in printable else chr(next(others)) for byte in range(NUM_BYTES)]
@@ -195,5 +194,5 @@ def _write_tokenizer(folder: Path, size: int) -> None:
 
 
 def write_gguf(folder: Path, python: Path) -> None:
-    """python: one that has the package which writes such files."""
+    """python: of a venv with the gguf package."""
     run(python, GGUF_SCRIPT, folder, folder / FORMS / GGUF)

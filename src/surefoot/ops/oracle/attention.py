@@ -22,7 +22,7 @@ f32 = np.float32
 
 
 @dataclass(frozen=True)
-class Options:
+class AttentionOptions:
     scale: float
     window: int = 0
     softcap: float = 0.0
@@ -44,7 +44,7 @@ def power_of_two(n: F32) -> F32:
 
 
 @dataclass(frozen=True)
-class Part:
+class AttentionPart:
     """Rows' partial results: top [rows], sums [rows, 16], out [rows, value_dim]."""
 
     top: F32
@@ -59,7 +59,7 @@ def exact_dot(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.int64]:
     return product.astype(np.int64)
 
 
-def integer_logits(q: F32, tokens: Tokens, at: slice, options: Options) -> tuple[F32, F32]:
+def integer_logits(q: F32, tokens: Tokens, at: slice, options: AttentionOptions) -> tuple[F32, F32]:
     """x [rows, tokens] and factor [rows]."""
     rows, dims = q.shape
     limbs = quantise(q, ActivationForm(2))
@@ -76,14 +76,14 @@ def integer_logits(q: F32, tokens: Tokens, at: slice, options: Options) -> tuple
     return soft(x * inner[:, None], options, rows)
 
 
-def float_logits(q: F32, tokens: Tokens, at: slice, options: Options) -> tuple[F32, F32]:
+def float_logits(q: F32, tokens: Tokens, at: slice, options: AttentionOptions) -> tuple[F32, F32]:
     x = strided_dot(q[:, None], tokens.keys[None, at])
     if not options.softcap:
         return x, np.full(len(q), f32(options.scale) * LOG2E)
     return soft(x * (f32(options.scale) / f32(options.softcap)), options, len(q))
 
 
-def soft(x: F32, options: Options, rows: int) -> tuple[F32, F32]:
+def soft(x: F32, options: AttentionOptions, rows: int) -> tuple[F32, F32]:
     return tanh(x), np.full(rows, f32(options.softcap) * LOG2E)
 
 
@@ -107,7 +107,9 @@ def float_out(p: F32, tokens: Tokens, at: slice) -> tuple[F32, F32]:
     return out, np.ones(len(p), np.float32)
 
 
-def segment_part(q: F32, tokens: Tokens, start: int, visible: NDArray[np.bool_], options: Options) -> Part:
+def segment_part(
+    q: F32, tokens: Tokens, start: int, visible: NDArray[np.bool_], options: AttentionOptions
+) -> AttentionPart:
     """Rows over the tokens from start on; visible [rows, tokens] has at least one true in each row."""
     at = slice(start, start + visible.shape[1])
     integer = tokens.keys.ndim == 3
@@ -118,7 +120,7 @@ def segment_part(q: F32, tokens: Tokens, start: int, visible: NDArray[np.bool_],
         p = np.where(visible, exp2_bounded(fma(x, factor[:, None], -top[:, None])), f32(0))
     sums = lane_sums(p)
     out, weight = (integer_out if integer else float_out)(p, tokens, at)
-    return Part(top, sums, out, weight)
+    return AttentionPart(top, sums, out, weight)
 
 
 def lane_sums(p: F32) -> F32:
@@ -131,15 +133,15 @@ def lane_sums(p: F32) -> F32:
     return lanes
 
 
-def merge(whole: Part, part: Part) -> Part:
+def merge(whole: AttentionPart, part: AttentionPart) -> AttentionPart:
     m = np.maximum(whole.top, part.top)
     a, b = power_of_two(whole.top - m)[:, None], power_of_two(part.top - m)[:, None]
     sums = fma(part.sums, b, whole.sums * a)
     out = fma(part.out, part.weight[:, None] * b, whole.out * a)
-    return Part(m, sums, out, whole.weight)
+    return AttentionPart(m, sums, out, whole.weight)
 
 
-def finish(whole: Part, sinks: F32 | None) -> F32:
+def finish(whole: AttentionPart, sinks: F32 | None) -> F32:
     total, a = tree(whole.sums), np.ones(len(whole.top), np.float32)
     if sinks is not None:
         s = sinks * LOG2E
@@ -149,11 +151,13 @@ def finish(whole: Part, sinks: F32 | None) -> F32:
     return whole.out * a[:, None] / total[:, None]
 
 
-def attend(q: F32, positions: NDArray[np.int64], tokens: Tokens, sinks: F32 | None, options: Options) -> F32:
+def attend(q: F32, positions: NDArray[np.int64], tokens: Tokens, sinks: F32 | None, options: AttentionOptions) -> F32:
     """Rows q [rows, head_dim] of one kv head at these positions."""
     rows, value_dim = len(q), tokens.values.shape[-1]
     zero = np.zeros(rows, np.float32)
-    whole = Part(zero + LOWEST, np.zeros((rows, 16), np.float32), np.zeros((rows, value_dim), np.float32), zero)
+    whole = AttentionPart(
+        zero + LOWEST, np.zeros((rows, 16), np.float32), np.zeros((rows, value_dim), np.float32), zero
+    )
     lowest = positions - options.window + 1 if options.window else np.zeros_like(positions)
     for start in range(0, int(positions.max(initial=-1)) + 1, SEGMENT):
         t = np.arange(start, min(start + SEGMENT, int(positions.max()) + 1))
@@ -162,7 +166,7 @@ def attend(q: F32, positions: NDArray[np.int64], tokens: Tokens, sinks: F32 | No
         if not sees.any():
             continue
         part = segment_part(q[sees], tokens, start, visible[sees], options)
-        merged = merge(Part(*(field[sees] for field in vars(whole).values())), part)
+        merged = merge(AttentionPart(*(field[sees] for field in vars(whole).values())), part)
         for into, new in zip(vars(whole).values(), vars(merged).values(), strict=True):
             into[sees] = new
     return finish(whole, sinks)
@@ -181,7 +185,7 @@ def attention(
     rows, heads, _ = q.shape
     group = heads // cache.kv_heads
     y = np.zeros((rows, heads, cache.value_dim), np.float32)
-    options = Options(scale, window, softcap)
+    options = AttentionOptions(scale, window, softcap)
     for c in range(len(chunks)):
         own = slice(int(chunks.starts[c]), int(chunks.starts[c + 1]))
         length = int(chunks.lengths[c])

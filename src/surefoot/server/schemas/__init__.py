@@ -1,1 +1,1 @@
-"""What clients may send and what they get: pydantic models, each field bounded, nothing unknown let through."""
+"""Bodies of requests and replies as pydantic models. Every field is bounded; unknown parameters do not pass."""

@@ -1,4 +1,4 @@
-"""Bounded types, and the parameters that every way of generating shares."""
+"""Bounded types, and the sampling parameters that all generating routes share."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.
 
 
 class Body(BaseModel):
-    """Parameters from a client: unknown ones are dropped and noted, or refused. NaN and infinities are refused."""
+    """Parameters from a client. Unknown ones are dropped and noted, or refused; NaN and infinities are refused."""
 
     model_config = ConfigDict(
         extra="forbid", allow_inf_nan=False, json_schema_extra=lambda schema: schema.pop("additionalProperties", None)
@@ -47,12 +47,12 @@ class Body(BaseModel):
 
     @classmethod
     def translated(cls, data: dict[str, Any], known: set[str]) -> dict[str, Any]:
-        """In the words of this class's fields."""
+        """The parameters under the names of this class's fields."""
         return data
 
 
 class RequestBody(Body):
-    """The whole body of a call to a route that generates: other servers' names are understood."""
+    """The whole body of a request to a generating route. Parameter names of other servers are understood."""
 
     @classmethod
     def translated(cls, data: dict[str, Any], known: set[str]) -> dict[str, Any]:
@@ -60,13 +60,13 @@ class RequestBody(Body):
 
 
 class Lenient(BaseModel):
-    """A part of a conversation, or a tool: it may be what another server wrote, so unknown keys are dropped."""
+    """A part of a conversation, or a tool. Another server may have written it, so unknown keys are dropped."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
 class Reply(BaseModel):
-    """To a client."""
+    """A reply to a client, or a part of one."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -79,7 +79,7 @@ MEDIA = {
 
 
 def refuse_media(part: Any) -> Any:
-    """A part of a message, before its type is looked at: what it is, said better than a list of types would."""
+    """Refuse images, sound and files in a message, with a clearer error than a list of allowed types."""
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(kind, str) and kind in MEDIA:
         raise ValueError(f"this model {MEDIA[kind]}: send text alone")
@@ -87,7 +87,7 @@ def refuse_media(part: Any) -> Any:
 
 
 def tools_of(*kinds: str | None) -> Callable[[Any], Any]:
-    """Tools of other kinds would be run by the server: the model is not told of them, which is noted."""
+    """A validator that keeps tools of these kinds. Other kinds run on a vendor's server: they are dropped and noted."""
 
     def choose(tools: Any) -> Any:
         if is_strict() or not isinstance(tools, list):
@@ -130,14 +130,14 @@ class JsonSchemaFormat(Body):
 
 
 class RegexFormat(Body):
-    """Not OpenAI's."""
+    """An extension of OpenAI's formats."""
 
     type: Literal["regex"]
     regex: Annotated[str, Field(min_length=1)]
 
 
 class GrammarFormat(Body):
-    """Not OpenAI's. The grammar is in Lark's notation, as llguidance reads it."""
+    """An extension of OpenAI's formats. The grammar is in llguidance's dialect of Lark."""
 
     type: Literal["grammar"]
     grammar: Annotated[str, Field(min_length=1)]
@@ -149,7 +149,7 @@ ResponseFormat = Annotated[
 
 
 class SamplingFields(RequestBody):
-    """OpenAI's parameters and, from top_k on, those of other servers."""
+    """OpenAI's sampling parameters and, from top_k on, those of other servers."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
@@ -191,8 +191,8 @@ class SamplingFields(RequestBody):
     def sampling(
         self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None, defaults: SamplingParams
     ) -> SamplingParams:
-        """defaults: the server's, for what the client left out or gave as null."""
-        given: dict[str, Any] = {
+        """The request's sampling parameters. defaults: the server's, for values that are left out or null."""
+        values: dict[str, Any] = {
             name: value
             for name in (
                 "temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "top_k", "min_p",
@@ -201,9 +201,9 @@ class SamplingFields(RequestBody):
             if (value := getattr(self, name)) is not None
         }  # fmt: skip
         if grammar is not None:
-            if given.get("min_tokens"):
+            if values.get("min_tokens"):
                 note("min_tokens")
-            given |= {"grammar": grammar, "min_tokens": 0}  # the grammar alone says when the answer may end
+            values |= {"grammar": grammar, "min_tokens": 0}  # the grammar alone says when the answer may end
         try:
             return replace(
                 defaults,
@@ -213,7 +213,7 @@ class SamplingFields(RequestBody):
                 seed=seed,
                 max_tokens=max_tokens,
                 logprobs=logprobs,
-                **given,
+                **values,
             )
         except ValueError as error:
             raise bad_request(str(error)) from error

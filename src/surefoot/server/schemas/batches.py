@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from fastapi import Query
+from pydantic import BaseModel, Field
 
-from surefoot.server.records import Record
 from surefoot.server.schemas.base import Body, Reply
 
+After = Annotated[str | None, Query(max_length=64)]
 FileId = Annotated[str, Field(max_length=64)]
 Status = Literal[
     "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
@@ -14,11 +15,17 @@ Status = Literal[
 UNFINISHED: tuple[Status, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 
 
-class FileRecord(Record):
-    """sha256: of the bytes, in hexadecimal; never shown."""
+class Record(BaseModel):
+    """What the server keeps of a file or a batch."""
 
+    id: str
+    owner: str  # the user; other users cannot see the record
+    created_at: int
+
+
+class FileRecord(Record):
     object: Literal["file"] = "file"
-    sha256: str
+    sha256: str  # of the bytes, in hexadecimal; never shown
     bytes: int
     filename: str
     purpose: str
@@ -53,7 +60,7 @@ class BatchRecord(Record):
 
 
 def errors_of(code: str, message: str) -> dict[str, Any]:
-    """As a batch tells what is wrong with it."""
+    """A batch's `errors` field."""
     data = [{"code": code, "message": message, "line": None, "param": None}]
     return {"object": "list", "data": data}
 

@@ -48,16 +48,16 @@ class Message(Lenient):
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
         if self.content is None and not (self.role == "assistant" and (self.tool_calls or self.refusal)):
-            raise ValueError(f"a message of the {self.role} has content: give a text")
+            raise ValueError(f"a message of the {self.role} needs content: give a text")
         return self
 
     @property
     def is_begun(self) -> bool:
-        """An answer that the client has begun, if it is the last message: some APIs have the model go on with it."""
+        """Whether this is, as the last message, the beginning of an answer that the model continues (prefill)."""
         return self.role == "assistant" and bool(self.content) and not self.tool_calls
 
     def as_template(self) -> dict[str, Any]:
-        """As chat templates know it: the content one text, a developer a system."""
+        """The message for a chat template: the content as one text, the role developer as system."""
         message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal"})
         return {
             "role": "system" if self.role == "developer" else self.role,
@@ -73,7 +73,7 @@ def text_of(content: Content) -> str:
 
 
 class ChatRequest(SamplingFields):
-    """deadline_s, top_k, min_p and the like, chat_template_kwargs and return_token_ids are not OpenAI's."""
+    """OpenAI's chat request. deadline_s, top_k, min_p …, chat_template_kwargs and return_token_ids are extensions."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_tokens: Positive | None = None
@@ -101,7 +101,7 @@ class ChatRequest(SamplingFields):
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: set logprobs to true")
         if self.continue_final_message and self.add_generation_prompt:
-            raise ValueError("continue_final_message goes with add_generation_prompt=false")
+            raise ValueError("continue_final_message needs add_generation_prompt=false")
         if self.tool_choice not in (None, "none", "auto") and not self.tools:
             raise ValueError("tool_choice needs tools: give some")
         return self

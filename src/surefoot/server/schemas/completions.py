@@ -13,14 +13,15 @@ MOST_EXTRA_FILES = 256
 
 
 class ExtraFile(Lenient):
-    """Another file of the project whose text is filled in."""
+    """Another file of the project, as context for filling in."""
 
     filename: Annotated[str, Field(max_length=4096)] = "tmp"
     text: str
 
 
 class CompletionRequest(SamplingFields):
-    """input_extra is not OpenAI's: with it, or a suffix, what comes between prompt and suffix is asked for."""
+    """OpenAI's completion request. With a suffix, or with input_extra (an extension), the answer is the text between
+    prompt and suffix."""
 
     prompt: Prompts
     suffix: str | None = None
@@ -36,7 +37,7 @@ class CompletionRequest(SamplingFields):
         if self.stream and self.echo and (self.logprobs is not None or self.max_tokens == 0):
             raise ValueError("a prompt's logprobs, or nothing but the prompt, cannot be streamed: set stream to false")
         if self.max_tokens == 0 and not self.echo:
-            raise ValueError("max_tokens of 0 goes with echo: ask for at least one token")
+            raise ValueError("max_tokens of 0 needs echo: ask for at least one token")
         return self
 
     @property
@@ -52,7 +53,7 @@ class CompletionRequest(SamplingFields):
 
 
 def listed(prompt: str | list[int] | list[str | list[int]]) -> list[str | list[int]]:
-    """One prompt or several, as several."""
+    """One prompt or several, as a list."""
     if isinstance(prompt, str) or isinstance(prompt[0], int):
         return [prompt]
     return list(prompt)

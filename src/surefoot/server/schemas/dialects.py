@@ -1,7 +1,7 @@
-"""What other servers' clients send, in this server's words: vLLM's and llama-server's names for what is here too, and
-parameters of all that cannot change an answer here.
+"""Parameters of other servers' clients, translated: names of vLLM and llama-server for what exists here too, and
+parameters that cannot change an answer here, which are dropped.
 
-A parameter that is in none of the tables, or has a value that is not, stays as it is: the schema knows it or does not.
+A parameter or value that is in none of the tables stays as it is, for the schema to accept or refuse.
 """
 
 import json
@@ -17,15 +17,15 @@ META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")  # characters that mean something 
 
 SYNONYMS = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 
-# What -1 means.
+# Parameters for which -1 has a meaning, and that meaning.
 MINUS_ONE: dict[str, int | None] = {
     "top_k": 0, "max_tokens": None, "max_completion_tokens": None, "max_output_tokens": None, "seed": None,
 }  # fmt: skip
 
-# Parameters of the chat template, by the name that clients give them outside it.
+# Variables of the chat template that clients send as parameters of their own.
 VARIABLES = frozenset({"enable_thinking"})
 
-# Whatever they say, the answer is the same.
+# Parameters that cannot change the answer, whatever their value.
 HARMLESS = frozenset(
     {
         # OpenAI's
@@ -36,7 +36,7 @@ HARMLESS = frozenset(
         "betas", "cache_control", "inference_geo", "speed",
         # vLLM's
         "cache_salt", "guided_decoding_backend", "priority", "request_id", "spaces_between_special_tokens",
-        # llama-server's: how it works, and details of samplers that NEUTRAL has the switches of
+        # llama-server's: how it runs, and details of samplers that NEUTRAL switches off
         "cache_prompt", "id_slot", "n_discard", "n_keep", "return_progress", "slot_id", "timings_per_token",
         "speculative.n_max", "speculative.n_min", "speculative.p_min", "dry_allowed_length", "dry_base",
         "dry_penalty_last_n", "dry_sequence_breakers", "dynatemp_exponent", "mirostat_eta", "mirostat_tau",
@@ -46,7 +46,7 @@ HARMLESS = frozenset(
     }
 )  # fmt: skip
 
-# With these values, the answer is the same; others ask for what is not there.
+# Parameters that cannot change the answer with these values; other values ask for something that is missing here.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],), "functions": ([],), "function_call": ("none", "auto"), "suffix": ("",),
     "mcp_servers": ([],),
@@ -62,7 +62,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 def translate(body: Json, known: Collection[str]) -> Json:
-    """known: names of the route's own parameters, which are never taken away."""
+    """The body in this server's names. known: the route's own parameters, which are never dropped."""
     body = {name: value for name, value in body.items() if name in known or not _says_nothing(body, name, value)}
     for name, usual in SYNONYMS.items():
         if name in body and name not in known and usual in known:
@@ -79,46 +79,48 @@ def translate(body: Json, known: Collection[str]) -> Json:
 
 
 def _says_nothing(body: Json, name: str, value: Any) -> bool:
-    if name == "best_of":  # the best of as many as are asked for are all of them
+    if name == "best_of":  # the best n of n answers are all of them
         n = body.get("n")
         return type(value) is int and value <= (n if type(n) is int else 1)
     neutral = NEUTRAL.get(name, ())
-    return name in HARMLESS or any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in neutral)
+    return name in HARMLESS or any(
+        value == harmless and isinstance(value, bool) == isinstance(harmless, bool) for harmless in neutral
+    )
 
 
 def _move_variables(body: Json) -> None:
-    given = {name: body.pop(name) for name in VARIABLES if body.get(name) is not None}
+    variables = {name: body.pop(name) for name in VARIABLES if body.get(name) is not None}
     inside = body.get("chat_template_kwargs") or {}
-    if given and isinstance(inside, dict):
-        body["chat_template_kwargs"] = {**given, **inside}
+    if variables and isinstance(inside, dict):
+        body["chat_template_kwargs"] = {**variables, **inside}
 
 
 # ---- formats ----
 
 
 def _choose_format(body: Json) -> None:
-    """Into response_format, which must not ask for another."""
-    given = {name: value for name in FORMATS if (value := body.pop(name, None))}
+    """Move other servers' format parameters into response_format, which must not name another format."""
+    formats = {name: value for name in FORMATS if (value := body.pop(name, None))}
     usual = body.get("response_format")
     if isinstance(usual, dict):
         body["response_format"] = usual = _with_schema_inside(usual)
-    if not given:
+    if not formats:
         return
-    if len(given) > 1 or (usual is not None and usual != {"type": "text"}):
-        raise ValueError(f"{', '.join(sorted(given))}: an answer has one format, give one of them or response_format")
-    ((name, value),) = given.items()
+    if len(formats) > 1 or (usual is not None and usual != {"type": "text"}):
+        raise ValueError(f"{', '.join(sorted(formats))}: an answer has one format, give one of them or response_format")
+    ((name, value),) = formats.items()
     body["response_format"] = FORMATS[name](value)
 
 
 def _with_schema_inside(wanted: Json) -> Json:
-    """llama-server and others take the schema beside the type."""
+    """llama-server and others put the schema beside the type."""
     if wanted.get("type") in ("json_object", "json_schema") and isinstance(wanted.get("schema"), dict):
         return _json_schema(wanted["schema"])
     return wanted
 
 
 def _json_schema(schema: Any) -> Json:
-    """vLLM's clients send the schema, or its text."""
+    """vLLM's clients send the schema as an object or as text."""
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
@@ -133,26 +135,26 @@ def _regex(regex: Any) -> Json:
 
 def _choice(choices: Any) -> Json:
     if not isinstance(choices, list) or not all(isinstance(choice, str) and choice for choice in choices):
-        raise ValueError("guided_choice is a list of texts, none of them empty")
+        raise ValueError("guided_choice must be a list of non-empty texts")
     return _regex("|".join(META.sub(r"\\\g<0>", choice) for choice in choices))
 
 
 def _grammar(grammar: Any) -> Json:
-    """In Lark's notation, or in llama.cpp's."""
+    """A grammar in Lark's notation, or in llama.cpp's GBNF."""
     if isinstance(grammar, str) and "::=" in grammar:
         grammar = lark_of(grammar)
     return {"type": "grammar", "grammar": grammar}
 
 
 def _structured(wanted: Any) -> Json:
-    """vLLM's structured_outputs: one of these, and options that say how, not what."""
+    """vLLM's structured_outputs: one format, and options that do not change it."""
     if isinstance(wanted, dict):
         if wanted.get("json_object"):
             return {"type": "json_object"}
         for name, made in (("json", _json_schema), ("regex", _regex), ("choice", _choice), ("grammar", _grammar)):
             if wanted.get(name):
                 return made(wanted[name])
-    raise ValueError("structured_outputs has one of json, regex, choice, grammar and json_object")
+    raise ValueError("structured_outputs needs one of json, regex, choice, grammar and json_object")
 
 
 FORMATS: dict[str, Callable[[Any], Json]] = {

@@ -23,11 +23,9 @@ class EmbeddingRequest(RequestBody):
 
 
 class Embedding(Reply):
-    """embedding: numbers, or the bytes of little-endian float32 in base64."""
-
     object: Literal["embedding"] = "embedding"
     index: int
-    embedding: list[float] | str
+    embedding: list[float] | str  # numbers, or little-endian float32 in base64
 
 
 class EmbeddingUsage(Reply):

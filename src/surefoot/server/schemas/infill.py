@@ -9,7 +9,7 @@ from surefoot.server.schemas.completions import MOST_EXTRA_FILES, CompletionRequ
 
 
 class InfillRequest(RequestBody):
-    """Editors send much more, about slots, caches and samplers."""
+    """llama-server's request. Editors send many more fields, about slots, caches and samplers, which are ignored."""
 
     input_prefix: str = ""
     input_suffix: str = ""
@@ -28,12 +28,12 @@ class InfillRequest(RequestBody):
     stream: bool | None = None
 
     def as_completion(self, model: str) -> CompletionRequest:
-        given: dict[str, Any] = {
+        sampling: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed")
         }
-        # -1 and the like: no bound, no seed; a top_p of 0 is all but greedy.
-        given = {name: value for name, value in given.items() if value is not None and value >= 0}
+        # Negative values mean no limit or no seed. A top_p of 0 means nearly greedy.
+        sampling = {name: value for name, value in sampling.items() if value is not None and value >= 0}
         return CompletionRequest(
             model=model,
             prompt=self.input_prefix + self.prompt,
@@ -43,5 +43,5 @@ class InfillRequest(RequestBody):
             repetition_penalty=self.repeat_penalty,
             stop=self.stop,
             stream=self.stream,
-            **{**given, **({"top_p": 1e-6} if given.get("top_p") == 0 else {})},
+            **{**sampling, **({"top_p": 1e-6} if sampling.get("top_p") == 0 else {})},
         )

@@ -53,7 +53,7 @@ class ThinkingBlock(Lenient):
 
 
 class RedactedThinkingBlock(Lenient):
-    """Another server's: nobody here can read it."""
+    """Encrypted by another server: it cannot be read here."""
 
     type: Literal["redacted_thinking"]
 
@@ -194,7 +194,7 @@ def _choice(choice: ToolChoiceParam | None) -> ToolChoice:
 
 
 def _as_openai(message: MessageParam) -> list[Message]:
-    """Results of tools are messages of their own, before what the user says."""
+    """The message in OpenAI's form: tool results become messages of their own, before the user's text."""
     if isinstance(message.content, str):
         return [Message(role=message.role, content=message.content)]
     results, calls, text, thinking = [], [], "", ""

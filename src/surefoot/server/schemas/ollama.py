@@ -1,4 +1,4 @@
-"""Ollama's API: /api/chat, /api/generate and their neighbours. Fields that mean nothing here are not heeded."""
+"""Ollama's API: /api/chat, /api/generate and their neighbours. Fields without a meaning here are ignored."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -32,7 +32,7 @@ Think = bool | Literal["low", "medium", "high"] | None
 
 
 class Options(Lenient):
-    """Others, such as num_ctx, num_gpu and num_thread, say how to load a model, which is done."""
+    """Sampling options. Others, such as num_ctx, num_gpu and num_thread, concern loading, which is done."""
 
     num_predict: Annotated[int | None, Field(ge=-2, le=LARGEST_TOKEN)] = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
@@ -46,16 +46,16 @@ class Options(Lenient):
     stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
 
     def as_openai(self) -> dict[str, Any]:
-        """0 or less for the number of tokens: no bound. -1 for a seed: any."""
+        """The options under OpenAI's names. num_predict of 0 or less means no limit; a seed of -1 means any."""
         names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop")
-        given = {name: getattr(self, name) for name in names}
-        given |= {
+        values = {name: getattr(self, name) for name in names}
+        values |= {
             "repetition_penalty": self.repeat_penalty,
             "top_k": max(0, self.top_k) if self.top_k is not None else None,
             "seed": self.seed if self.seed is not None and self.seed >= 0 else None,
             "max_tokens": self.num_predict if self.num_predict is not None and self.num_predict > 0 else None,
         }
-        return given
+        return values
 
 
 class OllamaFunction(Lenient):
@@ -79,7 +79,7 @@ class OllamaMessage(Lenient):
 
 
 class Generating(Body):
-    """What both ways of generating share."""
+    """The fields that /api/chat and /api/generate share."""
 
     model: ModelName
     stream: bool = True
@@ -89,7 +89,7 @@ class Generating(Body):
     think: Think = None
 
     def _shared(self) -> dict[str, Any]:
-        """As a chat request has it."""
+        """These fields as parameters of a chat request."""
         thinking = {"chat_template_kwargs": {"enable_thinking": self.think}} if isinstance(self.think, bool) else {}
         effort = {"reasoning_effort": self.think} if isinstance(self.think, str) else {}
         options = (self.options or Options()).as_openai()
@@ -107,8 +107,10 @@ class OllamaChatRequest(Generating):
     tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS)] = None
 
     def as_chat(self, model: str) -> ChatRequest:
-        """What the assistant said last is gone on with."""
-        messages = [message for number, one in enumerate(self.messages) for message in _as_openai(number, one)]
+        """The request in OpenAI's form. A last message by the assistant is continued."""
+        messages = [
+            translated for number, message in enumerate(self.messages) for translated in _as_openai(number, message)
+        ]
         is_begun = messages[-1].is_begun
         return ChatRequest(
             model=model,
@@ -121,12 +123,10 @@ class OllamaChatRequest(Generating):
 
 
 class GenerateRequest(Generating):
-    """raw: the prompt is all, without a template."""
-
     prompt: str = ""
     suffix: str = ""
     system: str = ""
-    raw: bool = False
+    raw: bool = False  # no template is applied to the prompt
     images: list[Any] | None = None
     template: str | None = None
     context: list[int] | None = None
@@ -142,7 +142,8 @@ class GenerateRequest(Generating):
 
 
 def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
-    """Ollama's calls have no ids: a result belongs to the call before it."""
+    """The message in OpenAI's form. Ollama's calls have no ids, so they are made up: a result belongs to the call
+    before."""
     calls = [
         ToolCall(
             id=call.id or f"call_{number}_{index}",
@@ -163,11 +164,9 @@ def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
 
 
 class EmbedRequest(Body):
-    """truncate: texts that are too long are refused instead."""
-
     model: ModelName
     input: str | Annotated[list[str], Field(max_length=MOST_INPUTS)]
-    truncate: bool | None = None
+    truncate: bool | None = None  # ignored: texts that are too long are refused
     dimensions: Annotated[int | None, Field(ge=1, le=LARGEST_TOKEN)] = None
     keep_alive: Any = None
     options: Any = None
@@ -185,10 +184,8 @@ class OldEmbedRequest(Body):
 
 
 class ShowRequest(Body):
-    """name: what older clients send."""
-
     model: ModelName | None = None
-    name: ModelName | None = None
+    name: ModelName | None = None  # sent by older clients instead of model
     verbose: bool | None = None
 
 

@@ -6,9 +6,7 @@ from surefoot.server.schemas.base import Reply
 
 
 class ErrorDetail(Reply):
-    """message: what to do."""
-
-    message: str
+    message: str  # what went wrong, and what to do
     type: str
     param: str | None
     code: str | None
@@ -98,9 +96,9 @@ OPENAI_ERRORS: Responses = {
     status: {"model": ErrorReply, "description": text}
     for status, text in (("4XX", "Refused: the message says what to do"), ("5XX", "Failed"))
 }
-ANTHROPIC_ERRORS: Responses = {status: {**one, "model": AnthropicError} for status, one in OPENAI_ERRORS.items()}
+ANTHROPIC_ERRORS: Responses = {status: {**reply, "model": AnthropicError} for status, reply in OPENAI_ERRORS.items()}
 
-OLLAMA_ERRORS: Responses = {status: {**one, "model": OllamaError} for status, one in OPENAI_ERRORS.items()}
+OLLAMA_ERRORS: Responses = {status: {**reply, "model": OllamaError} for status, reply in OPENAI_ERRORS.items()}
 
 
 def whole_or_stream(model: type[Reply]) -> Responses:

@@ -1,4 +1,4 @@
-"""/v1/responses: what of it needs no memory of earlier ones."""
+"""/v1/responses, without what needs memory of earlier responses."""
 
 from typing import Annotated, Any, Literal
 
@@ -69,13 +69,13 @@ class CallOutputItem(Lenient):
 
 
 class ReasoningItem(Lenient):
-    """Not sent back to the model."""
+    """Earlier reasoning, which is not sent back to the model."""
 
     type: Literal["reasoning"]
 
 
 def _kind(item: Any) -> Any:
-    """A message need not say what it is."""
+    """The item's type; an item without one is a message."""
     return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
 
 
@@ -120,7 +120,7 @@ class Reasoning(Body):
 
 
 class ResponsesRequest(RequestBody):
-    """seed, top_k and min_p are not OpenAI's."""
+    """OpenAI's request for a response. seed, top_k and min_p are extensions."""
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES)]
@@ -212,7 +212,7 @@ def _text(content: str | list[AnyContent]) -> str:
 
 
 def _add(messages: list[Message], item: Item) -> None:
-    """Calls belong to the assistant's message before them; reasoning is not sent back to the model."""
+    """Append an item. Calls join the assistant's message before them; reasoning is not sent back to the model."""
     if isinstance(item, MessageItem):
         messages.append(Message(role=item.role, content=_text(item.content)))
     elif isinstance(item, CallOutputItem):

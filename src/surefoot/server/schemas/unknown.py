@@ -1,7 +1,7 @@
-"""Parameters that a client sends and this server does not know: noted and dropped, or refused.
+"""Parameters that this server does not know: dropped and noted, or refused.
 
-What may be done with them is decided for each HTTP request or line of a batch, by `noting`. It reaches the schemas
-through a context variable, since FastAPI hands no context of its own to pydantic.
+`noting_unknown` decides for each HTTP request or line of a batch whether they are dropped or refused. The decision
+reaches the schemas through a context variable, since FastAPI hands no context of its own to pydantic.
 """
 
 from collections.abc import Collection, Iterator
@@ -10,16 +10,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_NAMES = 8  # that are told of; all are counted
-MOST_CHARACTERS = 64  # of each
+MOST_NAMES = 8  # names that the header lists; all are counted
+MOST_CHARACTERS = 64  # of each name
 
 
 @dataclass
-class Unknown:
-    """The unknown parameters of one request. is_strict: they are left for pydantic to refuse."""
+class UnknownParameters:
+    """The unknown parameters of one request."""
 
-    is_strict: bool
-    names: list[str] = field(default_factory=list)
+    is_strict: bool  # they are left for pydantic to refuse
+    names: list[str] = field(default_factory=list)  # the first MOST_NAMES of them
     count: int = 0
 
     def note(self, name: str) -> None:
@@ -37,13 +37,13 @@ class Unknown:
         return f'199 - "unknown parameter ignored: {names.encode("ascii", "replace").decode()}{rest}"'
 
 
-_current: ContextVar[Unknown | None] = ContextVar("unknown_parameters", default=None)
+_current: ContextVar[UnknownParameters | None] = ContextVar("unknown_parameters", default=None)
 
 
 @contextmanager
-def noting(is_strict: bool) -> Iterator[Unknown]:
-    """Bodies that are checked inside drop what they do not know and note it here. Outside they refuse it."""
-    unknown = Unknown(is_strict)
+def noting_unknown(is_strict: bool) -> Iterator[UnknownParameters]:
+    """Bodies validated inside of this context drop unknown parameters and note them here. Outside they refuse them."""
+    unknown = UnknownParameters(is_strict)
     token = _current.set(unknown)
     try:
         yield unknown
@@ -63,7 +63,7 @@ def note(name: str) -> None:
 
 
 def without_unknown(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What is left for pydantic to check. An unknown null says nothing, so that it is never refused."""
+    """The parameters that pydantic is to check. An unknown parameter that is null is dropped without a note."""
     kept = {}
     for name, value in data.items():
         if name in known or (value is not None and is_strict()):

@@ -1,0 +1,201 @@
+"""How a step's time divides into scheduling, gathering, native code, sampling and committing."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+
+from surefoot.api import LLM
+from surefoot.bench.harness.engine_load import EngineLoad
+from surefoot.bench.harness.workloads import Task, mixed
+from surefoot.core import Delta, Load, Request, SampleKey, StepPlan, StepResult
+from surefoot.engine import Engine
+from surefoot.engine.engine import Planner
+from surefoot.kv import KvManager
+from surefoot.models import Model
+from surefoot.ops import Backend
+from surefoot.ops.arrays import F32
+from surefoot.runner import Executed, Executor, FlatStep, KvStore, Runner
+from surefoot.scheduler import Scheduler
+
+PROMPT, STEPS = 8, 16  # short prompts, so that all requests soon decode
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """Mean seconds of a step that decodes `num_requests` requests."""
+
+    num_requests: int
+    schedule: float
+    gather: float  # rows and block tables into the model's arrays
+    native: float  # the model's pass
+    sampling: float  # from logits to tokens
+    sampling_native: float  # the part of sampling in native code
+    commit: float
+    events: float  # the rest, such as the state of each request
+
+    @property
+    def total(self) -> float:
+        return self.schedule + self.gather + self.native + self.sampling + self.commit + self.events
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by name, in a step's order."""
+        named = asdict(self)
+        return {name: named[name] for name in ("schedule", "gather", "native", "sampling", "commit", "events")}
+
+
+@dataclass
+class _Clocks:
+    """Seconds so far, of each part of a step."""
+
+    schedule: float = 0.0
+    execute: float = 0.0
+    before_forward: float = 0.0
+    forward: float = 0.0
+    native: float = 0.0
+    all_native: float = 0.0
+    commit: float = 0.0
+    step: float = 0.0
+    entered: float = field(default=0.0, repr=False)  # when the executor was last called
+
+
+@dataclass(frozen=True)
+class _TimedPlanner:
+    inner: Planner
+    clocks: _Clocks
+
+    @property
+    def has_work(self) -> bool:
+        return self.inner.has_work
+
+    def load(self) -> Load:
+        return self.inner.load()
+
+    def add(self, request: Request) -> None:
+        self.inner.add(request)
+
+    def cancel(self, request_id: str) -> None:
+        self.inner.cancel(request_id)
+
+    def finish(self, key: SampleKey) -> None:
+        self.inner.finish(key)
+
+    def schedule(self, now: float = 0.0) -> StepPlan:
+        start = time.perf_counter()
+        plan = self.inner.schedule(now)
+        self.clocks.schedule += time.perf_counter() - start
+        return plan
+
+    def audit(self) -> None:
+        self.inner.audit()
+
+    def commit(self, result: StepResult) -> list[Delta]:
+        start = time.perf_counter()
+        deltas = self.inner.commit(result)
+        self.clocks.commit += time.perf_counter() - start
+        return deltas
+
+
+@dataclass(frozen=True)
+class _TimedRunner:
+    inner: Runner
+    clocks: _Clocks
+
+    @property
+    def backend(self) -> Backend:
+        return self.inner.backend
+
+    @property
+    def model(self) -> Model:
+        return self.inner.model
+
+    @property
+    def kv(self) -> KvStore:
+        return self.inner.kv
+
+    @property
+    def max_chunk(self) -> int:
+        return self.inner.max_chunk
+
+    def hidden(self, num_rows: int) -> F32:
+        return self.inner.hidden(num_rows)
+
+    def normed(self, first: int, count: int) -> F32:
+        return self.inner.normed(first, count)
+
+    def logits(self, first: int, count: int) -> F32:
+        return self.inner.logits(first, count)
+
+    def forward(self, step: FlatStep) -> F32:
+        start, native = time.perf_counter(), self.backend.native_seconds
+        self.clocks.before_forward += start - self.clocks.entered
+        logits = self.inner.forward(step)
+        self.clocks.forward += time.perf_counter() - start
+        self.clocks.native += self.backend.native_seconds - native
+        return logits
+
+
+@dataclass(frozen=True)
+class _TimedExecutor:
+    inner: Executor
+    clocks: _Clocks
+
+    def execute(self, plan: StepPlan) -> Executed:
+        start = self.clocks.entered = time.perf_counter()
+        executed = self.inner.execute(plan)
+        self.clocks.execute += time.perf_counter() - start
+        return executed
+
+    def stop(self, stop: bool = True) -> None:
+        self.inner.stop(stop)
+
+    def clear(self) -> None:
+        self.inner.clear()
+
+
+def profile_steps(llm: LLM, num_requests: int, num_steps: int = STEPS) -> StepProfile:
+    """Profiles a separate engine over the model's memory. The model's own engine loses its cache."""
+    clocks = _Clocks()
+    with _timed_engine(llm, clocks):
+        load = EngineLoad(llm)
+        for task in mixed(num_requests, load.vocab, load.seed()):
+            load.add(Task(task.prompt[:PROMPT], num_steps + num_requests))
+        load.until_all_decode(num_requests)
+        vars(clocks).update(vars(_Clocks()))
+        native, start = llm.backend.native_seconds, time.perf_counter()
+        for _ in range(num_steps):
+            llm.engine.step()
+        clocks.step = time.perf_counter() - start
+        clocks.all_native = llm.backend.native_seconds - native
+    return _profile(clocks, num_requests, num_steps)
+
+
+def _profile(clocks: _Clocks, num_requests: int, num_steps: int) -> StepProfile:
+    return StepProfile(
+        num_requests,
+        schedule=clocks.schedule / num_steps,
+        gather=(clocks.before_forward + clocks.forward - clocks.native) / num_steps,
+        native=clocks.native / num_steps,
+        sampling=(clocks.execute - clocks.before_forward - clocks.forward) / num_steps,
+        sampling_native=(clocks.all_native - clocks.native) / num_steps,
+        commit=clocks.commit / num_steps,
+        events=(clocks.step - clocks.schedule - clocks.execute - clocks.commit) / num_steps,
+    )
+
+
+@contextmanager
+def _timed_engine(llm: LLM, clocks: _Clocks) -> Iterator[None]:
+    own = llm.engine
+    executor = _TimedExecutor(Executor(_TimedRunner(llm.runner, clocks), llm.grammars), clocks)
+    llm.engine = Engine(partial(_timed_planner, llm, clocks), executor)
+    try:
+        yield
+    finally:
+        llm.engine = own
+        own.reset()
+
+
+def _timed_planner(llm: LLM, clocks: _Clocks) -> Planner:
+    return _TimedPlanner(Scheduler(llm.capacity.scheduling, KvManager(llm.capacity.layout)), clocks)

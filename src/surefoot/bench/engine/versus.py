@@ -1,0 +1,117 @@
+"""Our engine beside peers' servers, in turns, on mixed workloads that all of them can run.
+
+Peers answer over HTTP without streaming, which costs them a few milliseconds per run.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from surefoot.bench.engine.long_prompt import worst_over_usual
+from surefoot.bench.harness.engine_load import EngineLoad
+from surefoot.bench.harness.figures import Measurements
+from surefoot.bench.harness.http_load import streams_s
+from surefoot.bench.harness.progress import Say, progress
+from surefoot.bench.harness.timing import Case, EngineError, Interleaver, Label, TimeBudget
+from surefoot.bench.harness.workloads import LONG_PROMPT, Task, ids, mixed, num_tokens, scaled
+from surefoot.bench.peers.serving import PeerLimits, ServingPeer, StartedPeers, start_peers
+
+Runner = Callable[[list[Task]], float]  # seconds for all tasks at once
+
+OURS = "surefoot"
+TYPICAL_TOKENS = 1536
+NUM_READERS, NUM_READ, NUM_QUIET = 8, 2000, 12
+TRIAL, LEAST_SIZE = 1 / 16, 1 / 16
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Mixed requests, all at once."""
+
+    name: str
+    num_requests: int
+    shared: int  # length of a common prefix that is already cached
+    share: float  # of the time, roughly
+    target: float  # of our speed over a peer's
+
+
+WORKLOADS = (
+    Workload("8", 8, 0, 0.12, 1.4),
+    Workload("32", 32, 0, 0.33, 2.0),
+    Workload("shared32", 32, 1024, 0.55, 2.0),
+)
+
+
+@dataclass(frozen=True)
+class Versus:
+    """What was measured beside peers."""
+
+    measurements: Measurements
+    peers: StartedPeers
+    size: float  # scale of the workloads' lengths
+    gaps: Mapping[str, float | str]  # by peer, with a long prompt: 99th percentile over median, or why there is none
+
+
+def run_versus(
+    model: Path, load: EngineLoad, peers: Sequence[ServingPeer], seconds: float, rounds: int, say: Say
+) -> Versus:
+    peer_limits = PeerLimits(load.llm.backend.threads, 32, load.llm.max_context, 32 * TYPICAL_TOKENS)
+    with ExitStack() as stack:
+        started = start_peers(stack, peers, model, peer_limits, say)
+        runners: dict[str, Runner] = {OURS: load.run}
+        for name, endpoint in started.endpoints.items():
+            runners[name] = partial(streams_s, endpoint, streamed=False)
+        size = _size(load, runners, started, seconds / (rounds + 1), say)
+        cases = [case for workload in WORKLOADS for case in _cases(load, runners, workload, size)]
+        interleaver = Interleaver([], TimeBudget(1.5 * seconds, rounds), report=lambda *at: say(progress(*at)))
+        measurements = interleaver.run(cases)
+        started.absent |= interleaver.failures
+        gaps = {name: _gap(load, started, name, size, say) for name in started.endpoints}
+    return Versus(measurements, started, size, gaps)
+
+
+def _gap(load: EngineLoad, started: StartedPeers, name: str, size: float, say: Say) -> float | str:
+    if reason := started.absent.get(name):
+        return reason
+    say(f"a long prompt at {name}")
+    num_long = min(scaled(LONG_PROMPT, size), load.llm.max_context - 64)
+    readers = [Task(task.prompt[:32], NUM_READ) for task in mixed(NUM_READERS, load.vocab, load.seed())]
+    long = Task(ids(random.Random(load.seed()), num_long, load.vocab), 1)
+    try:
+        return worst_over_usual(started.endpoints[name], readers, long, NUM_QUIET)
+    except EngineError as failure:
+        return str(failure)
+
+
+def _size(load: EngineLoad, runners: dict[str, Runner], started: StartedPeers, seconds: float, say: Say) -> float:
+    """Scale of lengths at which one round takes `seconds`, from short runs that also warm up. A peer that fails is left
+    out."""
+    took = 0.0
+    for name in list(runners):
+        say(f"trying {name}")
+        try:
+            took += runners[name](mixed(32, load.vocab, load.seed(), TRIAL))
+        except EngineError as failure:
+            del runners[name]
+            started.absent[name] = str(failure)
+    (whole,) = (workload.share for workload in WORKLOADS if workload.name == "32")
+    return min(1.0, max(LEAST_SIZE, seconds * whole / (took / TRIAL)))
+
+
+def _cases(load: EngineLoad, runners: Mapping[str, Runner], workload: Workload, size: float) -> Iterator[Case]:
+    count, shared = workload.num_requests, round(workload.shared * size)
+    tokens = num_tokens(mixed(count, load.vocab, 0, size))
+
+    def run(runner: Runner) -> float:
+        tasks = mixed(count, load.vocab, load.seed(), size, shared)
+        if shared:
+            # As many requests as there will be: some peers cache a prefix once, others once for each stream.
+            runner([Task(tasks[0].prompt[:shared], 1)] * count)
+        return runner(tasks)
+
+    for name, runner in runners.items():
+        labels: dict[str, Label] = {"workload": workload.name, "tokens": tokens, "percent": round(100 * size)}
+        yield Case(f"versus/{workload.name}/{name}", "versus", partial(run, runner), engine=name, labels=labels)

@@ -1,0 +1,76 @@
+"""The results of any benchmark as one JSON object. A figure is a number, or null with a reason."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from surefoot.bench.harness.figures import Figure, Measurements
+from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Measurement, share
+
+
+class BenchResults(Protocol):
+    """The results that every benchmark returns."""
+
+    @property
+    def measurements(self) -> Measurements: ...
+    @property
+    def figures(self) -> Sequence[Figure]: ...
+    @property
+    def peers(self) -> Mapping[str, Mapping[str, Any]]: ...
+    @property
+    def absent(self) -> Mapping[str, str]: ...
+    @property
+    def machine(self) -> Mapping[str, Any]: ...
+
+
+def as_json(results: BenchResults) -> dict[str, Any]:
+    return {
+        "figures": {figure.name: figure.value for figure in results.figures},
+        "targets": {
+            f.name: {"bound": f.target.bound, "at_least": f.target.at_least, "met": f.met}
+            for f in results.figures
+            if f.target
+        },
+        "reasons": {figure.name: figure.reason for figure in results.figures if figure.reason},
+        "limits": {m.case.name: _limit(m) for m in results.measurements.values() if m.case.kind == "limit"},
+        "cases": [_case(m) for m in results.measurements.values() if m.case.kind != "limit"],
+        "peers": results.peers,
+        "absent_peers": results.absent,
+        "machine": results.machine,
+    }
+
+
+def _limit(measurement: Measurement) -> dict[str, Any]:
+    """A limit of the machine as a rate, in bytes or operations per second."""
+    case = measurement.case
+    amount = case.bytes or case.operations
+    best, median = measurement.best, measurement.median
+    return {
+        "unit": "bytes/s" if case.bytes else "operations/s",
+        "best": amount / best if best else None,
+        "median": amount / median if median else None,
+        "samples": len(measurement.samples),
+    }
+
+
+def _case(measurement: Measurement) -> dict[str, Any]:
+    """A case with its times, each of one call."""
+    case, median = measurement.case, measurement.median
+    row = {
+        "name": case.name,
+        "kind": case.kind,
+        "engine": case.engine,
+        **case.labels,
+        "bytes": case.bytes,
+        "operations": case.operations,
+        "calls_per_sample": case.calls,
+        "samples": len(measurement.samples),
+        "best_seconds": measurement.best,
+        "median_seconds": median,
+    }
+    if median:
+        row["bytes_per_second"] = case.bytes / median
+        row["operations_per_second"] = case.operations / median
+    if median and measurement.samples[0].limits:
+        row["of_bandwidth"] = share([measurement], BANDWIDTH)
+        row["of_int8_peak"] = share([measurement], INT8_PEAK)
+    return row

@@ -1,0 +1,47 @@
+"""The machine's limits as cases: memory bandwidth and peak arithmetic, with the same threads as the operations."""
+
+import time
+from itertools import cycle
+
+from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case
+from surefoot.ops import Backend, huge_empty, peak, read_bandwidth
+from surefoot.ops.backend import supported_variants
+from surefoot.ops.probe import PeakKind
+
+CHUNK_BYTES = 128 << 20
+PEAK_SECONDS = 0.004
+
+
+def gauges(backend: Backend, footprint_bytes: int) -> list[Case]:
+    """The two limits that figures are compared with."""
+    return [bandwidth_case(backend, footprint_bytes), peak_case(backend, INT8_PEAK, PeakKind.INT8)]
+
+
+def other_peaks(backend: Backend) -> list[Case]:
+    """Other peaks, for information: VNNI and floating point."""
+    cases = [peak_case(backend, "float32_peak", PeakKind.FLOAT)]
+    if backend.variant == "amx":
+        cases.append(peak_case(backend, "bf16_peak", PeakKind.BF16_MATRIX))
+    if backend.variant != "avx512" and "avx512" in supported_variants():
+        cases.append(peak_case(Backend("avx512", backend.threads), "vnni_peak", PeakKind.INT8))
+    return cases
+
+
+def bandwidth_case(backend: Backend, footprint_bytes: int) -> Case:
+    """Reads the next chunk of the footprint at each sample, so that the whole footprint is read before any repeat."""
+    buffer = huge_empty(footprint_bytes)
+    buffer[::4096] = 1  # untouched pages would all be the one page of zeros
+    size = min(CHUNK_BYTES, footprint_bytes)
+    chunks = cycle([buffer[start : start + size] for start in range(0, footprint_bytes - size + 1, size)])
+    return Case(BANDWIDTH, "limit", lambda: size / read_bandwidth(backend, next(chunks)), bytes=size)
+
+
+def peak_case(backend: Backend, name: str, kind: PeakKind) -> Case:
+    """A loop over registers, long enough to be timed. One call counts as one operation at the peak rate."""
+    iterations, seconds = 1000, 0.0
+    while seconds < PEAK_SECONDS:
+        iterations *= 2
+        start = time.perf_counter()
+        peak(backend, kind, iterations)
+        seconds = time.perf_counter() - start
+    return Case(name, "limit", lambda: 1 / peak(backend, kind, iterations), operations=1)

@@ -1,0 +1,85 @@
+"""Requests as token ids. Every run gets different ids, so that no prompt is cached."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+LONG_PROMPT = 8192
+LEAST_NEW = 4  # tokens of an answer, so that there are steps in which all requests decode
+SPARED = 1000  # ids at both ends of a vocabulary that are not used, since control tokens are there
+
+
+@dataclass(frozen=True)
+class Task:
+    """A request of a workload."""
+
+    prompt: tuple[int, ...]
+    num_new: int  # tokens of the answer
+    namespace: str = ""  # requests of one namespace share cached prefixes
+    is_forced: bool = True  # whether the answer goes on past the model's end token
+
+
+def ids(rng: random.Random, count: int, vocab: int) -> tuple[int, ...]:
+    spared = min(SPARED, vocab // 4)
+    return tuple(rng.randrange(spared, vocab - spared) for _ in range(count))
+
+
+def scaled(count: int, scale: float) -> int:
+    return max(1, round(count * scale))
+
+
+def mixed(count: int, vocab: int, seed: int, scale: float = 1.0, shared: int = 0) -> list[Task]:
+    """Prompts of 128 to 256 tokens and answers of 16 to 128. The lengths do not depend on the seed.
+
+    shared: length of a prefix that all prompts have in common.
+    """
+    lengths, rng = random.Random(777), random.Random(seed)
+    sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
+    prefix = ids(rng, shared, vocab)
+    return [
+        Task(prefix + ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale)))
+        for prompt, new in sizes
+    ]
+
+
+def queued(count: int, vocab: int, seed: int, lengths: str, scale: float = 1.0) -> list[Task]:
+    """Short prompts; answers with lengths from one of LENGTHS. Lengths and order do not depend on the seed."""
+    rng, draw = random.Random(seed), LENGTHS[lengths]
+    return [Task(ids(rng, scaled(16, scale), vocab), scaled(new, scale)) for new in draw(random.Random(778), count)]
+
+
+def _log_uniform(rng: random.Random, count: int) -> list[int]:
+    """From 10 to 400, with evenly distributed logarithms."""
+    return [round(math.exp(rng.uniform(math.log(10), math.log(400)))) for _ in range(count)]
+
+
+def _fifty_and_two_hundred(rng: random.Random, count: int) -> list[int]:
+    return rng.sample([50, 200] * (count // 2), count)
+
+
+def _equal(rng: random.Random, count: int) -> list[int]:
+    return [100] * count
+
+
+LENGTHS: dict[str, Callable[[random.Random, int], list[int]]] = {
+    "log-uniform": _log_uniform,
+    "50 or 200": _fifty_and_two_hundred,
+    "equal": _equal,
+}
+
+
+def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:
+    """A shared prefix of 1,024 tokens, tails of 32, answers of 16. cached: all in one namespace."""
+    rng = random.Random(seed)
+    prefix = ids(rng, scaled(1024, scale), vocab)
+    tails = [ids(rng, scaled(32, scale), vocab) for _ in range(count)]
+    return [
+        Task(prefix + tail, scaled(16, scale), "" if cached else f"{seed} {number}")
+        for number, tail in enumerate(tails)
+    ]
+
+
+def num_tokens(tasks: Sequence[Task]) -> int:
+    """Tokens of all answers."""
+    return sum(task.num_new for task in tasks)

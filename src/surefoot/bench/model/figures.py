@@ -1,0 +1,38 @@
+"""The figures of `surefoot bench model`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Label, ratios, shares_of_limit
+
+
+def model_questions(
+    found: Measurements, native_shares: Sequence[float], absent: Mapping[str, str]
+) -> Iterator[Question]:
+    """native_shares: of each decode sample's time, the part in native code."""
+
+    def decode() -> float:
+        return median(shares_of_limit(select(found, "decode"), BANDWIDTH))
+
+    def prefill(tokens: int) -> float:
+        return median(shares_of_limit(select(found, "prefill", tokens=tokens), INT8_PEAK))
+
+    def against(kind: str, **labels: Label) -> float:
+        if reason := absent.get("llama.cpp"):
+            raise MissingError(reason)
+        return median(ratios(select(found, kind, "llama.cpp", **labels), select(found, kind, "surefoot", **labels)))
+
+    def overhead() -> float:
+        return 1 - median(native_shares[1:])
+
+    yield Question("decode_of_bandwidth", "decode, 1 user: of bandwidth", Target(0.80), decode)
+    for tokens in (512, 2048):
+        meaning = f"prefill of {tokens:,} tokens: of int8 peak"
+        yield Question(f"prefill{tokens}_of_peak", meaning, Target(0.40), partial(prefill, tokens))
+    yield Question("decode_vs_llamacpp", "decode: over llama.cpp", Target(1.0), lambda: against("decode"))
+    for tokens in (512, 2048):
+        name, meaning = f"prefill{tokens}_vs_llamacpp", f"prefill of {tokens:,} tokens: over llama.cpp"
+        yield Question(name, meaning, Target(5.0), partial(against, "prefill", tokens=tokens))
+    limit = Target(0.05, at_least=False)
+    yield Question("python_overhead_share", "time of a decode step outside of native code", limit, overhead)

@@ -1,0 +1,143 @@
+"""Runs `surefoot bench model`: one user's prefill and decode, beside the machine's limits and llama.cpp."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.api import LLM, SamplingParams
+from surefoot.bench.harness.cpu_usage import usage
+from surefoot.bench.harness.limits import gauges
+from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
+from surefoot.bench.harness.model_results import ModelResults, describe_model
+from surefoot.bench.harness.progress import Say, progress
+from surefoot.bench.harness.timing import (
+    Case,
+    Interleaver,
+    TimeBudget,
+)
+from surefoot.bench.model.figures import model_questions
+from surefoot.bench.peers.llama_tools import LlamaBench
+from surefoot.core import Request
+from surefoot.models import linear_products
+
+MIB = 1 << 20
+NO_PEER = "llama.cpp takes no part: add --peers (its native build takes some minutes the first time)"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """How much is measured."""
+
+    prefills: tuple[int, ...] = (512, 2048)  # prompt lengths; those beyond the model's context are left out
+    decode_context: int = 128  # tokens before the first that is decoded
+    decode_tokens: int = 32  # of one sample
+    seconds: float = 300  # for the run, without loading
+    footprint_bytes: int = 1024 * MIB  # read by the bandwidth gauge
+    float_format: str = "w8"  # that float weights are converted to
+
+
+QUICK = ModelSettings(decode_tokens=16, seconds=40, footprint_bytes=512 * MIB)
+
+
+class OneUser:
+    """Runs one greedy request at a time, each with a prompt that was never seen before."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm, self._ids = llm, count()
+        self._rng = np.random.default_rng(0)
+        self.native_share: list[float] = []  # of the time of each decode sample
+
+    def prefill(self, num_tokens: int) -> float:
+        """Seconds from the request to its first token."""
+        start = time.perf_counter()
+        self._start(num_tokens, 1)
+        self._finish()
+        return time.perf_counter() - start
+
+    def decode(self, context: int, num_tokens: int) -> float:
+        """Seconds for the tokens after the first."""
+        self._start(context, num_tokens + 1)
+        engine, backend = self._llm.engine, self._llm.backend
+        while not any(event.tokens for event in engine.step()):
+            pass
+        start, native = time.perf_counter(), backend.native_seconds
+        self._finish()
+        seconds = time.perf_counter() - start
+        self.native_share.append((backend.native_seconds - native) / seconds)
+        return seconds
+
+    def _start(self, num_tokens: int, num_new: int) -> None:
+        prompt = tuple(self._rng.integers(0, self._llm.config.vocab_size, num_tokens).tolist())
+        params = SamplingParams(temperature=0, max_tokens=num_new, ignore_eos=True)
+        self._llm.engine.add(Request(f"bench {next(self._ids)}", prompt, params))
+
+    def _finish(self) -> None:
+        while self._llm.engine.has_work:
+            self._llm.engine.step()
+
+
+def run_model(
+    model: str, settings: ModelSettings, variant: str | None, threads: int | None, peers: bool | None, say: Say
+) -> ModelResults:
+    say("loading")
+    start = time.perf_counter()
+    llm = LLM(
+        model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=1,
+        speculate="off", float_format=settings.float_format,
+    )  # fmt: skip
+    load_seconds = time.perf_counter() - start
+    settings = replace(
+        settings, prefills=tuple(num_tokens for num_tokens in settings.prefills if num_tokens < llm.max_context)
+    )
+    bench, absent = _find_peer(model, llm, peers, say)
+    backend, before = llm.backend, usage()
+    facts, start = machine_facts(backend), time.perf_counter()
+    user = OneUser(llm)
+    cases = [*_own_cases(llm, user, settings), *(_peer_cases(bench, settings) if bench else [])]
+    limits = gauges(backend, settings.footprint_bytes)
+    interleaver = Interleaver(limits, TimeBudget(settings.seconds), report=lambda *at: say(progress(*at)))
+    measurements = interleaver.run(cases)
+    absent |= interleaver.failures
+    described = describe_model(model, llm, load_seconds) | {"decode_bytes": llm.read_bytes(settings.decode_context)}
+    figures = [question.figure() for question in model_questions(measurements, user.native_share, absent)]
+    named = {"llama.cpp": bench.describe()} if bench else {}
+    return ModelResults(measurements, figures, described, named, absent, facts | facts_of_run(before, start))
+
+
+def _find_peer(model: str, llm: LLM, wanted: bool | None, say: Say) -> tuple[LlamaBench | None, dict[str, str]]:
+    if not wanted:
+        return None, {"llama.cpp": NO_PEER}
+    if not model.endswith(".gguf"):
+        return None, {"llama.cpp": "reads GGUF files only"}
+    try:
+        return LlamaBench.install(Path(model), llm.backend.threads, say), {}
+    except (OSError, RuntimeError) as failure:
+        return None, {"llama.cpp": str(failure)}
+
+
+def _own_cases(llm: LLM, user: OneUser, settings: ModelSettings) -> Iterator[Case]:
+    products = linear_products(llm.model)
+    for tokens in settings.prefills:
+        # A limb of activations is one product for every weight, whatever the weight's own limbs cost us.
+        yield Case(
+            f"prefill/{tokens}", "prefill", partial(user.prefill, tokens),
+            operations=2.0 * products * tokens, labels={"tokens": tokens},
+        )  # fmt: skip
+    context, num_tokens = settings.decode_context, settings.decode_tokens
+    nbytes = llm.read_bytes(context + num_tokens // 2)
+    yield Case("decode/1", "decode", lambda: user.decode(context, num_tokens), num_tokens, nbytes)
+
+
+def _peer_cases(bench: LlamaBench, settings: ModelSettings) -> Iterator[Case]:
+    for tokens in settings.prefills:
+        yield Case(
+            f"llama.cpp/prefill/{tokens}", "prefill", partial(bench.prefill, tokens),
+            engine="llama.cpp", labels={"tokens": tokens},
+        )  # fmt: skip
+    num_tokens = settings.decode_tokens
+    yield Case("llama.cpp/decode/1", "decode", lambda: bench.decode(num_tokens), num_tokens, engine="llama.cpp")

@@ -1,0 +1,1 @@
+"""`surefoot bench ops`: each operation at the shapes of real models."""

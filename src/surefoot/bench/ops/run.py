@@ -1,0 +1,147 @@
+"""Prepares the cases of `surefoot bench ops`, runs them interleaved, and collects the results."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from surefoot import machine
+from surefoot.bench.harness.cpu_usage import usage
+from surefoot.bench.harness.figures import Figure, Measurements
+from surefoot.bench.harness.limits import gauges, other_peaks
+from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
+from surefoot.bench.harness.progress import Say, progress
+from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget
+from surefoot.bench.ops.attention import attention_cases
+from surefoot.bench.ops.figures import Figures
+from surefoot.bench.ops.linear import LinearCases, make_pools
+from surefoot.bench.ops.overhead import overhead_cases
+from surefoot.bench.ops.peers import RunningPeer
+from surefoot.bench.ops.settings import FORMATS, OpsSettings
+from surefoot.bench.peers.install import Peer, find_llama, find_torch, install_llama, install_torch
+from surefoot.bench.peers.process import PeerError
+from surefoot.ops import Backend
+
+NO_PEERS = "left out by --no-peers"
+NOT_INSTALLED = "not installed: `surefoot bench ops --peers` installs it"
+NOT_QUICK = "left out of --quick: add --peers"
+
+
+@dataclass(frozen=True)
+class OpsResults:
+    """Everything that `surefoot bench ops` reports."""
+
+    settings: OpsSettings
+    measurements: Measurements
+    figures: list[Figure]
+    peers: dict[str, dict[str, Any]]  # facts about each peer that took part
+    absent: dict[str, str]  # why a peer did not take part
+    machine: dict[str, Any]  # facts about the machine and the run
+
+
+@dataclass(frozen=True)
+class PeerChoice:
+    """Which peers take part."""
+
+    wanted: bool | None  # True: install what is missing. None: use what is installed
+    quick: bool  # leaves out llama.cpp unless peers are wanted
+
+    def resolve(self, say: Say) -> tuple[list[Peer], dict[str, str]]:
+        peers, absent = [], {}
+        known: dict[str, tuple[Callable[[], Peer | None], Callable[[Say], Peer]]] = {
+            "torch": (find_torch, install_torch),
+            "llama.cpp": (find_llama, install_llama),
+        }
+        for name, (find, install) in known.items():
+            found = self._one(name, find, install, say)
+            if isinstance(found, Peer):
+                peers.append(found)
+            else:
+                absent[name] = found
+        return peers, absent
+
+    def _one(self, name: str, find: Callable[[], Peer | None], install: Callable[[Say], Peer], say: Say) -> Peer | str:
+        if self.wanted is False:
+            return NO_PEERS
+        if self.wanted is None and self.quick and name != "torch":
+            return NOT_QUICK
+        if self.wanted is None:
+            return find() or NOT_INSTALLED
+        try:
+            return install(say)
+        except (PeerError, OSError) as failure:
+            return str(failure)
+
+
+def run_ops(
+    settings: OpsSettings, variant: str | None, threads: int | None, choice: PeerChoice, say: Say
+) -> OpsResults:
+    """Runs the benchmark. Installing peers does not count against the time."""
+    peers, absent = choice.resolve(say)
+    start = time.perf_counter()
+    backend = Backend(variant, threads)
+    facts, before = machine_facts(backend), usage()
+    check_memory(settings, [peer.name for peer in peers])
+    with ExitStack() as stack:
+        running = [stack.enter_context(RunningPeer.start(peer, backend.threads)) for peer in peers]
+        limits = gauges(backend, settings.footprint_bytes)
+        int8_peak = 1 / min(limits[1].run() for _ in range(3))
+        cases = list(_own_cases(backend, settings, int8_peak, say))
+        described = _add_peers(cases, running, settings, int8_peak, absent, say)
+        # Cases of one row count lie together, ours and the peers', so that they meet the same disturbance.
+        cases.sort(key=lambda case: int(case.labels.get("rows", 0)))
+        left = settings.seconds - (time.perf_counter() - start)
+        interleaver = Interleaver(limits, TimeBudget(left), report=lambda *at: say(progress(*at)))
+        measurements = interleaver.run(cases)
+    absent |= interleaver.failures
+    facts |= facts_of_run(before, start)
+    return OpsResults(
+        settings, measurements, Figures(measurements, settings, absent).compute(), described, absent, facts
+    )
+
+
+def _own_cases(backend: Backend, settings: OpsSettings, int8_peak: float, say: Say) -> Iterator[Case]:
+    yield from other_peaks(backend)
+    yield from LinearCases(backend, settings, make_pools(backend, settings, say), int8_peak).cases()
+    say("filling KV caches")
+    yield from attention_cases(backend, settings)
+    say("preparing decode steps")
+    yield from overhead_cases(backend, settings)
+
+
+def _add_peers(
+    cases: list[Case], running: list[RunningPeer], settings: OpsSettings, peak: float, absent: dict[str, str], say: Say
+) -> dict[str, dict[str, Any]]:
+    """Appends the peers' cases, or adds the reason to `absent`. Returns facts about each peer."""
+    described = {}
+    for peer in running:
+        say(f"preparing {peer.name}")
+        try:
+            cases += peer.cases(settings, peak)
+            described[peer.name] = peer.describe()
+        except PeerError as failure:
+            absent[peer.name] = str(failure)
+    return described
+
+
+def check_memory(settings: OpsSettings, peers: Sequence[str]) -> None:
+    """Raises MemoryError if the run would make the machine swap or the kernel kill it."""
+    needed, limit = needed_bytes(settings, peers), machine.memory().limit_bytes
+    if needed > 0.8 * limit:
+        raise MemoryError(f"this run needs {needed / 1e9:.0f} GB, the machine allows {limit / 1e9:.0f}: try --quick")
+
+
+def needed_bytes(settings: OpsSettings, peers: Sequence[str]) -> float:
+    """Bytes of the bandwidth gauge's footprint, the KV caches, the largest rows, and every engine's matrices."""
+    ours = sum(FORMATS[name].bits / 8 * 1.2 for name in settings.formats)
+    theirs = {"torch": 2.0, "llama.cpp": 1.7}
+    weights = sum(max(2 * n * k, settings.pool_bytes) for model in settings.models for n, k in model.matrices.values())
+    most_rows, most_columns = max(*settings.rows, *settings.prefills), max(2 * model.ffn for model in settings.models)
+    rows = 3 * 4 * most_rows * most_columns
+    matrices = weights * (ours + sum(theirs[peer] for peer in peers))
+    return settings.footprint_bytes + settings.kv_bytes + rows + matrices
+
+
+def with_seconds(settings: OpsSettings, seconds: float | None) -> OpsSettings:
+    return settings if seconds is None else replace(settings, seconds=seconds)

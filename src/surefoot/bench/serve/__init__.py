@@ -1,0 +1,1 @@
+"""`surefoot bench serve`: a server process under load."""

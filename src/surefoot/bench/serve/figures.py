@@ -1,0 +1,89 @@
+"""The figures of `surefoot bench serve`."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.harness.timing import ratios
+from surefoot.bench.peers.serving import PEERS
+from surefoot.bench.serve.fairness import Fairness
+from surefoot.bench.serve.goodput import LoadPoint
+from surefoot.bench.serve.one_core import BY_ITSELF, HAND_SET
+
+
+@dataclass(frozen=True)
+class Served:
+    """Everything that was measured."""
+
+    measurements: Measurements
+    points: Sequence[LoadPoint]
+    fairness: Fairness
+    ready_s: Sequence[float]
+    absent: Mapping[str, str]
+
+    def points_of(self, engine: str) -> list[LoadPoint]:
+        if reason := self.absent.get(engine):
+            raise MissingError(reason)
+        return [point for point in self.points if point.engine == engine]
+
+    def goodput(self, engine: str) -> float:
+        """The largest goodput over all arrival rates."""
+        return max(point.goodput for point in self.points_of(engine))
+
+    def best(self) -> LoadPoint:
+        return max(self.points_of("surefoot"), key=lambda point: point.goodput)
+
+
+def serve_questions(served: Served) -> Iterator[Question]:
+    def over_bare() -> float:
+        bare, over_http = (select(served.measurements, "streams", way=way) for way in ("bare", "served"))
+        return median(ratios(bare, over_http))
+
+    meaning = "output tokens/s over HTTP at 32 streams, over the bare engine's"
+    yield Question("served_over_bare", meaning, Target(0.95), over_bare)
+    yield from _arrival_questions(served)
+    meaning = (
+        "one user's first text beside another's 50 requests, less a step, over an idle server's (95th percentiles)"
+    )
+    yield Question("single_user_ttft_ratio", meaning, Target(2.0, at_least=False), lambda: served.fairness.ratio)
+    limit = Target(2.0, at_least=False)
+    yield Question("ready_s", "from start to ready, s", limit, lambda: statistics.median(served.ready_s))
+    meaning = "with one core: tokens/s with the threads it chose, over the best choice"
+    yield Question("one_core_of_best", meaning, Target(0.95), partial(_one_core, served))
+    for name in PEERS:
+        yield Question(f"goodput_{name}", f"goodput of {name}", None, partial(served.goodput, name))
+        yield Question(f"goodput_vs_{name}", f"goodput over {name}'s", Target(2.0), partial(_against, served, name))
+
+
+def _arrival_questions(served: Served) -> Iterator[Question]:
+    def in_ms(seconds: float | None) -> float:
+        if seconds is None:
+            raise MissingError("no request was answered")
+        return 1000 * seconds
+
+    def ttft() -> float:
+        return in_ms(served.best().ttft_p95_s)
+
+    def gap() -> float:
+        return in_ms(served.best().gap_p99_s)
+
+    meaning = "requests/s with first text within 2 s and gaps within 200 ms, at the best rate"
+    yield Question("goodput", meaning, None, lambda: served.goodput("surefoot"))
+    yield Question("ttft_p95_ms", "until the first text at that rate, 95th percentile, ms", None, ttft)
+    yield Question("gap_p99_ms", "between texts at that rate, 99th percentile, ms", None, gap)
+
+
+def _one_core(served: Served) -> float:
+    """Speed with the server's own choice over the best given number of threads, compared round by round."""
+    own = select(served.measurements, "one core", threads=BY_ITSELF)
+    given = [select(served.measurements, "one core", threads=threads) for threads in HAND_SET]
+    return min(median(ratios(by_hand, own)) for by_hand in given)
+
+
+def _against(served: Served, name: str) -> float:
+    theirs = served.goodput(name)
+    if not theirs:
+        raise MissingError(f"{name} answered no request within the limits at any rate")
+    return served.goodput("surefoot") / theirs

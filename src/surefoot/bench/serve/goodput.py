@@ -1,0 +1,60 @@
+"""Goodput, waits and gaps of a server under random arrivals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import mean
+
+from surefoot.bench.harness.figures import percentile
+from surefoot.bench.harness.http_load import LoadResult, Outcome
+
+TTFT_LIMIT_S = 2.0
+GAP_LIMIT_S = 0.2
+GAP_PERCENTILE = 0.95  # of one request's gaps, which must keep to the limit
+
+
+@dataclass(frozen=True)
+class LoadPoint:
+    """A server at one arrival rate. Rates are in requests per second.
+
+    Goodput counts the requests whose time to first text and whose gaps between texts keep to the limits.
+    """
+
+    engine: str
+    rate: float  # of arrivals
+    num_requests: int
+    num_failed: int
+    seconds: float
+    goodput: float  # with the 95th percentile of each request's gaps
+    goodput_by_mean: float  # with the mean of each request's gaps
+    goodput_by_worst: float  # with the longest of each request's gaps
+    tokens_per_second: float
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    gap_p50_s: float | None
+    gap_p99_s: float | None
+    error: str | None = None  # of the first request that failed
+
+
+def point(engine: str, rate: float, run: LoadResult, offered_s: float) -> LoadPoint:
+    """offered_s: for how long requests arrived. Requests that end later lengthen the time that counts."""
+    seconds, done = max(run.seconds, offered_s), run.done
+    ttfts, gaps = [outcome.ttft for outcome in done], [gap for outcome in done for gap in outcome.gaps]
+
+    def goodput(gap_of: Callable[[list[float]], float | None]) -> float:
+        return sum(_is_good(outcome, gap_of) for outcome in done) / seconds
+
+    return LoadPoint(
+        engine, rate, len(run.outcomes), len(run.errors), seconds,
+        goodput=goodput(lambda gaps: percentile(gaps, GAP_PERCENTILE)),
+        goodput_by_mean=goodput(lambda gaps: mean(gaps) if gaps else None),
+        goodput_by_worst=goodput(lambda gaps: max(gaps, default=None)),
+        tokens_per_second=sum(outcome.num_tokens for outcome in done) / seconds,
+        ttft_p50_s=percentile(ttfts, 0.5), ttft_p95_s=percentile(ttfts, 0.95),
+        gap_p50_s=percentile(gaps, 0.5), gap_p99_s=percentile(gaps, 0.99),
+        error=next(iter(run.errors), None),
+    )  # fmt: skip
+
+
+def _is_good(outcome: Outcome, gap_of: Callable[[list[float]], float | None]) -> bool:
+    gap = gap_of(outcome.gaps)
+    return outcome.ttft <= TTFT_LIMIT_S and (gap is None or gap <= GAP_LIMIT_S)

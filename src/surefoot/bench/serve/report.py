@@ -1,0 +1,53 @@
+"""`surefoot bench serve` as tables, and as a picture."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+
+from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.tables import figures, make_table, model_title, notes, title
+from surefoot.charts.lines import line_plot
+
+
+def show_serve(results: ModelResults, console: Console) -> None:
+    tables = _streams(results), _points(results.model["points"]), figures(results)
+    console.print(Group(*tables, *notes(results)))
+
+
+def goodput_plot(model: Mapping[str, Any]) -> str:
+    """Goodput against the rate of arrivals, as SVG. model: `ModelResults.model` of a serving benchmark."""
+    lines = defaultdict(list)
+    for point in model["points"]:
+        lines[point["engine"]].append((point["rate"], point["goodput"]))
+    title = f"{model['path']}: requests/s with first text within 2 s, gaps within 200 ms"
+    return line_plot(title, "requests that arrive a second", "good requests a second", lines)
+
+
+def _streams(results: ModelResults) -> Table:
+    table = make_table(model_title(results.model), "case", "best s", "median", "output tokens/s")
+    for m in results.measurements.values():
+        if m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", 0))
+            speed = f"{tokens / m.median:,.1f}" if tokens else ""
+            table.add_row(title(m), f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _points(points: Sequence[Mapping[str, Any]]) -> Table:
+    """One row for each LoadPoint, given as a dict."""
+    heading = "Requests that arrive at random, a second; ms until the first text and between texts"
+    table = make_table(
+        heading, "engine", "arrive", "good", "tokens", "first, 50 and 95 %", "gap, 50 and 99 %", "failed"
+    )
+    for point in points:
+        rates = [f"{point[name]:.4g}" for name in ("rate", "goodput", "tokens_per_second")]
+        waits = [_pair(point["ttft_p50_s"], point["ttft_p95_s"]), _pair(point["gap_p50_s"], point["gap_p99_s"])]
+        table.add_row(point["engine"], *rates, *waits, f"{point['num_failed']} of {point['num_requests']}")
+    return table
+
+
+def _pair(usual: float | None, most: float | None) -> str:
+    return "" if usual is None or most is None else f"{1000 * usual:,.0f}  {1000 * most:,.0f}"

@@ -1,0 +1,230 @@
+"""Runs `surefoot bench serve`: a real server process under load, beside the bare engine and peers' servers."""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+
+from surefoot.api import LLM
+from surefoot.bench.harness.engine_load import EngineLoad
+from surefoot.bench.harness.figures import Measurements
+from surefoot.bench.harness.http_load import open_loop, poisson, streams_s
+from surefoot.bench.harness.loaded_model import load_model
+from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.progress import Say, progress
+from surefoot.bench.harness.server_process import SUREFOOT, RunningServer, free_port, own_launch, running
+from surefoot.bench.harness.timing import Case, EngineError, Interleaver, TimeBudget
+from surefoot.bench.harness.workloads import Task, ids, mixed, num_tokens
+from surefoot.bench.peers.install import run as run_command
+from surefoot.bench.peers.serving import PeerLimits, ServingPeer, StartedPeers, start_peers
+from surefoot.bench.serve.fairness import Fairness, Others, measure_fairness
+from surefoot.bench.serve.figures import Served, serve_questions
+from surefoot.bench.serve.goodput import LoadPoint, point
+from surefoot.bench.serve.one_core import one_core_cases
+
+NUM_STREAMS, NUM_GREEDY = 32, 50
+MANY, ONE = "many", "one"  # users
+CONTEXT = 1024
+KV_BYTES = 600 << 20
+PROBE_PROMPT, PROBE_NEW = 64, 8
+SHARE_OF_STREAMS, SHARE_OF_SWEEP, SHARE_OF_CORE = 0.4, 0.4, 0.5  # of the seconds
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How much is measured."""
+
+    seconds: float = 300  # for the run, without loading, peers and the servers with one core
+    rounds: int = 3
+    rates: tuple[float, ...] = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)  # of arrivals, as shares of the capacity
+    num_probes: int = 40  # requests of the one user beside a busy one
+    num_starts: int = 3  # of the server, to time how long it takes to get ready
+    one_core: bool = True  # whether servers with one core are measured
+
+
+QUICK = ServeSettings(seconds=30, rounds=2, rates=(1 / 4, 1 / 2), num_probes=8, num_starts=1, one_core=False)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the measurements share: the bare engine, the servers, and the length of requests."""
+
+    load: EngineLoad
+    server: RunningServer
+    keys: Mapping[str, str]  # by user
+    peers: StartedPeers
+    size: float
+    settings: ServeSettings
+    say: Say
+
+    def tasks(self, num_requests: int) -> list[Task]:
+        """Different tasks each time, so that nothing is cached."""
+        return mixed(num_requests, self.load.vocab, self.load.seed(), self.size)
+
+
+def run_serve(
+    model: str,
+    settings: ServeSettings,
+    variant: str | None,
+    threads: int | None,
+    peers: Sequence[ServingPeer],
+    say: Say,
+) -> ModelResults:
+    def open_model() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES
+        )
+
+    loaded = load_model(model, open_model, say)
+    words = _words(variant, threads)
+    with ExitStack() as stack:
+        keys = _make_keys(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "keys.toml")
+        ready_s, server = _start(stack, model, (*words, "--keys", str(keys.file)), settings.num_starts, say)
+        peer_limits = PeerLimits(loaded.llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
+        started = start_peers(stack, peers, Path(model), peer_limits, say)
+        load = EngineLoad(loaded.llm)
+        size = _size(load, SHARE_OF_STREAMS * settings.seconds / (2 * (settings.rounds + 1)))
+        stage = Stage(load, server, keys.of, started, size, settings, say)
+        _warm_up_peers(stage)
+        measurements = _streams(stage)
+        points = list(_sweep(stage, _capacity(measurements)))
+        fairness = _fairness(stage)
+    cores, way = _one_core(stage, model, words)
+    served = Served({**measurements, **cores}, points, fairness, ready_s, started.absent)
+    described = loaded.described | {
+        "scale": size, "ready_s": ready_s, "one_core_by": way, "single_user": asdict(fairness),
+        "points": [asdict(load_point) for load_point in points],
+    }  # fmt: skip
+    figures = [question.figure() for question in serve_questions(served)]
+    return ModelResults(served.measurements, figures, described, started.described, started.absent, loaded.run_facts())
+
+
+# ---- the server ----
+
+
+@dataclass(frozen=True)
+class Keys:
+    file: Path
+    of: Mapping[str, str]
+
+
+def _make_keys(file: Path) -> Keys:
+    return Keys(
+        file,
+        {user: run_command(*SUREFOOT, "keys", "add", file, "--user", user, "--admin").strip() for user in (MANY, ONE)},
+    )
+
+
+def _words(variant: str | None, threads: int | None) -> tuple[str, ...]:
+    """The server's options, for the values that are given."""
+    given = {"--max-context": CONTEXT, "--variant": variant, "--threads": threads}
+    return tuple(str(word) for name, value in given.items() if value is not None for word in (name, value))
+
+
+def _start(
+    stack: ExitStack, model: str, words: Sequence[str], num_starts: int, say: Say
+) -> tuple[list[float], RunningServer]:
+    """Seconds that each start took, and the server of the last one, which stays."""
+
+    def start() -> AbstractContextManager[RunningServer]:
+        port = free_port()
+        return running(own_launch(model, port, *words), port)
+
+    say("starting the server")
+    seconds = []
+    for _ in range(num_starts - 1):
+        with start() as server:
+            seconds.append(server.ready_s)
+    server = stack.enter_context(start())
+    return [*seconds, server.ready_s], server
+
+
+# ---- measurements ----
+
+
+def _size(load: EngineLoad, seconds: float) -> float:
+    """Scale of the mixed workload's lengths at which 32 requests take `seconds`."""
+    speed = load.speed()
+    return min(1.0, max(1 / 16, seconds / (6200 * speed.token_s + 260 * speed.step_s)))
+
+
+def _warm_up_peers(stage: Stage) -> None:
+    """Runs as many streams as will be measured. A peer that fails is left out."""
+    peers = stage.peers
+    for name, endpoint in list(peers.endpoints.items()):
+        stage.say(f"trying {name}")
+        try:
+            streams_s(endpoint, stage.tasks(NUM_STREAMS))
+        except EngineError as failure:
+            del peers.endpoints[name]
+            peers.absent[name] = str(failure)
+
+
+def _streams(stage: Stage) -> Measurements:
+    """The same tasks through the bare engine and over HTTP, in turns."""
+    endpoint, settings = stage.server.endpoint(stage.keys[MANY]), stage.settings
+    tokens = num_tokens(stage.tasks(NUM_STREAMS))
+
+    def case(name: str, run: Callable[[], float]) -> Case:
+        return Case(f"{name}/{NUM_STREAMS}", "streams", run, labels={"way": name, "tokens": tokens})
+
+    cases = [
+        case("bare", lambda: stage.load.run(stage.tasks(NUM_STREAMS))),
+        case("served", lambda: streams_s(endpoint, stage.tasks(NUM_STREAMS))),
+    ]
+    budget = TimeBudget(1.5 * SHARE_OF_STREAMS * settings.seconds, settings.rounds)
+    interleaver = Interleaver([], budget, report=lambda *at: stage.say(progress(*at)))
+    measurements = interleaver.run(cases)
+    if interleaver.failures:
+        raise EngineError(f"the server failed under load: {interleaver.failures['surefoot']}")
+    return measurements
+
+
+def _capacity(measurements: Measurements) -> float:
+    """Requests per second when 32 are in flight."""
+    seconds = measurements[f"served/{NUM_STREAMS}"].best
+    assert seconds is not None
+    return NUM_STREAMS / seconds
+
+
+def _sweep(stage: Stage, capacity: float) -> Iterator[LoadPoint]:
+    """Each server at each rate, one after the other, with the same arrivals."""
+    settings = stage.settings
+    endpoints = {"surefoot": stage.server.endpoint(stage.keys[MANY])} | stage.peers.endpoints
+    offered_s = SHARE_OF_SWEEP * settings.seconds / len(settings.rates)
+    for number, share in enumerate(settings.rates):
+        arrivals = poisson(share * capacity, offered_s, seed=number)
+        for name, endpoint in endpoints.items():
+            stage.say(f"{name}: {share * capacity:.2f} requests a second for {offered_s:.0f} s")
+            run = open_loop(endpoint, stage.tasks(len(arrivals)), arrivals)
+            yield point(name, share * capacity, run, offered_s)
+
+
+def _fairness(stage: Stage) -> Fairness:
+    """One user's requests, one at a time: on an idle server, and while another user keeps fifty requests in flight."""
+    stage.say("one user among many")
+    one, many = (stage.server.endpoint(stage.keys[user]) for user in (ONE, MANY))
+    crowds = (mixed(NUM_GREEDY, stage.load.vocab, stage.load.seed()) for _ in count())
+    others = Others(many, chain.from_iterable(crowds), NUM_GREEDY)
+    return measure_fairness(one, _probes(stage), _probes(stage), others)
+
+
+def _probes(stage: Stage) -> list[Task]:
+    rng = random.Random(stage.load.seed())
+    return [Task(ids(rng, PROBE_PROMPT, stage.load.vocab), PROBE_NEW) for _ in range(stage.settings.num_probes)]
+
+
+def _one_core(stage: Stage, model: str, words: Sequence[str]) -> tuple[Measurements, str | None]:
+    """Servers limited to one core: one that chooses its number of threads, others with a given number."""
+    if not stage.settings.one_core:
+        return {}, None
+    stage.say("servers with one core")
+    tasks = partial(stage.tasks, NUM_STREAMS // 4)
+    with one_core_cases(model, tasks, words) as (cases, way):
+        return Interleaver([], TimeBudget(SHARE_OF_CORE * stage.settings.seconds, stage.settings.rounds)).run(
+            cases
+        ), way

@@ -1,0 +1,1 @@
+"""`surefoot bench speculate`: the same prompts with speculation and without."""

@@ -1,0 +1,76 @@
+"""Two charts of lines: over numbers, as a picture of its own, and over labels, as a part of a page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from surefoot.charts.svg import (
+    FONT_SIZE,
+    Panel,
+    Points,
+    Scale,
+    colour_of,
+    decades,
+    picture,
+    round_ticks,
+    text,
+)
+
+LABELS = 10  # along the x axis, at most
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line over labels."""
+
+    name: str
+    ys: Sequence[float]  # one for each label
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What stands beside the axes, and how values read there."""
+
+    x: str
+    y: str
+    logarithmic: bool = False  # the y axis
+    label: Callable[[float], str] = "{:.3g}".format  # of a value on the y axis
+
+
+def line_plot(title: str, across: str, up: str, lines: Mapping[str, Points]) -> str:
+    """Lines over numbers from 0 on, with a title and a legend. Every x of the first line is marked."""
+    width, height, left, right = 640, 360, 60, 20
+    ticks = round_ticks(max(y for points in lines.values() for _, y in points))
+    most_x = max(x for points in lines.values() for x, _ in points)
+    panel = Panel(left, width - right, 54, height - 45, Scale(0, most_x), Scale(0, ticks[-1]))
+    parts = [
+        text(width / 2, 22, title, "middle", size=15),
+        text((width + left) / 2, height - 8, across, "middle"),
+        text(8, panel.top - 16, up, "start"),
+        *panel.grid({tick: f"{tick:g}" for tick in ticks}),
+        *panel.marks({x: f"{x:.3g}" for x, _ in next(iter(lines.values()))}),
+    ]
+    for number, (name, points) in enumerate(lines.items()):
+        parts += panel.line(points, colour_of(number), has_dots=True)
+        parts.append(text(left + 16, panel.top + 18 + 20 * number, name, "start", colour_of(number)))
+    return picture(width, height, parts, "white")
+
+
+def category_chart(xs: Sequence[str], lines: Sequence[Series], axes: Axes) -> str:
+    """Lines over labels, evenly apart, without a legend. Empty where there is nothing to draw."""
+    values = [y for line in lines for y in line.ys if y > 0 or not axes.logarithmic]
+    if not values:
+        return ""
+    # Narrow enough to be read where a phone's screen shrinks it. The margins hold the widest labels.
+    width, height, left, right = 440, 300, 66, 28
+    ticks = decades(min(values), max(values)) if axes.logarithmic else round_ticks(max(values))
+    scale = Scale(ticks[0], ticks[-1], axes.logarithmic)
+    panel = Panel(left, width - right, 34, height - 52, Scale(0, max(1, len(xs) - 1)), scale)
+    parts = [
+        text(4, FONT_SIZE + 3, axes.y, "start"),
+        text((left + width - right) / 2, height - 8, axes.x, "middle"),
+        *panel.grid({tick: axes.label(tick) for tick in ticks}),
+        *panel.marks({number: xs[number] for number in range(0, len(xs), -(-len(xs) // LABELS))}),
+    ]
+    for number, line in enumerate(lines):
+        parts += panel.line(list(enumerate(line.ys)), colour_of(number))
+    return picture(width, height, parts)

@@ -1,0 +1,37 @@
+"""Builds an engine from its parts: the only place that knows both scheduler and runner."""
+
+from surefoot.engine.capacity import Capacity
+from surefoot.engine.engine import Engine
+from surefoot.kv import KvManager
+from surefoot.models import Model
+from surefoot.ops import Backend, KvForm, PackedWeights
+from surefoot.runner import Executor, Runner
+from surefoot.sampling import Grammars
+from surefoot.scheduler import Scheduler
+from surefoot.speculate import Speculator
+
+
+def make_runner(backend: Backend, model: Model, capacity: Capacity, kv_form: KvForm, most_drafts: int = 0) -> Runner:
+    layout, scheduling = capacity.layout, capacity.scheduling
+    runner = Runner(
+        backend, model, scheduling.max_context, {group.window: group.num_blocks for group in layout.groups},
+        scheduling.max_chunk, kv_form, record=not _has_float_experts(model), block_size=layout.block_size,
+    )  # fmt: skip
+    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running + most_drafts)
+    return runner
+
+
+def make_engine(
+    capacity: Capacity,
+    runner: Runner,
+    grammars: Grammars | None = None,
+    caching: bool = True,
+    speculator: Speculator | None = None,
+) -> Engine:
+    executor = Executor(runner, grammars, speculator)
+    return Engine(lambda: Scheduler(capacity.scheduling, KvManager(capacity.layout, caching)), executor)
+
+
+def _has_float_experts(model: Model) -> bool:
+    """Float experts look at values, which a recording cannot."""
+    return model.config.moe is not None and not isinstance(model.embeddings, PackedWeights)

@@ -1,0 +1,146 @@
+"""A model's forward pass over the chunks of a step: fills a batch's arrays and replays the recorded pass."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from surefoot.models import Batch, Model, Workspace, empty_batch
+from surefoot.ops import Backend, Chunks, Program, Shape, ShapedProgram, ShapeError, third_of
+from surefoot.ops.arrays import F32, I64
+from surefoot.runner.kv_store import KvStore
+
+MAX_PROGRAMS = 32
+
+
+class FlatStep(NamedTuple):
+    """A step's chunks side by side."""
+
+    tokens: Sequence[int]  # of all chunks, one after the other
+    num_cached: Sequence[int]  # tokens that each chunk's request has in the caches already
+    counts: Sequence[int]  # tokens of each chunk
+    num_logits: Sequence[int]  # logits are wanted of that many last tokens of each chunk
+    tables: Mapping[int, I64]  # by window, [chunks, blocks]; another array whenever a table has changed
+
+    @property
+    def shape(self) -> Shape:
+        """Rows, chunks, rows with logits."""
+        return len(self.tokens), len(self.counts), sum(self.num_logits)
+
+
+class Passes:
+    """A model's pass for steps of any shape up to a capacity: recorded once, and again only for larger steps.
+
+    A family whose pass needs arrays that depend on the shape is recorded for each shape by itself.
+    """
+
+    def __init__(self, backend: Backend, model: Model, kv: KvStore, workspace: Workspace, capacity: Shape) -> None:
+        self._backend, self._model, self._kv, self._workspace = backend, model, kv, workspace
+        self.capacity = capacity
+        self._batch = make_batch(model, kv, capacity)
+        self._rows: BatchRows | None = None  # of the last step
+        self._layout: tuple[Sequence[int], Sequence[int]] = ((), ())  # counts and num_logits of the last step
+        self._programs: dict[bool, ShapedProgram] = {}  # by whether logits are wanted
+        self._single: OrderedDict[Shape, Program] = OrderedDict()
+        _, self._logits = self._forward(capacity)  # every array of the workspace has its place from here on
+        try:
+            whole = ShapedProgram(backend, self._record, capacity)
+            # Without logits there is no head.
+            headless = whole.beginning(self._record, (*third_of(capacity)[:2], 0))
+            self._programs = {True: whole, False: headless}
+        except ShapeError:
+            pass
+
+    def run(self, step: FlatStep) -> F32:
+        """Logits of the wanted rows; they stay until the next pass."""
+        shape, layout = step.shape, (step.counts, step.num_logits)
+        if self._rows is None or layout != self._layout:
+            self._rows, self._layout = BatchRows(part_of(self._batch, shape), *layout), layout
+        self._rows.fill(step, self._kv.block_size)
+        if program := self._programs.get(shape[2] > 0):
+            program.run(shape)
+        else:
+            self._program(shape).run()
+        return self._logits[: shape[2]]
+
+    def _program(self, shape: Shape) -> Program:
+        if shape not in self._single:
+            self._single[shape] = self._record(shape)
+            if len(self._single) > MAX_PROGRAMS:
+                self._single.popitem(last=False)
+        self._single.move_to_end(shape)
+        return self._single[shape]
+
+    def _record(self, shape: Shape) -> Program:
+        return self._forward(shape)[0]
+
+    def _forward(self, shape: Shape) -> tuple[Program, F32]:
+        with self._backend.record() as program:
+            batch = part_of(self._batch, shape)  # the first rows of arrays that stay where they are
+            logits = self._model.forward(self._backend, batch, self._kv.caches, self._workspace)
+        return program, logits
+
+
+def make_batch(model: Model, kv: KvStore, shape: Shape) -> Batch:
+    rows, num_chunks, num_wanted = shape
+    return empty_batch(rows, num_chunks, num_wanted, dict.fromkeys(model.config.windows, kv.table_width))
+
+
+def part_of(batch: Batch, shape: Shape) -> Batch:
+    """The first rows of a batch: views of its arrays."""
+    rows, num_chunks, num_wanted = shape
+    kv = {
+        window: replace(
+            arrays,
+            slots=arrays.slots[:rows],
+            chunks=Chunks(
+                arrays.chunks.starts[: num_chunks + 1],
+                arrays.chunks.lengths[:num_chunks],
+                arrays.chunks.block_table[:num_chunks],
+            ),
+        )
+        for window, arrays in batch.kv.items()
+    }
+    return Batch(batch.tokens[:rows], batch.positions[:rows], batch.wanted[:num_wanted], kv)
+
+
+class BatchRows:
+    """Which rows of a batch belong to which chunk. It stays from step to step while the same number of requests decode.
+
+    counts: tokens of each chunk. num_logits: of its last tokens.
+    """
+
+    def __init__(self, batch: Batch, counts: Sequence[int], num_logits: Sequence[int]) -> None:
+        self._batch = batch
+        self._counts = np.array(counts, np.int64)
+        ends = np.cumsum(self._counts)
+        self._chunk_of = np.repeat(np.arange(len(counts)), self._counts)
+        self._tables: dict[int, I64] = {}  # that the batch holds
+        self._within = np.arange(len(batch.tokens)) - (ends - self._counts)[self._chunk_of]
+        batch.wanted[:] = last_rows(ends, num_logits)
+        for kv in batch.kv.values():
+            kv.chunks.starts[1:] = ends
+
+    def fill(self, step: FlatStep, block_size: int) -> None:
+        """Write the rest of a step into the batch's arrays."""
+        batch, num_cached = self._batch, np.array(step.num_cached, np.int64)
+        positions = num_cached[self._chunk_of] + self._within
+        batch.tokens[:] = step.tokens
+        batch.positions[:] = positions
+        block, slot = np.divmod(positions, block_size)
+        for window, kv in batch.kv.items():
+            table = step.tables[window]
+            kv.slots[:] = table[self._chunk_of, block] * block_size + slot
+            kv.chunks.lengths[:] = num_cached + self._counts
+            if table is not self._tables.get(window):
+                kv.chunks.block_table[:, : table.shape[1]] = table
+                self._tables[window] = table
+
+
+def last_rows(ends: I64, num_wanted: Sequence[int]) -> I64:
+    """The last `num_wanted` rows of each chunk, where the chunks end at these rows."""
+    wanted = np.array(num_wanted, np.int64)
+    before = np.cumsum(wanted) - wanted
+    return np.repeat(ends - wanted - before, wanted) + np.arange(wanted.sum())

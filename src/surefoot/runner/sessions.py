@@ -1,0 +1,163 @@
+"""Sessions: a runner that hands out its own blocks, for callers without a scheduler."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.kv import BlockPool, blocks_for, window_blocks
+from surefoot.models import Model
+from surefoot.ops import Backend, KvForm, Sampled, SamplingRows, sample
+from surefoot.ops.arrays import F32, I64
+from surefoot.runner.passes import FlatStep
+from surefoot.runner.runner import Runner
+
+
+@dataclass(eq=False)
+class Session:
+    """One request's tokens in the caches."""
+
+    tables: Mapping[int, I64]  # its blocks, by window
+    max_tokens: int
+    num_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """One session's chunk in a step."""
+
+    session: Session
+    tokens: Sequence[int]
+    num_logits: int = 1  # logits are wanted of that many last tokens
+
+
+class SessionRunner:
+    """A session's blocks are reserved for its whole length when it is opened.
+
+    A window's table is a ring: tokens behind the window are never read again, so their blocks are written again, and a
+    session of any length takes one ring of blocks.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+        self._width = runner.kv.table_width
+        self._rings = _ring_blocks(runner.model, self._width, runner.max_chunk, runner.block_size)
+        self._pools = {window: BlockPool(count) for window, count in runner.num_blocks.items()}
+
+    @classmethod
+    def make(
+        cls, backend: Backend, model: Model, num_tokens: int, max_sessions: int = 8, max_chunk: int = 512,
+        kv_form: KvForm = KvForm.KEYS_TWO_LIMBS, record: bool = True, block_size: int = 64,
+    ) -> "SessionRunner":  # fmt: skip
+        """num_tokens: over all sessions, or of a single one."""
+        width = blocks_for(num_tokens, block_size)
+        rings = _ring_blocks(model, width, max_chunk, block_size)
+        num_blocks = {
+            window: min(ring, width) * max_sessions if window else width + max_sessions
+            for window, ring in rings.items()
+        }
+        return cls(Runner(backend, model, num_tokens, num_blocks, max_chunk, kv_form, record, block_size))
+
+    @property
+    def max_tokens(self) -> int:
+        """Of one session."""
+        return self._width * self.runner.block_size
+
+    @property
+    def num_free(self) -> dict[int, int]:
+        """Blocks that no session holds, by window."""
+        return {window: pool.num_free for window, pool in self._pools.items()}
+
+    def open(self, max_tokens: int) -> Session:
+        blocks = blocks_for(max_tokens, self.runner.block_size)
+        if blocks > self._width:
+            raise ValueError(f"{max_tokens} tokens are more than the {self.max_tokens} there is room for")
+        needed = {window: min(ring, blocks) for window, ring in self._rings.items()}
+        if any(self._pools[window].num_free < count for window, count in needed.items()):
+            raise MemoryError(f"no room for {max_tokens} more tokens: close other requests first")
+        return Session({window: self._table(window, count) for window, count in needed.items()}, max_tokens)
+
+    def _table(self, window: int, count: int) -> I64:
+        """The blocks in turn, over and over; a session never comes to the entries behind its last token."""
+        pool = self._pools[window]
+        return np.resize(np.array([pool.allocate() for _ in range(count)], np.int64), self._width)
+
+    def close(self, session: Session) -> None:
+        for window, table in session.tables.items():
+            for block in sorted(set(table.tolist()), reverse=True):
+                self._pools[window].release(block)
+
+    # ---- a step ----
+
+    def execute(self, works: Sequence[Work]) -> F32:
+        """Logits of the wanted rows, in the order of the works; they stay until the next step."""
+        self._check(works)
+        windows = self.runner.model.config.windows
+        step = FlatStep(
+            [token for work in works for token in work.tokens],
+            [work.session.num_tokens for work in works],
+            [len(work.tokens) for work in works],
+            [work.num_logits for work in works],
+            {window: np.stack([work.session.tables[window] for work in works]) for window in windows},
+        )
+        logits = self.runner.forward(step)
+        for work in works:
+            work.session.num_tokens += len(work.tokens)
+        return logits
+
+    def _check(self, works: Sequence[Work]) -> None:
+        max_chunk, vocab_size = self.runner.max_chunk, self.runner.model.config.vocab_size
+        if len({id(work.session) for work in works}) < len(works):
+            raise ValueError("a session can have one chunk in a step")
+        for work in works:
+            count, session = len(work.tokens), work.session
+            if not 0 < count <= max_chunk or not 0 <= work.num_logits <= count:
+                raise ValueError(f"a chunk has 1 to {max_chunk} tokens and logits of some of them, not {count}")
+            if session.num_tokens + count > session.max_tokens:
+                raise ValueError(f"the session was opened for {session.max_tokens} tokens, which is passed")
+            if not 0 <= min(work.tokens) <= max(work.tokens) < vocab_size:
+                raise ValueError(f"token ids must lie in [0, {vocab_size})")
+
+    # ---- sessions to the end ----
+
+    def prefill(self, session: Session, tokens: Sequence[int], chunks: Iterable[int] | None = None) -> F32:
+        """Logits of the last token, the prompt taken in chunks of the given lengths (or of the largest)."""
+        max_chunk = self.runner.max_chunk
+        lengths = iter(chunks) if chunks is not None else iter(lambda: max_chunk, 0)
+        start, logits = 0, None
+        while start < len(tokens):
+            end = min(start + min(next(lengths, max_chunk), max_chunk), len(tokens))
+            logits = self.execute([Work(session, tokens[start:end], int(end == len(tokens)))])
+            start = end
+        if logits is None:
+            raise ValueError("a prompt has at least one token")
+        return logits
+
+    def decode(self, sessions: Sequence[Session], tokens: Sequence[int]) -> F32:
+        """One more token of each session: logits [sessions, vocab]."""
+        return self.execute([Work(session, [token]) for session, token in zip(sessions, tokens, strict=True)])
+
+    def sample(self, logits: F32, rows: SamplingRows | None = None) -> Sampled:
+        """The next tokens; greedy by default."""
+        return sample(self.runner.backend, logits, rows or SamplingRows.of(len(logits)))
+
+    def generate(self, tokens: Sequence[int], num_new: int, stop: Iterable[int] = ()) -> list[int]:
+        """The prompt's greedy continuation, up to and without a token of `stop`."""
+        session = self.open(len(tokens) + num_new)
+        stops, new = set(stop), list[int]()
+        logits = self.prefill(session, tokens)
+        while (token := int(self.sample(logits).tokens[0])) not in stops:
+            new.append(token)
+            if len(new) == num_new:
+                break
+            logits = self.decode([session], [token])
+        self.close(session)
+        return new
+
+
+def _ring_blocks(model: Model, table_width: int, max_chunk: int, block_size: int) -> dict[int, int]:
+    """Blocks of the longest session, by window."""
+    return {
+        window: window_blocks(window, max_chunk, block_size) if window else table_width
+        for window in model.config.windows
+    }

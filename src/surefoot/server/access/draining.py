@@ -1,0 +1,27 @@
+"""While the server drains, running requests go on and new ones are refused with 503."""
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from surefoot.server.access.gate import OPEN_ROUTES, send_error
+from surefoot.server.errors import ApiError
+
+WATCHED = OPEN_ROUTES | {"/metrics"}
+
+
+def shutting_down() -> ApiError:
+    return ApiError(503, "the server is shutting down: try another", headers={"Retry-After": "10"})
+
+
+def unless_draining(app: ASGIApp, is_draining: Callable[[], bool], on_refusal: Callable[[int], None]) -> ASGIApp:
+    """The application, reduced to /health, /ready and /metrics while the server drains."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and is_draining() and scope["path"] not in WATCHED:
+            on_refusal(503)
+            await send_error(scope, send, shutting_down())
+        else:
+            await app(scope, receive, send)
+
+    return serve

@@ -1,0 +1,100 @@
+"""The callers that a file of hashed keys allows, with their limits. The file is read again whenever it changes."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
+from surefoot.server.access.rates import TokenBucket
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The user behind a request, with their limits. Without keys all clients are the same user."""
+
+    user: str = ""
+    key: str = ""  # the key's name in logs
+    weight: float = 1.0  # share of a busy machine
+    priority: int = 0  # larger is served first
+    max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
+    is_admin: bool = False  # may see figures of other users
+    requests: TokenBucket | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
+    tokens: TokenBucket | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
+
+
+ANYONE = Caller()
+
+
+class KeyStore:
+    """The callers by their keys' hashes. If the file becomes unusable, the callers stay as they were."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp = self._read_stamp()
+        self._callers = self._make(read_keys(path), {})
+
+    def __len__(self) -> int:
+        return len(self._callers)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {caller.user: caller.weight for caller in self._callers.values()}
+
+    def find(self, key: str) -> Caller | None:
+        return self._callers.get(hash_of(key))
+
+    def find_user(self, user: str) -> Caller | None:
+        """The caller with the user's first key."""
+        return next((caller for caller in self._callers.values() if caller.user == user), None)
+
+    def reload_if_changed(self) -> bool:
+        stamp = self._read_stamp()
+        return stamp != self._stamp and self.reload()
+
+    def reload(self) -> bool:
+        """Read the file again. Returns whether it could be read."""
+        self._stamp = self._read_stamp()
+        try:
+            entries = read_keys(self._path)
+            if not entries and self._callers:
+                raise KeyFileError(f"{self._path}: it had keys and has none now: add one, or stop the server")
+        except KeyFileError as error:
+            LOG.error("the keys stay as they were: %s", error)
+            return False
+        self._callers = self._make(entries, self._callers)
+        LOG.info("%d keys read from %s", len(self._callers), self._path)
+        return True
+
+    def _read_stamp(self) -> tuple[int, int, int]:
+        try:
+            facts = self._path.stat()
+        except OSError:
+            return (0, 0, 0)
+        return facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+    @staticmethod
+    def _make(entries: list[KeyEntry], before: Mapping[str, Caller]) -> dict[str, Caller]:
+        """Callers of the entries. A rate that did not change keeps its level: editing the file refills no rate."""
+        return {entry.hash: _caller(entry, before.get(entry.hash)) for entry in entries}
+
+
+def _caller(entry: KeyEntry, before: Caller | None) -> Caller:
+    return Caller(
+        entry.user,
+        entry.name,
+        entry.weight,
+        entry.priority,
+        entry.max_context,
+        entry.admin,
+        _bucket(entry.requests_per_minute, before.requests if before else None),
+        _bucket(entry.tokens_per_minute, before.tokens if before else None),
+    )
+
+
+def _bucket(per_minute: float | None, before: TokenBucket | None) -> TokenBucket | None:
+    if per_minute is None:
+        return None
+    return before if before is not None and before.per_minute == per_minute else TokenBucket(per_minute)

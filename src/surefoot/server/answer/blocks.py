@@ -1,0 +1,75 @@
+"""Answers as lists of blocks (thinking, text, tool calls), the form of Anthropic's API and OpenAI's Responses."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from surefoot.server.answer.parsing import MessageDelta
+
+
+class BlockKind(Enum):
+    THINKING = "thinking"
+    TEXT = "text"
+    CALL = "call"
+
+
+@dataclass
+class Block:
+    """One block of an answer."""
+
+    kind: BlockKind
+    index: int
+    id: str = ""  # of a call
+    name: str = ""  # of the called tool
+    text: str = ""  # so far; for a call, its arguments
+
+
+class BlockChange(Enum):
+    START = "start"
+    MORE = "more"
+    STOP = "stop"
+
+
+class Blocks:
+    """Cuts an answer's deltas into blocks. A block ends when another begins."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._is_open = False
+
+    def feed(self, delta: MessageDelta) -> Iterator[tuple[BlockChange, Block, str]]:
+        """The changes that a delta makes: a block starts, gets more text, or stops."""
+        if delta.reasoning:
+            yield from self._more(BlockKind.THINKING, delta.reasoning)
+        if delta.content:
+            yield from self._more(BlockKind.TEXT, delta.content)
+        for call in delta.tool_calls:
+            function = call["function"]
+            if "id" in call:
+                yield from self._begin(Block(BlockKind.CALL, len(self.blocks), call["id"], function["name"]))
+            if function["arguments"]:
+                yield from self._more(BlockKind.CALL, function["arguments"])
+
+    def finish(self) -> Iterator[tuple[BlockChange, Block, str]]:
+        if self._is_open:
+            self._is_open = False
+            yield BlockChange.STOP, self.blocks[-1], ""
+
+    def _begin(self, block: Block) -> Iterator[tuple[BlockChange, Block, str]]:
+        yield from self.finish()
+        self.blocks.append(block)
+        self._is_open = True
+        yield BlockChange.START, block, ""
+
+    def _more(self, kind: BlockKind, text: str) -> Iterator[tuple[BlockChange, Block, str]]:
+        if not self._is_open or self.blocks[-1].kind is not kind:
+            yield from self._begin(Block(kind, len(self.blocks)))
+        self.blocks[-1].text += text
+        yield BlockChange.MORE, self.blocks[-1], text
+
+
+def blocks_of(whole: MessageDelta) -> list[Block]:
+    blocks = Blocks()
+    for _ in blocks.feed(whole):
+        pass
+    return blocks.blocks

@@ -1,0 +1,107 @@
+"""Conversations in the engine, whichever API they came by."""
+
+import json
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from surefoot.api.outputs import CompletionOutput, Piece
+from surefoot.server.access.request_context import RequestContext
+from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
+from surefoot.server.answer.structured import check_tools, constrain
+from surefoot.server.answer.tool_calls import CallParser, knows_calls, with_instructions
+from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.service import RequestRun, Service
+from surefoot.server.stream_position import StreamPosition, digest_of
+
+
+class ChatRun:
+    """A chat request in the engine. Its answers are parsed into reasoning, content and tool calls."""
+
+    def __init__(self, run: RequestRun, body: ChatRequest, is_thinking: bool, plain: tuple[str, ...] = ()) -> None:
+        """is_thinking: the prompt ends inside a thought. plain: tools whose calls may come without tags."""
+        self.run = run
+        self.body = body
+        self._is_thinking = is_thinking
+        self._plain = plain
+
+    def _parser(self, index: int) -> Parser:
+        reasoning = ReasoningParser(self._is_thinking)
+        if not self.body.tools or self.body.tool_choice == "none":
+            return reasoning
+        return Chain(reasoning, CallParser(f"call_{self.run.position.request[:16]}_{index}_", self._plain))
+
+    def parts_of(self, answer: CompletionOutput) -> MessageDelta:
+        parser = self._parser(answer.index)
+        return parser.feed(answer.text) + parser.finish()
+
+    async def deltas(self) -> AsyncIterator[tuple[Piece, MessageDelta]]:
+        parsers = [self._parser(index) for index in range(self.body.n or 1)]
+        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                parser = parsers[piece.index]
+                delta = parser.feed(piece.text)
+                yield piece, delta if piece.finish_reason is None else delta + parser.finish()
+
+
+async def start_conversation(service: Service, body: ChatRequest, context: RequestContext) -> ChatRun:
+    service.check_model(body.model)
+    with service.admit(context.caller) as ticket:
+        position = find_position(service, context, body, body.n or 1)
+        tools, choice = body.tools or [], body.tool_choice or "auto"
+        check_tools(tools, choice)
+        prompt = await render_chat(service, body)
+        is_thinking = prompt.rstrip().endswith(THINK)
+        parallel = body.parallel_tool_calls is not False
+        constraint = await constrain(
+            service.llm.grammars, service.grammar_turns, body.response_format, tools, choice, parallel, is_thinking
+        )
+        tokens = await service.prompts.encode(prompt, rendered=True)
+        limit = service.prompts.check_length(ticket.caller, len(tokens), body.limit)
+        params = body.sampling(
+            limit, body.num_logprobs, position.seed, constraint.grammar, service.llm.default_sampling
+        )
+        run = await service.start(
+            ticket, context, [tokens], [params], position, deadline_s=body.deadline_s, tier=body.service_tier,
+            continues=body.continue_final_message,
+        )  # fmt: skip
+        run.notices = constraint.notices
+    return ChatRun(run, body, is_thinking, constraint.plain)
+
+
+async def render_chat(service: Service, body: ChatRequest) -> str:
+    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
+    tools = None
+    if body.tools and body.tool_choice != "none":
+        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
+    if not knows_calls(service.llm.chat_template.templates):
+        messages, tools = with_instructions(messages, tools or ()), None
+    return await service.prompts.render(
+        messages,
+        tools=tools,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        **template_variables(body),
+    )
+
+
+def template_variables(body: ChatRequest) -> dict[str, Any]:
+    """Variables that the client sets for the template. Names that render() itself uses are dropped."""
+    variables: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
+    if body.reasoning_effort == "none":
+        variables = {"enable_thinking": False}
+    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self"}
+    return {**variables, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
+
+
+def find_position(service: Service, context: RequestContext, body: Any, num_answers: int) -> StreamPosition:
+    """The position at which the client resumes, or the start. The server draws a seed if the request has none."""
+    asked = json.dumps(body.model_dump(exclude={"stream", "stream_options"}), sort_keys=True)
+    digest = digest_of(service.fingerprint, context.route, asked)
+    if context.last_event_id and body.stream:
+        return StreamPosition.parse(context.last_event_id, digest, num_answers)
+    seed = body.seed if body.seed is not None else secrets.randbits(63)
+    return StreamPosition.start(digest, context.request or uuid.uuid4().hex, int(time.time()), seed, num_answers)

@@ -1,0 +1,159 @@
+"""Structured output: the grammar of a response format or of tool calls, after the thought of a thinking model."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from surefoot.sampling import GrammarError, Grammars
+from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
+from surefoot.server.access.shares import Turns
+from surefoot.server.answer.json_schemas import (
+    SchemaError,
+    arguments_schema,
+    plain_complaint,
+    prepare,
+    unenforced_sentence,
+)
+from surefoot.server.answer.tool_calls import CallableTool, call_rules
+from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.schemas.base import (
+    GrammarFormat,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    RegexFormat,
+    ResponseFormat,
+    TextFormat,
+)
+from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
+
+MOST_CHARACTERS = 64 << 10
+# Lazy: the thought ends at the first closing tag.
+THOUGHT = 'start: thought BREAKS answer\nthought[lazy]: ANYTHING "</think>"\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n'
+PLAIN = "start: answer\n"
+
+
+@dataclass(frozen=True)
+class AnswerConstraint:
+    """The constraint on an answer, and what the client should know about it."""
+
+    grammar: str | None  # None: the answer is free
+    notices: tuple[str, ...] = ()  # parts of the request that the grammar does not enforce
+    plain: tuple[str, ...] = ()  # tools whose calls may come without tags
+
+
+def format_rules(wanted: ResponseFormat | None) -> str | None:
+    """Lark rules, the first of which is `answer`; None if the answer is free."""
+    if isinstance(wanted, JsonObjectFormat):
+        return f"answer: {json_rule({'type': 'object'})}"
+    if isinstance(wanted, JsonSchemaFormat):
+        return f"answer: {json_rule(_whole_schema(wanted.json_schema.schema_ or {'type': 'object'}))}"
+    if isinstance(wanted, RegexFormat):
+        return f"answer: {regex_rule(wanted.regex)}"
+    return None
+
+
+def _whole_schema(schema: Mapping[str, Any]) -> Any:
+    """The prepared schema. A response format is a promise, so a keyword that cannot be enforced is refused."""
+    prepared = prepare(schema, closes=True)
+    if prepared.unenforced:
+        raise SchemaError(f"{unenforced_sentence(prepared.unenforced)}: leave it out")
+    return prepared.schema
+
+
+def check_tools(tools: Sequence[Tool], choice: ToolChoice) -> None:
+    names = [tool.function.name for tool in tools]
+    if len(set(names)) < len(names):
+        raise bad_request("two tools have the same name: rename one", "tools")
+    if isinstance(choice, NamedChoice) and choice.function.name not in names:
+        raise bad_request(f"there is no tool {choice.function.name!r} in tools", "tool_choice")
+
+
+async def constrain(
+    grammars: Grammars,
+    turns: Turns,
+    wanted: ResponseFormat | None,
+    tools: Sequence[Tool] = (),
+    choice: ToolChoice = "none",
+    parallel: bool = False,
+    is_thinking: bool = False,
+) -> AnswerConstraint:
+    """The constraint for a request, compiled once to prove it usable. Raises ApiError if it is not.
+
+    is_thinking: the prompt ends inside a thought. turns: one grammar is compiled at a time, on another thread.
+    """
+    if choice == "none":
+        tools = ()
+    if not tools and (wanted is None or isinstance(wanted, TextFormat)):
+        return AnswerConstraint(None)
+    for any_of in (False, True):
+        try:
+            async with turns.turn():
+                return await asyncio.to_thread(
+                    _compiled, grammars, wanted, tools, choice, parallel, is_thinking, any_of
+                )
+        except (GrammarError, SchemaError) as error:
+            if tools and not any_of and "oneOf" in str(error):
+                continue
+            raise _refusal(error, wanted, tools) from error
+    raise AssertionError
+
+
+def _refusal(error: Exception, wanted: ResponseFormat | None, tools: Sequence[Tool]) -> ApiError:
+    """The error may quote a grammar that the client sent, not one that was generated here."""
+    is_own = not tools and isinstance(wanted, GrammarFormat)
+    param = "tools" if tools else "response_format"
+    return bad_request(f"{param} cannot be used: {error if is_own else plain_complaint(str(error))}", param)
+
+
+def _compiled(
+    grammars: Grammars,
+    wanted: ResponseFormat | None,
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    parallel: bool,
+    is_thinking: bool,
+    any_of: bool,
+) -> AnswerConstraint:
+    constraint = make_grammar(wanted, tools, choice, parallel, is_thinking, any_of)
+    if constraint.grammar is not None:
+        if len(constraint.grammar) > MOST_CHARACTERS:
+            raise GrammarError(f"it comes to more than {MOST_CHARACTERS} characters: make it smaller")
+        grammars.compile(constraint.grammar)
+    return constraint
+
+
+def make_grammar(
+    wanted: ResponseFormat | None,
+    tools: Sequence[Tool],
+    choice: ToolChoice,
+    parallel: bool,
+    is_thinking: bool,
+    any_of: bool = False,
+) -> AnswerConstraint:
+    if tools:
+        return _constrain_calls(tools, choice, parallel, is_thinking, any_of)
+    if isinstance(wanted, GrammarFormat):
+        return AnswerConstraint(lark_grammar(wanted.grammar))
+    rules = format_rules(wanted)
+    return AnswerConstraint(None if rules is None else lark_grammar(_beginning(is_thinking) + rules))
+
+
+def _beginning(is_thinking: bool) -> str:
+    return THOUGHT if is_thinking else PLAIN
+
+
+def _constrain_calls(
+    tools: Sequence[Tool], choice: ToolChoice, parallel: bool, is_thinking: bool, any_of: bool
+) -> AnswerConstraint:
+    """Calls without tags repeat each schema in the grammar. Where that makes it too long, only tagged calls are
+    allowed."""
+    prepared = [prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of) for tool in tools]
+    callables = [CallableTool(tool.function.name, item.schema) for tool, item in zip(tools, prepared, strict=True)]
+    words = list(dict.fromkeys(word for item in prepared for word in item.unenforced))
+    notices = (f"tools: {unenforced_sentence(words)}",) if words else ()
+    for plain in (tuple(item.name for item in callables) if choice == "auto" else (), ()):
+        grammar = lark_grammar(_beginning(is_thinking) + call_rules(callables, choice, parallel, bool(plain)))
+        if not plain or len(grammar) <= MOST_CHARACTERS:
+            break
+    return AnswerConstraint(grammar, notices, plain)

@@ -1,0 +1,92 @@
+"""Prompts: conversations and texts become token ids. This happens on other threads, since a long text takes a while."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from surefoot.api.async_llm import AsyncLLM
+from surefoot.server.access.keys import Caller
+from surefoot.server.access.shares import Turns
+from surefoot.server.errors import ApiError, bad_request
+from surefoot.text import ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
+
+ENCODING_THREADS = 2
+
+
+class PromptEncoder:
+    """Renders and tokenises. Users take turns, so that one user's long texts do not hold up another's."""
+
+    def __init__(self, llm: AsyncLLM) -> None:
+        self._llm = llm
+        self._longest_piece = max(map(len, llm.tokenizer.pieces))
+        self._template_turns, self._encoding_turns = Turns(1), Turns(ENCODING_THREADS)
+        self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all users may share
+
+    async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
+        """The text's token ids. rendered: `render` made it. add_special: put the model's first token before it."""
+        self._check_characters(len(text))
+        tokenizer = self._llm.tokenizer
+        async with self._encoding_turns.turn():
+            if rendered:
+                return await asyncio.to_thread(tokenizer.encode_rendered, text)
+            return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special)
+
+    async def encode_infill(self, prefix: str | list[int], suffix: str, others: Sequence[OtherFile]) -> list[int]:
+        """The token ids of a prompt that asks for the text between prefix and suffix."""
+        self._check_characters(len(prefix) + len(suffix) + sum(len(other.name) + len(other.text) for other in others))
+        try:
+            async with self._encoding_turns.turn():
+                return await asyncio.to_thread(fim_prompt, self._llm.tokenizer, prefix, suffix, others)
+        except NoFimTokens as error:
+            raise bad_request(str(error), "suffix", "no_fill_in") from error
+
+    def _check_characters(self, count: int) -> None:
+        """Refuse a text too long for the context before it is tokenised: no token is longer than the longest piece."""
+        if count > self._llm.max_context * self._longest_piece:
+            raise self._too_long("too many", self._llm.max_context)
+
+    async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
+        try:
+            async with self._template_turns.turn():
+                return await asyncio.to_thread(self._llm.render, messages, **variables)
+        except (ChatTemplateError, ValueError) as error:
+            raise bad_request(str(error), "messages") from error
+
+    async def learn_public_prefixes(self, system_messages: Sequence[str]) -> None:
+        """Find the tokens that all prompts with one of these system messages begin with."""
+        for text in system_messages:
+            system = {"role": "system", "content": text}
+            prompts = []
+            for said in ("a", "Z"):
+                prompt = await self.render([system, {"role": "user", "content": said}])
+                prompts.append(await self.encode(prompt, rendered=True))
+            self._public.append(_common(*prompts))
+
+    def num_public(self, prompt: Sequence[int]) -> int:
+        """Tokens at the prompt's beginning that all users may share."""
+        return max((len(_common(prompt, known)) for known in self._public), default=0)
+
+    def _too_long(self, count: int | str, context: int) -> ApiError:
+        return bad_request(
+            f"the prompt has {count} tokens, the context holds {context}: shorten the prompt",
+            "messages", "context_length_exceeded",
+        )  # fmt: skip
+
+    def check_length(self, caller: Caller, num_prompt: int, max_tokens: int | None) -> int:
+        """The answer's token limit: set by model, key and request, never by this machine's memory."""
+        context = min(self._llm.context_length, caller.max_context or self._llm.context_length)
+        if num_prompt >= context:
+            raise self._too_long(num_prompt, context)
+        return min(max_tokens or context, context - num_prompt)
+
+    def check_tokens(self, tokens: Sequence[int], param: str = "prompt") -> None:
+        if not tokens:
+            raise bad_request(f"the {param} is empty: give at least one character or token", param)
+        if max(tokens) >= self._llm.config.vocab_size:
+            raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return tuple(token for token, _ in pairs)

@@ -1,0 +1,51 @@
+"""/v1/batches: create, list, read and cancel batches."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request as HttpRequest
+
+from surefoot.server.batch.batches import Batches
+from surefoot.server.batch.records import ends, page
+from surefoot.server.batch.state import no_folder, storage_errors
+from surefoot.server.schemas.batches import After, BatchList, BatchRecord, BatchReply, BatchRequest
+
+ROUTE = "/v1/batches"
+
+
+def reply(record: BatchRecord) -> BatchReply:
+    return BatchReply(**record.model_dump(exclude={"owner"}))
+
+
+def batches_router(batches: Batches | None) -> APIRouter:
+    """batches: None if the server has no state folder."""
+    router = APIRouter()
+
+    def there() -> Batches:
+        if batches is None:
+            raise no_folder()
+        return batches
+
+    @router.post(ROUTE)
+    async def create_batch(body: BatchRequest, http: HttpRequest) -> BatchReply:
+        with storage_errors():
+            return reply(await there().create(http.state.caller.user, body))
+
+    @router.get(ROUTE)
+    async def list_batches(
+        http: HttpRequest, after: After = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
+    ) -> BatchList:
+        shown, has_more = page(there().of(http.state.caller.user), after, limit)
+        first, last = ends(shown)
+        return BatchList(data=[reply(record) for record in shown], has_more=has_more, first_id=first, last_id=last)
+
+    @router.get(ROUTE + "/{batch_id}")
+    async def retrieve_batch(batch_id: str, http: HttpRequest) -> BatchReply:
+        return reply(there().get(http.state.caller.user, batch_id))
+
+    @router.post(ROUTE + "/{batch_id}/cancel")
+    async def cancel_batch(batch_id: str, http: HttpRequest) -> BatchReply:
+        with storage_errors():
+            return reply(await there().cancel(http.state.caller.user, batch_id))
+
+    return router

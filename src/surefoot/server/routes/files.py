@@ -1,0 +1,74 @@
+"""/v1/files: upload, list, read and delete the files of batches."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, File, Form, Query, UploadFile
+from starlette.requests import Request as HttpRequest
+from starlette.responses import FileResponse, Response
+
+from surefoot.server.batch.files import Files
+from surefoot.server.batch.records import ends, page
+from surefoot.server.batch.state import no_folder, storage_errors
+from surefoot.server.errors import bad_request
+from surefoot.server.schemas.batches import After, Deleted, FileList, FileRecord, FileReply
+
+ROUTE = "/v1/files"
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+
+
+def reply(record: FileRecord) -> FileReply:
+    return FileReply(**record.model_dump(exclude={"owner", "sha256"}))
+
+
+def files_router(files: Files | None) -> APIRouter:
+    """files: None if the server has no state folder."""
+    router = APIRouter()
+
+    def there() -> Files:
+        if files is None:
+            raise no_folder()
+        return files
+
+    @router.post(ROUTE)
+    async def upload_file(
+        http: HttpRequest,
+        file: Annotated[UploadFile, File()],
+        purpose: Annotated[Literal["batch", "user_data"], Form()],
+    ) -> FileReply:
+        if not file.size:
+            raise bad_request("the file is empty", "file")
+        with storage_errors():
+            return reply(await there().add(http.state.caller.user, file, purpose))
+
+    @router.get(ROUTE)
+    async def list_files(
+        http: HttpRequest,
+        purpose: Annotated[str | None, Query(max_length=64)] = None,
+        after: After = None,
+        limit: Limit = 10_000,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> FileList:
+        records = [record for record in there().of(http.state.caller.user) if purpose in (None, record.purpose)]
+        shown, has_more = page(records, after, limit, order)
+        first, last = ends(shown)
+        return FileList(data=[reply(record) for record in shown], has_more=has_more, first_id=first, last_id=last)
+
+    @router.get(ROUTE + "/{file_id}")
+    async def retrieve_file(file_id: str, http: HttpRequest) -> FileReply:
+        return reply(there().get(http.state.caller.user, file_id))
+
+    @router.delete(ROUTE + "/{file_id}")
+    async def delete_file(file_id: str, http: HttpRequest) -> Deleted:
+        record = there().get(http.state.caller.user, file_id)
+        with storage_errors():
+            await there().remove(record)
+        return Deleted(id=record.id)
+
+    @router.get(ROUTE + "/{file_id}/content", response_class=FileResponse)
+    async def content_of_file(file_id: str, http: HttpRequest) -> Response:
+        record = there().get(http.state.caller.user, file_id)
+        with storage_errors():
+            await there().check(record)
+        return FileResponse(there().path(record.id), media_type="application/octet-stream")
+
+    return router

@@ -1,0 +1,143 @@
+"""Anthropic's /v1/messages. Its streams have no ids: they cannot be resumed."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from surefoot.api.outputs import CompletionOutput
+from surefoot.engine import Usage
+from surefoot.server.access.request_context import RequestContext
+from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
+from surefoot.server.answer.conversation import ChatRun, render_chat, start_conversation
+from surefoot.server.answer.finish_reason import MEMORY, is_cut
+from surefoot.server.answer.sse import event
+from surefoot.server.answer.streaming import EventStream, notice_headers, unless_gone
+from surefoot.server.answer.tool_calls import arguments_of
+from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.schemas.messages import CountRequest, MessagesRequest
+from surefoot.server.schemas.replies import MessageReply, whole_or_stream
+from surefoot.server.service import Service
+
+ROUTE = "/v1/messages"
+
+
+def messages_router(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post(ROUTE, responses=whole_or_stream(MessageReply))
+    async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
+        answer = MessageAnswer(await start_conversation(service, as_chat(body), RequestContext.of(http)))
+        if body.stream:
+            return EventStream(answer.run, answer.events(), service.settings.read_s)
+        reply = await unless_gone(http, answer.run, answer.reply)
+        return JSONResponse(reply, headers=notice_headers(answer.run.notices))
+
+    @router.post(f"{ROUTE}/count_tokens")
+    async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:
+        service.check_model(body.model)
+        with service.admit(http.state.caller):
+            prompt = await render_chat(service, as_chat(body))
+            return {"input_tokens": len(await service.prompts.encode(prompt, rendered=True))}
+
+    return router
+
+
+def as_chat(body: MessagesRequest | CountRequest) -> ChatRequest:
+    try:
+        return body.as_chat()
+    except ValidationError as error:
+        raise of_validation(error.errors()) from error
+
+
+class MessageAnswer:
+    def __init__(self, conversation: ChatRun) -> None:
+        self.run = conversation.run
+        self._conversation = conversation
+
+    async def reply(self) -> dict[str, Any]:
+        (output,) = await self.run.whole()
+        (answer,) = output.outputs
+        blocks = blocks_of(self._conversation.parts_of(answer))
+        content = [_content(block) for block in blocks]
+        return self._message(content, output.usage, **_stop(answer, blocks))
+
+    def _message(self, content: list[dict[str, Any]], usage: Usage, **more: Any) -> dict[str, Any]:
+        return {
+            "id": f"msg_{self.run.position.request}",
+            "type": "message",
+            "role": "assistant",
+            "model": self.run.service.settings.model_name,
+            "content": content,
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {**_usage(usage), "sampling": self.run.sampling},
+            **more,
+        }
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async for name, data in self._events():
+                yield event({"type": name, **data}, name=name)
+        except ApiError as error:
+            self.run.service.metrics.refuse(error.status)
+            yield event(error.as_anthropic(), name="error")
+
+    async def _events(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        yield "message_start", {"message": self._message([], Usage(self.run.num_prompt, 0))}
+        blocks = Blocks()
+        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
+            async for _, delta in deltas:
+                for change in blocks.feed(delta):
+                    yield _block_event(*change)
+        for change in blocks.finish():
+            yield _block_event(*change)
+        output = self.run.outputs[-1]
+        yield "message_delta", {"delta": _stop(output.outputs[0], blocks.blocks), "usage": _usage(output.usage)}
+        yield "message_stop", {}
+
+
+def _block_event(change: BlockChange, block: Block, text: str) -> tuple[str, dict[str, Any]]:
+    if change is BlockChange.START:
+        return "content_block_start", {"index": block.index, "content_block": _content(block)}
+    if change is BlockChange.STOP:
+        return "content_block_stop", {"index": block.index}
+    delta = {
+        BlockKind.TEXT: {"type": "text_delta", "text": text},
+        BlockKind.THINKING: {"type": "thinking_delta", "thinking": text},
+        BlockKind.CALL: {"type": "input_json_delta", "partial_json": text},
+    }[block.kind]
+    return "content_block_delta", {"index": block.index, "delta": delta}
+
+
+def _content(block: Block) -> dict[str, Any]:
+    if block.kind is BlockKind.TEXT:
+        return {"type": "text", "text": block.text}
+    if block.kind is BlockKind.THINKING:
+        return {"type": "thinking", "thinking": block.text, "signature": ""}
+    return {"type": "tool_use", "id": block.id, "name": block.name, "input": arguments_of(block.text)}
+
+
+def _stop(answer: CompletionOutput, blocks: list[Block]) -> dict[str, Any]:
+    """Why the answer ended, in Anthropic's words."""
+    if is_cut(answer.finish_reason):
+        reason = "model_context_window_exceeded" if answer.finish_reason == MEMORY else "max_tokens"
+        return {"stop_reason": reason, "stop_sequence": None}
+    if isinstance(answer.stop_reason, str):
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop_reason}
+    has_calls = any(block.kind is BlockKind.CALL for block in blocks)
+    return {"stop_reason": "tool_use" if has_calls else "end_turn", "stop_sequence": None}
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.num_prompt - usage.num_cached,
+        "cache_read_input_tokens": usage.num_cached,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": usage.num_generated,
+    }

@@ -1,0 +1,352 @@
+"""Ollama's API, the only one that many desktop programs speak.
+
+Its streams are lines of JSON. Routes that load, fetch or remove models are missing, since the model is fixed.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeVar
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from surefoot.api.outputs import RequestOutput
+from surefoot.server.access.request_context import RequestContext
+from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
+from surefoot.server.answer.completions import TextCompletion, start_completion
+from surefoot.server.answer.conversation import ChatRun, start_conversation
+from surefoot.server.answer.embeddings import start_embeddings
+from surefoot.server.answer.finish_reason import is_cut
+from surefoot.server.answer.streaming import EventStream, notice_headers, unless_gone
+from surefoot.server.answer.tool_calls import arguments_of
+from surefoot.server.errors import ApiError, bad_request, of_validation
+from surefoot.server.schemas.embeddings import EmbeddingRequest
+from surefoot.server.schemas.ollama import (
+    LATEST,
+    Details,
+    EmbedReply,
+    EmbedRequest,
+    GenerateReply,
+    GenerateRequest,
+    ListedModel,
+    ModelsReply,
+    OldEmbedReply,
+    OldEmbedRequest,
+    OllamaChatReply,
+    OllamaChatRequest,
+    RunningModel,
+    RunningReply,
+    ShowReply,
+    ShowRequest,
+    VersionReply,
+)
+from surefoot.server.schemas.replies import Responses
+from surefoot.server.service import RequestRun, Service
+
+VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it
+LINES = "application/x-ndjson"
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+def ollama_router(service: Service) -> APIRouter:
+    router = APIRouter(strict_content_type=False)  # some clients send no content type; the gate checks origins
+    _add_generating(router, service)
+    _add_embedding(router, service)
+    _add_models(router, service)
+    return router
+
+
+def _served_name(service: Service, name: str) -> str:
+    """The name without the tag that Ollama's clients append."""
+    name = name if name in service.settings.model_names else name.removesuffix(LATEST)
+    service.check_model(name)
+    return name
+
+
+def _valid(make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except ValidationError as error:
+        raise of_validation(error.errors()) from error
+
+
+def _check_no_images(images: object) -> None:
+    if images:
+        raise bad_request("this model sees no images: send text alone", "images")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+# ---- generating ----
+
+
+def whole_or_lines(model: type) -> Responses:
+    return {200: {"model": model, "content": {LINES: {"schema": {"type": "string"}}}}}
+
+
+def _add_generating(router: APIRouter, service: Service) -> None:
+    @router.post("/api/chat", responses=whole_or_lines(OllamaChatReply))
+    async def chat(body: OllamaChatRequest, http: HttpRequest) -> Response:
+        name = _served_name(service, body.model)
+        for message in body.messages:
+            _check_no_images(message.images)
+        if not body.messages:
+            return JSONResponse(_loaded(name, _as_message))
+        conversation = await start_conversation(service, _valid(lambda: body.as_chat(name)), RequestContext.of(http))
+        return await _answered(http, OllamaChat(conversation, _as_message), body.stream)
+
+    @router.post("/api/generate", responses=whole_or_lines(GenerateReply))
+    async def generate(body: GenerateRequest, http: HttpRequest) -> Response:
+        name = _served_name(service, body.model)
+        _check_generate(body)
+        if not body.prompt and not body.suffix:
+            return JSONResponse(_loaded(name, _as_response))
+        if body.raw or body.suffix:
+            completion = await start_completion(
+                service, _valid(lambda: body.as_completion(name)), RequestContext.of(http)
+            )
+            return await _answered(http, OllamaGeneration(completion), body.stream)
+        conversation = await start_conversation(service, _valid(lambda: body.as_chat(name)), RequestContext.of(http))
+        return await _answered(http, OllamaChat(conversation, _as_response), body.stream)
+
+
+def _check_generate(body: GenerateRequest) -> None:
+    _check_no_images(body.images)
+    if body.template:
+        raise bad_request("templates come from the model's file: leave template out", "template")
+    if body.context:
+        raise bad_request("context is not kept here: send the conversation to /api/chat", "context")
+
+
+def _loaded(name: str, shape: "Shape") -> Json:
+    """The reply to a request without a prompt, which asks to load the model: it is loaded."""
+    return {"model": name, "created_at": _now(), **shape([]), "done": True, "done_reason": "load"}
+
+
+class OllamaReply(Protocol):
+    run: RequestRun
+
+    async def reply(self) -> Json: ...
+    def lines(self) -> AsyncIterator[Json]: ...
+
+
+async def _answered(http: HttpRequest, answer: OllamaReply, streams: bool) -> Response:
+    if streams:
+        return EventStream(answer.run, _written(answer), answer.run.service.settings.read_s, LINES)
+    return JSONResponse(await unless_gone(http, answer.run, answer.reply), headers=notice_headers(answer.run.notices))
+
+
+async def _written(answer: OllamaReply) -> AsyncGenerator[bytes, None]:
+    try:
+        async for line in answer.lines():
+            yield _line(line)
+    except ApiError as error:
+        answer.run.service.metrics.refuse(error.status)
+        yield _line(error.as_ollama())
+
+
+def _line(data: Json) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+Shape = Callable[[list[Block]], Json]  # writes blocks of an answer as a reply's fields
+
+
+def _as_message(blocks: list[Block]) -> Json:
+    message: Json = {"role": "assistant", "content": _joined(blocks, BlockKind.TEXT)}
+    if thinking := _joined(blocks, BlockKind.THINKING):
+        message["thinking"] = thinking
+    if calls := [_call(block) for block in blocks if block.kind is BlockKind.CALL]:
+        message["tool_calls"] = calls
+    return {"message": message}
+
+
+def _as_response(blocks: list[Block]) -> Json:
+    thinking = _joined(blocks, BlockKind.THINKING)
+    return {"response": _joined(blocks, BlockKind.TEXT), **({"thinking": thinking} if thinking else {})}
+
+
+def _joined(blocks: list[Block], kind: BlockKind) -> str:
+    return "".join(block.text for block in blocks if block.kind is kind)
+
+
+def _call(block: Block) -> Json:
+    return {"id": block.id, "function": {"name": block.name, "arguments": arguments_of(block.text)}}
+
+
+def _head(run: RequestRun) -> Json:
+    return {"model": run.service.settings.model_name, "created_at": _now()}
+
+
+def _end(output: RequestOutput) -> Json:
+    """The last line's fields. Durations are in nanoseconds; loading took none."""
+    usage, timings = output.usage, output.timings
+    return {
+        "done": True,
+        "done_reason": "length" if is_cut(output.outputs[0].finish_reason) else "stop",
+        "total_duration": _ns(timings.total),
+        "load_duration": 0,
+        "prompt_eval_count": usage.num_prompt,
+        "prompt_eval_duration": _ns(timings.to_first_token - timings.queued),
+        "eval_count": usage.num_generated,
+        "eval_duration": _ns(timings.total - timings.to_first_token),
+    }
+
+
+def _ns(seconds: float) -> int:
+    return max(0, round(seconds * 1e9))
+
+
+class OllamaChat:
+    """The answer of a conversation. A tool call is sent once it is complete."""
+
+    def __init__(self, conversation: ChatRun, shape: Shape) -> None:
+        self.run = conversation.run
+        self._conversation = conversation
+        self._shape = shape
+
+    async def reply(self) -> Json:
+        (output,) = await self.run.whole()
+        blocks = blocks_of(self._conversation.parts_of(output.outputs[0]))
+        return {**_head(self.run), **self._shape(blocks), **_end(output)}
+
+    async def lines(self) -> AsyncIterator[Json]:
+        blocks = Blocks()
+        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
+            async for _, delta in deltas:
+                for change in blocks.feed(delta):
+                    for part in _parts(*change):
+                        yield {**_head(self.run), **self._shape([part]), "done": False}
+        for change in blocks.finish():
+            for part in _parts(*change):
+                yield {**_head(self.run), **self._shape([part]), "done": False}
+        yield {**_head(self.run), **self._shape([]), **_end(self.run.outputs[-1])}
+
+
+def _parts(change: BlockChange, block: Block, text: str) -> list[Block]:
+    """The blocks to send for a change: a piece of text, or a complete call."""
+    if block.kind is BlockKind.CALL:
+        return [block] if change is BlockChange.STOP else []
+    return [Block(block.kind, block.index, text=text)] if change is BlockChange.MORE else []
+
+
+class OllamaGeneration:
+    """The answer to a prompt that no template was applied to."""
+
+    def __init__(self, completion: TextCompletion) -> None:
+        self.run = completion.run
+
+    async def reply(self) -> Json:
+        (output,) = await self.run.whole()
+        return {**_head(self.run), "response": output.outputs[0].text, **_end(output)}
+
+    async def lines(self) -> AsyncIterator[Json]:
+        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                if piece.text:
+                    yield {**_head(self.run), "response": piece.text, "done": False}
+        yield {**_head(self.run), "response": "", **_end(self.run.outputs[-1])}
+
+
+# ---- embeddings ----
+
+
+def _add_embedding(router: APIRouter, service: Service) -> None:
+    async def embedded(http: HttpRequest, body: EmbeddingRequest) -> tuple[list[list[float]], RequestRun]:
+        answer = await start_embeddings(service, body, RequestContext.of(http))
+        reply = await unless_gone(http, answer.run, answer.whole)
+        return [item.embedding for item in reply.data if isinstance(item.embedding, list)], answer.run
+
+    @router.post("/api/embed")
+    async def embed(body: EmbedRequest, http: HttpRequest) -> EmbedReply:
+        name = _served_name(service, body.model)
+        if body.input in ("", []):  # asks to load the model
+            return EmbedReply(model=body.model, embeddings=[])
+        vectors, run = await embedded(http, _valid(lambda: body.as_openai(name)))
+        total = _ns(max(output.timings.total for output in run.outputs))
+        return EmbedReply(model=name, embeddings=vectors, prompt_eval_count=run.num_prompt, total_duration=total)
+
+    @router.post("/api/embeddings")
+    async def embeddings(body: OldEmbedRequest, http: HttpRequest) -> OldEmbedReply:
+        name = _served_name(service, body.model)
+        vectors, _ = await embedded(http, EmbeddingRequest(model=name, input=body.prompt))
+        return OldEmbedReply(embedding=vectors[0])
+
+
+# ---- models ----
+
+
+def _add_models(router: APIRouter, service: Service) -> None:
+    @router.get("/api/tags")
+    async def tags() -> ModelsReply:
+        return ModelsReply(models=[_listed(service)])
+
+    @router.get("/api/ps")
+    async def running() -> RunningReply:
+        listed = _listed(service).model_dump()
+        return RunningReply(models=[RunningModel(**listed, context_length=service.llm.max_context)])
+
+    @router.post("/api/show")
+    async def show(body: ShowRequest) -> ShowReply:
+        _served_name(service, body.model or body.name or "")
+        return _shown(service)
+
+    @router.get("/api/version")
+    async def version() -> VersionReply:
+        return VersionReply(version=VERSION)
+
+    @router.api_route("/", methods=["GET", "HEAD"], response_class=PlainTextResponse, include_in_schema=False)
+    async def root() -> Response:
+        """Ollama's clients check here that the server runs."""
+        return PlainTextResponse("surefoot is running")
+
+
+def _modified(service: Service) -> str:
+    return datetime.fromtimestamp(service.created, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _details(service: Service) -> Details:
+    family = service.llm.config.family
+    return Details(format="gguf", family=family, families=[family], parameter_size="", quantization_level="")
+
+
+def _listed(service: Service) -> ListedModel:
+    own = service.settings.model_name
+    name = own if ":" in own else f"{own}{LATEST}"
+    return ListedModel(
+        name=name,
+        model=name,
+        modified_at=_modified(service),
+        size=service.llm.read_bytes(0),
+        digest=service.fingerprint,
+        details=_details(service),
+    )
+
+
+def _shown(service: Service) -> ShowReply:
+    llm = service.llm
+    config, templates = llm.config, llm.chat_template.templates
+    abilities = ["completion", "embedding", "tools"] if templates else ["completion", "embedding"]
+    abilities += ["insert"] if llm.tokenizer.fim is not None else []
+    abilities += ["thinking"] if any("<think>" in source for source in templates.values()) else []
+    return ShowReply(
+        details=_details(service),
+        model_info={
+            "general.architecture": config.family,
+            f"{config.family}.context_length": service.llm.max_context,
+            f"{config.family}.embedding_length": config.width,
+            f"{config.family}.block_count": len(config.layers),
+        },
+        capabilities=abilities,
+        template=templates.get("default", ""),
+        modelfile="",
+        parameters="",
+        modified_at=_modified(service),
+    )

@@ -1,0 +1,73 @@
+"""What ARCHITECTURE.md says of packages and names, and what the syntax tree has: nothing is executed."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from tests.arch.imports import PACKAGE, find_modules
+
+Members = dict[str, set[str]]  # the names inside a class, or nothing for a function
+
+
+def section(page: str, title: str) -> str:
+    """The text below a heading of the second level."""
+    found = re.search(rf"^## {re.escape(title)}.*?\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found is not None, f"no section {title}"
+    return found[1]
+
+
+def first_column(text: str) -> list[str]:
+    """The names in backticks of the first column of a section's table."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+    return [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def packages(source: Path) -> set[str]:
+    return {path.parent.name for path in (source / PACKAGE).glob("*/__init__.py")}
+
+
+def folders_of_packages(source: Path) -> set[str]:
+    """Packages inside packages, as `server/routes`."""
+    found = (source / PACKAGE).glob("*/*/__init__.py")
+    return {f"{path.parent.parent.name}/{path.parent.name}" for path in found}
+
+
+def names_in(text: str) -> list[str]:
+    """`Name`, `Name.method` and `function` in backticks; a path or a word in a sentence is none of them."""
+    return re.findall(r"`([A-Za-z_][\w.]*)`", text)
+
+
+def definitions(source: Path) -> Members:
+    """Classes and functions of all modules, by name: with methods, properties and fields of the class."""
+    found: Members = defaultdict(set)
+    for file in find_modules(source).values():
+        for node in ast.parse(file.read_text(), str(file)).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].update(_members(node))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found[node.name].update()
+    return found
+
+
+def _members(node: ast.ClassDef) -> set[str]:
+    methods = {child.name for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)}
+    fields = {child.target.id for child in node.body if _is_field(child)}  # type: ignore[attr-defined]
+    return methods | fields
+
+
+def _is_field(child: ast.stmt) -> bool:
+    return isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name)
+
+
+def unknown_names(text: str, source: Path) -> list[str]:
+    """Names that no module defines."""
+    known, layers = definitions(source), packages(source)
+    return [name for name in names_in(text) if not _is_known(name, known, layers)]
+
+
+def _is_known(name: str, known: Members, layers: set[str]) -> bool:
+    owner, _, member = name.partition(".")
+    if not member:
+        return owner in known or owner in layers
+    return member in known.get(owner, set())

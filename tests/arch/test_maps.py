@@ -1,0 +1,42 @@
+"""ARCHITECTURE.md and CONTRIBUTING.md are maps of what is there."""
+
+from pathlib import Path
+
+from tests.arch import imports, maps
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_every_package_is_in_a_table_once() -> None:
+    named = maps.first_column(maps.section(ARCHITECTURE, "Layers"))
+    assert sorted(named) == sorted(maps.packages(SOURCE) | maps.folders_of_packages(SOURCE))
+
+
+def test_planned_layers_have_a_place_and_no_package() -> None:
+    planned = imports.LAYERS.keys() - maps.packages(SOURCE) - {"__main__"}
+    assert all(f"`{name}` (" in maps.section(ARCHITECTURE, "Layers") for name in planned)
+
+
+def test_native_folders_are_in_the_table() -> None:
+    names = maps.first_column(maps.section(ARCHITECTURE, "The native library"))
+    folders = {f"native/{path.name}" for path in (ROOT / "native").iterdir() if path.is_dir()}
+    assert {name.removesuffix("/<name>") for name in names} == folders
+
+
+def test_the_way_of_a_request_names_what_exists() -> None:
+    way = maps.section(ARCHITECTURE, "A request's way")
+    assert len(maps.names_in(way)) > 10
+    assert maps.unknown_names(way, SOURCE) == []
+
+
+def test_a_name_that_is_gone_would_be_found() -> None:
+    assert maps.unknown_names("`Engine.step`, `Engine.leap`, `Stagecoach`", SOURCE) == ["Engine.leap", "Stagecoach"]
+
+
+def test_folders_of_tests_are_packages_or_in_the_table() -> None:
+    named = {name.removeprefix("tests/") for name in maps.first_column(maps.section(CONTRIBUTING, "Tests"))}
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+    assert folders - maps.packages(SOURCE) <= named <= folders

@@ -1,0 +1,90 @@
+"""The line protocol, with an engine that only pretends; and the real ones where they are installed."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from surefoot.bench.ops.peers import RunningPeer
+from surefoot.bench.ops.settings import SMOKE
+from surefoot.bench.peers.install import GGML_ENGINE, Peer, find_llama, find_torch
+from surefoot.bench.peers.process import PeerError, PeerProcess
+
+PRETENDER = """
+import os
+print("noise on stdout, as libraries make it")
+
+class Engine:
+    def __init__(self, threads, options):
+        self.threads, self.options, self.keys = threads, options, {}
+    def describe(self):
+        return {"threads": self.threads, **self.options}
+    def prepare(self, key, n, k, format, matrices):
+        self.keys[key] = n * k
+        return {"bytes": 2 * n * k}
+    def run(self, key, rows, calls):
+        if rows == 13:
+            os._exit(3)
+        print("more noise")
+        return rows * calls * self.keys[key] * 1e-6
+
+def open_engine(threads, options):
+    return Engine(threads, options)
+"""
+
+
+@pytest.fixture
+def pretender(tmp_path: Path) -> Peer:
+    engine = tmp_path / "pretender.py"
+    engine.write_text(PRETENDER)
+    return Peer("torch", Path(sys.executable), engine, {"colour": "blue"})
+
+
+def test_a_peer_times_itself(pretender: Peer) -> None:
+    with RunningPeer.start(pretender, 3) as running:
+        assert running.describe() == {"threads": 3, "colour": "blue"}
+        cases = list(running.cases(SMOKE, 1e12))
+        assert len(cases) == len(SMOKE.rows) * len(SMOKE.headline.matrices)
+        for case in cases:
+            n, k, rows = (int(case.labels[label]) for label in ("n", "k", "rows"))
+            assert (case.engine, case.bytes, case.operations) == ("torch", 2 * n * k, 2 * n * k * rows)
+            assert case.run() / case.calls == pytest.approx(rows * n * k * 1e-6)
+
+
+def test_errors_and_death_are_told(pretender: Peer) -> None:
+    process = PeerProcess(pretender.python, pretender.engine, 1, {})
+    with pytest.raises(PeerError, match="KeyError: 'unknown'"):
+        process.ask("run", key="unknown", rows=1, calls=1)
+    process.ask("prepare", key="a", n=1, k=1, format="f", matrices=1)
+    with pytest.raises(PeerError, match="ended with code 3"):
+        process.ask("run", key="a", rows=13, calls=1)
+    with pytest.raises(PeerError, match="ended with code 3"):
+        process.ask("describe")
+    process.close()
+
+
+@pytest.mark.parametrize("find", [find_torch, find_llama])
+def test_installed_peers_time_products(find: object) -> None:
+    peer = find()  # type: ignore[operator]
+    if peer is None:
+        pytest.skip("this peer is not installed: `surefoot bench ops --peers` installs it")
+    with RunningPeer.start(peer, 1) as running:
+        cases = [case for case in running.cases(SMOKE, 1e12) if case.labels["rows"] in (1, 4)]
+        assert all(0 < case.run() < 5 for case in cases)
+
+
+def test_ggml_computes_the_product() -> None:
+    peer = find_llama()
+    if peer is None:
+        pytest.skip("llama.cpp is not installed: `surefoot bench ops --peers` installs it")
+    assert peer.engine == GGML_ENGINE
+    x = [math.sin(i) for i in range(512)]
+    process = PeerProcess(peer.python, peer.engine, 2, peer.options)
+    process.ask("prepare", key="w", n=64, k=512, format="q8_0", matrices=3)
+    weights = process.ask("weights", length=64 * 512)["values"]
+    got = process.ask("product", key="w", x=x)["values"]
+    process.close()
+    for row in range(64):
+        want = sum(a * b for a, b in zip(x, weights[row * 512 : (row + 1) * 512], strict=True))
+        assert got[row] == pytest.approx(want, abs=0.5)  # 8 bits on both sides, over sums of about 16

@@ -1,0 +1,50 @@
+"""The cost model of a step: what it makes of the times that it was told."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surefoot.core import BandMedians, RangeMeans, StepCost
+from surefoot.core.step_cost import FORGET_AFTER
+
+NUM_MORE = 96  # rows
+
+
+def test_a_curve_is_read_between_its_points_and_beyond() -> None:
+    cost = StepCost(RangeMeans())
+    assert cost.tokens_within(100.0) is None
+    cost.observe(10, 20.0)
+    cost.observe(100, 110.0)
+    assert cost.predict_ms(1) == 20.0
+    assert cost.predict_ms(55) == pytest.approx(65.0)
+    assert cost.tokens_within(65.0) == 55
+    assert cost.tokens_within(220.0) == 200
+    assert cost.tokens_within(10.0) == 5
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 1000)), min_size=1, max_size=80), st.integers(1, 150))
+def test_the_table_rises(steps: list[tuple[int, float]], first: int) -> None:
+    cost = StepCost(BandMedians())
+    for num_tokens, ms in steps:
+        cost.observe(num_tokens, ms)
+    table = cost.table(first, first + NUM_MORE)
+    if table is None:
+        assert first > 2 * max(num_tokens for num_tokens, _ in steps)
+        return
+    assert len(table) == NUM_MORE + 1
+    assert all(0 < one <= other * (1 + 1e-9) for one, other in pairwise(table))
+
+
+def test_one_slow_step_spoils_nothing_and_what_is_old_is_forgotten() -> None:
+    cost = StepCost(BandMedians())
+    for num_tokens in (1, 2, 4, 8, 16):
+        cost.observe(num_tokens, 10.0)
+    cost.observe(3, 500.0)
+    assert cost.table(1, 16) == [10.0] * 16
+    cost.observe(32, 900.0)
+    assert cost.table(1, 32)[-1] == 900.0
+    for _ in range(FORGET_AFTER + 1):
+        cost.observe(16, 10.0)
+    assert cost.table(16, 32) == pytest.approx([10.0] * 17)

@@ -1,0 +1,85 @@
+"""What the pages show: their fenced blocks, and the commands in them."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MADE = re.compile(r"keys\.toml|\.jsonl|\.html|smaller|mixed")  # files that pages make
+# Commands that other tests or a person run, by how they begin, and why they are not run here.
+ELSEWHERE = {
+    "pip install": "tests/packaging installs the wheel in a clean environment",
+    "python3 -m venv": "tests/packaging makes one",
+    "pytest": "this is pytest",
+    "cmake": "tests/native builds the libraries",
+    "mkdocs": "test_site.py builds the site",
+    "packaging/build": "tests/packaging builds the wheel",
+    "packaging/image/build": "needs root and Debian's packages; tests/packaging builds the image",
+    "docker": "needs an engine of containers; tests/packaging builds the image",
+    "podman": "needs an engine of containers; tests/packaging builds the image",
+    "buildah": "needs an engine of containers; tests/packaging builds the image",
+    "systemctl": "needs a system with systemd",
+    "sudo": "needs root",
+    "git": "needs a network",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str  # the page's path in the repository
+    language: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Something that a page shows and that must work."""
+
+    page: str
+    number: int  # its place among those of the page
+    text: str
+    is_python: bool
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.number}"
+
+
+def blocks(page: Path) -> list[Block]:
+    name = str(page.relative_to(ROOT))
+    return [Block(name, language, text) for language, text in FENCE.findall(page.read_text())]
+
+
+def commands(block: Block) -> list[str]:
+    """The lines of a console block that a reader types; the others are output."""
+    return [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
+
+
+def is_elsewhere(command: str) -> bool:
+    return any(command == start or command.startswith(f"{start} ") for start in ELSEWHERE)
+
+
+def shown_on(page: Path) -> list[Shown]:
+    """In the page's order, since what a page makes it may use below."""
+    return [
+        Shown(str(page.relative_to(ROOT)), number, text, is_python)
+        for number, (text, is_python) in enumerate(_runnable(page))
+    ]
+
+
+def once(shown: Iterable[Shown]) -> list[Shown]:
+    """Without what another page shows too, unless it works on files that the page makes."""
+    found: dict[str, Shown] = {}
+    for one in shown:
+        found.setdefault(f"{one.page} {one.text}" if MADE.search(one.text) else one.text, one)
+    return list(found.values())
+
+
+def _runnable(page: Path) -> Iterator[tuple[str, bool]]:
+    for block in blocks(page):
+        if block.language == "python":
+            yield block.text, True
+        elif block.language == "console":
+            yield from ((command, False) for command in commands(block) if not is_elsewhere(command))

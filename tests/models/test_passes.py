@@ -1,0 +1,24 @@
+"""Which families are recorded once for all shapes, and which shape by shape."""
+
+import pytest
+
+from surefoot.engine.capacity import MAX_STEP_TOKENS, workspace_bytes
+from surefoot.models import FAMILIES
+from surefoot.ops import Backend
+from tests.models import tiny
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_recorded_once(backend: Backend, name: str) -> None:
+    runner = tiny.make_runner(backend, tiny.make_model(backend, name)).runner
+    runner.prepare(64, 8, 8)
+    assert runner._passes is not None
+    assert bool(runner._passes._programs) == (name != "deepseek_v2")
+    assert runner._passes.capacity == (64, 8, 8)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_step_takes_no_more_than_was_reckoned(backend: Backend, name: str) -> None:
+    runner = tiny.make_runner(backend, tiny.make_model(backend, name)).runner
+    runner.prepare(MAX_STEP_TOKENS, 32, 32)
+    assert runner._workspace.total_bytes <= workspace_bytes(runner.model.config, 32)

@@ -1,0 +1,183 @@
+"""Tiny random models of every family, made by transformers, and surefoot's own from the same weights."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surefoot.formats import W8_GROUPED, round_to
+from surefoot.models import Model, load, read_config
+from surefoot.ops import Backend, KvForm
+from surefoot.ops.arrays import F32
+from surefoot.ops.oracle.linear import dequantise
+from surefoot.runner import SessionRunner, Work
+from surefoot.weights.derived import InMemory
+from surefoot.weights.huggingface import HuggingFaceCheckpoint
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[reference]'")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install -e '.[reference]'"
+)
+tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[reference]'")
+
+VOCAB = 256
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "max_position_embeddings": 1024, "bos_token_id": None, "eos_token_id": None,
+    "pad_token_id": None, "tie_word_embeddings": False,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+MOE = {"num_experts_per_tok": 3, "moe_intermediate_size": 64}
+DEEPSEEK = {
+    "n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
+    "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32, "num_key_value_heads": 6,
+    "topk_method": "greedy", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}  # fmt: skip
+DEEPSEEK_YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+    "mscale_all_dim": 0.707, "original_max_position_embeddings": 128,
+}  # fmt: skip
+GEMMA = {"hidden_activation": "gelu_pytorch_tanh"}
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
+    "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.0 + 2 * i for i in range(8)],
+    "original_max_position_embeddings": 512,
+}  # fmt: skip
+# Name of the test: transformers' configuration class and what differs from COMMON.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", {}),
+    "llama3": ("LlamaConfig", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    "mistral": ("MistralConfig", {"sliding_window": 24, "head_dim": 32}),
+    "qwen2": ("Qwen2Config", {}),
+    "qwen3": ("Qwen3Config", {"head_dim": 32}),
+    "gemma2": ("Gemma2Config", {"sliding_window": 24, "head_dim": 32, "query_pre_attn_scalar": 24, **GEMMA}),
+    "gemma3": ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 32, "num_hidden_layers": 7, **GEMMA}),
+    "qwen3_moe": ("Qwen3MoeConfig", {"head_dim": 32, "num_experts": 8, **MOE, "norm_topk_prob": True}),
+    "gpt_oss": (
+        "GptOssConfig",
+        {"head_dim": 32, "num_local_experts": 6, **MOE, "sliding_window": 24, "rope_parameters": YARN},
+    ),
+    "deepseek_v2": ("DeepseekV2Config", {**DEEPSEEK, **MOE, "q_lora_rank": None}),
+    "deepseek_v2_narrow": (
+        "DeepseekV2Config",
+        {**DEEPSEEK, **MOE, "q_lora_rank": 48, "rope_parameters": DEEPSEEK_YARN},
+    ),
+    "phi3": ("Phi3Config", {"sliding_window": 40}),
+    "phi3_long": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 512}),
+}
+
+
+@functools.cache
+def reference(name: str, seed: int = 0) -> Any:
+    """transformers' model in float32."""
+    kind, changes = MODELS[name]
+    config = getattr(transformers, kind)(**{**COMMON, **changes})
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    torch.manual_seed(1 + 1000 * seed)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            parameter.copy_(draw(parameter_name, parameter, "gemma" in name, config.tie_word_embeddings))
+        if not config.tie_word_embeddings:
+            # The successor's row points along the embedding as the stream holds it, brought to one size (0.5).
+            head, embeddings = model.lm_head.weight, model.model.embed_tokens.weight
+            head[1::2] += 0.6 * 0.5 * embeddings[0::2] / embeddings.std()
+    return model
+
+
+def draw(name: str, parameter: Any, gemma: bool, tied: bool) -> Any:
+    """Random values in a trained model's proportions: each layer adds less to the stream than there is, some tokens are
+    likelier than others, and half of them have a likely successor. (Where all logits are alike, near-ties abound and
+    the rounding of weights decides them.)"""
+    values = torch.randn_like(parameter)
+    if "norm" in name:
+        added_after = gemma and ("post_attention" in name or "post_feedforward" in name)
+        return parameter + 0.3 * values - (0.6 if added_after else 0.0)
+    if parameter.ndim == 1 or "bias" in name:
+        return 0.3 * values
+    if "embed" in name and not gemma:
+        return (0.2 if tied else 0.5) * values
+    values = values * parameter.shape[-1] ** -0.5
+    if "o_proj" in name or "down_proj" in name:
+        values = 0.2 * values
+    if "lm_head" in name:
+        values = values * torch.exp(torch.randn(len(values), 1))
+    return values
+
+
+def save(name: str, folder: Path) -> None:
+    """As a Hugging Face folder, with a token for each byte."""
+    reference(name).save_pretrained(folder)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(folder / "tokenizer.json"))
+
+
+@functools.cache
+def checkpoint(name: str, seed: int = 0) -> HuggingFaceCheckpoint:
+    model = reference(name, seed)
+    weights = {key: InMemory(value.detach().numpy()) for key, value in model.state_dict().items()}
+    return HuggingFaceCheckpoint(model.config.to_dict(), weights)
+
+
+class Rounded(HuggingFaceCheckpoint):
+    """The same checkpoint, its matrices (but for routers) as floats that W8 holds without loss."""
+
+    def __init__(self, given: HuggingFaceCheckpoint) -> None:
+        self.metadata, self.tensors = given.metadata, given.tensors
+
+    def floats(self, name: str) -> F32:
+        values = super().floats(name)
+        if values.ndim == 1 or name.endswith(".bias") or "gate_inp" in name:
+            return values
+        rows = values.reshape(-1, values.shape[-1])
+        return dequantise(round_to(W8_GROUPED, rows)).reshape(values.shape)
+
+
+def family(name: str) -> str:
+    return read_config(checkpoint(name)).family
+
+
+@functools.cache
+def tokens(length: int = 100) -> list[int]:
+    return [int(token) for token in np.random.default_rng(7).integers(0, VOCAB, length)]
+
+
+def reference_logits(name: str, length: int = 100) -> F32:
+    with torch.no_grad():
+        logits: F32 = reference(name)(torch.tensor([tokens(length)])).logits[0].numpy()
+    return logits
+
+
+def make_model(backend: Backend, name: str, seed: int = 0) -> Model:
+    """In integers: W8."""
+    return load(backend, checkpoint(name, seed))
+
+
+def make_runner(
+    backend: Backend, model: Model, form: KvForm = KvForm.KEYS_TWO_LIMBS, record: bool = True, max_chunk: int = 512
+) -> SessionRunner:
+    return SessionRunner.make(
+        backend, model, num_tokens=1024, max_sessions=4, max_chunk=max_chunk, kv_form=form, record=record
+    )  # fmt: skip
+
+
+def all_logits(runner: SessionRunner, given: list[int], lengths: list[int]) -> F32:
+    """Logits of every token, the prompt taken in chunks of these lengths."""
+    session, start, logits = runner.open(len(given)), 0, []
+    for length in lengths:
+        logits.append(runner.execute([Work(session, given[start : start + length], length)]).copy())
+        start += length
+    runner.close(session)
+    assert start == len(given)
+    return np.concatenate(logits)

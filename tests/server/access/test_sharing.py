@@ -1,0 +1,271 @@
+"""Keys, rates, the queue's bound, and a server that is told to end."""
+
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import AuthenticationError, OpenAI, RateLimitError
+
+from surefoot.server import KeyEntry, hash_of, make_key
+from surefoot.server import add_key as write_key
+from tests.cli.process import COMMAND, run
+from tests.server.process import Server
+from tests.server.routes.test_chat import ASK
+from tests.smollm2 import find_file
+
+PUBLIC = "You are the assistant of a small library. " + "Answer with care, and name the shelf. " * 30
+
+
+def quick_key(file: Path, user: str, **limits: Any) -> str:
+    key = make_key()
+    write_key(file, KeyEntry(hash=hash_of(key), user=user, **limits))
+    return key
+
+
+def add_key(file: Path, user: str, *words: str) -> str:
+    """By the command."""
+    made = run("keys", "add", str(file), "--user", user, *words)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+class Shared:
+    """A server that others can reach, with keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.audit = folder / "keys.toml", folder / "audit.jsonl"
+        self.alice = add_key(self.file, "alice", "--admin")
+        self.bob = quick_key(self.file, "bob", requests_per_minute=2)
+        self.carol = quick_key(self.file, "carol", max_context=64)
+        self.frank = quick_key(self.file, "frank")
+        self.dave = quick_key(self.file, "dave", tokens_per_minute=50)
+        public = folder / "public.txt"
+        public.write_text(PUBLIC)
+        words = [
+            "--public-prefix",
+            str(public),
+            "--keys",
+            str(self.file),
+            "--audit-log",
+            str(self.audit),
+            "--max-queue",
+            "4",
+            "--drain-s",
+            "4",
+        ]
+        self.server = Server(find_file(), *words, "--max-context", "2048", host="0.0.0.0")
+
+    def client(self, key: str) -> OpenAI:
+        return OpenAI(base_url=self.server.url, api_key=key, max_retries=0, timeout=60)
+
+    def ask(self, key: str, **more: Any) -> Any:
+        return self.client(key).chat.completions.create(**{**ASK, "max_tokens": 4, **more})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    made = Shared(tmp_path_factory.mktemp("shared"))
+    yield made
+    made.server.stop()
+
+
+def test_bind_beyond_loopback_needs_keys(tmp_path: Path) -> None:
+    words = [*COMMAND, "serve", str(find_file()), "--host", "0.0.0.0", "--port", "0"]
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert "surefoot keys add" in refused.stderr
+    (tmp_path / "empty.toml").write_text("")
+    words += ["--keys", str(tmp_path / "empty.toml")]
+    assert subprocess.run(words, capture_output=True, timeout=60, check=False).returncode == 1
+
+
+def test_every_route_but_health_needs_a_key(shared: Shared) -> None:
+    root = shared.server.root
+    assert httpx.get(f"{root}/health").status_code == 200
+    assert httpx.get(f"{root}/ready").status_code == 200
+    for path in ("/v1/models", "/metrics", "/openapi.json", "/tokenize", "/nothing", "/health/../metrics"):
+        assert httpx.get(f"{root}{path}").status_code == 401, path
+    for key in ("sf-wrong", "x" * 10_000, shared.alice[:-1]):
+        headers = {"Authorization": f"Bearer {key}"}
+        assert httpx.get(f"{root}/v1/models", headers=headers).status_code == 401
+    with pytest.raises(AuthenticationError):
+        shared.ask("wrong")
+    assert shared.ask(shared.alice).choices[0].message.content
+
+
+def test_the_file_has_no_key(shared: Shared) -> None:
+    text = shared.file.read_text()
+    assert shared.alice not in text
+    assert text.count("sha256:") >= 4
+    assert shared.file.stat().st_mode & 0o077 == 0
+
+
+def test_request_rate(shared: Shared) -> None:
+    shared.ask(shared.bob)
+    shared.ask(shared.bob)
+    with pytest.raises(RateLimitError) as caught:
+        shared.ask(shared.bob)
+    assert 20 <= int(caught.value.response.headers["Retry-After"]) <= 30
+    assert shared.ask(shared.alice)
+
+
+def test_token_rate(shared: Shared) -> None:
+    shared.ask(shared.dave, max_tokens=30, extra_body={"ignore_eos": True})
+    with pytest.raises(RateLimitError, match="tokens"):
+        shared.ask(shared.dave)
+
+
+def test_context_of_a_key(shared: Shared) -> None:
+    """max_tokens beyond it is clamped."""
+    reply = shared.ask(shared.carol, max_tokens=100, extra_body={"ignore_eos": True})
+    assert reply.usage.total_tokens == 64
+    assert reply.choices[0].finish_reason == "length"
+    with pytest.raises(Exception, match="the context holds 64"):
+        shared.ask(shared.carol, messages=[{"role": "user", "content": "one " * 70}])
+
+
+def test_each_prompt_has_its_own_limit(shared: Shared) -> None:
+    prompts = ["One", "One two three four five six seven eight nine ten"]
+    reply = shared.client(shared.carol).completions.create(
+        model="small", prompt=prompts, max_tokens=None, extra_body={"ignore_eos": True, "return_token_ids": True}
+    )
+    lengths = [len(choice.token_ids) for choice in reply.choices]
+    assert lengths[0] > lengths[1]
+    assert reply.usage.total_tokens == 2 * 64
+
+
+def cached(shared: Shared, key: str, system: str) -> int:
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Where are the maps?"}]
+    found: int = shared.ask(key, messages=messages, max_tokens=1).usage.prompt_tokens_details.cached_tokens
+    return found
+
+
+def test_no_user_finds_what_another_has_cached(shared: Shared) -> None:
+    private = "This is between us. " * 60
+    assert cached(shared, shared.alice, private) == 0
+    assert cached(shared, shared.alice, private) > 200
+    assert cached(shared, shared.frank, private) == 0
+
+
+def test_time_tells_nobody_what_another_has_cached(shared: Shared) -> None:
+    """What alice asks again comes at once; to frank the same words are as slow as if nobody had ever sent them."""
+    system = "Between alice and the machine alone. " * 120
+
+    def seconds(key: str) -> float:
+        began = time.monotonic()
+        cached(shared, key, system)
+        return time.monotonic() - began
+
+    cold, warm, other = seconds(shared.alice), min(seconds(shared.alice) for _ in range(3)), seconds(shared.frank)
+    assert cold > 3 * warm, "else time could tell nothing at all"
+    assert other > 3 * warm
+
+
+def test_public_prefix_is_shared(shared: Shared) -> None:
+    assert cached(shared, shared.alice, PUBLIC) < 200
+    assert cached(shared, shared.frank, PUBLIC) > 200
+
+
+def test_full_queue(shared: Shared) -> None:
+    """Half of it for one user, half of the rest for the next; a stream that ends makes room again."""
+    long = {"max_tokens": 1000, "stream": True, "extra_body": {"ignore_eos": True}}
+    streams = [shared.ask(shared.alice, **long) for _ in range(2)]
+    with pytest.raises(RateLimitError, match="2 requests are in the queue, 2 of them yours") as caught:
+        shared.ask(shared.alice)
+    assert int(caught.value.response.headers["Retry-After"]) >= 1
+    assert shared.ask(shared.carol)
+    streams.append(shared.ask(shared.frank, **long))
+    with pytest.raises(RateLimitError, match="3 requests are in the queue, 1 of them yours"):
+        shared.ask(shared.frank)
+    assert shared.ask(shared.carol)
+    for stream in streams:
+        stream.close()
+    wait_for(lambda: shared.server.metric("surefoot:requests_in_server", shared.alice) == 0)
+    assert shared.ask(shared.alice)
+
+
+def wait_for(condition: Any, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_keys_are_read_again(shared: Shared) -> None:
+    erin = quick_key(shared.file, "erin")
+    status = lambda: httpx.get(f"{shared.server.url}/models", headers={"Authorization": f"Bearer {erin}"}).status_code  # noqa: E731
+    wait_for(lambda: status() == 200)
+    before = shared.file.read_text()
+    shared.file.write_text("[[key]]\nbroken")
+    time.sleep(1.5)
+    assert status() == 200, "a broken file must leave the keys as they were"
+    shared.file.write_text(before[: before.rindex("[[key]]")])
+    wait_for(lambda: status() == 401)
+
+
+def test_deadline(shared: Shared) -> None:
+    body = {**ASK, "max_tokens": 1500, "ignore_eos": True, "deadline_s": 0.3}
+    reply = httpx.post(
+        f"{shared.server.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {shared.alice}"}
+    )
+    assert reply.status_code == 504
+    assert "deadline" in reply.json()["error"]["message"]
+
+
+def test_audit_has_no_text(shared: Shared) -> None:
+    """A line for each end that a request can come to."""
+    shared.ask(shared.alice)
+    with shared.ask(shared.alice, max_tokens=1000, stream=True, extra_body={"ignore_eos": True}) as stream:
+        next(iter(stream))
+    with pytest.raises(Exception, match="deadline"):
+        shared.ask(shared.alice, max_tokens=1500, extra_body={"ignore_eos": True, "deadline_s": 0.3})
+    with pytest.raises(AuthenticationError):
+        shared.ask("wrong")
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in shared.audit.read_text().splitlines()]
+
+    wait_for(lambda: {line["end"] for line in lines()} >= {"whole", "abandoned", "deadline", "401"})
+    whole = [line for line in lines() if line.get("user") == "alice" and line["end"] == "whole"]
+    assert 4 in [line["answer_tokens"] for line in whole]
+    assert not re.search("colour", shared.audit.read_text())
+
+
+def test_drain(shared: Shared) -> None:
+    """A short request ends by itself, a long one is handed back; both within the stated time."""
+    texts: dict[str, list[str]] = {"short": [], "long": []}
+
+    def read(name: str, **more: Any) -> None:
+        body = {**ASK, "stream": True, "seed": 1, **more}
+        headers = {"Authorization": f"Bearer {shared.alice}"}
+        url = f"{shared.server.url}/chat/completions"
+        with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as reply:
+            for line in reply.iter_lines():
+                texts[name] += [line] if line.startswith("data: ") else []
+
+    threads = [
+        threading.Thread(target=read, args=("short",), kwargs={"max_tokens": 12}),
+        threading.Thread(target=read, args=("long",), kwargs={"max_tokens": 1900, "ignore_eos": True}),
+    ]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: all(len(lines) > 1 for lines in texts.values()))
+    began = time.monotonic()
+    shared.server.terminate()
+    for thread in threads:
+        thread.join()
+    shared.server.process.wait(timeout=10)
+    assert time.monotonic() - began < 9
+    assert texts["short"][-1] == "data: [DONE]"
+    assert "Last-Event-ID" in texts["long"][-1]
+    assert len(texts["long"]) > 5
+    log = shared.server.stop()
+    assert "draining" in log
+    assert "Traceback" not in log

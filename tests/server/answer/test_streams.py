@@ -1,0 +1,122 @@
+"""Streams that break off: the work ends, and a client can go on where it was."""
+
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from tests.server.process import Server
+from tests.server.routes.test_chat import ASK
+
+PATIENCE_S = 3.0  # a quiet machine needs a tenth of it
+LONG = {**ASK, "max_tokens": 1500, "ignore_eos": True, "stream": True, "temperature": 1.0}
+
+
+def events(server: Server, body: dict[str, Any], last: str | None = None, most: int = 10**9) -> list[tuple[str, str]]:
+    """Ids and data of a stream's events, or of the first so many."""
+    found, name = [], ""
+    headers = {"Last-Event-ID": last} if last else {}
+    with httpx.stream("POST", f"{server.url}/chat/completions", json=body, headers=headers, timeout=60) as reply:
+        assert reply.status_code == 200, reply.read()
+        for line in reply.iter_lines():
+            if line.startswith("id: "):
+                name = line[4:]
+            elif line.startswith("data: "):
+                found.append((name, line[6:]))
+                if len(found) == most:
+                    break
+    return found
+
+
+def joined(found: list[tuple[str, str]]) -> dict[str, Any]:
+    """What a stream of one answer says. How its text is cut into pieces, when they came and what was guessed ahead may
+    differ from run to run."""
+    whole: dict[str, Any] = {"text": "", "calls": "", "logprobs": [], "heads": set(), "ends": []}
+    assert found[-1][1] == "[DONE]"
+    for data in (json.loads(data) for _, data in found[:-1]):
+        whole["heads"].add((data["id"], data["created"], data["model"], data["system_fingerprint"]))
+        usage = data["usage"] or {}
+        whole |= {name: usage[name] for name in ("prompt_tokens", "completion_tokens") if name in usage}
+        for choice in data["choices"]:
+            whole["text"] += choice["delta"].get("content") or ""
+            for call in choice["delta"].get("tool_calls") or []:
+                whole["calls"] += (call.get("id") or "") + "".join(call["function"].values())
+            whole["logprobs"] += (choice["logprobs"] or {}).get("content") or []
+            whole["ends"] += [choice["finish_reason"]] if choice["finish_reason"] else []
+    return whole
+
+
+def wait_until_idle(server: Server, seconds: float) -> float:
+    began = time.monotonic()
+    while server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting"):
+        assert time.monotonic() - began < seconds, "the request goes on though its client has gone"
+        time.sleep(0.02)
+    assert server.metric("vllm:kv_cache_usage_perc") == 0
+    assert server.metric("surefoot:requests_in_server") == 0
+    return time.monotonic() - began
+
+
+def test_gone_client_ends_the_request(server: Server) -> None:
+    wait_until_idle(server, 10)
+    assert len(events(server, LONG, most=3)) == 3
+    wait_until_idle(server, PATIENCE_S)
+
+
+def test_gone_client_ends_a_prompt_in_the_making(server: Server) -> None:
+    wait_until_idle(server, 10)
+    long_prompt = {**ASK, "messages": [{"role": "user", "content": "word " * 1800}], "max_tokens": 1}
+    before = server.metric("vllm:iteration_tokens_total_sum")
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/chat/completions", json=long_prompt, timeout=httpx.Timeout(5, read=0.15))
+    wait_until_idle(server, PATIENCE_S)
+    assert server.metric("vllm:iteration_tokens_total_sum") - before < 1800
+
+
+def test_client_can_close_its_stream(client: OpenAI, server: Server) -> None:
+    stream = client.chat.completions.create(
+        **{key: value for key, value in LONG.items() if key != "ignore_eos"}, extra_body={"ignore_eos": True}
+    )
+    for _ in range(3):
+        next(stream)
+    stream.close()
+    wait_until_idle(server, PATIENCE_S)
+
+
+@pytest.mark.parametrize("more", [{"seed": 4}, {"n": 3}, {"logprobs": True, "stop": ["e"]}], ids=str)
+def test_resumed_stream_is_the_rest(server: Server, more: dict[str, Any]) -> None:
+    """Also without a seed in the request: the id has the one that was drawn."""
+    body = {**ASK, **more, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 16}
+    whole = events(server, body)
+    for place in {1, len(whole) // 2, len(whole) - 4, len(whole) - 2}:
+        if more.get("n") and place < len(whole) - 2:
+            continue  # the order among answers may differ: compared below
+        rest = events(server, body, last=whole[place][0])
+        assert joined(rest) == joined(whole[place + 1 :])
+
+
+def test_resumed_stream_of_several_answers(server: Server) -> None:
+    body = {**ASK, "n": 3, "stream": True, "max_tokens": 16, "seed": 4}  # a seed: unseeded, an answer may end at once
+    whole = events(server, body)
+    rest = events(server, body, last=whole[len(whole) // 2][0])
+    assert _texts(whole[: len(whole) // 2 + 1] + rest) == _texts(whole)
+    assert all(len(text) > 10 for text in _texts(whole))
+
+
+def _texts(found: list[tuple[str, str]]) -> list[str]:
+    texts = [""] * 3
+    for _, data in found:
+        for choice in json.loads(data)["choices"] if data != "[DONE]" else []:
+            texts[choice["index"]] += choice["delta"].get("content", "")
+    return texts
+
+
+def test_mark_of_another_request_is_refused(server: Server) -> None:
+    body = {**ASK, "stream": True, "max_tokens": 3, "seed": 1}
+    mark = events(server, body)[1][0]
+    for wrong, last in [({**body, "seed": 2}, mark), (body, mark + "7-7"), (body, "nonsense"), (body, "sf1." * 9999)]:
+        headers = {"Last-Event-ID": last}
+        reply = httpx.post(f"{server.url}/chat/completions", json=wrong, headers=headers)
+        assert reply.status_code in (400, 431), reply.text
