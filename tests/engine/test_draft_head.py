@@ -44,7 +44,7 @@ def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int, vocabulary: Sequ
     weights = load_head(head_file(tmp_path, vocabulary=vocabulary), WIDTH, VOCAB)
     speculator = Speculator(DraftHead(backend(), model(), weights), Fixed(depth))
     assert run(make_engine(speculator), requests()) == expected()
-    assert speculator.is_on
+    assert speculator.is_enabled
 
 
 def test_a_head_steps_as_it_says(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from surefoot.engine import Engine, Event
 from surefoot.runner import Runner
 from surefoot.runner.verification import DrawState
 from surefoot.sampling.grammar import lark_grammar
-from surefoot.speculate import Lookup, Speculator
+from surefoot.speculate import LookupDrafter, Speculator
 from surefoot.verify.drafters import RandomDepths
 from tests.engine.test_engine import expected, finish, requests
 from tests.engine.test_speculation import grammar_answers, grammar_requests, make_engine
@@ -51,7 +51,9 @@ def test_late_masks_do_not_show(monkeypatch: pytest.MonkeyPatch, is_drafted: boo
         return is_ready(state, deadline + 60)
 
     monkeypatch.setattr(DrawState, "is_ready", is_ready_or_late)
-    engine = make_engine(Speculator(Lookup(), RandomDepths(deepest=5)) if is_drafted else None, with_grammars=True)
+    engine = make_engine(
+        Speculator(LookupDrafter(), RandomDepths(max_depth=5)) if is_drafted else None, with_grammars=True
+    )
     for request in [*requests(), *grammar_requests()]:
         engine.add(request)
     assert finish(engine, start_preempted(engine) if is_preempted else ()) == wanted

@@ -7,7 +7,7 @@ import pytest
 
 from surefoot.core import FinishReason, Request, SamplingParams
 from surefoot.runner import DraftModel
-from surefoot.speculate import Drafter, Lookup, Speculator
+from surefoot.speculate import Drafter, LookupDrafter, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths
 from tests.engine.test_engine import Found, run
 from tests.engine.test_speculation import draft_runner, make_engine, scripted
@@ -63,13 +63,13 @@ def test_1_4_logprobs_are_the_models_own() -> None:
 
 @pytest.mark.parametrize("name", [*RULES, "lookup", "draft model"])
 def test_1_4_min_tokens_and_drafts(name: str) -> None:
-    """Scripted drafts guess from the answers that were not held back: ends among them are wrong."""
+    """ScriptedDrafter drafts guess from the answers that were not held back: ends among them are wrong."""
     makers: dict[str, Callable[[], Drafter]] = {
-        "lookup": Lookup,
+        "lookup": LookupDrafter,
         "draft model": lambda: DraftModel(draft_runner(), 512),
     }
     make = makers[name] if name in makers else scripted(free(), name)
-    assert run(make_engine(Speculator(make(), RandomDepths(deepest=7))), asked(LEAST, stops())) == held()
+    assert run(make_engine(Speculator(make(), RandomDepths(max_depth=7))), asked(LEAST, stops())) == held()
 
 
 def test_1_4_min_tokens_and_a_grammar_are_refused() -> None:

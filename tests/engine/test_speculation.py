@@ -14,8 +14,8 @@ from surefoot.runner import DraftModel, Executor, Runner, SessionRunner, executo
 from surefoot.sampling import Grammars, Sampler
 from surefoot.sampling.grammar import Constraint, json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
-from surefoot.speculate import NOTHING, Drafter, Lookup, LookupFirst, Prospect, Speculator
-from surefoot.verify.drafters import RULES, RandomDepths, Scripted
+from surefoot.speculate import NO_DRAFT, Drafter, DraftOffer, LookupDrafter, LookupFirst, Speculator
+from surefoot.verify.drafters import RULES, RandomDepths, ScriptedDrafter
 from tests.engine.test_engine import Found, backend, expected, finish, model, requests, run
 from tests.stories import stories_gguf
 
@@ -37,11 +37,11 @@ class Fixed:
     def observe_drafting(self, depth: int, elapsed_ms: float) -> None: ...
     def observe_verified(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None: ...
     def forget(self, key: SampleKey) -> None: ...
-    def is_open(self, num_tokens: int) -> bool:
+    def can_pay(self, num_tokens: int) -> bool:
         return True
 
-    def depths(self, prospects: Mapping[SampleKey, Prospect], num_tokens: int) -> dict[SampleKey, int]:
-        return {key: min(self._depth, one.most) for key, one in prospects.items() if one.most}
+    def depths(self, offers: Mapping[SampleKey, DraftOffer], num_tokens: int) -> dict[SampleKey, int]:
+        return {key: min(self._depth, offer.max_depth) for key, offer in offers.items() if offer.max_depth}
 
 
 @functools.cache
@@ -62,7 +62,7 @@ def truth_of(found: Found) -> dict[SampleKey, Sequence[int]]:
 
 
 def scripted(found: Found, name: str) -> Callable[[], Drafter]:
-    return functools.partial(Scripted, truth_of(found), RULES[name], 512)
+    return functools.partial(ScriptedDrafter, truth_of(found), RULES[name], 512)
 
 
 def draft_runner(num_tokens: int = 4096) -> SessionRunner:
@@ -73,9 +73,9 @@ def draft_runner(num_tokens: int = 4096) -> SessionRunner:
 @pytest.mark.parametrize("name", [*RULES, "lookup", "draft model", "both"])
 def test_drafts_do_not_show(name: str, depth: int) -> None:
     makers: dict[str, Callable[[], Drafter]] = {
-        "lookup": Lookup,
+        "lookup": LookupDrafter,
         "draft model": lambda: DraftModel(draft_runner(), 512),
-        "both": lambda: LookupFirst(Lookup(), DraftModel(draft_runner(), 512)),
+        "both": lambda: LookupFirst(LookupDrafter(), DraftModel(draft_runner(), 512)),
     }
     make = makers[name] if name in makers else scripted(expected(), name)
     assert run(make_engine(Speculator(make(), Fixed(depth))), requests()) == expected()
@@ -103,19 +103,19 @@ def test_grammars_and_stops_inside_drafts(name: str) -> None:
     assert {reason for _, _, reason in wanted.values()} <= {FinishReason.STOP, FinishReason.LENGTH}
     assert FinishReason.STOP in {reason for _, _, reason in wanted.values()}
     makers: dict[str, Callable[[], Drafter]] = {
-        "lookup": Lookup,
+        "lookup": LookupDrafter,
         "draft model": lambda: DraftModel(draft_runner(), 512),
     }
     make = makers[name] if name in makers else scripted(wanted, name)
-    engine = make_engine(Speculator(make(), RandomDepths(deepest=7)), with_grammars=True)
+    engine = make_engine(Speculator(make(), RandomDepths(max_depth=7)), with_grammars=True)
     assert run(engine, grammar_requests()) == wanted
 
 
 def test_what_a_grammar_forces_is_drafted_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "SETTLE_S", 60.0)  # however busy the machine is
     request = grammar_requests()[3]
-    nothing = Scripted({}, RULES["wrong"], 512)
-    nothing.prospects = lambda keys, most: [NOTHING] * len(keys)
+    nothing = ScriptedDrafter({}, RULES["wrong"], 512)
+    nothing.offers = lambda keys, max_depth: [NO_DRAFT] * len(keys)
     (used,) = usages(make_engine(Speculator(nothing, Fixed(9)), with_grammars=True), [request])
     assert used.num_drafted == used.num_accepted > 8  # "name": , "age": and the quotes around
 
@@ -123,13 +123,13 @@ def test_what_a_grammar_forces_is_drafted_and_right(monkeypatch: pytest.MonkeyPa
 def test_a_grammar_is_not_asked_where_nothing_may_be_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Constraint] = []
     monkeypatch.setattr(Constraint, "forced", lambda constraint: asked.append(constraint) or ())
-    closed, speculator = Fixed(9), Speculator(Lookup(), Fixed(9))
+    closed, speculator = Fixed(9), Speculator(LookupDrafter(), Fixed(9))
     speculator.is_paused = True
-    closed.is_open = lambda num_tokens: False
-    for still in (speculator, Speculator(Lookup(), closed)):
+    closed.can_pay = lambda num_tokens: False
+    for still in (speculator, Speculator(LookupDrafter(), closed)):
         run(make_engine(still, with_grammars=True), grammar_requests())
     assert not asked
-    run(make_engine(Speculator(Lookup(), Fixed(9)), with_grammars=True), grammar_requests())
+    run(make_engine(Speculator(LookupDrafter(), Fixed(9)), with_grammars=True), grammar_requests())
     assert asked
 
 
@@ -171,7 +171,7 @@ def usages(engine: Engine, given: Sequence[Request]) -> list[Usage]:
 
 @pytest.mark.parametrize(("alpha", "depth"), [(0.5, 3), (0.8, 4), (0.9, 8)])
 def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
-    drafter = Scripted(truth_of(long_answers()), lambda rng, place, depth: rng.random() < alpha, 512)
+    drafter = ScriptedDrafter(truth_of(long_answers()), lambda rng, place, depth: rng.random() < alpha, 512)
     used = usages(make_engine(Speculator(drafter, Fixed(depth))), long_requests())
     # The first token comes with the prompt, without drafts.
     num_tokens, num_passes = (sum(values) - len(used) for values in zip(*((one.num_generated, one.num_passes) for one in used), strict=True))  # noqa: E501  # fmt: skip
@@ -184,13 +184,13 @@ def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
 def test_a_drafter_that_fails_is_switched_off(error: type[Exception]) -> None:
     """One that was stopped with its pass is not."""
 
-    class Broken(Scripted):
+    class Broken(ScriptedDrafter):
         def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
             raise error("no luck")
 
     speculator = Speculator(Broken({}, RULES["wrong"], 512), Fixed(3))
     assert run(make_engine(speculator), requests()) == expected()
-    assert speculator.is_on == (error is Stopped)
+    assert speculator.is_enabled == (error is Stopped)
 
 
 def test_a_draft_model_gives_its_blocks_back() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from surefoot.api.loading import Loaded, load_model
 from surefoot.runner import DraftHead, DraftModel, HeadWeights, SessionRunner, load_head, slot_bytes
-from surefoot.speculate import MOST_DRAFTS, Lookup, LookupFirst, Speculator
+from surefoot.speculate import MAX_STEP_DRAFTS, LookupDrafter, LookupFirst, Speculator
 
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
 HEAD = ".safetensors"  # suffix of a draft head for the target; a draft model is a GGUF file or a folder
@@ -24,7 +24,7 @@ class Speculation:
 
     @property
     def most_drafts(self) -> int:
-        return 0 if self.name == OFF else MOST_DRAFTS
+        return 0 if self.name == OFF else MAX_STEP_DRAFTS
 
     def share(self, kv_bytes: int) -> int:
         """The part of the memory for keys and values that the draft model takes."""
@@ -35,11 +35,11 @@ class Speculation:
         if self.name == OFF:
             return None
         if self.head is not None:
-            return Speculator(LookupFirst(Lookup(), DraftHead(target.backend, target.model, self.head)))
+            return Speculator(LookupFirst(LookupDrafter(), DraftHead(target.backend, target.model, self.head)))
         if self.draft is not None:
             runner = _draft_runner(self.draft, max_running, max_context, nbytes)
-            return Speculator(LookupFirst(Lookup(), DraftModel(runner, target.model.config.vocab_size)))
-        return Speculator(Lookup())
+            return Speculator(LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size)))
+        return Speculator(LookupDrafter())
 
 
 def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> SessionRunner:

@@ -11,7 +11,7 @@ from typing import Protocol
 from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, StepPlan, StepResult
 from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
-from surefoot.speculate import Verified
+from surefoot.speculate import DraftOutcome
 
 NOT_FINITE = "the model's numbers are not finite: its file may be damaged"
 
@@ -207,7 +207,7 @@ class Engine:
                 if (own := self._accounts.get(SampleKey(start.key.request, number))) is not None:
                     own.times = replace(own.times, started=now)
 
-    def _note_drafts(self, verified: Mapping[SampleKey, Verified]) -> None:
+    def _note_drafts(self, verified: Mapping[SampleKey, DraftOutcome]) -> None:
         for key, (num_drafted, num_accepted) in verified.items():
             if (account := self._accounts.get(key)) is not None:
                 account.num_drafted += num_drafted

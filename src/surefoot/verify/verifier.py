@@ -18,9 +18,9 @@ from surefoot.runner import DraftModel, Executor, Runner, SessionRunner
 from surefoot.sampling import GrammarError, Grammars
 from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
-from surefoot.speculate import Controller, Drafter, Lookup, Speculator
+from surefoot.speculate import DepthController, Drafter, LookupDrafter, Speculator
 from surefoot.verify.conditions import Condition
-from surefoot.verify.drafters import RULES, RandomDepths, Scripted
+from surefoot.verify.drafters import RULES, RandomDepths, ScriptedDrafter
 from surefoot.verify.findings import EMBEDDING, Answers, Finding, differences
 from surefoot.verify.hostile import HostileScheduler
 from surefoot.verify.requests import LONGEST_PROMPT, Traits, make_requests
@@ -198,7 +198,7 @@ class ConditionedEngine:
         name, vocab_size = self._condition.drafter, self._loaded.model.config.vocab_size
         if name is None:
             return None
-        drafter: Drafter = Lookup()
+        drafter: Drafter = LookupDrafter()
         if name == "draft model":
             # Room for a few requests only: some get no drafts, some lose theirs.
             model, max_running = self._loaded.model, self._condition.max_running
@@ -206,8 +206,8 @@ class ConditionedEngine:
             drafter = DraftModel(sessions, vocab_size)
         if name in RULES:
             truth = {key: answer.token_ids for key, answer in verifier.alone.items()}
-            drafter = Scripted(truth, RULES[name], vocab_size)
-        return Speculator(drafter, Controller() if self._condition.governed else RandomDepths())
+            drafter = ScriptedDrafter(truth, RULES[name], vocab_size)
+        return Speculator(drafter, DepthController() if self._condition.governed else RandomDepths())
 
     def run(
         self, requests: Sequence[Request], arrivals: int | None = None, is_over: IsOver = lambda: False
