@@ -21,7 +21,7 @@ from surefoot.bench.harness.timing import (
     TimeBudget,
 )
 from surefoot.bench.model.figures import model_questions
-from surefoot.bench.peers.llama_tools import LlamaBench
+from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
 from surefoot.models import linear_products
 
@@ -94,7 +94,7 @@ def run_model(
     settings = replace(
         settings, prefills=tuple(num_tokens for num_tokens in settings.prefills if num_tokens < llm.max_context)
     )
-    bench, absent = _find_peer(model, llm, peers, say)
+    bench, absent = _find_peer(model, llm, variant, peers, say)
     backend, before = llm.backend, usage()
     facts, start = machine_facts(backend), time.perf_counter()
     user = OneUser(llm)
@@ -109,13 +109,15 @@ def run_model(
     return ModelResults(measurements, figures, described, named, absent, facts | facts_of_run(before, start))
 
 
-def _find_peer(model: str, llm: LLM, wanted: bool | None, say: Say) -> tuple[LlamaBench | None, dict[str, str]]:
+def _find_peer(
+    model: str, llm: LLM, variant: str | None, wanted: bool | None, say: Say
+) -> tuple[LlamaBench | None, dict[str, str]]:
     if not wanted:
         return None, {"llama.cpp": NO_PEER}
     if not model.endswith(".gguf"):
         return None, {"llama.cpp": "reads GGUF files only"}
     try:
-        return LlamaBench.install(Path(model), llm.backend.threads, say), {}
+        return LlamaBench.install(Path(model), llm.backend.threads, build_for(variant), say), {}
     except (OSError, RuntimeError) as failure:
         return None, {"llama.cpp": str(failure)}
 
