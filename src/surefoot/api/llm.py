@@ -19,7 +19,7 @@ from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.core import Request, SamplingParams, ServiceClass
-from surefoot.engine import BLOCK_SIZE, fit_context, free_bytes, make_engine, make_runner, plan_memory
+from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.runner import slot_bytes
@@ -70,10 +70,13 @@ class LLM:
         chat_template: str | Path | None = None,
         report: Report = lambda done, total: None,
     ) -> None:
+        def wanted(backend: Backend, config: ModelConfig, nbytes: int) -> MemoryRequest:
+            sizes = slot_bytes(backend, config, kv_form, block_size)
+            return MemoryRequest(sizes, nbytes, max_context, max_running, max_chunk, block_size)
+
         def fits(backend: Backend, config: ModelConfig, weights: int) -> None:
             nbytes = free_bytes(config, max_running, promised=weights) if kv_bytes is None else kv_bytes
-            sizes = slot_bytes(backend, config, kv_form, block_size)
-            fit_context(config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+            fit_context(config, wanted(backend, config, nbytes))
 
         opened = open_model(model, sampling, chat_template)
         self.path: Path = opened.place
@@ -85,11 +88,9 @@ class LLM:
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
-        sizes = slot_bytes(self.backend, self.config, kv_form, block_size)
         nbytes = free_bytes(self.config, max_running, speculation.most_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
-        nbytes -= draft_bytes
-        self.capacity = plan_memory(self.model, sizes, nbytes, max_context, max_running, max_chunk, block_size)
+        self.capacity = plan_memory(self.model, wanted(self.backend, self.config, nbytes - draft_bytes))
         self.max_context: int = self.capacity.scheduling.max_context  # tokens that memory holds
         self.context_length: int = self.capacity.scheduling.context_length or self.max_context  # where answers end
         self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.most_drafts)
