@@ -12,7 +12,7 @@ import pytest
 import surefoot
 from surefoot import LLM, SamplingParams
 from surefoot.api import RequestOutput
-from surefoot.engine import plan_memory
+from surefoot.engine import MemoryRequest, plan_memory
 from surefoot.text import ChatTemplateError
 from tests.stories import stories_gguf
 
@@ -291,7 +291,7 @@ def test_memory_is_divided_and_never_exceeded() -> None:
     sizes = {0: 1000}
 
     def plan(nbytes: int, max_context: int | None = None) -> tuple[int, int]:
-        room = plan_memory(model, sizes, nbytes, max_context, 8, 512)
+        room = plan_memory(model, MemoryRequest(sizes, nbytes, max_context, 8, 512))
         assert room.layout.total_bytes <= nbytes
         return room.scheduling.max_context, room.layout.groups[0].num_blocks
 

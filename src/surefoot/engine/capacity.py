@@ -23,73 +23,70 @@ class Capacity:
     scheduling: SchedulerConfig  # how the scheduler may use them
 
 
-def plan_memory(
-    model: Model,
-    sizes: Mapping[int, int],
-    nbytes: int,
-    max_context: int | None,
-    max_running: int,
-    max_chunk: int,
-    block_size: int = BLOCK_SIZE,
-) -> Capacity:
-    """Blocks of every group of layers within `nbytes`: at most what all requests at full length would take.
+@dataclass(frozen=True)
+class MemoryRequest:
+    """What a model's keys and values are asked to fit into."""
 
-    sizes: bytes of a token, by window. Answers end at `max_context`, or at the model's own context if it is None.
+    sizes: Mapping[int, int]  # bytes of a token, by window
+    nbytes: int  # for keys and values
+    max_context: int | None  # tokens at which answers end, and which must fit; None: the model's own, as far as it fits
+    max_running: int  # samples that share a step
+    max_chunk: int  # prompt tokens of one request in a step
+    block_size: int = BLOCK_SIZE
+
+    def length(self, config: ModelConfig) -> int:
+        """Tokens at which answers end."""
+        return min(config.context, self.max_context or config.context)
+
+
+def plan_memory(model: Model, wanted: MemoryRequest) -> Capacity:
+    """Blocks of every group of layers: at most what all requests at full length would take.
+
     Memory may hold less than the model's own context, but never less than a given `max_context`.
     """
-    layout, context = fit_context(model.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
-    length = min(model.config.context, max_context or model.config.context)
-    return Capacity(layout, _scheduling(model, context, length, max_running, max_chunk))
+    layout, context = fit_context(model.config, wanted)
+    return Capacity(layout, _scheduling(model, context, wanted))
 
 
-def fit_context(
-    config: ModelConfig,
-    sizes: Mapping[int, int],
-    nbytes: int,
-    max_context: int | None,
-    max_running: int,
-    max_chunk: int,
-    block_size: int = BLOCK_SIZE,
-) -> tuple[KvLayout, int]:
-    """Blocks within `nbytes`, and the context that they hold. Same as `plan_memory`, before the weights are read."""
-    context = min(config.context, max_context or config.context)
+def fit_context(config: ModelConfig, wanted: MemoryRequest) -> tuple[KvLayout, int]:
+    """The blocks, and the context that they hold. Same as `plan_memory`, before the weights are read."""
+    context = wanted.length(config)
     least = min(LEAST_CONTEXT, context)
     while context >= least:
         for typical in (min(context, TYPICAL_TOKENS), context):
-            layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
+            layout = _layout(wanted, typical, context)
             if layout is not None:
                 return layout, context
-        if max_context is not None:
+        if wanted.max_context is not None:
             break
         context //= 2
-    token_bytes = sum(sizes.values())
+    token_bytes = sum(wanted.sizes.values())
     raise MemoryError(
-        f"{nbytes >> 20} MiB are left for keys and values, too few for a context of {context} ({token_bytes >> 10} KiB "
-        f"a token): lower max_context (--max-context) to about {nbytes // token_bytes}, or free memory"
+        f"{wanted.nbytes >> 20} MiB are left for keys and values, too few for a context of {context} "
+        f"({token_bytes >> 10} KiB a token): lower max_context (--max-context) to about "
+        f"{wanted.nbytes // token_bytes}, or free memory"
     )
 
 
-def _scheduling(model: Model, context: int, length: int, max_running: int, max_chunk: int) -> SchedulerConfig:
+def _scheduling(model: Model, context: int, wanted: MemoryRequest) -> SchedulerConfig:
     return SchedulerConfig(
-        context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS,
-        row_context=row_context(model), context_length=length,
+        context, wanted.max_running, max_chunk=wanted.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
+        row_context=row_context(model), context_length=wanted.length(model.config),
     )  # fmt: skip
 
 
-def _layout(
-    sizes: Mapping[int, int], nbytes: int, typical: int, context: int, max_running: int, max_chunk: int, block_size: int
-) -> KvLayout | None:
+def _layout(wanted: MemoryRequest, typical: int, context: int) -> KvLayout | None:
     """None if a single request of full context would not fit."""
-    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in sizes.items()]
+    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in wanted.sizes.items()]
     try:
-        layout = make_layout(layers, block_size, nbytes, typical, max_chunk)
+        layout = make_layout(layers, wanted.block_size, wanted.nbytes, typical, wanted.max_chunk)
     except ValueError:
         return None
-    price = layout.price(context, 1, 1, max_chunk)
+    price = layout.price(context, 1, 1, wanted.max_chunk)
     if any(blocks > group.num_blocks for blocks, group in zip(price, layout.groups, strict=True)):
         return None
     groups = zip(price, layout.groups, strict=True)
-    capped = [replace(group, num_blocks=min(group.num_blocks, blocks * max_running)) for blocks, group in groups]
+    capped = [replace(group, num_blocks=min(group.num_blocks, blocks * wanted.max_running)) for blocks, group in groups]
     return replace(layout, groups=tuple(capped))
 
 
