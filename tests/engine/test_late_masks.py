@@ -1,6 +1,7 @@
 """Point 3.1 of the attack's list, in the engine: when a grammar's mask is ready does not show in any answer."""
 
 import random
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from surefoot.runner import Runner
 from surefoot.runner.executor import _settle
 from surefoot.runner.verification import DrawState
 from surefoot.sampling.grammar import Constraint, Spending, lark_grammar
-from surefoot.sampling.mask_worker import MaskWorker
+from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
 from surefoot.speculate import LookupDrafter, Speculator
 from surefoot.verify.drafters import RandomDepths
 from tests.engine.test_engine import expected, finish, requests
@@ -87,7 +88,9 @@ class Waits(DrawState):
 
     def __init__(self, is_slow: bool, spent_s: float, waited: list[float]) -> None:
         spending = Spending(spent_s, allowed_s=spent_s * (2 if is_slow else 100))
-        self.constraint = Constraint(MaskWorker(lambda: lambda matcher, token: None), spending, LLMatcher)
+        self.constraint = Constraint(
+            MaskWorker(lambda: WorkerTools(lambda matcher, token: None, time.thread_time)), spending, LLMatcher
+        )
         self._spent_s, self._waited = spent_s, waited
 
     def settle(self, seconds: float) -> None:

@@ -163,16 +163,12 @@ class Constraint:
     def spent_s(self) -> float:
         return self._spending.spent_s
 
-<<<<<<< HEAD
-    def advance(self, tools: WorkerTools) -> bool:
-=======
     @property
     def is_slow(self) -> bool:
         """Whether its masks cost far more than those of ordinary grammars."""
         return self._spending.is_slow
 
-    def advance(self, take: Take) -> bool:
->>>>>>> soak
+    def advance(self, tools: WorkerTools) -> bool:
         if self._is_closed:
             return False
         try:
