@@ -12,7 +12,7 @@ import pytest
 import surefoot
 from surefoot import LLM, SamplingParams
 from surefoot.api import RequestOutput
-from surefoot.engine import ServingLimits, plan_memory
+from surefoot.engine import MemoryRequest, plan_memory
 from surefoot.text import ChatTemplateError
 from tests.stories import stories_gguf
 
@@ -293,7 +293,7 @@ def test_memory_is_divided_and_never_exceeded() -> None:
     sizes = {0: 1000}
 
     def plan(nbytes: int, max_context: int | None = None) -> tuple[int, int]:
-        capacity = plan_memory(model, sizes, nbytes, ServingLimits(max_context, max_running=8, max_chunk=512))
+        capacity = plan_memory(model, MemoryRequest(sizes, nbytes, max_context, max_running=8, max_chunk=512))
         assert capacity.layout.total_bytes <= nbytes
         return capacity.scheduling.max_context, capacity.layout.groups[0].num_blocks
 

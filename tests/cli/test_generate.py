@@ -89,8 +89,8 @@ def test_errors_are_one_line(words: list[str | None], message: str) -> None:
 def test_where_packed_weights_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert options.cache("off") is None
-    assert options.cache("auto") == PackedCache(tmp_path / "surefoot" / "packed", PAYS_S, in_background=True)
-    assert options.cache("/elsewhere") == PackedCache(Path("/elsewhere"), PAYS_S, in_background=True)
+    assert options.cache("auto") == PackedCache(tmp_path / "surefoot" / "packed", PAYS_S)
+    assert options.cache("/elsewhere") == PackedCache(Path("/elsewhere"), PAYS_S)
 
 
 def test_help() -> None:

@@ -1,15 +1,19 @@
 """Answers do not depend on when a grammar's mask is ready."""
 
 import random
+import time
 from collections.abc import Sequence
 
 import pytest
+from llguidance import LLMatcher
 
 from surefoot.core import FinishReason, Request, SamplingParams
 from surefoot.engine import Engine, Event
 from surefoot.runner import Runner
+from surefoot.runner.executor import _settle
 from surefoot.runner.verification import DrawState
-from surefoot.sampling.grammar import lark_grammar
+from surefoot.sampling.grammar import Constraint, Spending, lark_grammar
+from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
 from surefoot.speculate import LookupDrafter, Speculator
 from surefoot.verify.drafters import RandomDepths
 from tests.engine.test_engine import expected, finish, requests
@@ -73,3 +77,28 @@ def test_a_failing_grammar_fails_only_its_request_without_a_second_pass(monkeypa
     assert "GrammarError" in next(event.error for event in events if event.error)
     assert answers == expected()
     assert len(passes) <= num_steps
+
+
+class Waits(DrawState):
+    """A state that only says how long others would wait for it."""
+
+    def __init__(self, is_slow: bool, spent_s: float, waited: list[float]) -> None:
+        spending = Spending(spent_s, allowed_s=spent_s * (2 if is_slow else 100))
+        self.constraint = Constraint(
+            MaskWorker(lambda: WorkerTools(lambda matcher, token: None, time.thread_time)), spending, LLMatcher
+        )
+        self._spent_s, self._waited = spent_s, waited
+
+    def settle(self, seconds: float) -> None:
+        self._waited.append(self._spent_s)
+
+
+@pytest.mark.parametrize(
+    ("states", "awaited"),
+    [([(True, 0.5), (False, 0.1), (False, 0.2)], [0.2]), ([(True, 0.5), (True, 0.4)], [0.5]), ([], [])],
+    ids=["in company", "among themselves", "none"],
+)
+def test_nobody_waits_for_the_masks_of_a_slow_grammar(states: list[tuple[bool, float]], awaited: list[float]) -> None:
+    waited: list[float] = []
+    _settle([Waits(is_slow, spent_s, waited) for is_slow, spent_s in states], 0.02)
+    assert waited == awaited

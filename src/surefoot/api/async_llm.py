@@ -13,11 +13,12 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from surefoot.api.live import LiveRequest, merged
-from surefoot.api.llm import LLM, Messages
+from surefoot.api.llm import LLM, Messages, bandwidth_buffer
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Load, Request, SampleKey, SamplingParams
 from surefoot.engine import Engine, Event
 from surefoot.models import ModelConfig
+from surefoot.ops import read_bandwidth
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
@@ -217,9 +218,11 @@ class AsyncLLM:
         """Bytes read to decode one token after `num_tokens` others: weights, keys and values."""
         return self._llm.read_bytes(num_tokens)
 
-    async def measure_bandwidth(self, seconds: float) -> float:
-        """Bytes per second that the model's threads read from memory, measured between steps."""
-        return await self.between_steps(lambda: self._llm.measure_bandwidth(seconds))
+    async def measure_bandwidth(self, num_reads: int) -> float:
+        """Bytes per second that the model's threads read from memory: the best of some reads, each between two
+        steps."""
+        buffer, backend = await asyncio.to_thread(bandwidth_buffer), self._llm.backend
+        return max([await self.between_steps(lambda: read_bandwidth(backend, buffer)) for _ in range(num_reads)])
 
     async def between_steps(self, function: Callable[[], T]) -> T:
         """Call a function on the engine's thread, which alone may use the model, after a step or when idle."""

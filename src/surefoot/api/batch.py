@@ -14,6 +14,7 @@ from typing import Any
 
 from surefoot.core.json_depth import nests_deeper
 
+MAX_LINE_BYTES = 4 << 20  # as the body of one request: a parsed line takes up to 30 times as much memory
 MAX_LEVELS = 100  # of nested brackets; Python's parser fails at about ten times as many
 MAX_TOKENS = 1_000_000  # brackets and strings of a line that nests deeper
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]')
@@ -48,13 +49,16 @@ def named_model(source: Path) -> str:
 
 
 def read_lines(source: Path) -> Iterator[BatchLine]:
-    """The lines. Raises ValueError for a line without JSON or custom_id, and for a custom_id that comes twice."""
+    """The lines. Raises ValueError for a line that is too long or without JSON or custom_id, and for a custom_id that
+    comes twice."""
     seen: set[str] = set()
     with source.open("rb") as lines:
         for number, raw in enumerate(lines, 1):
             text = raw.strip()
             if not text:
                 continue
+            if len(text) > MAX_LINE_BYTES:
+                raise ValueError(f"line {number} has {len(text)} bytes, and {MAX_LINE_BYTES} are allowed: split it")
             try:
                 content, problem = _parse(text)
             except ValueError as error:

@@ -19,17 +19,10 @@ from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.core import Request, SamplingParams, ServiceClass
-from surefoot.engine import (
-    BLOCK_SIZE,
-    ServingLimits,
-    fit_context,
-    free_bytes,
-    make_engine,
-    make_runner,
-    plan_memory,
-)
+from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
+from surefoot.ops.arrays import U8
 from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer, without_marks
@@ -78,11 +71,13 @@ class LLM:
         chat_template: str | Path | None = None,
         report: Report = lambda done, total: None,
     ) -> None:
-        limits = ServingLimits(max_context, max_running, max_chunk, block_size)
+        def memory_request(backend: Backend, config: ModelConfig, nbytes: int) -> MemoryRequest:
+            sizes = slot_bytes(backend, config, kv_form, block_size)
+            return MemoryRequest(sizes, nbytes, max_context, max_running, max_chunk, block_size)
 
         def fits(backend: Backend, config: ModelConfig, weights: int) -> None:
             nbytes = free_bytes(config, max_running, unread_bytes=weights) if kv_bytes is None else kv_bytes
-            fit_context(config, slot_bytes(backend, config, kv_form, block_size), nbytes, limits)
+            fit_context(config, memory_request(backend, config, nbytes))
 
         opened = open_model(model, sampling, chat_template)
         self.path: Path = opened.path
@@ -94,11 +89,9 @@ class LLM:
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
-        sizes = slot_bytes(self.backend, self.config, kv_form, block_size)
         nbytes = free_bytes(self.config, max_running, speculation.max_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
-        nbytes -= draft_bytes
-        self.capacity = plan_memory(self.model, sizes, nbytes, limits)
+        self.capacity = plan_memory(self.model, memory_request(self.backend, self.config, nbytes - draft_bytes))
         self.max_context: int = self.capacity.scheduling.max_context  # tokens that memory holds
         self.context_length: int = self.capacity.scheduling.context_length or self.max_context  # where answers end
         self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.max_drafts)
@@ -227,9 +220,7 @@ class LLM:
 
     def measure_bandwidth(self, seconds: float = 0.3) -> float:
         """Bytes per second that this model's threads read from memory."""
-        buffer = huge_empty(BANDWIDTH_BUFFER_BYTES)
-        buffer[::4096] = 1  # untouched pages would all be the same page of zeros
-        return best_read_bandwidth(self.backend, buffer, seconds)
+        return best_read_bandwidth(self.backend, bandwidth_buffer(), seconds)
 
     # ---- requests ----
 
@@ -316,6 +307,13 @@ def token_ids(tokens: Sequence[int]) -> list[int]:
     except TypeError:
         pass
     raise ValueError("a prompt is a text or a list of token ids, which are whole numbers")
+
+
+def bandwidth_buffer() -> U8:
+    """Memory whose reading tells the bandwidth. To touch it takes a while."""
+    buffer = huge_empty(BANDWIDTH_BUFFER_BYTES)
+    buffer[::4096] = 1  # untouched pages would all be the same page of zeros
+    return buffer
 
 
 def _for_each(

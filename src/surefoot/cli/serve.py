@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.listening import bind, check_bind
 from surefoot.server.settings import ServerSettings
+from surefoot.weights import writing_beside
 
 FINGERPRINT_BYTES = 1 << 20
 
@@ -115,20 +117,24 @@ def serve(
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
+        cache = options.cache(packed_cache)
         with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-                float_format=float_format, speculate=speculate, packed_cache=options.cache(packed_cache),
+                float_format=float_format, speculate=speculate, packed_cache=cache,
                 report=spans.ending("weights", report),
             )  # fmt: skip
         spans.end("tokenizer and passes")
-    with exit_on_error():
+    with exit_on_error(), writing_beside(cache) as begin_writing:
         name = fingerprint(opened, float_format, llm.context_length)
-        server().serve(llm, settings, store, state, name, typer.echo, sockets, lambda: _tell_start(spans))
+        server().serve(
+            llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing)
+        )  # fmt: skip
 
 
-def _tell_start(spans: Spans) -> None:
+def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
     """The server's own modules are imported beside the weights, so that little of them may show."""
+    begin_writing()
     spans.end("server")
     typer.echo(spans.line())
     if lacks_bytecode():

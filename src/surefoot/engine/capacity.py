@@ -16,16 +16,6 @@ MAX_STEP_TOKENS = 2048
 
 
 @dataclass(frozen=True)
-class ServingLimits:
-    """The limits that a user sets on requests."""
-
-    max_context: int | None  # tokens of a request; None: the model's context length, or less if memory is short
-    max_running: int  # samples that share a step
-    max_chunk: int  # prompt tokens of one request in a step
-    block_size: int = BLOCK_SIZE  # tokens of a KV block
-
-
-@dataclass(frozen=True)
 class Capacity:
     """The KV blocks that fit into memory, and the scheduler's limits that follow."""
 
@@ -33,59 +23,72 @@ class Capacity:
     scheduling: SchedulerConfig
 
 
-def plan_memory(model: Model, sizes: Mapping[int, int], nbytes: int, limits: ServingLimits) -> Capacity:
-    """Plan the KV blocks of every group of layers within `nbytes`, at most for `max_running` requests of full length.
+@dataclass(frozen=True)
+class MemoryRequest:
+    """The memory for keys and values, and the limits of requests that it must serve."""
 
-    sizes: bytes of a token, by window. Answers end at `max_context`; None: at the model's context length. Memory may
-    have room for less than the model's context length, but not for less than a `max_context` that is set.
+    sizes: Mapping[int, int]  # bytes of a token, by window
+    nbytes: int  # for keys and values
+    max_context: int | None  # tokens at which answers end; None: the model's context length, or less if memory is short
+    max_running: int  # samples that share a step
+    max_chunk: int  # prompt tokens of one request in a step
+    block_size: int = BLOCK_SIZE  # tokens of a KV block
+
+    def length(self, config: ModelConfig) -> int:
+        """Tokens at which answers end."""
+        return min(config.context, self.max_context or config.context)
+
+
+def plan_memory(model: Model, request: MemoryRequest) -> Capacity:
+    """Plan the KV blocks of every group of layers, at most for `max_running` requests of full length.
+
+    Memory may have room for less than the model's context length, but not for less than a `max_context` that is set.
     """
-    layout, context = fit_context(model.config, sizes, nbytes, limits)
-    length = min(model.config.context, limits.max_context or model.config.context)
-    return Capacity(layout, _scheduling(model, context, length, limits))
+    layout, context = fit_context(model.config, request)
+    return Capacity(layout, _scheduling(model, context, request))
 
 
-def fit_context(
-    config: ModelConfig, sizes: Mapping[int, int], nbytes: int, limits: ServingLimits
-) -> tuple[KvLayout, int]:
-    """Blocks within `nbytes`, and the context length that fits. Same as `plan_memory`, before weights are read."""
-    context = min(config.context, limits.max_context or config.context)
+def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
+    """The blocks, and the context length that fits. Same as `plan_memory`, before the weights are read."""
+    context = request.length(config)
     min_context = min(MIN_CONTEXT, context)
     while context >= min_context:
         for typical in (min(context, TYPICAL_TOKENS), context):
-            layout = _layout(sizes, nbytes, typical, context, limits)
+            layout = _layout(request, typical, context)
             if layout is not None:
                 return layout, context
-        if limits.max_context is not None:
+        if request.max_context is not None:
             break
         context //= 2
-    token_bytes = sum(sizes.values())
+    token_bytes = sum(request.sizes.values())
     raise MemoryError(
-        f"{nbytes >> 20} MiB are left for keys and values, too few for a context of {context} ({token_bytes >> 10} KiB "
-        f"a token): lower max_context (--max-context) to about {nbytes // token_bytes}, or free memory"
+        f"{request.nbytes >> 20} MiB are left for keys and values, too few for a context of {context} "
+        f"({token_bytes >> 10} KiB a token): lower max_context (--max-context) to about "
+        f"{request.nbytes // token_bytes}, or free memory"
     )
 
 
-def _scheduling(model: Model, context: int, length: int, limits: ServingLimits) -> SchedulerConfig:
+def _scheduling(model: Model, context: int, request: MemoryRequest) -> SchedulerConfig:
     return SchedulerConfig(
-        context, limits.max_running, max_chunk=limits.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
-        row_context=row_context(model), context_length=length,
+        context, request.max_running, max_chunk=request.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
+        row_context=row_context(model), context_length=request.length(model.config),
     )  # fmt: skip
 
 
-def _layout(
-    sizes: Mapping[int, int], nbytes: int, typical: int, context: int, limits: ServingLimits
-) -> KvLayout | None:
+def _layout(request: MemoryRequest, typical: int, context: int) -> KvLayout | None:
     """The layout; None if a single request of full context length would not fit."""
-    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in sizes.items()]
+    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in request.sizes.items()]
     try:
-        layout = make_layout(layers, limits.block_size, nbytes, typical, limits.max_chunk)
+        layout = make_layout(layers, request.block_size, request.nbytes, typical, request.max_chunk)
     except ValueError:
         return None
-    price = layout.price(context, 1, 1, limits.max_chunk)
+    price = layout.price(context, 1, 1, request.max_chunk)
     if any(blocks > group.num_blocks for blocks, group in zip(price, layout.groups, strict=True)):
         return None
     groups = zip(price, layout.groups, strict=True)
-    capped = [replace(group, num_blocks=min(group.num_blocks, blocks * limits.max_running)) for blocks, group in groups]
+    capped = [
+        replace(group, num_blocks=min(group.num_blocks, blocks * request.max_running)) for blocks, group in groups
+    ]
     return replace(layout, groups=tuple(capped))
 
 

@@ -317,8 +317,14 @@ class Executor:
                 self._draw_once(logits, verifications, deadline)
 
     def _draw_once(self, logits: F32, verifications: Sequence[Verification], deadline: float) -> None:
-        _settle([verification.state for verification in verifications], deadline - time.perf_counter())
-        ready = [verification for verification in verifications if verification.prepare(deadline)]
+        states = [verification.state for verification in verifications]
+        _settle(states, deadline - time.perf_counter())
+        waits_for_slow = len(_awaited(states)) == len(states)
+        ready = [
+            verification
+            for verification in verifications
+            if verification.prepare(deadline if waits_for_slow or not verification.state.is_slow else 0.0)
+        ]
         draws = [verification.draws() for verification in ready]
         together = list(chain.from_iterable(draws))
         drawn = iter(self._sampler.draw(logits, together) if together else [])
@@ -356,9 +362,15 @@ class Executor:
 
 def _settle(states: Sequence[DrawState], seconds: float) -> None:
     """Wait once for all grammars: for the one that took longest so far."""
-    costs = [(constraint.spent_s, number) for number, state in enumerate(states) if (constraint := state.constraint)]
+    awaited = _awaited(states)
+    costs = [(constraint.spent_s, number) for number, state in enumerate(awaited) if (constraint := state.constraint)]
     if costs:
-        states[max(costs)[1]].settle(seconds)
+        awaited[max(costs)[1]].settle(seconds)
+
+
+def _awaited(states: Sequence[DrawState]) -> Sequence[DrawState]:
+    """Those whose masks a step waits for: slow grammars only where no other sample would wait with them."""
+    return [state for state in states if not state.is_slow] or states
 
 
 def _verified(

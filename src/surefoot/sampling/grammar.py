@@ -28,6 +28,7 @@ BURST_S = 1.0
 TOKEN_S = 0.02
 PATIENCE_S = 1.0  # between two checks of a stuck worker
 QUICK_S = 0.002  # a mask that took less counts as quick
+SLOW_SHARE = 0.1  # of its budget, beyond which an answer's grammar counts as slow
 TAKES_TOO_LONG = "it takes too long: make it simpler"
 TOO_LARGE = (
     "it is too large or too ambiguous: make it simpler, with few ways to read one text, long words rather than single "
@@ -65,6 +66,10 @@ class Spending:
     @property
     def is_over(self) -> bool:
         return self.spent_s > self.allowed_s
+
+    @property
+    def is_slow(self) -> bool:
+        return self.spent_s > SLOW_SHARE * self.allowed_s
 
 
 class Constraint:
@@ -157,6 +162,11 @@ class Constraint:
     @property
     def spent_s(self) -> float:
         return self._spending.spent_s
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its masks cost far more than those of ordinary grammars."""
+        return self._spending.is_slow
 
     def advance(self, tools: WorkerTools) -> bool:
         if self._is_closed:
