@@ -21,40 +21,40 @@ START_CPU_SECONDS = 30.0  # that it may use to start
 WAIT_SECONDS = 60.0  # for an answer, however busy the machine is
 POLL_SECONDS = 0.1  # between two looks at the program's CPU time
 MEMORY_BYTES = 1 << 30  # address space of the program
-MOST_REPLY_BYTES = 1 << 16
-REMEMBER_S = 20.0  # that a complaint is cached
-MOST_KNOWN = 256  # complaints cached
+MAX_REPLY_BYTES = 1 << 16
+CACHE_S = 20.0  # how long a complaint is cached
+MAX_CACHED = 256  # complaints
 
 
 class Trial:
     """Owns the program that tries grammars. It is started on first use, and again after it had to be killed.
 
-    Complaints are cached for a while, so that a client that repeats a bad grammar delays nobody.
+    Complaints are cached for a while, so that a client that repeats a bad grammar delays no other client.
     """
 
     def __init__(self, pieces: Sequence[bytes], cpu_seconds: float = CPU_SECONDS) -> None:
         self._pieces = pieces
         self._cpu_seconds = cpu_seconds
         self._lock = threading.Lock()
-        self._known: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
+        self._complaints: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
         self._process: subprocess.Popen[bytes] | None = None
 
     def complaint(self, grammar: str) -> str:
         """What is wrong with the grammar; empty if nothing is."""
         digest = hashlib.sha256(grammar.encode(errors="replace")).digest()
-        if known := self._remembered(digest):
+        if known := self._cached(digest):
             return known
         with self._lock:
-            if known := self._remembered(digest):
+            if known := self._cached(digest):
                 return known
             if complaint := self._ask(grammar):
-                self._known[digest] = time.monotonic() + REMEMBER_S, complaint
-                if len(self._known) > MOST_KNOWN:
-                    self._known.popitem(last=False)
+                self._complaints[digest] = time.monotonic() + CACHE_S, complaint
+                if len(self._complaints) > MAX_CACHED:
+                    self._complaints.popitem(last=False)
             return complaint
 
-    def _remembered(self, digest: bytes) -> str:
-        until, complaint = self._known.get(digest, (0.0, ""))
+    def _cached(self, digest: bytes) -> str:
+        until, complaint = self._complaints.get(digest, (0.0, ""))
         return complaint if time.monotonic() < until else ""
 
     def _ask(self, grammar: str) -> str:
@@ -113,7 +113,7 @@ def _receive(process: subprocess.Popen[bytes], cpu_seconds: float) -> str:
     """The program's answer. Raises TimeoutError if it needs more CPU time than that."""
     deadline = Deadline(process, cpu_seconds)
     (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, deadline))
-    if length > MOST_REPLY_BYTES:
+    if length > MAX_REPLY_BYTES:
         raise EOFError
     return _read(process, length, deadline).decode(errors="replace")
 
