@@ -11,7 +11,7 @@ import pytest
 from llguidance import LLMatcher
 
 from surefoot.sampling import GrammarError, Grammars, grammar, grammar_checker
-from surefoot.sampling.grammar import Constraint, Spending, lark_grammar, regex_grammar
+from surefoot.sampling.grammar import SLOW_SHARE, Constraint, Spending, lark_grammar, regex_grammar
 from surefoot.sampling.grammar_trial import Trial
 from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, WorkerTools
 from surefoot.text import Tokenizer, tokenizer_from_gguf
@@ -160,8 +160,10 @@ def test_answers_fail_by_what_they_write_themselves(monkeypatch: pytest.MonkeyPa
 class Piecework:
     """A job of so many pieces, which do what they are told."""
 
-    def __init__(self, spent_s: float, num_pieces: int, do: Callable[["Piecework"], object]) -> None:
-        self.spent_s, self._left, self._do = spent_s, num_pieces, do
+    def __init__(
+        self, spent_s: float, num_pieces: int, do: Callable[["Piecework"], object], yields: bool = False
+    ) -> None:
+        self.spent_s, self._left, self._do, self.yields = spent_s, num_pieces, do, yields
         self.ended = threading.Event()
         self.why = ""
 
@@ -190,6 +192,34 @@ def test_who_has_spent_least_goes_first() -> None:
     gate.set()
     assert all(job.ended.wait(60) for job in (first, *others))
     assert order == [1.0, 2.0, 3.0]
+
+
+def test_who_yields_goes_last_and_still_ends() -> None:
+    made, order, gate = worker(), list[float](), threading.Event()
+    made.submit(first := Piecework(0.0, 1, lambda job: gate.wait(60)))
+    others = [
+        Piecework(spent, 2, lambda job: order.append(job.spent_s), yields)
+        for spent, yields in ((1.0, True), (3.0, False), (2.0, True), (4.0, False))
+    ]
+    for job in others:
+        made.submit(job)
+    gate.set()
+    assert all(job.ended.wait(60) for job in (first, *others))
+    assert order == [3.0, 3.0, 4.0, 4.0, 1.0, 1.0, 2.0, 2.0]
+
+
+def test_a_slow_grammar_yields_unless_a_step_waits_for_it() -> None:
+    spending = Spending()
+    constraint = Constraint(worker(), spending, lambda: pytest.fail("no lexer was used up"))
+    constraint.wait(0.0)
+    assert not constraint.yields, "it has cost nothing yet"
+    spending.spent_s = 2 * SLOW_SHARE * spending.allowed_s
+    assert constraint.yields
+    constraint.wait(0.001)
+    assert not constraint.yields
+    constraint.wait(0.0)
+    constraint.close()
+    assert not constraint.yields, "nothing is left to do"
 
 
 def test_a_stuck_piece_fails_its_job_and_no_other() -> None:

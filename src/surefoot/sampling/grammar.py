@@ -93,6 +93,7 @@ class Constraint:
         self._forbidden: NDArray[np.bool_] | None = None
         self._forced: tuple[int, ...] = ()
         self._is_asked_for_forced = self._is_closed = False
+        self._is_awaited = True  # by a step that has nothing else to do
         self._error = ""
         self._at_rest = threading.Event()
 
@@ -106,6 +107,7 @@ class Constraint:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits at most `seconds`, and returns whether it is at rest. Raises GrammarError if it has failed."""
+        self._is_awaited = seconds != 0
         is_ready = self._at_rest.wait(seconds)
         if not is_ready:
             self._worker.replace_stuck()
@@ -167,6 +169,10 @@ class Constraint:
     def is_slow(self) -> bool:
         """Whether its masks cost far more than those of ordinary grammars."""
         return self._spending.is_slow
+
+    @property
+    def yields(self) -> bool:
+        return self.is_slow and not self._is_awaited and not self._is_closed
 
     def advance(self, tools: WorkerTools) -> bool:
         if self._is_closed:
