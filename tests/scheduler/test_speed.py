@@ -33,6 +33,26 @@ def test_steps_meet_the_gap_target_while_a_long_prompt_is_read(base_ms: float, t
     assert statistics.quantiles(gaps, n=100)[98] <= 3 * alone_ms
 
 
+@pytest.mark.parametrize("num_streams", [8, 12, 24])
+@pytest.mark.parametrize("token_ms", [3.0, 30.0])
+def test_where_every_row_costs_the_same_no_band_is_filled(num_streams: int, token_ms: float) -> None:
+    """Vector kernels have no bands: beside 8 streams, 24 more tokens would take four times as long."""
+    loop = make_loop(SchedulerConfig(max_context=10_000), base_ms=0.0, token_ms=token_ms)
+    for number in range(num_streams):
+        loop.scheduler.add(request(f"r{number}", 20, 2000))
+    for _ in range(60):
+        loop.step()
+    loop.scheduler.add(request("long", 2000, 1))
+    gaps, before = [], loop.now
+    while key("long") not in loop.tokens:
+        loop.step()
+        gaps.append((loop.now - before) * 1000)
+        before = loop.now
+    alone_ms = num_streams * token_ms
+    assert max(gaps) <= 3 * alone_ms
+    assert statistics.median(gaps) >= min(1.6 * alone_ms, alone_ms + 16 * token_ms), "prompts are still read"
+
+
 @pytest.mark.parametrize("row_context", [1000.0, 4000.0, math.inf])
 def test_a_long_prompts_last_chunks_take_no_longer_than_its_first(row_context: float) -> None:
     """Each of their tokens has thousands before it to look at, so there must be fewer of them."""
@@ -65,7 +85,7 @@ def test_a_long_prompts_last_chunks_take_no_longer_than_its_first(row_context: f
 
 @given(st.floats(-20, 400), st.integers(0, 64), st.integers(0, 300), st.integers(0, 9000), st.integers(1, 9000))
 def test_a_budget_ends_with_a_band(tokens: float, least_rows: int, num_rows: int, start: int, num_left: int) -> None:
-    budget = PromptBudget(tokens, 16, least_rows, 2048, num_rows, 2000.0)
+    budget = PromptBudget(tokens, math.inf, 16, least_rows, 2048, num_rows, 2000.0)
     size, price = budget.chunk_size(start, num_left), 1 + start / 2000
     assert 0 < size <= num_left
     assert size == num_left or (num_rows + size) % BAND_ROWS == 0 or price >= DEAREST_FILLED

@@ -22,6 +22,7 @@ class PromptBudget:
     tokens before it."""
 
     tokens: float  # rows that end in time
+    most: float  # rows beyond which neither the least chunk nor a filled band may lead
     least: float  # rows that the step takes in any case
     least_rows: int  # tokens that it takes in any case, whatever their price
     room: int  # tokens that it takes at most
@@ -36,7 +37,8 @@ class PromptBudget:
         """Tokens of a chunk that begins at `start`, of a prompt with `num_left` tokens to compute.
 
         A band of rows costs nearly the same however full it is. So a chunk that is not its prompt's last ends with a
-        full band: with the one above if the least chunk would not fit below, unless its tokens are dear.
+        full band: with the one above if the least chunk would not fit below, unless its tokens are dear, or the steps
+        measured say that the band does cost more (vector kernels have none).
         """
         price = self._price(start)
         least = max(int(self.least / price), self.least_rows, int(self.least > 0))
@@ -47,13 +49,14 @@ class PromptBudget:
         is_filled = price < DEAREST_FILLED
         if below >= max(least if is_filled else 1, 1):
             return below
-        if least and is_filled:
+        if least and is_filled and below + BAND_ROWS <= max(self.most, self.least_rows):
             return min(below + BAND_ROWS, num_left, self.room)
         return wanted if least or self.num_rows % BAND_ROWS else 0
 
     def spend(self, start: int, num_tokens: int) -> None:
         cost = num_tokens * self._price(start)
         self.tokens -= cost
+        self.most -= cost
         self.least = max(0.0, self.least - cost)
         self.least_rows = max(0, self.least_rows - num_tokens)
         self.room -= num_tokens

@@ -7,6 +7,7 @@ the count chases the tokens. A prompt, a cached prefix, drafts, a return after p
 import math
 
 from surefoot.core import (
+    BAND_ROWS,
     Chunk,
     Delta,
     FinishReason,
@@ -171,12 +172,27 @@ class Scheduler:
         within = self.cost.tokens_within(target_ms)
         wanted = config.first_chunk if within is None else within - num_decoding
         room = max(config.max_step_tokens - num_decoding, config.min_chunk)
-        return PromptBudget(wanted, config.min_chunk, least_rows, room, num_decoding, config.row_context)
+        most = self._most(num_decoding)
+        least = min(config.min_chunk, max(most, 1))
+        return PromptBudget(wanted, most, least, least_rows, room, num_decoding, config.row_context)
+
+    def _most(self, num_decoding: int) -> float:
+        """Prompt tokens of a step beyond which neither the least chunk nor the end of a band may lead, if interactive
+        requests decode. Beside few of them the step may take as much longer than one of half a band."""
+        alone_ms = self.cost.predict_ms(max(num_decoding, BAND_ROWS // 2))
+        if alone_ms is None or not self._decodes_interactive:
+            return math.inf
+        within = self.cost.tokens_within(self.config.max_gap_ratio * alone_ms)
+        return math.inf if within is None else within - num_decoding
+
+    @property
+    def _decodes_interactive(self) -> bool:
+        return any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding)
 
     def _target(self, num_decoding: int) -> tuple[float, int]:
         """How long the step may take, in ms, and how many prompt tokens it takes in any case."""
         config, predict_ms = self.config, self.cost.predict_ms
-        if any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding):
+        if self._decodes_interactive:
             return min(config.gap_ms, config.max_gap_ratio * (predict_ms(num_decoding) or math.inf)), 0
         is_crowd = len(self._requests) > 1 and self._queue.is_interactive
         full_ms = predict_ms(num_decoding + config.full_chunk) or 0.0
