@@ -33,6 +33,26 @@ def test_steps_meet_the_gap_target_during_a_long_prefill(base_ms: float, token_m
     assert statistics.quantiles(gaps, n=100)[98] <= 3 * alone_ms
 
 
+@pytest.mark.parametrize("num_streams", [8, 12, 24])
+@pytest.mark.parametrize("token_ms", [3.0, 30.0])
+def test_where_every_row_costs_the_same_no_band_is_filled(num_streams: int, token_ms: float) -> None:
+    """Vector kernels have no bands: beside 8 streams, 24 more tokens would take four times as long."""
+    loop = make_loop(SchedulerConfig(max_context=10_000), base_ms=0.0, token_ms=token_ms)
+    for number in range(num_streams):
+        loop.scheduler.add(request(f"r{number}", 20, 2000))
+    for _ in range(60):
+        loop.step()
+    loop.scheduler.add(request("long", 2000, 1))
+    gaps, before = [], loop.now
+    while key("long") not in loop.tokens:
+        loop.step()
+        gaps.append((loop.now - before) * 1000)
+        before = loop.now
+    alone_ms = num_streams * token_ms
+    assert max(gaps) <= 3 * alone_ms
+    assert statistics.median(gaps) >= min(1.6 * alone_ms, alone_ms + 16 * token_ms), "prompts are still read"
+
+
 @pytest.mark.parametrize("row_context", [1000.0, 4000.0, math.inf])
 def test_the_last_chunks_of_a_long_prompt_take_no_longer_than_the_first(row_context: float) -> None:
     """Each token of the last chunks attends to thousands of others, so these chunks must be smaller."""
@@ -67,7 +87,7 @@ def test_the_last_chunks_of_a_long_prompt_take_no_longer_than_the_first(row_cont
 def test_chunks_end_with_a_full_band(
     target_rows: float, min_tokens: int, num_step_tokens: int, start: int, num_left: int
 ) -> None:
-    budget = PromptBudget(target_rows, 16, min_tokens, 2048, num_step_tokens, 2000.0)
+    budget = PromptBudget(target_rows, math.inf, 16, min_tokens, 2048, num_step_tokens, 2000.0)
     size, price = budget.chunk_size(start, num_left), 1 + start / 2000
     assert 0 < size <= num_left
     assert size == num_left or (num_step_tokens + size) % BAND_ROWS == 0 or price >= MAX_ROUNDED_UP_PRICE

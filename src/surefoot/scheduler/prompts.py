@@ -24,6 +24,7 @@ class PromptBudget:
     """
 
     target_rows: float  # rows that fit into the step's target time
+    gap_rows: float  # rows beyond which neither the minimum nor a full band may take the step
     min_rows: float  # rows that the step takes even beyond its target
     min_tokens: int  # tokens that the step takes even beyond its target, whatever their price
     max_tokens: int  # limit on the step's prompt tokens
@@ -38,7 +39,8 @@ class PromptBudget:
         """Tokens of a chunk that begins at `start`, of a prompt with `num_left` tokens to compute.
 
         A band of rows costs nearly the same however full it is. So a chunk that is not its prompt's last is rounded
-        down to a full band. It is rounded up if the minimum would not fit otherwise, unless its tokens are expensive.
+        down to a full band. It is rounded up if the minimum would not fit otherwise, unless its tokens are expensive
+        or the measured steps say that rows of a band do cost more (vector kernels have no bands).
         """
         price = self._price(start)
         minimum = max(int(self.min_rows / price), self.min_tokens, int(self.min_rows > 0))
@@ -49,13 +51,14 @@ class PromptBudget:
         may_round_up = price < MAX_ROUNDED_UP_PRICE
         if rounded_down >= max(minimum if may_round_up else 1, 1):
             return rounded_down
-        if minimum and may_round_up:
+        if minimum and may_round_up and rounded_down + BAND_ROWS <= max(self.gap_rows, self.min_tokens):
             return min(rounded_down + BAND_ROWS, num_left, self.max_tokens)
         return size if minimum or self.num_step_tokens % BAND_ROWS else 0
 
     def spend(self, start: int, num_tokens: int) -> None:
         cost = num_tokens * self._price(start)
         self.target_rows -= cost
+        self.gap_rows -= cost
         self.min_rows = max(0.0, self.min_rows - cost)
         self.min_tokens = max(0, self.min_tokens - num_tokens)
         self.max_tokens -= num_tokens

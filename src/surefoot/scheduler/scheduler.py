@@ -7,6 +7,7 @@ raise the count. Prompts, cached prefixes, drafts and samples that return after 
 import math
 
 from surefoot.core import (
+    BAND_ROWS,
     Chunk,
     Delta,
     FinishReason,
@@ -170,13 +171,31 @@ class Scheduler:
             target_ms, min_tokens = (left_ms, 0) if left_ms < target_ms else (target_ms, min_tokens)
         within = self.cost.tokens_within(target_ms)
         target_rows = config.first_chunk if within is None else within - num_decoding
+        gap_rows = self._gap_rows(num_decoding)
+        min_rows = min(config.min_chunk, max(gap_rows, 1))
         max_tokens = max(config.max_step_tokens - num_decoding, config.min_chunk)
-        return PromptBudget(target_rows, config.min_chunk, min_tokens, max_tokens, num_decoding, config.row_context)
+        return PromptBudget(
+            target_rows, gap_rows, min_rows, min_tokens, max_tokens, num_decoding, config.row_context
+        )  # fmt: skip
+
+    def _gap_rows(self, num_decoding: int) -> float:
+        """Prompt rows beyond which neither the least chunk nor the end of a band may take a step, if interactive
+        requests decode: the step would take `max_gap_ratio` times as long as without them. Few decoding requests count
+        as half a band."""
+        alone_ms = self.cost.predict_ms(max(num_decoding, BAND_ROWS // 2))
+        if alone_ms is None or not self._decodes_interactive:
+            return math.inf
+        within = self.cost.tokens_within(self.config.max_gap_ratio * alone_ms)
+        return math.inf if within is None else within - num_decoding
+
+    @property
+    def _decodes_interactive(self) -> bool:
+        return any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding)
 
     def _target_ms(self, num_decoding: int) -> tuple[float, int]:
         """The step's target time in ms, and how many prompt tokens it takes even beyond that."""
         config, predict_ms = self.config, self.cost.predict_ms
-        if any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding):
+        if self._decodes_interactive:
             return min(config.gap_ms, config.max_gap_ratio * (predict_ms(num_decoding) or math.inf)), 0
         is_crowd = len(self._requests) > 1 and self._queue.is_interactive
         full_ms = predict_ms(num_decoding + config.full_chunk) or 0.0
