@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from surefoot import machine
-from surefoot.kv import KvKind, KvLayout, LayerKv, make_layout
+from surefoot.kv import KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout
 from surefoot.models import KvLayer, Model, ModelConfig, row_context
 from surefoot.scheduler import SchedulerConfig
 
@@ -13,6 +13,9 @@ LEAST_CONTEXT = 64  # tokens; less is only taken if it is asked for
 BLOCK_SIZE = 16
 TYPICAL_TOKENS = 2048  # of a request: blocks are divided among groups of layers so that these fill all groups
 MAX_STEP_TOKENS = 2048
+SLOTS_PER_REQUEST = 2  # of states: one to go on from, one to save to
+SNAPSHOT_SHARE = 0.2  # of the memory that these slots leave, for snapshots of states
+LEAST_STRIDE = 64  # tokens between snapshots along a prompt
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,13 @@ def fit_context(
     """Blocks within `nbytes`, and the context that they hold. Same as `plan_memory`, before the weights are read."""
     context = min(config.context, max_context or config.context)
     least = min(LEAST_CONTEXT, context)
+    states = _state_layout(config, sum(sizes.values()), nbytes, context, max_running, block_size)
+    nbytes -= 0 if states is None else states.num_slots * states.slot_bytes
     while context >= least:
         for typical in (min(context, TYPICAL_TOKENS), context):
             layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
             if layout is not None:
-                return layout, context
+                return replace(layout, states=states), context
         if max_context is not None:
             break
         context //= 2
@@ -93,6 +98,26 @@ def _layout(
     return replace(layout, groups=tuple(capped))
 
 
+def _state_layout(
+    config: ModelConfig, token_bytes: int, nbytes: int, context: int, max_running: int, block_size: int
+) -> StateLayout | None:
+    """Slots for running requests, and for snapshots: at most those of all requests at full length.
+
+    Snapshots along a prompt are as far apart as makes them no larger than the keys and values between them."""
+    if not (slot_bytes := config.state_bytes):
+        return None
+    promised = SLOTS_PER_REQUEST * max_running
+    left = nbytes - promised * slot_bytes
+    if left <= 0:
+        raise MemoryError(
+            f"{nbytes >> 20} MiB are left for keys, values and states, too few for {max_running} requests with two "
+            f"states of {slot_bytes / 2**20:.1f} MiB each: lower max_running (--max-running), or free memory"
+        )
+    stride = blocks_for(max(LEAST_STRIDE, slot_bytes // token_bytes), block_size) * block_size
+    snapshots = min(int(left * SNAPSHOT_SHARE) // slot_bytes, max_running * (context // stride + 3))
+    return StateLayout(promised + snapshots, promised, stride, slot_bytes)
+
+
 def workspace_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0) -> int:
     """What a step's arrays take at most: rows of the stream and of both halves of a layer, and logits."""
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
@@ -102,7 +127,7 @@ def workspace_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0)
 
 
 def _kv_layers(config: ModelConfig) -> list[KvLayer]:
-    return [config.kv(layer) for layer in range(len(config.layers))]
+    return [config.kv(layer) for layer in config.attention_layers]
 
 
 def free_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0, promised: int = 0) -> int:

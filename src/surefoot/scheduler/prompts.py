@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from surefoot.core import BAND_ROWS, Chunk
+from surefoot.core import BAND_ROWS, Chunk, ChunkStates
 from surefoot.kv import PrefixNode
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.preemption import Preemption
@@ -164,7 +164,7 @@ class PromptPlanner:
         blocks.note_computing(step, sample, start + num_tokens)
         running.charge_prompt(sample, start + num_tokens)
         step.is_urgent |= sample.is_urgent
-        step.add(sample, _make_chunk(sample, start, num_tokens))
+        step.add(sample, _make_chunk(sample, start, num_tokens, blocks.save_prompt(sample, num_tokens)))
         return num_tokens
 
     def _is_admitted(self, sample: Sample, cached: list[PrefixNode]) -> bool:
@@ -197,9 +197,9 @@ class PromptPlanner:
         return num_tokens - beyond if num_tokens < num_left and beyond <= num_tokens // 8 else num_tokens
 
 
-def _make_chunk(sample: Sample, start: int, num_tokens: int) -> Chunk:
+def _make_chunk(sample: Sample, start: int, num_tokens: int, states: ChunkStates) -> Chunk:
     is_last = num_tokens == sample.num_left
     tokens = tuple(sample.tokens[start : start + num_tokens])
     covers = sample.covers if is_last else ()
     num_logits = int(is_last and not sample.request.embeds)
-    return Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers)
+    return Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, covers, states)

@@ -7,6 +7,7 @@ the count chases the tokens. A prompt, a cached prefix, drafts, a return after p
 import math
 
 from surefoot.core import (
+    NO_STATES,
     Chunk,
     Delta,
     FinishReason,
@@ -133,16 +134,18 @@ class Scheduler:
 
     def _plan_decoding(self, step: PlannedStep) -> None:
         """A token and the drafts of every decoding sample, except those that are preempted meanwhile."""
-        samples, chunks, num_drafts = step.samples, step.chunks, 0
+        samples, chunks, num_drafts, blocks = step.samples, step.chunks, 0, self._running.blocks
         for sample in list(self._running.decoding):
             holding, tokens = sample.holding, (sample.tokens[-1],)
             start = holding.num_computed
-            if start < sample.num_slots and not sample.drafts:
-                chunks.append(make_tuple(Chunk, (sample.key, start, tokens, holding.tables, 1, sample.covers)))
+            if start < sample.num_slots and not sample.drafts and not blocks.has_states:
+                chunk = (sample.key, start, tokens, holding.tables, 1, sample.covers, NO_STATES)
+                chunks.append(make_tuple(Chunk, chunk))
                 samples.append(sample)
             elif self._grow(step, sample):
                 drafted, num_logits = tokens + sample.drafts, 1 + len(sample.drafts)
-                chunks.append(Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.covers))
+                states = blocks.save_drafted(sample, len(sample.drafts))
+                chunks.append(Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.covers, states))
                 samples.append(sample)
                 num_drafts += len(sample.drafts)
         step.num_tokens = len(chunks) + num_drafts
@@ -152,8 +155,8 @@ class Scheduler:
         if sample.state is not State.DECODING:
             return False
         sample.drafts = sample.drafts[: sample.end - len(sample.tokens) - 1]
-        num_tokens = sample.num_computed + 1
-        if sample.drafts and self._running.blocks.grow(step, sample, num_tokens + len(sample.drafts)):
+        num_tokens, blocks, num_drafts = sample.num_computed + 1, self._running.blocks, len(sample.drafts)
+        if num_drafts and blocks.may_draft(num_drafts) and blocks.grow(step, sample, num_tokens + num_drafts):
             return True
         sample.drafts = ()
         if self._preemption.grow(step, sample, num_tokens):
@@ -198,7 +201,7 @@ class Scheduler:
         deltas: list[Delta] = []
         outputs, failed, deferred = iter(result.outputs), result.failed, result.deferred
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
-            _, start, tokens, _, _, samples = chunk
+            _, start, tokens, _, _, samples, _ = chunk
             if failed and sample.key in failed:
                 deltas += self._requests.end_request(sample.key.request, FinishReason.ERROR)
                 for _ in samples:
