@@ -85,14 +85,24 @@ def test_a_real_model(condition: Condition) -> None:
     check(smollm2(), condition)
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe"])
-def test_windows_experts_and_latents(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe", "lfm2"])
+def test_windows_experts_latents_and_states(family: str, tmp_path: Path) -> None:
     pytest.importorskip("tests.models.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=8, num_new=40)
     windows = verifier.backend(TOGETHER)[0].model.config.windows
     assert max(len(request.prompt) for request in verifier.requests) > max(windows)
     for condition in (TOGETHER, HOSTILE, replace(TOGETHER, preempt_every=2, max_chunk=5, arrivals=1)):
         check(verifier, condition)
+
+
+@pytest.mark.parametrize("drafter", ["wrong", "right until the last"])
+def test_drafts_over_states(drafter: str, tmp_path: Path) -> None:
+    """Rejected drafts are rolled back to the state of the last accepted token."""
+    pytest.importorskip("tests.models.tiny").save("lfm2", tmp_path)
+    verifier = Verifier(tmp_path, num_requests=8, num_new=40)
+    finding = check(verifier, replace(TOGETHER, drafter=drafter, preempt_every=3))
+    assert finding.num_drafted > 0
+    assert (finding.num_accepted > 0) == (drafter != "wrong")
 
 
 def test_a_changed_bit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

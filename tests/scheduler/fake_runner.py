@@ -76,6 +76,13 @@ class FakeRunner:
             memory.write(chunk.tables, text, chunk.start, chunk.start + len(chunk.tokens))
         for chunk, text in zip(plan.chunks, texts, strict=True):
             memory.check(chunk.tables, text, chunk.start + len(chunk.tokens))
+        if self.layout.states is not None:
+            loads = {chunk.states.load for chunk in plan.chunks}
+            saves = [slot for chunk in plan.chunks for _, slot in chunk.states.saves]
+            assert len(set(saves)) == len(saves), "two rows save to one slot"
+            assert not loads & set(saves), "chunks run side by side: what one reads, another must not write"
+            for chunk, text in zip(plan.chunks, texts, strict=True):
+                memory.write_states(chunk.states, text, chunk.start)
 
     def _sample(self, chunk: Chunk, is_deferred: bool) -> list[Output]:
         if is_deferred:

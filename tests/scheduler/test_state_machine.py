@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from surefoot.core import FinishReason, Request, SampleKey, SamplingParams, ServiceClass
-from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout
 from surefoot.scheduler import RequestRefused, Scheduler, SchedulerConfig
 from tests.scheduler.fake_runner import VOCAB, FakeRunner, Loop, reference_output
 
@@ -16,6 +16,9 @@ LAYOUTS = [
     KvLayout(2, (KvGroup(30), KvGroup(20, window=3))),
     KvLayout(4, (KvGroup(14, window=6),)),
     KvLayout(2, (KvGroup(400),)),
+    KvLayout(2, (KvGroup(24),), StateLayout(67, 64, 4, tail_tokens=4)),
+    KvLayout(2, (KvGroup(400),), StateLayout(80, 64, 4, tail_tokens=4)),
+    KvLayout(2, (KvGroup(30), KvGroup(20, window=3)), StateLayout(70, 64, 2)),
 ]
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
 

@@ -19,6 +19,16 @@ class BlockCopy(NamedTuple):
     target: int  # block id
 
 
+class ChunkStates(NamedTuple):
+    """The slots of states that a chunk reads and writes: never the same ones, so that a step can be repeated."""
+
+    load: int = NO_BLOCK  # the state before its first token; NO_BLOCK: zeros
+    saves: tuple[tuple[int, int], ...] = ()  # (row of the chunk, slot): where the state after that row goes
+
+
+NO_STATES = ChunkStates()
+
+
 class Chunk(NamedTuple):
     """One request's tokens in one step."""
 
@@ -32,6 +42,7 @@ class Chunk(NamedTuple):
     samples: tuple[int, ...]
     """The request's samples that sample a token from the logits: none, one, or all n at the end of the prompt. There,
     the only sample of an embedding ends without logits."""
+    states: ChunkStates = NO_STATES
 
 
 class RowStart(NamedTuple):

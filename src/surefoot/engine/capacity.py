@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from surefoot import machine
-from surefoot.kv import KvKind, KvLayout, LayerKv, make_layout
+from surefoot.kv import KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout
 from surefoot.models import KvLayer, Model, ModelConfig, row_context
 from surefoot.scheduler import SchedulerConfig
 
@@ -13,6 +13,9 @@ MIN_CONTEXT = 64  # tokens; a shorter context is used only on request
 BLOCK_SIZE = 16
 TYPICAL_TOKENS = 2048  # of a request: blocks are divided among groups of layers so that these fill all groups
 MAX_STEP_TOKENS = 2048
+SLOTS_PER_REQUEST = 2  # of states: one to go on from, one to save to
+SNAPSHOT_SHARE = 0.2  # of the memory that these slots leave, for snapshots of states
+MIN_STRIDE = 64  # tokens between snapshots along a prompt
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,15 @@ def plan_memory(model: Model, request: MemoryRequest) -> Capacity:
 def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
     """The blocks, and the context length that fits. Same as `plan_memory`, before the weights are read."""
     context = request.length(config)
+    states = _state_layout(config, request, context)
+    if states is not None:
+        request = replace(request, nbytes=request.nbytes - states.num_slots * states.slot_bytes)
     min_context = min(MIN_CONTEXT, context)
     while context >= min_context:
         for typical in (min(context, TYPICAL_TOKENS), context):
             layout = _layout(request, typical, context)
             if layout is not None:
-                return layout, context
+                return replace(layout, states=states), context
         if request.max_context is not None:
             break
         context //= 2
@@ -92,6 +98,26 @@ def _layout(request: MemoryRequest, typical: int, context: int) -> KvLayout | No
     return replace(layout, groups=tuple(capped))
 
 
+def _state_layout(config: ModelConfig, request: MemoryRequest, context: int) -> StateLayout | None:
+    """Slots for running requests, and for snapshots: at most those of all requests at full length.
+
+    Snapshots along a prompt are as far apart as makes them no larger than the keys and values between them."""
+    if not (slot_bytes := config.state_bytes):
+        return None
+    promised = SLOTS_PER_REQUEST * request.max_running
+    left = request.nbytes - promised * slot_bytes
+    if left <= 0:
+        raise MemoryError(
+            f"{request.nbytes >> 20} MiB are left for keys, values and states, too few for {request.max_running} "
+            f"requests with two states of {slot_bytes / 2**20:.1f} MiB each: lower max_running (--max-running), or "
+            "free memory"
+        )
+    token_bytes = sum(request.sizes.values())
+    stride = blocks_for(max(MIN_STRIDE, slot_bytes // token_bytes), request.block_size) * request.block_size
+    snapshots = min(int(left * SNAPSHOT_SHARE) // slot_bytes, request.max_running * (context // stride + 3))
+    return StateLayout(promised + snapshots, promised, stride, slot_bytes)
+
+
 def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) -> int:
     """Upper bound on the activations of a step: residual stream, attention, feed-forward, and logits."""
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
@@ -101,7 +127,7 @@ def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) 
 
 
 def _kv_layers(config: ModelConfig) -> list[KvLayer]:
-    return [config.kv(layer) for layer in range(len(config.layers))]
+    return [config.kv(layer) for layer in config.attention_layers]
 
 
 def free_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0, unread_bytes: int = 0) -> int:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surefoot.models.config import KvLayer, LatentConfig, ModelConfig, SharedKv
+from surefoot.models.config import KvLayer, LatentConfig, ModelConfig, SharedKv, StateLayer
+from surefoot.models.load import last_norm
 from surefoot.ops import FactorScaling, RopeForm
 from surefoot.weights.checkpoint import Tensor
 from surefoot.weights.metadata import MetadataError
@@ -46,8 +47,10 @@ def check_shapes(config: ModelConfig, tensors: Tensors) -> None:
 
 
 def _check_sizes(config: ModelConfig) -> None:
-    for number, layer in enumerate(config.layers):
-        kv = config.kv(number)
+    if not config.attention_layers:
+        raise MetadataError("no layer has attention: models of states alone are not supported")
+    for number in config.attention_layers:
+        kv, layer = config.kv(number), config.layers[number]
         if config.heads % kv.heads:
             raise MetadataError(
                 f"the metadata say {config.heads} heads for {kv.heads} heads of keys and values, where a multiple is "
@@ -125,7 +128,7 @@ def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) ->
 
 def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("token_embd.weight", (config.vocab_size, config.width))
-    yield ExpectedTensor("output_norm.weight", (config.width,))
+    yield ExpectedTensor(f"{last_norm(config)}.weight", (config.width,))
     yield ExpectedTensor("output.weight", (config.vocab_size, config.width), optional=True)
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
 
@@ -134,7 +137,9 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
     name, moe = f"blk.{layer}", config.moe
     for norm in NORMS.get(config.family, USUAL_NORMS):
         yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
-    if config.latent is None:
+    if isinstance(state := config.layers[layer].kv, StateLayer):
+        yield from _short_conv(config, state, f"{name}.shortconv")
+    elif config.latent is None:
         yield from _attention(config, layer, tensors)
     else:
         yield from _latent_attention(config, config.latent, name, tensors)
@@ -161,6 +166,13 @@ def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Ex
     yield ExpectedTensor(f"{name}_q_norm.weight", (kv.key_dim,), optional=True)
     yield ExpectedTensor(f"{name}_k_norm.weight", (kv.key_dim,), optional=True)
     yield ExpectedTensor(f"{name}_sinks.weight", (config.heads,), optional=True)
+
+
+def _short_conv(config: ModelConfig, state: StateLayer, name: str) -> Iterator[ExpectedTensor]:
+    (((num_before, width),)) = state.shapes
+    yield from _matrix(f"{name}.in_proj", 3 * width, config.width)
+    yield from _matrix(f"{name}.conv", width, num_before + 1)
+    yield from _matrix(f"{name}.out_proj", config.width, width)
 
 
 def _latent_attention(

@@ -51,6 +51,8 @@ class DraftModel:
         runner = sessions.runner
         if runner.max_chunk < LEAST_CHUNK:
             raise ValueError(f"a draft model's chunks are of at least {LEAST_CHUNK} tokens, not {runner.max_chunk}")
+        if runner.model.config.states:
+            raise ValueError(f"a draft model goes back, which {runner.model.config.family}'s states do not allow")
         self._sessions, self._sampler = sessions, Sampler(runner.backend)
         self._vocab_size = min(vocab_size, runner.model.config.vocab_size)
         self._followers: dict[SampleKey, _Follower] = {}

@@ -9,12 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult
+from surefoot.core import NO_BLOCK, BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult
 from surefoot.models import Model
 from surefoot.ops import Backend, Stopped
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
-from surefoot.runner.passes import FlatStep
+from surefoot.runner.passes import FlatStep, StepStates
 from surefoot.runner.pooling import MeanPool
 from surefoot.runner.scoring import PromptLogprobs
 from surefoot.runner.verification import DrawState, Verification
@@ -157,6 +157,7 @@ class Executor:
         self._grammars = grammars
         self._speculator = speculator
         self._windows = runner.model.config.windows  # of the plan's groups
+        self._has_states = bool(runner.model.config.states)
         self._sampler = Sampler(runner.backend)
         self._rows: dict[SampleKey, Row] = {}
         self._tables = Tables(self._windows, runner.kv.table_width)
@@ -252,6 +253,7 @@ class Executor:
                 [len(chunk.tokens) for chunk in chunks],
                 [chunk.num_logits for chunk in chunks],
                 self._tables.of(rows),
+                _states(chunks) if self._has_states else None,
             )
         )
         self._pool(chunks, rows)
@@ -358,6 +360,16 @@ class Executor:
                     if own[-1].token not in row.stops:
                         max_depths[chunk.key] = row.room(self.runner.max_chunk - 1)
         return self._speculator.propose(sampled, max_depths, num_other_tokens)
+
+
+def _states(chunks: Sequence[Chunk]) -> StepStates:
+    saves: list[int] = []
+    for chunk in chunks:
+        own = [NO_BLOCK] * len(chunk.tokens)
+        for row, slot in chunk.states.saves:
+            own[row] = slot
+        saves += own
+    return StepStates([chunk.states.load for chunk in chunks], saves)
 
 
 def _settle(states: Sequence[DrawState], seconds: float) -> None:

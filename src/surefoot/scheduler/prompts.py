@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from surefoot.core import BAND_ROWS, Chunk
+from surefoot.core import BAND_ROWS, Chunk, ChunkStates
 from surefoot.kv import PrefixNode
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.preemption import Preemption
@@ -182,7 +182,7 @@ class PromptPlanner:
         blocks.note_computing(step, sample, start + num_tokens)
         running.charge_prompt(sample, start + num_tokens)
         step.is_urgent |= sample.is_urgent
-        step.add(sample, _make_chunk(sample, start, num_tokens))
+        step.add(sample, _make_chunk(sample, start, num_tokens, blocks.save_prompt(sample, num_tokens)))
         return num_tokens
 
     def _is_admitted(self, sample: Sample, cached: list[PrefixNode]) -> bool:
@@ -218,9 +218,9 @@ class PromptPlanner:
         return num_tokens - remainder if num_tokens < num_left and remainder <= num_tokens // 8 else num_tokens
 
 
-def _make_chunk(sample: Sample, start: int, num_tokens: int) -> Chunk:
+def _make_chunk(sample: Sample, start: int, num_tokens: int, states: ChunkStates) -> Chunk:
     is_last = num_tokens == sample.num_left
     tokens = tuple(sample.tokens[start : start + num_tokens])
     sample_numbers = sample.sample_numbers if is_last else ()
     num_logits = int(is_last and not sample.request.embeds)
-    return Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, sample_numbers)
+    return Chunk(sample.key, start, tokens, sample.holding.tables, num_logits, sample_numbers, states)

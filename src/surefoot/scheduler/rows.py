@@ -1,7 +1,7 @@
 """The running samples: their rows, their blocks, the charges to their users, and the step that is being planned."""
 
-from surefoot.core import BlockCopy, Chunk, RowStart, SampleKey
-from surefoot.kv import BlockKey, KvManager, PrefixNode
+from surefoot.core import NO_STATES, BlockCopy, Chunk, ChunkStates, RowStart, SampleKey
+from surefoot.kv import BlockKey, KvManager, PrefixNode, snapshot_positions
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.queue import PromptQueue
 from surefoot.scheduler.sample import Sample, State
@@ -43,6 +43,7 @@ class SampleBlocks:
     def __init__(self, kv: KvManager) -> None:
         self._kv = kv
         self.block_size = kv.layout.block_size
+        self.has_states = kv.states is not None
 
     def match(self, sample: Sample) -> list[PrefixNode]:
         """The cached nodes that hold the sample's next blocks."""
@@ -70,7 +71,7 @@ class SampleBlocks:
             return
         num_computed = min(num_computed, len(sample.tokens))
         self._kv.commit(sample.holding, num_computed, sample.full_keys(self.block_size))
-        if sample.state is State.DECODING:
+        if sample.state is State.DECODING and not self.has_states:
             # From there on, the next token changes the blocks or is the last.
             sample.fast_until = min(self._kv.next_change(num_computed) - 1, sample.end - 2)
 
@@ -78,6 +79,34 @@ class SampleBlocks:
         """Release all blocks. Full ones stay in the prefix tree, so that readmission is cheap."""
         self._kv.release(sample.holding)
         sample.num_slots = sample.fast_until = 0
+
+    # ---- slots of states ----
+
+    def may_draft(self, num_drafts: int) -> bool:
+        """Whether the states after that many drafts can be saved too."""
+        return self._kv.states is None or self._kv.states.has_room(num_drafts)
+
+    def save_drafted(self, sample: Sample, num_drafts: int) -> ChunkStates:
+        """Slots for the state after the next token, and after every draft: any of them may be the last accepted."""
+        if self._kv.states is None:
+            return NO_STATES
+        start = sample.num_computed
+        return self._kv.states.plan(sample.holding.states, start, range(start + 1 + num_drafts, start, -1))
+
+    def save_prompt(self, sample: Sample, num_tokens: int) -> ChunkStates:
+        """Slots for the state after a chunk of a prompt, and for snapshots inside it."""
+        if self._kv.states is None:
+            return NO_STATES
+        start, end = sample.num_computed, sample.num_computed + num_tokens
+        return self._kv.states.plan(sample.holding.states, start, (end,), self._snapshots(sample, start, end))
+
+    def _snapshots(self, sample: Sample, start: int, end: int) -> list[int]:
+        keys, holding, layout = sample.full_keys(self.block_size), sample.holding, self._kv.layout
+        if layout.states is None or not keys or not self._kv.caching:
+            return []
+        public = holding.num_public_tokens // self.block_size * self.block_size
+        branches, chunk = (self._kv.num_known(holding, keys), public), range(start + 1, end + 1)
+        return list(snapshot_positions(layout.states, self.block_size, len(sample.tokens), branches, chunk))
 
     # ---- blocks that chunks of one step compute ----
 

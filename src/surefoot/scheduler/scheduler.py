@@ -8,6 +8,7 @@ import math
 
 from surefoot.core import (
     BAND_ROWS,
+    NO_STATES,
     Chunk,
     Delta,
     FinishReason,
@@ -134,16 +135,20 @@ class Scheduler:
 
     def _plan_decoding(self, step: PlannedStep) -> None:
         """Plan a token and the drafts of every decoding sample, except samples that are preempted meanwhile."""
-        samples, chunks, num_drafts = step.samples, step.chunks, 0
+        samples, chunks, num_drafts, blocks = step.samples, step.chunks, 0, self._running.blocks
         for sample in list(self._running.decoding):
             holding, tokens = sample.holding, (sample.tokens[-1],)
             start = holding.num_computed
-            if start < sample.num_slots and not sample.drafts:
-                chunks.append(make_tuple(Chunk, (sample.key, start, tokens, holding.tables, 1, sample.sample_numbers)))
+            if start < sample.num_slots and not sample.drafts and not blocks.has_states:
+                chunk = (sample.key, start, tokens, holding.tables, 1, sample.sample_numbers, NO_STATES)
+                chunks.append(make_tuple(Chunk, chunk))
                 samples.append(sample)
             elif self._grow_decoding(step, sample):
                 drafted, num_logits = tokens + sample.drafts, 1 + len(sample.drafts)
-                chunks.append(Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.sample_numbers))
+                states = blocks.save_drafted(sample, len(sample.drafts))
+                chunks.append(
+                    Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.sample_numbers, states)
+                )
                 samples.append(sample)
                 num_drafts += len(sample.drafts)
         step.num_tokens = len(chunks) + num_drafts
@@ -153,8 +158,8 @@ class Scheduler:
         if sample.state is not State.DECODING:
             return False
         sample.drafts = sample.drafts[: sample.end - len(sample.tokens) - 1]
-        num_tokens = sample.num_computed + 1
-        if sample.drafts and self._running.blocks.grow(step, sample, num_tokens + len(sample.drafts)):
+        num_tokens, blocks, num_drafts = sample.num_computed + 1, self._running.blocks, len(sample.drafts)
+        if num_drafts and blocks.may_draft(num_drafts) and blocks.grow(step, sample, num_tokens + num_drafts):
             return True
         sample.drafts = ()
         if self._preemption.grow(step, sample, num_tokens):
@@ -217,7 +222,7 @@ class Scheduler:
         deltas: list[Delta] = []
         outputs, failed, deferred = iter(result.outputs), result.failed, result.deferred
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
-            _, start, tokens, _, _, samples = chunk
+            _, start, tokens, _, _, samples, _ = chunk
             if failed and sample.key in failed:
                 deltas += self._requests.end_request(sample.key.request, FinishReason.ERROR)
                 for _ in samples:

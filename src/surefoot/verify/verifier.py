@@ -12,7 +12,7 @@ from surefoot.api.loading import Loaded, load_model
 from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
-from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout
 from surefoot.ops import Backend, supported_variants
 from surefoot.runner import DraftModel, Executor, Runner, SessionRunner
 from surefoot.sampling import GrammarError, Grammars
@@ -178,10 +178,13 @@ class ConditionedEngine:
         self._loaded, self._condition = loaded, condition
         longest = max(len(request.prompt) + (request.params.max_tokens or 0) for request in requests)
         layout = make_layout(loaded.model.config.windows, condition, requests, longest)
+        if loaded.model.config.states:
+            layout = replace(layout, states=make_state_layout(condition))
         config = scheduling(condition, longest)
         runner = Runner(
             self.backend, loaded.model, longest, {group.window: group.num_blocks for group in layout.groups},
             condition.max_chunk, block_size=condition.block_size,
+            num_slots=0 if layout.states is None else layout.states.num_slots,
         )  # fmt: skip
 
         def planner() -> Scheduler:
@@ -199,7 +202,7 @@ class ConditionedEngine:
         if name is None:
             return None
         drafter: Drafter = LookupDrafter()
-        if name == "draft model":
+        if name == "draft model" and not self._loaded.model.config.states:  # a draft model rolls back: states cannot
             # Memory for a few requests only: some get no drafts, some lose theirs.
             model, max_running = self._loaded.model, self._condition.max_running
             sessions = SessionRunner.make(self.backend, model, 4 * longest, max_running, block_size=16)
@@ -299,6 +302,13 @@ def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence
     return KvLayout(
         condition.block_size, tuple(KvGroup(count, window) for count, window in zip(counts, windows, strict=True))
     )
+
+
+def make_state_layout(condition: Condition) -> StateLayout:
+    """Slots for `condition.memory` of a few snapshots for each request that can run at once."""
+    promised = 2 * condition.max_running
+    snapshots = round(condition.memory * 4 * condition.max_running)
+    return StateLayout(promised + max(2, snapshots), promised, 2 * condition.block_size)
 
 
 def scheduling(condition: Condition, longest: int) -> SchedulerConfig:
