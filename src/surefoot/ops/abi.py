@@ -143,6 +143,32 @@ class AttentionArgs(Structure):
     )  # fmt: skip
 
 
+class StateRowsStruct(Structure):
+    _fields_ = _fields(starts=PTR, loads=PTR, saves=PTR, rows=c_int64, chunks=c_int64, slots=c_int64)
+
+
+class ShortConvArgs(Structure):
+    _fields_ = _fields(
+        rows=StateRowsStruct, x=PTR, gate_in=PTR, gate_out=PTR, weight=PTR, bias=PTR, state=PTR, y=PTR,
+        cols=c_int64, taps=c_int64, x_stride=c_int64, y_stride=c_int64, silu=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
+class DeltaGatesArgs(Structure):
+    _fields_ = _fields(
+        a=PTR, b=PTR, rate=PTR, bias=PTR, decay=PTR, beta=PTR,
+        rows=c_int64, heads=c_int64, a_stride=c_int64, b_stride=c_int64,
+    )  # fmt: skip
+
+
+class DeltaRuleArgs(Structure):
+    _fields_ = _fields(
+        rows=StateRowsStruct, q=PTR, k=PTR, v=PTR, decay=PTR, beta=PTR, state=PTR, y=PTR,
+        key_heads=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64, qkv_stride=c_int64, y_stride=c_int64,
+        tiled=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
 class RouteArgs(Structure):
     _fields_ = _fields(
         logits=PTR, bias=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
@@ -211,4 +237,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "kv_write": KvWriteArgs,
     "kv_copy": KvCopyArgs,
     "attention": AttentionArgs,
+    "short_conv": ShortConvArgs,
+    "delta_gates": DeltaGatesArgs,
+    "delta_rule": DeltaRuleArgs,
 }
