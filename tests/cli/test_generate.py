@@ -79,7 +79,7 @@ def test_chat_and_system() -> None:
     ],
     ids=["model", "temperature", "format", "prompt", "variant"],
 )
-def test_what_is_wrong_is_said_in_a_line(words: list[str | None], message: str) -> None:
+def test_errors_are_one_line(words: list[str | None], message: str) -> None:
     result = CliRunner().invoke(app, ["generate", *(word or str(stories_gguf()) for word in words)])
     assert result.exit_code == 1
     assert result.output.startswith("surefoot: ")
@@ -89,8 +89,8 @@ def test_what_is_wrong_is_said_in_a_line(words: list[str | None], message: str) 
 def test_where_packed_weights_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert options.cache("off") is None
-    assert options.cache("auto") == PackedCache(tmp_path / "surefoot" / "packed", PAYS_S, in_background=True)
-    assert options.cache("/elsewhere") == PackedCache(Path("/elsewhere"), PAYS_S, in_background=True)
+    assert options.cache("auto") == PackedCache(tmp_path / "surefoot" / "packed", PAYS_S)
+    assert options.cache("/elsewhere") == PackedCache(Path("/elsewhere"), PAYS_S)
 
 
 def test_help() -> None:

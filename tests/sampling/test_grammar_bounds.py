@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,9 +11,9 @@ import pytest
 from llguidance import LLMatcher
 
 from surefoot.sampling import GrammarError, Grammars, grammar, grammar_checker
-from surefoot.sampling.grammar import Constraint, Spending, lark_grammar, regex_grammar
+from surefoot.sampling.grammar import SLOW_SHARE, Constraint, Spending, lark_grammar, regex_grammar
 from surefoot.sampling.grammar_trial import Trial
-from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, Take
+from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, WorkerTools
 from surefoot.text import Tokenizer, tokenizer_from_gguf
 from surefoot.weights import GgufFile
 from tests.sampling import grammar_corpus
@@ -104,6 +105,22 @@ def test_an_answer_that_comes_back_has_not_spent_more_than_it_may() -> None:
     assert came_back.spent_s < 0.5 * came_back._spending.allowed_s
 
 
+def test_a_stalled_machine_ends_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting costs an answer nothing of its budget: here it waits for longer than that."""
+    monkeypatch.setattr(grammar, "Spending", lambda: Spending(allowed_s=0.2))
+    monkeypatch.setattr(grammar, "TOKEN_S", 0.0)
+    made = Grammars(Bytes(), {256})
+    tools = made._make_tools
+
+    def stalling() -> WorkerTools:
+        own = tools()
+        return WorkerTools(lambda matcher, token: (time.sleep(0.05), own.consume(matcher, token)), own.cpu_seconds)
+
+    monkeypatch.setattr(made._worker, "_make_tools", stalling)
+    constraint = made.start(regex_grammar("[a-z]*"), list(b"abcdefghij"))
+    assert constraint.wait(60)
+
+
 def test_a_failed_answer_takes_no_other_with_it() -> None:
     made = Grammars(Bytes(), {256})
     text = lark_grammar('start: "a" e\ne: e e | "a" | "b" | e e e |')
@@ -143,12 +160,14 @@ def test_answers_fail_by_what_they_write_themselves(monkeypatch: pytest.MonkeyPa
 class Piecework:
     """A job of so many pieces, which do what they are told."""
 
-    def __init__(self, spent_s: float, num_pieces: int, do: Callable[["Piecework"], object]) -> None:
-        self.spent_s, self._left, self._do = spent_s, num_pieces, do
+    def __init__(
+        self, spent_s: float, num_pieces: int, do: Callable[["Piecework"], object], yields: bool = False
+    ) -> None:
+        self.spent_s, self._left, self._do, self.yields = spent_s, num_pieces, do, yields
         self.ended = threading.Event()
         self.why = ""
 
-    def advance(self, take: Take) -> bool:
+    def advance(self, tools: WorkerTools) -> bool:
         self._do(self)
         self._left -= 1
         if not self._left:
@@ -161,7 +180,7 @@ class Piecework:
 
 
 def worker(stuck_s: float = 60.0) -> MaskWorker:
-    return MaskWorker(lambda: lambda matcher, token: None, stuck_s)
+    return MaskWorker(lambda: WorkerTools(lambda matcher, token: None, time.thread_time), stuck_s)
 
 
 def test_who_has_spent_least_goes_first() -> None:
@@ -173,6 +192,34 @@ def test_who_has_spent_least_goes_first() -> None:
     gate.set()
     assert all(job.ended.wait(60) for job in (first, *others))
     assert order == [1.0, 2.0, 3.0]
+
+
+def test_who_yields_goes_last_and_still_ends() -> None:
+    made, order, gate = worker(), list[float](), threading.Event()
+    made.submit(first := Piecework(0.0, 1, lambda job: gate.wait(60)))
+    others = [
+        Piecework(spent, 2, lambda job: order.append(job.spent_s), yields)
+        for spent, yields in ((1.0, True), (3.0, False), (2.0, True), (4.0, False))
+    ]
+    for job in others:
+        made.submit(job)
+    gate.set()
+    assert all(job.ended.wait(60) for job in (first, *others))
+    assert order == [3.0, 3.0, 4.0, 4.0, 1.0, 1.0, 2.0, 2.0]
+
+
+def test_a_slow_grammar_yields_unless_a_step_waits_for_it() -> None:
+    spending = Spending()
+    constraint = Constraint(worker(), spending, lambda: pytest.fail("no lexer was used up"))
+    constraint.wait(0.0)
+    assert not constraint.yields, "it has cost nothing yet"
+    spending.spent_s = 2 * SLOW_SHARE * spending.allowed_s
+    assert constraint.yields
+    constraint.wait(0.001)
+    assert not constraint.yields
+    constraint.wait(0.0)
+    constraint.close()
+    assert not constraint.yields, "nothing is left to do"
 
 
 def test_a_stuck_piece_fails_its_job_and_no_other() -> None:

@@ -68,7 +68,7 @@ class Server:
     def metric(self, name: str, key: str | None = None) -> float:
         """The sum of a metric's values."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        lines = httpx.get(f"{self.root}/metrics", headers=headers).text.splitlines()
+        lines = httpx.get(f"{self.root}/metrics", headers=headers, timeout=60).text.splitlines()
         values = [line.rsplit(" ", 1)[1] for line in lines if re.match(rf"{name}(\{{|\s)", line)]
         assert values, f"there is no metric {name}"
         return sum(map(float, values))

@@ -2,7 +2,8 @@
 
 import os
 import stat
-import threading
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,9 @@ import pytest
 from surefoot.formats import W8_GROUPED
 from surefoot.ops import Backend, PackedWeights
 from surefoot.weights import GgufFile, cache_folder
-from surefoot.weights.cache_folder import make_room, note_use
-from surefoot.weights.packed_cache import PackedCache, cache_key, packed_cache
+from surefoot.weights.background_writes import BackgroundWrites
+from surefoot.weights.cache_folder import make_room, note_use, remove_unfinished, unfinished
+from surefoot.weights.packed_cache import PackedCache, cache_key, packed_cache, writing_beside
 from tests.weights.gguf_files import write
 
 NAMES = (["a.weight"], ["b.weight", "c.weight"], ["d.weight"])
@@ -143,23 +145,83 @@ def test_the_folder_is_bound_and_the_longest_unused_goes(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unfinished_files_of_ended_processes_go(tmp_path: Path) -> None:
-    for name, age in (("a.packed.7.part", 2 * cache_folder.STALE_S), ("b.packed.8.part", 0)):
-        (tmp_path / name).write_bytes(b"x")
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
-    assert make_room(tmp_path, 1)
-    assert [file.name for file in tmp_path.iterdir()] == ["b.packed.8.part"]
+LEFT = "a.packed.7.part"
+
+
+def test_unfinished_files_of_ended_processes_go(backend: Backend, model: Path, tmp_path: Path) -> None:
+    """Also where nothing new is cached. What a process still writes stays, however old it is."""
+    folder = tmp_path / "cache"
+    load(backend, folder, model)
+    (folder / LEFT).write_bytes(b"x")
+    with unfinished(folder / "b.packed") as (_, beside):
+        os.utime(beside, (1, 1))
+        assert load(backend, folder, model)[1] == 0
+        assert [file.name for file in folder.glob("*.part")] == [beside.name]
+    assert not list(folder.glob("*.part"))
+
+
+def test_a_killed_process_leaves_nothing_for_long(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from surefoot.weights.cache_folder import unfinished\n"
+        "with unfinished(Path(sys.argv[1])): print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, tmp_path / "a.packed"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        remove_unfinished(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 1
+        process.kill()
+    assert len(list(tmp_path.iterdir())) == 1
+    remove_unfinished(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def cached_beside(backend: Backend, model: Path, cache: PackedCache) -> None:
+    with packed_cache(cache, model, GgufFile(model), "w8") as cached:
+        cached.fused(backend, ["a.weight"], W8_GROUPED)
 
 
 def test_only_where_it_pays_and_beside(backend: Backend, model: Path, tmp_path: Path) -> None:
     for least_s, expected in ((3600.0, 0), (0.0, 1)):
-        cache = PackedCache(tmp_path / "cache", least_s, in_background=True)
-        with packed_cache(cache, model, GgufFile(model), "w8") as cached:
-            cached.fused(backend, ["a.weight"], W8_GROUPED)
-        for thread in threading.enumerate():
-            if thread.name == "surefoot-cache":
-                thread.join()
+        cache = PackedCache(tmp_path / "cache", least_s, BackgroundWrites())
+        cached_beside(backend, model, cache)
+        assert not list((tmp_path / "cache").iterdir()), "nothing is written before it is told to begin"
+        with writing_beside(cache) as begin:
+            begin()
+            assert cache.background is not None
+            cache.background.join()
         assert len(list((tmp_path / "cache").iterdir())) == expected
+
+
+def test_a_write_that_is_stopped_leaves_nothing(backend: Backend, model: Path, tmp_path: Path) -> None:
+    cache = PackedCache(tmp_path / "cache", background=BackgroundWrites(rate=1.0))  # a byte a second
+    cached_beside(backend, model, cache)
+    with writing_beside(cache) as begin:
+        begin()
+        while not list((tmp_path / "cache").glob("*.part")):
+            time.sleep(0.01)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_the_file_is_the_same_at_any_pace(backend: Backend, model: Path, tmp_path: Path) -> None:
+    load(backend, tmp_path / "at once", model)
+    cache = PackedCache(tmp_path / "paced", background=BackgroundWrites())
+    with packed_cache(cache, model, GgufFile(model), "w8") as cached:
+        for names in NAMES:
+            cached.fused(backend, names, W8_GROUPED)
+        cached.fused_experts(backend, ["experts.weight"], W8_GROUPED)
+    assert cache.background is not None
+    cache.background.begin()
+    cache.background.join()
+    (one,), (other,) = (tmp_path / "at once").iterdir(), (tmp_path / "paced").iterdir()
+    assert other.read_bytes() == one.read_bytes()
+
+
+def test_a_file_is_named_after_its_model(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen2.5-Coder-1.5B"
+    folder.mkdir()
+    assert cache_key(folder, "w8").startswith("Qwen2.5-Coder-1.5B-")
+    assert cache_key(write(tmp_path / "Small-0.5.gguf"), "w8").startswith("Small-0.5-")
 
 
 def test_reading_is_reported_from_either_place(backend: Backend, model: Path, tmp_path: Path) -> None:

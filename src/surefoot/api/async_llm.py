@@ -13,16 +13,17 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from surefoot.api.live import LiveRequest, merged
-from surefoot.api.llm import LLM, Messages
+from surefoot.api.llm import LLM, Messages, bandwidth_buffer
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Load, Request, SampleKey, SamplingParams
 from surefoot.engine import Engine, Event
 from surefoot.models import ModelConfig
+from surefoot.ops import read_bandwidth
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
 T = TypeVar("T")
-MOST_UNREAD_TOKENS = 8192
+MAX_UNREAD_TOKENS = 8192
 # For sys.setswitchinterval: how long the engine's thread waits for the GIL while the loop's thread is busy in Python.
 SWITCH_S = 0.0005
 LOG = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class SlowReader(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineProgress:
-    """What the engine's thread has done so far."""
+    """Counters of the engine's thread."""
 
     num_steps: int = 0
     num_failures: int = 0  # steps that failed as a whole
@@ -47,7 +48,7 @@ class EngineProgress:
 
 
 class Watcher(Protocol):
-    """Is called after every step, on the engine's thread."""
+    """Called after every step, on the engine's thread."""
 
     def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None: ...
 
@@ -122,8 +123,8 @@ class AnswerStream:
         live.close_piece()
         self._wake.set()
         self._num_unread += len(event.tokens)
-        if self._num_unread > MOST_UNREAD_TOKENS:
-            self.fail(SlowReader(f"more than {MOST_UNREAD_TOKENS} tokens were generated but not read"))
+        if self._num_unread > MAX_UNREAD_TOKENS:
+            self.fail(SlowReader(f"more than {MAX_UNREAD_TOKENS} tokens were generated but not read"))
         return is_stopped
 
     def fail(self, error: Exception) -> None:
@@ -134,11 +135,11 @@ class AnswerStream:
 
 
 class AsyncLLM:
-    """Runs an LLM on a thread of its own, which must be the only user of it. Started and used on one event loop."""
+    """Runs an LLM on a separate thread, which must be its only user. Start and use it on one event loop."""
 
     def __init__(self, llm: LLM, watcher: Watcher | None = None) -> None:
         self._llm = llm
-        self.engine: Engine = llm.engine  # for its own thread alone
+        self.engine: Engine = llm.engine  # only its thread may use it
         self.tokenizer: Tokenizer = llm.tokenizer
         self.chat_template: ChatTemplate = llm.chat_template
         self.grammars: Grammars = llm.grammars
@@ -193,8 +194,8 @@ class AsyncLLM:
 
         continues: the answers continue the prompts' text, so that a leading space is kept. single: a piece per token.
         """
-        if taken := [request.id for request in requests if request.id in self._streams]:
-            raise ValueError(f"there is a request {taken[0]!r} already: give it another id")
+        if duplicates := [request.id for request in requests if request.id in self._streams]:
+            raise ValueError(f"there is a request {duplicates[0]!r} already: give it another id")
         lives = [LiveRequest(self.tokenizer, request, None, continues) for request in requests]
         stream = AnswerStream(self, lives, single)
         if not self._streams:
@@ -210,16 +211,18 @@ class AsyncLLM:
         return stream
 
     def render(self, messages: Messages, **variables: Any) -> str:
-        """The conversation as the prompt that the model's template makes of it, for `Tokenizer.encode_rendered`."""
+        """The conversation as a prompt, rendered by the model's chat template, for `Tokenizer.encode_rendered`."""
         return self._llm.render(messages, **variables)
 
     def read_bytes(self, num_tokens: int) -> int:
         """Bytes read to decode one token after `num_tokens` others: weights, keys and values."""
         return self._llm.read_bytes(num_tokens)
 
-    async def measure_bandwidth(self, seconds: float) -> float:
-        """Bytes per second that the model's threads read from memory, measured between steps."""
-        return await self.between_steps(lambda: self._llm.measure_bandwidth(seconds))
+    async def measure_bandwidth(self, num_reads: int) -> float:
+        """Bytes per second that the model's threads read from memory: the best of some reads, each between two
+        steps."""
+        buffer, backend = await asyncio.to_thread(bandwidth_buffer), self._llm.backend
+        return max([await self.between_steps(lambda: read_bandwidth(backend, buffer)) for _ in range(num_reads)])
 
     async def between_steps(self, function: Callable[[], T]) -> T:
         """Call a function on the engine's thread, which alone may use the model, after a step or when idle."""
@@ -237,8 +240,8 @@ class AsyncLLM:
         return await done
 
     def abort(self, request_id: str) -> None:
-        """End a request before the next step; its stream then ends. A step that is mostly its own is interrupted. Does
-        nothing if the request has ended."""
+        """End a request before the next step; its stream then ends. A step that this request dominates is interrupted.
+        Does nothing if the request has ended."""
         self._commands.put(lambda: self.engine.abort(request_id))
         self.engine.interrupt(request_id)
 
@@ -272,7 +275,7 @@ class AsyncLLM:
         while True:
             engine.resume()  # before the commands: an interruption comes after its abort, so none is lost
             command = self._next_command(wait=not engine.has_work)
-            while command is not _NOTHING:
+            while command is not _NO_COMMAND:
                 if command is None:
                     if engine.has_work:
                         self._step()  # only ends the aborted requests
@@ -287,7 +290,7 @@ class AsyncLLM:
         try:
             return self._commands.get(block=wait)
         except Empty:
-            return _NOTHING
+            return _NO_COMMAND
 
     def _step(self) -> None:
         engine, before = self.engine, self.progress
@@ -330,7 +333,7 @@ class AsyncLLM:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def _NOTHING() -> None:
+def _NO_COMMAND() -> None:
     """No command is waiting."""
 
 

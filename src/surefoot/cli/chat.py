@@ -22,6 +22,7 @@ from surefoot.cli.option_groups import with_groups
 from surefoot.cli.prompt import Read, choose_reader
 from surefoot.cli.status import Speedometer
 from surefoot.cli.wrapping import Layout, Verbatim, WordWrap, visible
+from surefoot.weights import writing_beside
 
 HELP = """[bold]/help[/]               these lines
 [bold]/clear[/]              forget the conversation, keep the system message
@@ -86,8 +87,8 @@ class ChatSession:
     def _set(self, text: str) -> None:
         name, _, value = text.partition(" ")
         if not name:
-            shown = [f"{one.name} {getattr(self._params, one.name)}" for one in fields(self._params)]
-            self._say("\n".join(one for one in shown if one.split()[0] in SETTABLE))
+            names = [field.name for field in fields(self._params) if field.name in SETTABLE]
+            self._say("\n".join(f"{name} {getattr(self._params, name)}" for name in names))
             return
         try:
             self._params = replace(self._params, **{name: _parse(name, value.strip())})
@@ -195,13 +196,16 @@ def chat(model: options.Model, shared: OneUserOptions, packed_cache: options.Cac
             opened = shared.open(model)
             needs_template(opened, model)
             params = shared.params(opened)
-            llm = shared.load(opened, options.cache(packed_cache))
+            cache = options.cache(packed_cache)
+            llm = shared.load(opened, cache)
             speedometer = shared.speedometer(llm, is_shown=at_terminal)
         # Rich wraps by words, but takes a pipe for a terminal of 80 columns.
         console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
         if at_terminal:
             console.print(_greeting(llm, short_name(model)))
-        _converse(ChatSession(llm, params, shared.system, console, speedometer), choose_reader(at_terminal))
+        with writing_beside(cache) as begin:
+            begin()
+            _converse(ChatSession(llm, params, shared.system, console, speedometer), choose_reader(at_terminal))
 
 
 def _converse(conversation: ChatSession, read: Read) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,13 +19,14 @@ from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
-from surefoot.cli.startup import import_beside, without_collection
+from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.listening import bind, check_bind
 from surefoot.server.settings import ServerSettings
+from surefoot.weights import writing_beside
 
 FINGERPRINT_BYTES = 1 << 20
 
@@ -113,22 +115,26 @@ def serve(
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
         for line in describe_opened(opened):
             typer.echo(line)
-        server = import_beside("surefoot.server.serve")
+        server = import_in_background("surefoot.server.serve")
         spans.end("header")
-        with loading(opened.place.name) as report:
+        cache = options.cache(packed_cache)
+        with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-                float_format=float_format, speculate=speculate, packed_cache=options.cache(packed_cache),
+                float_format=float_format, speculate=speculate, packed_cache=cache,
                 report=spans.ending("weights", report),
             )  # fmt: skip
         spans.end("tokenizer and passes")
-    with exit_on_error():
+    with exit_on_error(), writing_beside(cache) as begin_writing:
         name = fingerprint(opened, float_format, llm.context_length)
-        server().serve(llm, settings, store, state, name, typer.echo, sockets, lambda: _tell_start(spans))
+        server().serve(
+            llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing)
+        )  # fmt: skip
 
 
-def _tell_start(spans: Spans) -> None:
+def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
     """The server's own modules are imported beside the weights, so that little of them may show."""
+    begin_writing()
     spans.end("server")
     typer.echo(spans.line())
     if lacks_bytecode():
@@ -154,11 +160,11 @@ def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> st
     """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
     header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
     requests that do not say: sampling and chat template."""
-    place = opened.place
+    place = opened.path
     file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
     facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
     sampling = sorted(as_values(opened.sampling.params).items())
-    chosen = (sampling, opened.given_template, float_format, context_length)
+    chosen = (sampling, opened.template_override, float_format, context_length)
     facts.update(repr(chosen).encode(errors="surrogatepass"))
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))

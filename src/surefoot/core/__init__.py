@@ -1,4 +1,4 @@
-"""What every layer may know: plain data, and the cost model of a step. Standard library only."""
+"""Plain data that all layers share, and the cost model of a step. Standard library only."""
 
 from surefoot.core.request import FinishReason, Request, SampleKey, ServiceClass
 from surefoot.core.sampling import SamplingParams, sample_seed

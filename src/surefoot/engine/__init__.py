@@ -1,7 +1,7 @@
-"""Where scheduler and runner meet: schedule, execute, commit."""
+"""The engine, which joins scheduler and runner: schedule, execute, commit."""
 
 from surefoot.engine.build import make_engine, make_runner
-from surefoot.engine.capacity import BLOCK_SIZE, Capacity, fit_context, free_bytes, plan_memory
+from surefoot.engine.capacity import BLOCK_SIZE, Capacity, MemoryRequest, fit_context, free_bytes, plan_memory
 from surefoot.engine.engine import Engine, Event, Planner, Times, Usage
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Capacity",
     "Engine",
     "Event",
+    "MemoryRequest",
     "Planner",
     "Times",
     "Usage",

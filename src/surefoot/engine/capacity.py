@@ -1,4 +1,4 @@
-"""What memory allows: the context, and the blocks of keys and values."""
+"""How much fits into memory: the context length, and the blocks of keys and values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,133 +8,134 @@ from surefoot.kv import KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make
 from surefoot.models import KvLayer, Model, ModelConfig, row_context
 from surefoot.scheduler import SchedulerConfig
 
-SHARE_OF_MEMORY = 0.8  # of what is left: Python and other processes need the rest
-LEAST_CONTEXT = 64  # tokens; less is only taken if it is asked for
+MEMORY_FRACTION = 0.8  # of the free memory: Python and other processes need the rest
+MIN_CONTEXT = 64  # tokens; a shorter context is used only on request
 BLOCK_SIZE = 16
 TYPICAL_TOKENS = 2048  # of a request: blocks are divided among groups of layers so that these fill all groups
 MAX_STEP_TOKENS = 2048
 SLOTS_PER_REQUEST = 2  # of states: one to go on from, one to save to
 SNAPSHOT_SHARE = 0.2  # of the memory that these slots leave, for snapshots of states
-LEAST_STRIDE = 64  # tokens between snapshots along a prompt
+MIN_STRIDE = 64  # tokens between snapshots along a prompt
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What memory allows."""
+    """The KV blocks that fit into memory, and the scheduler's limits that follow."""
 
-    layout: KvLayout  # blocks of keys and values
-    scheduling: SchedulerConfig  # how the scheduler may use them
+    layout: KvLayout
+    scheduling: SchedulerConfig
 
 
-def plan_memory(
-    model: Model,
-    sizes: Mapping[int, int],
-    nbytes: int,
-    max_context: int | None,
-    max_running: int,
-    max_chunk: int,
-    block_size: int = BLOCK_SIZE,
-) -> Capacity:
-    """Blocks of every group of layers within `nbytes`: at most what all requests at full length would take.
+@dataclass(frozen=True)
+class MemoryRequest:
+    """The memory for keys and values, and the limits of requests that it must serve."""
 
-    sizes: bytes of a token, by window. Answers end at `max_context`, or at the model's own context if it is None.
-    Memory may hold less than the model's own context, but never less than a given `max_context`.
+    sizes: Mapping[int, int]  # bytes of a token, by window
+    nbytes: int  # for keys and values
+    max_context: int | None  # tokens at which answers end; None: the model's context length, or less if memory is short
+    max_running: int  # samples that share a step
+    max_chunk: int  # prompt tokens of one request in a step
+    block_size: int = BLOCK_SIZE  # tokens of a KV block
+
+    def length(self, config: ModelConfig) -> int:
+        """Tokens at which answers end."""
+        return min(config.context, self.max_context or config.context)
+
+
+def plan_memory(model: Model, request: MemoryRequest) -> Capacity:
+    """Plan the KV blocks of every group of layers, at most for `max_running` requests of full length.
+
+    Memory may have room for less than the model's context length, but not for less than a `max_context` that is set.
     """
-    layout, context = fit_context(model.config, sizes, nbytes, max_context, max_running, max_chunk, block_size)
-    length = min(model.config.context, max_context or model.config.context)
-    return Capacity(layout, _scheduling(model, context, length, max_running, max_chunk))
+    layout, context = fit_context(model.config, request)
+    return Capacity(layout, _scheduling(model, context, request))
 
 
-def fit_context(
-    config: ModelConfig,
-    sizes: Mapping[int, int],
-    nbytes: int,
-    max_context: int | None,
-    max_running: int,
-    max_chunk: int,
-    block_size: int = BLOCK_SIZE,
-) -> tuple[KvLayout, int]:
-    """Blocks within `nbytes`, and the context that they hold. Same as `plan_memory`, before the weights are read."""
-    context = min(config.context, max_context or config.context)
-    least = min(LEAST_CONTEXT, context)
-    states = _state_layout(config, sum(sizes.values()), nbytes, context, max_running, block_size)
-    nbytes -= 0 if states is None else states.num_slots * states.slot_bytes
-    while context >= least:
+def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
+    """The blocks, and the context length that fits. Same as `plan_memory`, before the weights are read."""
+    context = request.length(config)
+    states = _state_layout(config, request, context)
+    if states is not None:
+        request = replace(request, nbytes=request.nbytes - states.num_slots * states.slot_bytes)
+    min_context = min(MIN_CONTEXT, context)
+    while context >= min_context:
         for typical in (min(context, TYPICAL_TOKENS), context):
-            layout = _layout(sizes, nbytes, typical, context, max_running, max_chunk, block_size)
+            layout = _layout(request, typical, context)
             if layout is not None:
                 return replace(layout, states=states), context
-        if max_context is not None:
+        if request.max_context is not None:
             break
         context //= 2
-    token_bytes = sum(sizes.values())
+    token_bytes = sum(request.sizes.values())
     raise MemoryError(
-        f"{nbytes >> 20} MiB are left for keys and values, too few for a context of {context} ({token_bytes >> 10} KiB "
-        f"a token): lower max_context (--max-context) to about {nbytes // token_bytes}, or free memory"
+        f"{request.nbytes >> 20} MiB are left for keys and values, too few for a context of {context} "
+        f"({token_bytes >> 10} KiB a token): lower max_context (--max-context) to about "
+        f"{request.nbytes // token_bytes}, or free memory"
     )
 
 
-def _scheduling(model: Model, context: int, length: int, max_running: int, max_chunk: int) -> SchedulerConfig:
+def _scheduling(model: Model, context: int, request: MemoryRequest) -> SchedulerConfig:
     return SchedulerConfig(
-        context, max_running, max_chunk=max_chunk, max_step_tokens=MAX_STEP_TOKENS,
-        row_context=row_context(model), context_length=length,
+        context, request.max_running, max_chunk=request.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
+        row_context=row_context(model), context_length=request.length(model.config),
     )  # fmt: skip
 
 
-def _layout(
-    sizes: Mapping[int, int], nbytes: int, typical: int, context: int, max_running: int, max_chunk: int, block_size: int
-) -> KvLayout | None:
-    """None if a single request of full context would not fit."""
-    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in sizes.items()]
+def _layout(request: MemoryRequest, typical: int, context: int) -> KvLayout | None:
+    """The layout; None if a single request of full context length would not fit."""
+    layers = [LayerKv(KvKind.WINDOW if window else KvKind.FULL, size, window) for window, size in request.sizes.items()]
     try:
-        layout = make_layout(layers, block_size, nbytes, typical, max_chunk)
+        layout = make_layout(layers, request.block_size, request.nbytes, typical, request.max_chunk)
     except ValueError:
         return None
-    price = layout.price(context, 1, 1, max_chunk)
+    price = layout.price(context, 1, 1, request.max_chunk)
     if any(blocks > group.num_blocks for blocks, group in zip(price, layout.groups, strict=True)):
         return None
     groups = zip(price, layout.groups, strict=True)
-    capped = [replace(group, num_blocks=min(group.num_blocks, blocks * max_running)) for blocks, group in groups]
+    capped = [
+        replace(group, num_blocks=min(group.num_blocks, blocks * request.max_running)) for blocks, group in groups
+    ]
     return replace(layout, groups=tuple(capped))
 
 
-def _state_layout(
-    config: ModelConfig, token_bytes: int, nbytes: int, context: int, max_running: int, block_size: int
-) -> StateLayout | None:
+def _state_layout(config: ModelConfig, request: MemoryRequest, context: int) -> StateLayout | None:
     """Slots for running requests, and for snapshots: at most those of all requests at full length.
 
     Snapshots along a prompt are as far apart as makes them no larger than the keys and values between them."""
     if not (slot_bytes := config.state_bytes):
         return None
-    promised = SLOTS_PER_REQUEST * max_running
-    left = nbytes - promised * slot_bytes
+    promised = SLOTS_PER_REQUEST * request.max_running
+    left = request.nbytes - promised * slot_bytes
     if left <= 0:
         raise MemoryError(
-            f"{nbytes >> 20} MiB are left for keys, values and states, too few for {max_running} requests with two "
-            f"states of {slot_bytes / 2**20:.1f} MiB each: lower max_running (--max-running), or free memory"
+            f"{request.nbytes >> 20} MiB are left for keys, values and states, too few for {request.max_running} "
+            f"requests with two states of {slot_bytes / 2**20:.1f} MiB each: lower max_running (--max-running), or "
+            "free memory"
         )
-    stride = blocks_for(max(LEAST_STRIDE, slot_bytes // token_bytes), block_size) * block_size
-    snapshots = min(int(left * SNAPSHOT_SHARE) // slot_bytes, max_running * (context // stride + 3))
+    token_bytes = sum(request.sizes.values())
+    stride = blocks_for(max(MIN_STRIDE, slot_bytes // token_bytes), request.block_size) * request.block_size
+    snapshots = min(int(left * SNAPSHOT_SHARE) // slot_bytes, request.max_running * (context // stride + 3))
     return StateLayout(promised + snapshots, promised, stride, slot_bytes)
 
 
-def workspace_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0) -> int:
-    """What a step's arrays take at most: rows of the stream and of both halves of a layer, and logits."""
+def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) -> int:
+    """Upper bound on the activations of a step: residual stream, attention, feed-forward, and logits."""
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
     per_row = 8 * config.width + 4 * copies * (config.ffn + config.width) + 3 * config.heads * heads
-    return 4 * (rows * per_row + 2 * (max_running + most_drafts) * config.vocab_size)
+    return 4 * (rows * per_row + 2 * (max_running + max_drafts) * config.vocab_size)
 
 
 def _kv_layers(config: ModelConfig) -> list[KvLayer]:
     return [config.kv(layer) for layer in config.attention_layers]
 
 
-def free_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0, promised: int = 0) -> int:
-    """Memory that keys and values may take: of the limit, what the weights and a step's arrays leave.
+def free_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0, unread_bytes: int = 0) -> int:
+    """Memory for keys and values: a fraction of what weights and activations leave free.
 
-    promised: bytes of weights that are not read yet."""
+    unread_bytes: weights that are not read yet.
+    """
     left = machine.memory().limit_bytes - machine.used_bytes()
     addresses = machine.free_addresses()
-    left = (left if addresses is None else min(left, addresses)) - promised
-    return max(0, int((left - workspace_bytes(config, max_running, most_drafts)) * SHARE_OF_MEMORY))
+    left = (left if addresses is None else min(left, addresses)) - unread_bytes
+    return max(0, int((left - workspace_bytes(config, max_running, max_drafts)) * MEMORY_FRACTION))

@@ -19,7 +19,7 @@ from surefoot.runner.pooling import MeanPool
 from surefoot.runner.scoring import PromptLogprobs
 from surefoot.runner.verification import DrawState, Verification
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
-from surefoot.speculate import Gain, Speculator, Verified
+from surefoot.speculate import DraftOutcome, SampledTokens, Speculator
 
 BROKEN = -1  # a token that no vocabulary has
 SCORED_ROWS = 16  # rows of prompt logits at once: each is as wide as the vocabulary
@@ -38,7 +38,7 @@ class Executed:
     """Of each output's tokens, if asked for."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """What went wrong, by request."""
-    verified: Mapping[SampleKey, Verified] = field(default_factory=dict)
+    verified: Mapping[SampleKey, DraftOutcome] = field(default_factory=dict)
     """What became of drafts, for samples that had any."""
     embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
     """Of samples that ended with one."""
@@ -319,8 +319,14 @@ class Executor:
                 self._draw_once(logits, verifications, deadline)
 
     def _draw_once(self, logits: F32, verifications: Sequence[Verification], deadline: float) -> None:
-        _settle([verification.state for verification in verifications], deadline - time.perf_counter())
-        ready = [verification for verification in verifications if verification.prepare(deadline)]
+        states = [verification.state for verification in verifications]
+        _settle(states, deadline - time.perf_counter())
+        waits_for_slow = len(_awaited(states)) == len(states)
+        ready = [
+            verification
+            for verification in verifications
+            if verification.prepare(deadline if waits_for_slow or not verification.state.is_slow else 0.0)
+        ]
         draws = [verification.draws() for verification in ready]
         together = list(chain.from_iterable(draws))
         drawn = iter(self._sampler.draw(logits, together) if together else [])
@@ -334,26 +340,26 @@ class Executor:
                 self._rows[chunk.key].note([draw.token for draw in own if draw.token != BROKEN])
 
     def _speculate(
-        self, plan: StepPlan, drawn: Sequence[Draws], verified: Mapping[SampleKey, Verified], elapsed_ms: float
+        self, plan: StepPlan, drawn: Sequence[Draws], verified: Mapping[SampleKey, DraftOutcome], elapsed_ms: float
     ) -> Mapping[SampleKey, tuple[int, ...]]:
         """Drafts for the samples that continue."""
         if self._speculator is None or not plan.chunks:
             return {}
         self._speculator.observe(plan.num_tokens, elapsed_ms, verified)
         hidden = self.runner.hidden(sum(chunk.num_logits for chunk in plan.chunks))
-        gains: dict[SampleKey, Gain] = {}
-        rooms: dict[SampleKey, int] = {}
-        num_others = 0
+        sampled: dict[SampleKey, SampledTokens] = {}
+        max_depths: dict[SampleKey, int] = {}
+        num_other_tokens = 0
         for chunk, draws in zip(plan.chunks, drawn, strict=True):
-            num_others += len(chunk.tokens) - chunk.num_logits
+            num_other_tokens += len(chunk.tokens) - chunk.num_logits
             for number, own in zip(chunk.samples, draws, strict=True):
                 if number == chunk.key.sample and own[-1].token != BROKEN:
                     row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
                     state = None if place is None else hidden[place]
-                    gains[chunk.key] = Gain([draw.token for draw in own], state, row.state.forced)
+                    sampled[chunk.key] = SampledTokens([draw.token for draw in own], state, row.state.forced)
                     if own[-1].token not in row.stops:
-                        rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
-        return self._speculator.propose(gains, rooms, num_others)
+                        max_depths[chunk.key] = row.room(self.runner.max_chunk - 1)
+        return self._speculator.propose(sampled, max_depths, num_other_tokens)
 
 
 def _states(chunks: Sequence[Chunk]) -> StepStates:
@@ -368,17 +374,23 @@ def _states(chunks: Sequence[Chunk]) -> StepStates:
 
 def _settle(states: Sequence[DrawState], seconds: float) -> None:
     """Wait once for all grammars: for the one that took longest so far."""
-    costs = [(constraint.spent_s, number) for number, state in enumerate(states) if (constraint := state.constraint)]
+    awaited = _awaited(states)
+    costs = [(constraint.spent_s, number) for number, state in enumerate(awaited) if (constraint := state.constraint)]
     if costs:
-        states[max(costs)[1]].settle(seconds)
+        awaited[max(costs)[1]].settle(seconds)
+
+
+def _awaited(states: Sequence[DrawState]) -> Sequence[DrawState]:
+    """Those whose masks a step waits for: slow grammars only where no other sample would wait with them."""
+    return [state for state in states if not state.is_slow] or states
 
 
 def _verified(
     chunks: Sequence[Chunk], drawn: Sequence[Draws], failures: Mapping[str, str], deferred: Collection[SampleKey]
-) -> dict[SampleKey, Verified]:
+) -> dict[SampleKey, DraftOutcome]:
     """Of the chunks that had drafts."""
     return {
-        chunk.key: Verified(chunk.num_logits - 1, len(draws[0]) - 1)
+        chunk.key: DraftOutcome(chunk.num_logits - 1, len(draws[0]) - 1)
         for chunk, draws in zip(chunks, drawn, strict=True)
         if chunk.num_logits > 1 and chunk.key.request not in failures and chunk.key not in deferred
     }

@@ -28,6 +28,11 @@ class DrawState:
     def is_empty(self) -> bool:
         return self.seen is None and self.constraint is None
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether its grammar is: no other sample waits for that."""
+        return self.constraint is not None and self.constraint.is_slow
+
     def is_ready(self, deadline: float) -> bool:
         """Whether the next draw can be made, at the latest at that time of perf_counter. Raises GrammarError."""
         return self.constraint is None or self.constraint.wait(max(0.0, deadline - time.perf_counter()))

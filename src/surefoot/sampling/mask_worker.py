@@ -8,17 +8,28 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
 
 from llguidance import LLMatcher
 
+from surefoot.sampling.cpu_clock import Clock
+
 SLICE_S = 0.005  # that a job runs before others get a turn
+REST = 3.0  # times as long as it ran, that a job which yields leaves the processor to steps
+MOST_REST_S = 0.25
 IDLE_S = 5.0  # without work, after which the thread ends; the next job starts another
-STUCK_S = 5.0  # after which a piece of work counts as stuck
+STUCK_S = 30.0  # after which a piece of work counts as stuck: limits on counts of work stop it long before
 MOST_STUCK = 4  # stuck threads, at which no more are started
 
-Take = Callable[[LLMatcher, int], None]  # gives a matcher its next token
+
+@dataclass(frozen=True)
+class WorkerTools:
+    """What belongs to one thread of the worker."""
+
+    consume: Callable[[LLMatcher, int], object]  # gives a matcher its next token, without Python's lock
+    cpu_seconds: Clock  # that the thread has used, in `consume` too
 
 
 class Job(Protocol):
@@ -28,9 +39,12 @@ class Job(Protocol):
     def spent_s(self) -> float:
         """Seconds spent so far. The job with the least goes first, so that a slow grammar waits for fast ones."""
 
-    def advance(self, take: Take) -> bool:
-        """Does one piece of the work and returns whether there is more. Raises nothing. `take` belongs to the
-        thread."""
+    @property
+    def yields(self) -> bool:
+        """Whether its work should slow down the steps of other requests as little as possible."""
+
+    def advance(self, tools: WorkerTools) -> bool:
+        """Does one piece of the work and returns whether there is more. Raises nothing."""
 
     def fail(self, why: str) -> None: ...
 
@@ -38,16 +52,17 @@ class Job(Protocol):
 class MaskWorker:
     """Runs jobs in a thread. Thread-safe. It owns a job from `submit` until `advance` returns that there is no more."""
 
-    def __init__(self, make_take: Callable[[], Take], stuck_s: float = STUCK_S) -> None:
-        """Each thread calls `make_take` for a `take` of its own."""
-        self._make_take = make_take
+    def __init__(self, make_tools: Callable[[], WorkerTools], stuck_s: float = STUCK_S) -> None:
+        """Each thread calls `make_tools` for tools of its own."""
+        self._make_tools = make_tools
         self._stuck_s = stuck_s
         self._condition = threading.Condition()
-        self._queue: list[tuple[float, int, Job]] = []
+        self._queue: list[tuple[bool, float, int, Job]] = []  # a heap; jobs that yield come last
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._piece: tuple[Job, float] | None = None  # the job being worked on, and since when
         self._num_stuck = 0
+        self._rest_until = 0.0  # of jobs that yield
 
     @property
     def is_lost(self) -> bool:
@@ -56,7 +71,7 @@ class MaskWorker:
 
     def submit(self, job: Job) -> None:
         with self._condition:
-            heappush(self._queue, (job.spent_s, next(self._numbers), job))
+            heappush(self._queue, (job.yields, job.spent_s, next(self._numbers), job))
             self._condition.notify()
             self._start()
 
@@ -78,12 +93,15 @@ class MaskWorker:
             self._thread.start()
 
     def _run(self) -> None:
-        take = self._make_take()
+        tools = self._make_tools()
         while (job := self._next()) is not None:
-            end = time.monotonic() + SLICE_S
-            more = self._advance(job, take)
-            while more and time.monotonic() < end:
-                more = self._advance(job, take)
+            began = time.monotonic()
+            more = self._advance(job, tools)
+            while more and time.monotonic() < began + SLICE_S:
+                more = self._advance(job, tools)
+            if job.yields:
+                now = time.monotonic()
+                self._rest_until = now + min(MOST_REST_S, REST * (now - began))
             if more:
                 self.submit(job)
 
@@ -94,17 +112,25 @@ class MaskWorker:
                 self._num_stuck -= 1
                 self._start()
                 return None
-            if not self._queue and not self._condition.wait_for(lambda: bool(self._queue), IDLE_S):
-                self._thread = None
-                return None
-            return heappop(self._queue)[2]
+            while not self._queue or (rest_s := self._rest_s()) > 0:
+                if self._queue:
+                    self._condition.wait(rest_s)
+                elif not self._condition.wait_for(lambda: bool(self._queue), IDLE_S):
+                    self._thread = None
+                    return None
+            return heappop(self._queue)[-1]
 
-    def _advance(self, job: Job, take: Take) -> bool:
+    def _rest_s(self) -> float:
+        """Seconds until the next job may run."""
+        yielded, *_, job = self._queue[0]
+        return self._rest_until - time.monotonic() if yielded and job.yields else 0.0
+
+    def _advance(self, job: Job, tools: WorkerTools) -> bool:
         with self._condition:
             if self._is_replaced():
                 return False
             self._piece = (job, time.monotonic())
-        more = job.advance(take)
+        more = job.advance(tools)
         with self._condition:
             if self._is_replaced():
                 return False

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
 
@@ -28,6 +29,8 @@ from surefoot.server.settings import ServerSettings
 LOG = logging.getLogger(__name__)
 HAND_BACK_S = 5  # for clients to receive the error that ends their request
 POLL_S = 0.05
+IDLE_POLL_S = 1.0
+NUM_READS = 4  # of 25 ms or so, to measure bandwidth
 
 
 def serve(
@@ -90,7 +93,7 @@ class DrainingServer(uvicorn.Server):
         self._tell = tell
         self._describe_speed = describe_speed
         self._on_ready = on_ready
-        self._telling: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list | None = None) -> None:  # type: ignore[type-arg]
         listen(sockets or [], self.config.backlog)
@@ -100,7 +103,7 @@ class DrainingServer(uvicorn.Server):
             host, port = self.config.host, self.servers[0].sockets[0].getsockname()[1]
             self._tell(f"ready    http://{f'[{host}]' if ':' in host else host}:{port}/v1")
             self._on_ready()
-            self._telling = asyncio.create_task(self._tell_speed())
+            self._warming = asyncio.create_task(self._warm_up())
 
     def _read_again(self) -> None:
         """On SIGHUP: read the keys again and reopen the logs."""
@@ -109,10 +112,15 @@ class DrainingServer(uvicorn.Server):
         self._service.audit.reopen()
         self._service.access.reopen()
 
-    async def _tell_speed(self) -> None:
-        """Measure bandwidth once the server is ready: touching fresh memory takes a while."""
-        bandwidth = await self._service.llm.measure_bandwidth(0.1)
-        for line in self._describe_speed(bandwidth):
+    async def _warm_up(self) -> None:
+        """What can wait until the server is ready: the program of the chat template starts, for the first chat; then
+        bandwidth is measured, while no request would wait for it."""
+        llm = self._service.llm
+        with suppress(RuntimeError):  # the first chat tells of it
+            await asyncio.to_thread(llm.chat_template.start)
+        while self._service.num_requests:
+            await asyncio.sleep(IDLE_POLL_S)
+        for line in self._describe_speed(await llm.measure_bandwidth(NUM_READS)):
             self._tell(line)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -103,6 +103,11 @@ class ChatTemplate:
             )
         return self.templates[name]
 
+    def start(self) -> None:
+        """Starts the rendering program, if there is a template for it, so that the first conversation need not."""
+        if self.templates:
+            self._renderer.start()
+
     def close(self) -> None:
         self._renderer.stop()
 
@@ -218,11 +223,19 @@ class _Renderer:
             raise ChatTemplateError(f"The chat template writes more than {limits.output_characters} characters: {_OWN}")
         raise ChatTemplateError(_FAULTS[answer["fault"]].format(answer["message"]))
 
-    def _ask(self, data: bytes) -> dict[str, str]:
+    def start(self) -> None:
+        with self._lock:
+            self._program()
+
+    def _program(self) -> "_Program":
         if self._running is None or not self._running.is_alive():
             self._running = _start_program(self._limits.memory_bytes)
+        return self._running
+
+    def _ask(self, data: bytes) -> dict[str, str]:
+        program = self._program()
         try:
-            answer = self._running.ask(data, self._limits)
+            answer = program.ask(data, self._limits)
         except TimeoutError:
             self._end()
             raise ChatTemplateError(f"The chat template took more than {self._limits.seconds} s: {_OWN}") from None

@@ -7,7 +7,7 @@ from surefoot.weights.hub import ModelNotFoundError, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.metadata import MetadataError
 from surefoot.weights.open_checkpoint import open_checkpoint
-from surefoot.weights.packed_cache import PackedCache, default_cache, fingerprint, packed_cache
+from surefoot.weights.packed_cache import PackedCache, default_cache, fingerprint, packed_cache, writing_beside
 from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 from surefoot.weights.safetensors import SafetensorsError
 
@@ -28,4 +28,5 @@ __all__ = [
     "fingerprint",
     "open_checkpoint",
     "packed_cache",
+    "writing_beside",
 ]

@@ -1,15 +1,15 @@
 """The folder of cached packed weights: only this user may write to it, and it takes at most a share of the disk."""
 
+import fcntl
 import os
 import shutil
 import stat
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SUFFIX, UNFINISHED = ".packed", ".part"
 SHARE_OF_DISK = 0.25  # of the bytes that the cache holds and the disk has free
-STALE_S = 3600.0  # an unfinished file this old was left by a process that was killed
 
 
 class UnsafeFolder(OSError):
@@ -30,7 +30,7 @@ def check_owner(facts: os.stat_result, path: Path) -> None:
 
 def make_room(folder: Path, nbytes: int) -> bool:
     """Whether `nbytes` may be added. Evicts the least recently used files as needed."""
-    _remove_unfinished(folder)
+    remove_unfinished(folder)
     cached = sorted((file.stat().st_mtime_ns, file.stat().st_size, file) for file in folder.glob(f"*{SUFFIX}"))
     held = sum(size for _, size, _ in cached)
     limit = int((held + shutil.disk_usage(folder).free) * SHARE_OF_DISK)
@@ -49,7 +49,33 @@ def note_use(file: Path) -> None:
         os.utime(file)
 
 
-def _remove_unfinished(folder: Path) -> None:
-    for file in folder.glob(f"*{UNFINISHED}"):
-        if time.time() - file.stat().st_mtime > STALE_S:
-            file.unlink(missing_ok=True)
+@contextmanager
+def unfinished(path: Path) -> Iterator[tuple[int, Path]]:
+    """A new file beside `path`: its descriptor and name. On exit it is removed if it still has that name.
+
+    It is locked, which ends with the process: that is how `remove_unfinished` knows files that nobody writes.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield file, beside
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(file)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes files that a killed process has left incomplete."""
+    for path in folder.glob(f"*{UNFINISHED}"):
+        with suppress(OSError):  # another process writes it, or has removed it
+            _remove_if_left(path)
+
+
+def _remove_if_left(path: Path) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(file)

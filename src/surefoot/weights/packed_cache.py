@@ -8,11 +8,10 @@ written atomically, and not used if its bytes have changed since.
 import hashlib
 import json
 import os
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from surefoot import __version__
@@ -20,12 +19,12 @@ from surefoot.formats import W8_GROUPED
 from surefoot.ops.arrays import F32
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
-from surefoot.weights.cache_folder import SUFFIX, note_use, own_folder
+from surefoot.weights.background_writes import BackgroundWrites
+from surefoot.weights.cache_folder import SUFFIX, note_use, own_folder, remove_unfinished
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.packed_file import LAYOUT, Runs, read_packed, write_packed
 from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 
-LOWEST_PRIORITY = 19
 PACKED_BY = ("formats/*.py", "weights/*.py", "ops/*.py", "ops/_lib/*", "models/load.py")
 PAYS_S = 0.5  # a load that takes less is not worth caching
 
@@ -36,13 +35,28 @@ class PackedCache:
 
     folder: Path  # of the files
     least_s: float = 0.0  # cache only after a load that took at least this long
-    in_background: bool = False  # write the file in a thread while the model is already in use
+    # What writes the file while the model is already in use, once it is told to begin; None: write it at once.
+    background: BackgroundWrites | None = field(default=None, compare=False)
+
+
+@contextmanager
+def writing_beside(cache: PackedCache | None) -> Iterator[Callable[[], None]]:
+    """The function that begins to write what is to be cached. At the end of the block what is not complete is
+    removed."""
+    writes = cache.background if cache is not None else None
+    if writes is None:
+        yield lambda: None
+        return
+    try:
+        yield writes.begin
+    finally:
+        writes.stop()
 
 
 def default_cache() -> PackedCache:
     """The cache in the user's cache folder, for loads that are worth it."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return PackedCache(base / "surefoot" / "packed", PAYS_S, in_background=True)
+    return PackedCache(base / "surefoot" / "packed", PAYS_S, BackgroundWrites())
 
 
 class CachedCheckpoint:
@@ -84,7 +98,8 @@ def packed_cache(
     float_format: str,
     report: Report = lambda done, total: None,
 ) -> Iterator[CachedCheckpoint]:
-    """The checkpoint with packed matrices from the cache. On exit the missing ones are added to the cache.
+    """The checkpoint with packed matrices from the cache. On exit the missing ones are added to the cache, or to what
+    is written in the background.
 
     A cache that cannot be used (a full or read-only disk, another user's folder) costs the next load time, but never
     fails this one.
@@ -93,12 +108,13 @@ def packed_cache(
     cached: dict[str, Runs] = {}
     with suppress(OSError, RuntimeError):
         path = own_folder(cache.folder.expanduser()) / f"{cache_key(model, float_format)}{SUFFIX}"
+        remove_unfinished(path.parent)
         cached = _read(path, report)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
     yield with_cache
     if path is not None and with_cache.packed and time.monotonic() - began >= cache.least_s:
-        _write(path, {**cached, **with_cache.packed}, cache.in_background)
+        _write(path, {**cached, **with_cache.packed}, cache.background)
 
 
 def _read(path: Path, report: Report) -> dict[str, Runs]:
@@ -111,24 +127,20 @@ def _read(path: Path, report: Report) -> dict[str, Runs]:
     return cached
 
 
-def _write(path: Path, runs: Mapping[str, Runs], in_background: bool) -> None:
-    def write() -> None:
-        with suppress(OSError):
-            if in_background:  # Linux sets the priority of this thread alone
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-            write_packed(path, runs)
-
-    if in_background:
-        threading.Thread(target=write, name="surefoot-cache", daemon=True).start()
-    else:
-        write()
+def _write(path: Path, runs: Mapping[str, Runs], background: BackgroundWrites | None) -> None:
+    if background is not None:
+        background.add(lambda pace: write_packed(path, runs, pace))
+        return
+    with suppress(OSError):
+        write_packed(path, runs)
 
 
 def cache_key(model: Path, float_format: str) -> str:
     """The cache file's name. It hashes ctime as well as mtime: copies may keep mtime, but nobody can set ctime."""
     facts = [(str(file.resolve()), *_state(file.stat())) for file in (*_files(model), *_code())]
     text = json.dumps([LAYOUT, __version__, float_format, facts])
-    return f"{model.stem}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    # Not `stem`, which would cut the folder Qwen2.5-Coder-1.5B at its last dot.
+    return f"{model.name.removesuffix('.gguf')}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def _code() -> list[Path]:

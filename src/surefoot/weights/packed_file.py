@@ -17,12 +17,14 @@ from typing import Any
 
 from surefoot.ops.arrays import ALIGNMENT, U8, huge_empty
 from surefoot.ops.weights import PackedWeights, WeightFormat
-from surefoot.weights.cache_folder import UNFINISHED, check_owner, make_room
+from surefoot.weights.background_writes import Pace, at_once
+from surefoot.weights.cache_folder import check_owner, make_room, unfinished
 from surefoot.weights.reporting_checkpoint import Report
 
 LAYOUT = "SFPACK2"  # as native/kernels/pack.h names it
 MAGIC = b"surefoot packed 2\n".ljust(ALIGNMENT, b"\0")
 STEP = 1 << 23  # bytes that one thread reads at a time
+PIECE = 1 << 20  # bytes that are written at a time; a divisor of STEP
 TAIL = 12  # bytes: the index's CRC-32 and length
 MOST_INDEX_BYTES = 1 << 28
 Runs = list[list[PackedWeights]]  # matrices fused by format; the inner list has one per expert
@@ -97,40 +99,53 @@ def _packed(data: U8, entry: Mapping[str, Any]) -> PackedWeights:
 # ---- writing ----
 
 
-def write_packed(path: Path, runs: Mapping[str, Runs]) -> None:
+def write_packed(path: Path, runs: Mapping[str, Runs], pace: Pace = at_once) -> None:
     """Writes the file atomically; writes nothing if it would exceed the folder's limit. Raises OSError."""
     entries, matrices, nbytes = _entries(runs)
     if not make_room(path.parent, nbytes):
         return
-    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
-    try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            sums = []
-            for step in _steps(matrices):
-                file.write(step)
-                sums.append(zlib.crc32(step))
-            text = json.dumps({"nbytes": nbytes, "sums": sums, "runs": entries}).encode()
-            file.write(text + zlib.crc32(text).to_bytes(4, "little") + len(text).to_bytes(8, "little"))
+    with unfinished(path) as (file, beside):
+        sums = _write_data(file, matrices, pace)
+        text = json.dumps({"nbytes": nbytes, "sums": sums, "runs": entries}).encode()
+        _write_all(file, text + zlib.crc32(text).to_bytes(4, "little") + len(text).to_bytes(8, "little"))
+        os.fdatasync(file)
         beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
-def _steps(matrices: Sequence[PackedWeights]) -> Iterator[bytearray]:
-    """The bytes of the file before its index, STEP at a time."""
-    step = bytearray(MAGIC)
+def _write_data(file: int, matrices: Sequence[PackedWeights], pace: Pace) -> list[int]:
+    """Writes what comes before the index, and returns the CRC-32 of every STEP bytes."""
+    sums: list[int] = []
+    at = 0
+    for piece in _pieces(matrices):
+        if at % STEP == 0:
+            sums.append(0)
+        _write_all(file, piece)
+        sums[-1] = zlib.crc32(piece, sums[-1])
+        at += len(piece)
+        pace(file, len(piece))
+    return sums
+
+
+def _pieces(matrices: Sequence[PackedWeights]) -> Iterator[bytes | memoryview]:
+    """The bytes before the index, in pieces that never cross a multiple of STEP. Matrices are not copied: a copy would
+    hold Python's lock."""
+    yield MAGIC
+    at = len(MAGIC)
     for matrix in matrices:
-        step += b"\0" * (-len(step) % ALIGNMENT)
-        view, at = matrix.data.data, 0
-        while at < matrix.nbytes:
-            end = min(at + STEP - len(step), matrix.nbytes)
-            step += view[at:end]
-            at = end
-            if len(step) == STEP:
-                yield step
-                step = bytearray()
-    if step:
-        yield step
+        if gap := -at % ALIGNMENT:
+            yield bytes(gap)
+            at += gap
+        view, done = matrix.data.data, 0
+        while done < matrix.nbytes:
+            length = min(PIECE - at % PIECE, matrix.nbytes - done)
+            yield view[done : done + length]
+            done, at = done + length, at + length
+
+
+def _write_all(file: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def _entries(runs: Mapping[str, Runs]) -> tuple[dict[str, Any], list[PackedWeights], int]:

@@ -156,7 +156,34 @@ def test_3_3_turns_go_round() -> None:
         await order_of(work, "aaaabbc")
 
     asyncio.run(run())
-    assert served == ["a", "a", "b", "c", "a", "b", "a"]
+    assert served == ["a", "b", "c", "a", "b", "a", "a"]
+
+
+def test_3_3_who_takes_long_waits_for_who_does_not() -> None:
+    """Ten users whose turns take two seconds each delay one whose turns take a millisecond by one turn, not by ten."""
+    served: list[str] = []
+    now = 0.0
+
+    async def run() -> None:
+        turns = Turns(1, lambda: now)
+
+        async def work(user: str) -> None:
+            nonlocal now
+            for _ in range(3):
+                async with turns.turn():
+                    await asyncio.sleep(0)
+                    now += 0.001 if user == "quick" else 2.0
+                    served.append(user)
+
+        async with asyncio.TaskGroup() as group:
+            for user in [*"abcdefghij", "quick"]:
+                asking_user.set(user)
+                group.create_task(work(user))
+
+    asyncio.run(run())
+    first, second, third = (number for number, user in enumerate(served) if user == "quick")
+    assert first <= 10, "one turn of each that came before"
+    assert third - second == second - first == 2, "one turn between two of its own"
 
 
 def test_3_3_who_leaves_takes_no_turn_along() -> None:
@@ -415,7 +442,7 @@ def test_3_3_a_body_that_does_not_come(gated: Callable[..., Gated]) -> None:
 
 
 def test_3_3_withheld_uploads_refuse_nobody_else(tmp_path: Path) -> None:
-    """As issue 15 found it, on a whole server: four uploads that do not end, then others' requests and uploads."""
+    """On a whole server: four uploads that never end, then requests and uploads of other users."""
     keys = tmp_path / "keys.toml"
     alice, bob = quick_key(keys, "alice"), quick_key(keys, "bob")
     server = Server(stories_gguf(), "--keys", str(keys), "--max-file-bytes", "65536")

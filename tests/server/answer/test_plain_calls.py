@@ -12,8 +12,9 @@ from llguidance import LLMatcher
 
 from surefoot.sampling.grammar import lark_grammar
 from surefoot.server.answer.parsing import Chain, MessageDelta, ReasoningParser
-from surefoot.server.answer.structured import MOST_CHARACTERS, make_grammar
+from surefoot.server.answer.structured import make_grammar
 from surefoot.server.answer.tool_calls import CallableTool, CallParser, call_rules, whole_calls
+from surefoot.server.schemas.base import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import Function, Tool
 from tests.server.answer.test_json_schemas import TOKENIZER
 
@@ -120,6 +121,6 @@ def test_1_5_plain_calls_only_where_the_grammar_holds_them(choice: Any, num_tool
     tools = [Tool(type="function", function=function) for function in functions]
     held = make_grammar(None, tools, choice, True, False)
     assert held.grammar is not None
-    assert len(held.grammar) <= MOST_CHARACTERS
+    assert len(held.grammar) <= MOST_GRAMMAR_CHARACTERS
     assert bool(held.plain) == ("plain_0" in held.grammar) == has_plain
     assert parse(CALL, [], [])[0] == CALL

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from surefoot import LLM
+from surefoot.api import batch
 from surefoot.api.answer_file import AnswerFile
-from surefoot.api.batch import MOST_LEVELS, BatchLine, read_lines
+from surefoot.api.batch import MOST_LEVELS, MOST_LINE_BYTES, BatchLine, read_lines
 from surefoot.api.checksummed import verified, with_checksum
 from surefoot.server.batch.records import Records
 from surefoot.server.batch.run_batch import run_batch
@@ -94,6 +95,21 @@ def test_levels_are_counted_outside_strings(tmp_path: Path) -> None:
     assert at_most.problem is None
     assert beyond.problem is not None
     assert (beyond.custom_id, beyond.content["url"]) == ("line-3", line(3)["url"])
+
+
+def test_a_line_of_too_many_bytes_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = b'{"custom_id": "line-1", "body": ['
+    flat = (head + b"[]," * (MOST_LINE_BYTES // 3))[: MOST_LINE_BYTES - 2]  # brackets side by side
+    parsed: list[int] = []
+    monkeypatch.setattr(batch, "_parse", lambda text: parsed.append(len(text)) or ({"custom_id": "line-1"}, None))
+    (tmp_path / "in.jsonl").write_bytes(flat + b"]}")
+    assert [line.number for line in read_lines(tmp_path / "in.jsonl")] == [1]
+    (tmp_path / "in.jsonl").write_bytes(flat + b" ]}")
+    with pytest.raises(ValueError, match=f"line 1 has {MOST_LINE_BYTES + 1} bytes"):
+        list(read_lines(tmp_path / "in.jsonl"))
+    assert parsed == [MOST_LINE_BYTES]
 
 
 # ---- answers ----

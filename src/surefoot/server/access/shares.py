@@ -5,12 +5,15 @@ reached from its own machine alone, where addresses would not tell clients apart
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import AsyncIterator
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
 EVERYONE = ""
+CREDIT_S = 1.0  # that a user is ahead of others at most: a longer time without turns earns no more
+LEAST_TURN_S = 0.001  # that a turn counts for: quick turns are counted, not measured
 # The user of the request that a task works on: the task waits for turns in this user's name.
 asking_user: ContextVar[str] = ContextVar("asking_user", default=EVERYONE)
 
@@ -48,25 +51,33 @@ class SharedBudget:
 
 
 class Turns:
-    """Slots for short work, given to waiting users in turn: one user's many requests delay another's by one turn at
-    most."""
+    """Slots for short work. The next one goes to the waiting user who has held slots for the least time, so that one
+    user's many requests, or slow ones, delay another's by one turn at most."""
 
-    def __init__(self, num_slots: int) -> None:
-        self._num_free = num_slots
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by user; the first user is next
+    def __init__(self, num_slots: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._num_slots = self._num_free = num_slots
+        self._clock = clock
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by user
+        self._held_s: defaultdict[str, float] = defaultdict(float)  # by user, since all slots were last free
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        await self._wait(asking_user.get())
+        user = asking_user.get()
+        await self._wait(user)
+        began = self._clock()
         try:
             yield
         finally:
+            self._held_s[user] += max(LEAST_TURN_S, self._clock() - began)
             self._pass_on()
 
     async def _wait(self, user: str) -> None:
         if self._num_free:
             self._num_free -= 1
             return
+        if user not in self._waiting:
+            lowest = min((self._held_s[other] for other in self._waiting), default=0.0)
+            self._held_s[user] = max(self._held_s[user], lowest - CREDIT_S)
         slot = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(user, deque()).append(slot)
         try:
@@ -78,12 +89,14 @@ class Turns:
 
     def _pass_on(self) -> None:
         while self._waiting:
-            user, slots = next(iter(self._waiting.items()))
+            user = min(self._waiting, key=self._held_s.__getitem__)  # of equals the one that waits longest
+            slots = self._waiting.pop(user)
             slot = slots.popleft()
-            del self._waiting[user]
             if slots:
                 self._waiting[user] = slots  # behind the other users
             if not slot.done():
                 slot.set_result(None)
                 return
         self._num_free += 1
+        if self._num_free == self._num_slots:
+            self._held_s.clear()

@@ -1,6 +1,7 @@
 """Structured output: the grammar of a response format or of tool calls, after the thought of a thinking model."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from surefoot.sampling import GrammarError, Grammars
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
 from surefoot.server.answer.json_schemas import (
+    PreparedSchema,
     SchemaError,
     arguments_schema,
     plain_complaint,
@@ -18,6 +20,7 @@ from surefoot.server.answer.json_schemas import (
 from surefoot.server.answer.tool_calls import CallableTool, call_rules
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import (
+    MOST_GRAMMAR_CHARACTERS,
     GrammarFormat,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -27,7 +30,7 @@ from surefoot.server.schemas.base import (
 )
 from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
 
-MOST_CHARACTERS = 64 << 10
+TOO_LONG = f"it comes to more than {MOST_GRAMMAR_CHARACTERS} characters: make it smaller"
 # Lazy: the thought ends at the first closing tag.
 THOUGHT = 'start: thought BREAKS answer\nthought[lazy]: ANYTHING "</think>"\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n'
 PLAIN = "start: answer\n"
@@ -117,8 +120,8 @@ def _compiled(
 ) -> AnswerConstraint:
     constraint = make_grammar(wanted, tools, choice, parallel, is_thinking, any_of)
     if constraint.grammar is not None:
-        if len(constraint.grammar) > MOST_CHARACTERS:
-            raise GrammarError(f"it comes to more than {MOST_CHARACTERS} characters: make it smaller")
+        if len(constraint.grammar) > MOST_GRAMMAR_CHARACTERS:
+            raise GrammarError(TOO_LONG)
         grammars.compile(constraint.grammar)
     return constraint
 
@@ -148,12 +151,24 @@ def _constrain_calls(
 ) -> AnswerConstraint:
     """Calls without tags repeat each schema in the grammar. Where that makes it too long, only tagged calls are
     allowed."""
-    prepared = [prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of) for tool in tools]
+    prepared = _prepared(tools, any_of)
     callables = [CallableTool(tool.function.name, item.schema) for tool, item in zip(tools, prepared, strict=True)]
     words = list(dict.fromkeys(word for item in prepared for word in item.unenforced))
     notices = (f"tools: {unenforced_sentence(words)}",) if words else ()
     for plain in (tuple(item.name for item in callables) if choice == "auto" else (), ()):
         grammar = lark_grammar(_beginning(is_thinking) + call_rules(callables, choice, parallel, bool(plain)))
-        if not plain or len(grammar) <= MOST_CHARACTERS:
+        if not plain or len(grammar) <= MOST_GRAMMAR_CHARACTERS:
             break
     return AnswerConstraint(grammar, notices, plain)
+
+
+def _prepared(tools: Sequence[Tool], any_of: bool) -> list[PreparedSchema]:
+    """The tools' schemas. Stops as soon as they alone are too long for a grammar: to prepare them takes a while."""
+    prepared: list[PreparedSchema] = []
+    length = 0
+    for tool in tools:
+        prepared.append(prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of))
+        length += len(json.dumps(prepared[-1].schema))
+        if length > MOST_GRAMMAR_CHARACTERS:
+            raise GrammarError(TOO_LONG)
+    return prepared

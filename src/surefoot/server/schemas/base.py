@@ -20,6 +20,7 @@ MOST_BIASES = 1024
 MOST_MESSAGES = 4096
 MOST_TOOLS = 128
 MOST_PROMPTS = 32
+MOST_GRAMMAR_CHARACTERS = 64 << 10
 LARGEST_SEED = 2**63 - 1
 LARGEST_TOKEN = 2**31 - 1
 
@@ -133,14 +134,14 @@ class RegexFormat(Body):
     """An extension of OpenAI's formats."""
 
     type: Literal["regex"]
-    regex: Annotated[str, Field(min_length=1)]
+    regex: Annotated[str, Field(min_length=1, max_length=MOST_GRAMMAR_CHARACTERS)]
 
 
 class GrammarFormat(Body):
     """An extension of OpenAI's formats. The grammar is in llguidance's dialect of Lark."""
 
     type: Literal["grammar"]
-    grammar: Annotated[str, Field(min_length=1)]
+    grammar: Annotated[str, Field(min_length=1, max_length=MOST_GRAMMAR_CHARACTERS)]
 
 
 ResponseFormat = Annotated[
