@@ -85,7 +85,7 @@ def test_a_real_model(condition: Condition) -> None:
     check(smollm2(), condition)
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe", "lfm2"])
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe", "lfm2", "qwen3_5"])
 def test_windows_experts_latents_and_states(family: str, tmp_path: Path) -> None:
     pytest.importorskip("tests.models.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=8, num_new=40)
@@ -95,10 +95,11 @@ def test_windows_experts_latents_and_states(family: str, tmp_path: Path) -> None
         check(verifier, condition)
 
 
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
 @pytest.mark.parametrize("drafter", ["wrong", "right until the last"])
-def test_drafts_over_states(drafter: str, tmp_path: Path) -> None:
+def test_drafts_over_states(drafter: str, family: str, tmp_path: Path) -> None:
     """Rejected drafts are rolled back to the state of the last accepted token."""
-    pytest.importorskip("tests.models.tiny").save("lfm2", tmp_path)
+    pytest.importorskip("tests.models.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=8, num_new=40)
     finding = check(verifier, replace(TOGETHER, drafter=drafter, preempt_every=3))
     assert finding.num_drafted > 0

@@ -15,7 +15,7 @@ from surefoot.sampling import TokenLogprobs
 tiny = pytest.importorskip("tests.models.tiny")
 
 BLOCK = 16
-FAMILIES = ("lfm2",)
+FAMILIES = ("lfm2", "qwen3_5")
 families = pytest.mark.parametrize("family", FAMILIES)
 Answer = tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]
 

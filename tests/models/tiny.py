@@ -56,6 +56,11 @@ LFM2 = {
     "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
     "norm_eps": 1e-5, "block_auto_adjust_ff_dim": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }  # fmt: skip
+QWEN3_5 = {
+    "head_dim": 64, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 24, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+}  # fmt: skip
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -65,6 +70,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {"head_dim": 32}),
     "gemma2": ("Gemma2Config", {"sliding_window": 24, "head_dim": 32, "query_pre_attn_scalar": 24, **GEMMA}),
     "gemma3": ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 32, "num_hidden_layers": 7, **GEMMA}),
+    "qwen3_5": ("Qwen3_5TextConfig", QWEN3_5),
     "qwen3_moe": ("Qwen3MoeConfig", {"head_dim": 32, "num_experts": 8, **MOE, "norm_topk_prob": True}),
     "gpt_oss": (
         "GptOssConfig",

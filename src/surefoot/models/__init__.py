@@ -38,10 +38,22 @@ __all__ = [
     "row_context",
 ]
 
-FAMILIES = ("deepseek_v2", "gemma2", "gemma3", "gpt_oss", "lfm2", "llama", "phi3", "qwen2", "qwen3", "qwen3_moe")
+FAMILIES = (
+    "deepseek_v2",
+    "gemma2",
+    "gemma3",
+    "gpt_oss",
+    "lfm2",
+    "llama",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "qwen3_5",
+    "qwen3_moe",
+)
 # Names in files that differ from the family's.
-GGUF_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
-HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3"}
+GGUF_NAMES = {"qwen35": "qwen3_5", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
+HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3", "qwen3_5_text": "qwen3_5"}
 
 
 class Family(Protocol):

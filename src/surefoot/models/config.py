@@ -62,6 +62,23 @@ class LatentConfig:
 
 
 @dataclass(frozen=True)
+class DeltaConfig:
+    """Layers of the gated delta rule."""
+
+    key_heads: int  # of queries and keys
+    heads: int  # of values: a multiple
+    key_dim: int  # lanes of a head's query and key
+    value_dim: int  # lanes of a head's value
+    num_taps: int  # of the convolution before
+    tiled: bool = False  # head h reads key head h % key_heads; else neighbours share one
+
+    @property
+    def conv_width(self) -> int:
+        """Queries, keys and values together."""
+        return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """All sizes and forms of a model."""
 
@@ -80,6 +97,8 @@ class ModelConfig:
     embedding_scale: float = 1.0  # that embeddings are multiplied by
     moe: MoeConfig | None = None  # of families with experts
     latent: LatentConfig | None = None  # of families with latent attention
+    delta: DeltaConfig | None = None  # of families with the gated delta rule
+    num_unused: int = 0  # layers at the file's end that only draft
 
     @property
     def windows(self) -> tuple[int, ...]:

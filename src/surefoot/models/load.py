@@ -105,8 +105,9 @@ class Loader:
 
     # ---- parts that most families share ----
 
-    def attention(self, layer: int) -> Attention:
-        """Attention, with norms of queries and keys, biases and sinks if the checkpoint has them."""
+    def attention(self, layer: int, qkv: Linear | None = None) -> Attention:
+        """Attention, with norms of queries and keys, biases and sinks if the checkpoint has them. qkv: if the family
+        makes that matrix itself."""
         config, name = self.config, f"blk.{layer}.attn"
         kv, keeps = config.kv(layer), not isinstance(config.layers[layer].kv, SharedKv)
         separate = (f"{name}_q", f"{name}_k", f"{name}_v") if keeps else (f"{name}_q",)
@@ -117,7 +118,7 @@ class Loader:
             kv_heads=kv.heads,
             head_dim=kv.key_dim,
             scale=config.scale,
-            qkv=self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate),
+            qkv=qkv or (self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate)),
             out=self.linear(f"{name}_output"),
             rope=self.rope(config.layers[layer].rope),
             window=kv.window,

@@ -68,11 +68,25 @@ GEMMA = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+DELTA = {
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.A_log": "ssm_a_log",
+    "linear_attn.dt": "ssm_dt",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
 FAMILY_LAYER = {
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
     "gpt_oss": {"post_attention_layernorm": "post_attention_norm"},
+    "qwen3_5": DELTA,
+    "qwen3_5_text": DELTA,
     "lfm2": {
         "operator_norm": "attn_norm",
         "ffn_norm": "ffn_norm",

@@ -117,6 +117,14 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
         ("attn_logit_softcapping", "final_logit_softcapping"),
         ("attn_logit_softcapping", "final_logit_softcapping"),
     ),
+    # the gated delta rule (Qwen 3.5)
+    (whole(2, 16), ("ssm.conv_kernel",), ("linear_conv_kernel_dim",)),
+    (whole(1, 512), ("ssm.state_size",), ("linear_key_head_dim", "linear_value_head_dim")),
+    (whole(1, 1024), ("ssm.group_count", "ssm.time_step_rank"), ("linear_num_key_heads", "linear_num_value_heads")),
+    (INNER, ("ssm.inner_size",), ()),
+    (whole(1, 1024), ("full_attention_interval",), ("full_attention_interval",)),
+    (array("biu", "a list of flags"), ("attention.recurrent_layers",), ()),
+    (whole(0, 16), ("nextn_predict_layers",), ()),
     # experts
     (whole(0, 4096), ("expert_count",), ("num_experts", "num_local_experts", "n_routed_experts")),
     (whole(1, 256), ("expert_used_count",), ("num_experts_per_tok",)),
