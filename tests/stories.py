@@ -39,13 +39,13 @@ def write_llama2c(writer: "object", weights: Path, vocabulary: Path) -> None:
 
 def _write_model(writer: "object", data: bytes) -> None:
     dim, hidden, layers, heads, kv_heads, vocab, context = struct.unpack_from("<7i", data)
-    values, place = np.frombuffer(data, np.float32, offset=28), 0
+    values, offset = np.frombuffer(data, np.float32, offset=28), 0
 
     def take(*shape: int) -> np.ndarray:
-        nonlocal place
+        nonlocal offset
         size = int(np.prod(shape))
-        place += size
-        return values[place - size : place].reshape(shape)
+        offset += size
+        return values[offset - size : offset].reshape(shape)
 
     head = dim // heads
     lanes = -(-head // LANES) * LANES
@@ -87,11 +87,11 @@ def _wider(array: np.ndarray, lanes: int, axis: int) -> np.ndarray:
 
 
 def _write_tokenizer(writer: "object", data: bytes) -> None:
-    place, texts, scores = 4, [], []
-    while place < len(data):
-        score, length = struct.unpack_from("<fi", data, place)
-        place += 8 + length
-        texts.append(data[place - length : place].decode().replace(" ", "▁"))
+    offset, texts, scores = 4, [], []
+    while offset < len(data):
+        score, length = struct.unpack_from("<fi", data, offset)
+        offset += 8 + length
+        texts.append(data[offset - length : offset].decode().replace(" ", "▁"))
         scores.append(score)
     texts[:259] = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     kinds = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (len(texts) - 259)

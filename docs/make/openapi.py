@@ -4,6 +4,7 @@ python docs/make/openapi.py > http.md
 """
 
 import asyncio
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from unittest.mock import MagicMock
@@ -104,7 +105,7 @@ def _fields(definition: Schema) -> Iterator[str]:
 def _row(name: str, value: Schema, is_required: bool) -> str:
     notes = ["**required**"] if is_required else []
     if value.get("default") is not None:
-        notes.append(f"default `{value['default']}`")
+        notes.append(f"default `{json.dumps(value['default'])}`")
     if value.get("description"):
         notes.append(str(value["description"]))
     return f"| `{name}` | {_type(value)} | {'; '.join(notes)} |"

@@ -27,6 +27,9 @@
   X(kv_write)       \
   X(kv_copy)        \
   X(attention)      \
+  X(short_conv)     \
+  X(delta_gates)    \
+  X(delta_rule)     \
   /* one name a line */
 
 namespace sf {

@@ -131,6 +131,7 @@ typedef struct {
   const float* inv_freq;    /* [pairs] */
   float* cos;
   float* sin;
+  const float* row_scales; /* [rows]: multiply scale; null: all 1 */
   int64_t rows, pairs;
   float scale; /* multiplies cos and sin (yarn's attention factor) */
   int32_t unused;
@@ -152,7 +153,7 @@ typedef struct {
   float* y;                 /* or null */
   sf_activations quantised; /* values null: not wanted */
   int64_t rows, cols, gate_stride, up_stride, y_stride;
-  int32_t kind;       /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss */
+  int32_t kind;       /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss, 4: sigmoid */
   float limit, alpha; /* kind 3 */
   int32_t unused;
 } sf_glu_args;
@@ -223,12 +224,65 @@ typedef struct {
   float softcap;  /* 0: none */
 } sf_attention_args;
 
+/* ---- states: what a layer keeps of a request instead of keys and values, in slots of one size ---- */
+
+/* Chunk c owns rows starts[c] to starts[c + 1]. It goes on from the state in slot loads[c] (negative: zeros), and the
+ * state after row r is written to slot saves[r] (negative: not written). No slot is both read and written in a call. */
+typedef struct {
+  const int64_t* starts; /* [chunks + 1] */
+  const int64_t* loads;  /* [chunks] */
+  const int64_t* saves;  /* [rows] */
+  int64_t rows, chunks, slots;
+} sf_state_rows;
+
+/* A causal convolution over a request's rows, column by column: see kernels/short_conv.cpp. */
+typedef struct {
+  sf_state_rows rows;
+  const float* x;        /* [rows][x_stride] */
+  const float* gate_in;  /* like x: multiplies it before the convolution; or null */
+  const float* gate_out; /* like x: multiplies the result; or null */
+  const float* weight;   /* [taps][cols]; the last tap is that of the row itself */
+  const float* bias;     /* [cols] or null */
+  float* state;          /* [slots][taps - 1][cols]: the latest inputs, the oldest first */
+  float* y;              /* [rows][y_stride]; not x */
+  int64_t cols, taps, x_stride, y_stride;
+  int32_t silu; /* 1: silu of the sum, before gate_out */
+  int32_t unused;
+} sf_short_conv_args;
+
+/* The gates of the delta rule: decay = exp(rate * softplus(a + bias)), beta = 1 / (1 + exp(-b)). */
+typedef struct {
+  const float* a;    /* [rows][a_stride] */
+  const float* b;    /* [rows][b_stride] */
+  const float* rate; /* [heads], not above 0 */
+  const float* bias; /* [heads] */
+  float* decay;      /* [rows][heads] */
+  float* beta;       /* [rows][heads] */
+  int64_t rows, heads, a_stride, b_stride;
+} sf_delta_gates_args;
+
+/* The gated delta rule: a matrix a head, changed by one row after the other; see kernels/delta_rule.cpp. */
+typedef struct {
+  sf_state_rows rows;
+  const float* q;     /* [rows][key_heads][key_dim], rows qkv_stride apart */
+  const float* k;     /* like q */
+  const float* v;     /* [rows][heads][value_dim], rows qkv_stride apart */
+  const float* decay; /* [rows][heads] */
+  const float* beta;  /* [rows][heads] */
+  float* state;       /* [slots][heads][key_dim][value_dim] */
+  float* y;           /* [rows][heads][value_dim] */
+  int64_t key_heads, heads, key_dim, value_dim, qkv_stride, y_stride;
+  int32_t tiled; /* head h reads key head: 0: h / (heads / key_heads), 1: h % key_heads */
+  int32_t unused;
+} sf_delta_rule_args;
+
 /* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights ---- */
 typedef struct {
-  const float* logits; /* [rows][experts] */
-  const float* bias;   /* [experts] added to the scores for the choice only, or null */
-  int64_t* ids;        /* [rows][k] */
-  float* weights;      /* [rows][k] */
+  const float* logits;        /* [rows][experts] */
+  const float* bias;          /* [experts] added to the scores for the choice only, or null */
+  const float* expert_scales; /* [experts] multiply the weights last; null: all 1 */
+  int64_t* ids;               /* [rows][k] */
+  float* weights;             /* [rows][k] */
   int64_t rows, experts, k;
   int32_t scoring;   /* 0: softmax over all, 1: softmax over the chosen, 2: sigmoid */
   int32_t normalise; /* divide by the chosen weights' sum */

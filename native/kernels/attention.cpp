@@ -144,7 +144,7 @@ class TileOverSegment {
       const float w_max = reduce_max(load(most[r]));
       weight_[r] = w_max * (1.0f / kProbabilityMax);
       const float inverse = w_max > 1e-30f ? kProbabilityMax / w_max : 0.0f;
-      quantise_weights(work_.logits + r * kSegment, inverse, weights_ + r * 2 * kSegment);
+      Dots::store_weights(work_.logits + r * kSegment, inverse, weights_ + r * 2 * kSegment);
     }
   }
 

@@ -69,7 +69,8 @@ class SegmentPrefetcher {
 // A class of dots has: begin, once per task; visit, once per segment; then per tile
 //   score: take(group)(row, total) for every row and every visible group, perhaps others too
 //   between: once per row before weigh
-//   weigh: take(dim)(row, out) for every row and every 16 dims, from weights as quantise_weights writes them
+//   store_weights: of a row, in the class's own order; 256 bytes
+//   weigh: take(dim)(row, out) for every row and every 16 dims, from these
 class VectorDots {
  public:
   VectorDots(const KvLayout& layout, int64_t rows, Carve& memory)
@@ -90,6 +91,7 @@ class VectorDots {
 
   void visit(const Segment&, const Segment& next) { ahead_.turn_to(next); }
   void between() { ahead_.ask(pace_.row); }
+  static void store_weights(const float* w, float inverse, uint8_t* out) { quantise_weights(w, inverse, out); }
 
   template <class Take>
   void score(const Segment& segment, int64_t row, int rows, const Take& take) {

@@ -56,6 +56,9 @@ Error op_glu(Context& context, sf_glu_args& args) {
     case Activation::kClamped:
       glu_rows<Activation::kClamped>(context, args);
       return kOk;
+    case Activation::kSigmoid:
+      glu_rows<Activation::kSigmoid>(context, args);
+      return kOk;
   }
   return kBadOption;
 }

@@ -4,6 +4,7 @@
 //   gelu(x)        = (x / 2) (1 + erf(x / sqrt 2))
 //   gelu_tanh(x)   = logistic(x, x (a x x + b)),  b = 2 sqrt(2 / pi), a = 0.044715 b
 //                    since (1 + tanh t) / 2 = 1 / (1 + exp(-2t))
+//   sigmoid(x)     = logistic(1, x)
 //   clamped(x, up) = logistic(x', alpha x') (up' + 1),  x' = min(x, limit), up' = up within +-limit
 #pragma once
 #include "core/elementary.h"
@@ -11,7 +12,7 @@
 
 namespace sf {
 
-enum class Activation : int32_t { kSilu, kGelu, kGeluTanh, kClamped };
+enum class Activation : int32_t { kSilu, kGelu, kGeluTanh, kClamped, kSigmoid };
 
 inline Lanes logistic(Lanes x, Lanes t) { return div(x, add(set1(1.0f), exp(neg(t)))); }
 
@@ -26,6 +27,7 @@ inline Lanes activate(Lanes x, const sf_glu_args& args) {
   if constexpr (kind == Activation::kSilu) return silu(x);
   if constexpr (kind == Activation::kGelu) return gelu(x);
   if constexpr (kind == Activation::kGeluTanh) return gelu_tanh(x);
+  if constexpr (kind == Activation::kSigmoid) return logistic(set1(1.0f), x);
   const Lanes low = min(set1(args.limit), x);
   return logistic(low, mul(set1(args.alpha), low));
 }

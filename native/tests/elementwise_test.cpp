@@ -72,7 +72,7 @@ TEST(rope_both_pairings_and_part_of_a_head) {
         for (int64_t i = 0; i < pairs; ++i) inv_freq[i] = 1.0f / static_cast<float>(i + 1);
         Numbers(8).fill(x);
         sf_rope_table_args table{
-            positions.data(), inv_freq.data(), cosines.data(), sines.data(), kRows, pairs, 1.0f, 0};
+            positions.data(), inv_freq.data(), cosines.data(), sines.data(), nullptr, kRows, pairs, 1.0f, 0};
         CHECK(session.run("rope_table", table) == sf::kOk);
         sf_rope_args args{x.data(), cosines.data(), sines.data(),      kRows,   kHeads,
                           kHeadDim, pairs,          kHeads * kHeadDim, pairing, 0};
@@ -86,7 +86,7 @@ TEST(rope_both_pairings_and_part_of_a_head) {
 
 TEST(glu_every_kind) {
   for (const int64_t cols : kCols)
-    for (const int32_t kind : {0, 1, 2, 3})
+    for (const int32_t kind : {0, 1, 2, 3, 4})
       same_for_all_threads(kManyRows * cols, [&](Session& session, const Buffer<float>& y) {
         Buffer<float> gate(kManyRows * cols), up(kManyRows * cols);
         Numbers(9).fill(gate);

@@ -25,12 +25,12 @@ def request(llm: AsyncLLM, name: str, text: str = PROMPTS[0], **params: Any) -> 
 
 def run(test: Callable[[AsyncLLM], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        made = AsyncLLM(LLM(stories_gguf(), max_running=4))
-        made.start()
+        async_llm = AsyncLLM(LLM(stories_gguf(), max_running=4))
+        async_llm.start()
         try:
-            await asyncio.wait_for(test(made), 60)
+            await asyncio.wait_for(test(async_llm), 60)
         finally:
-            await made.stop()
+            await async_llm.stop()
 
     asyncio.run(whole())
 
@@ -40,7 +40,7 @@ def test_answers_are_those_of_llm() -> None:
 
     async def test(llm: AsyncLLM) -> None:
         requests = [request(llm, text, text, n=2, logprobs=1) for text in PROMPTS]
-        streams = [await llm.submit([one], continues=True) for one in requests]
+        streams = [await llm.submit([each], continues=True) for each in requests]
         outputs = [(await stream.outputs())[0] for stream in streams]
         assert [output.outputs for output in outputs] == [output.outputs for output in expected]
         together = await llm.submit([request(llm, f"t{text}", text, n=2) for text in PROMPTS], continues=True)
@@ -53,7 +53,7 @@ def test_answers_are_those_of_llm() -> None:
 
 
 @pytest.mark.parametrize("single", [False, True])
-def test_slow_reader_gets_the_same(single: bool) -> None:
+def test_a_slow_reader_gets_the_same_text(single: bool) -> None:
     async def test(llm: AsyncLLM) -> None:
         whole = (await (await llm.submit([request(llm, "a")])).outputs())[0].outputs[0]
         stream = await llm.submit([request(llm, "b")], single=single)
@@ -66,7 +66,7 @@ def test_slow_reader_gets_the_same(single: bool) -> None:
     run(test)
 
 
-def test_stop_string_counts_no_token_behind_it() -> None:
+def test_tokens_after_a_stop_string_do_not_count() -> None:
     async def test(llm: AsyncLLM) -> None:
         text = (await (await llm.submit([request(llm, "a", max_tokens=60)])).outputs())[0].text
         word = text.split()[4]
@@ -103,8 +103,8 @@ def test_refused_as_a_whole() -> None:
     run(test)
 
 
-def test_what_is_refused_as_a_whole_is_gone_at_once() -> None:
-    """Before any step: its ids are free again, and nothing is left to end."""
+def test_requests_refused_together_leave_nothing() -> None:
+    """Before any step: the ids are free again, and no request is left."""
 
     async def test(llm: AsyncLLM) -> None:
         several, too_long = request(llm, "a", n=3), request(llm, "b", "word " * 2000)
@@ -120,7 +120,7 @@ def test_what_is_refused_as_a_whole_is_gone_at_once() -> None:
     run(test)
 
 
-def test_an_id_in_use_is_refused_and_its_owner_goes_on() -> None:
+def test_a_duplicate_id_is_refused_and_the_first_request_continues() -> None:
     async def test(llm: AsyncLLM) -> None:
         stream = await llm.submit([request(llm, "a")])
         with pytest.raises(ValueError, match="give it another id"):
@@ -131,8 +131,8 @@ def test_an_id_in_use_is_refused_and_its_owner_goes_on() -> None:
     run(test)
 
 
-def test_reader_who_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_UNREAD_TOKENS", 30)
+def test_a_stream_without_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UNREAD_TOKENS", 30)
 
     async def test(llm: AsyncLLM) -> None:
         stream = await llm.submit([request(llm, "a", max_tokens=200, ignore_eos=True)])
@@ -145,7 +145,7 @@ def test_reader_who_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_failed_step_fails_those_in_it_and_no_one_after() -> None:
+def test_a_failed_step_fails_only_its_requests() -> None:
     async def test(llm: AsyncLLM) -> None:
         engine, step = llm.engine, llm.engine.step
         engine.step = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
@@ -159,7 +159,7 @@ def test_failed_step_fails_those_in_it_and_no_one_after() -> None:
     run(test)
 
 
-def test_stuck_engine_is_not_alive() -> None:
+def test_a_stuck_engine_is_not_alive() -> None:
     async def test(llm: AsyncLLM) -> None:
         assert llm.is_alive(0.0), "an idle one is"
         step = llm.engine.step

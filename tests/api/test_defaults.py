@@ -1,4 +1,4 @@
-"""How tokens are chosen where nobody says: the model's own advice, or surefoot's, and whoever says it wins."""
+"""Default sampling parameters: those of the model's files or surefoot's, and what overrides them."""
 
 import math
 from dataclasses import replace
@@ -25,19 +25,19 @@ def advised_gguf(path: Path) -> Path:
     return path
 
 
-def test_a_folder_advises() -> None:
+def test_defaults_from_generation_config() -> None:
     config = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 20.0, "eos_token_id": [1, 2]}
-    found = from_generation_config(config)
-    assert found.params == SamplingParams(temperature=0.6, top_p=0.9, top_k=20), "what is not stated is off"
-    assert "generation_config.json" in found.source
+    defaults = from_generation_config(config)
+    assert defaults.params == SamplingParams(temperature=0.6, top_p=0.9, top_k=20), "what is not stated is off"
+    assert "generation_config.json" in defaults.source
     assert from_generation_config({**config, "do_sample": False}).params.is_greedy
     assert from_generation_config({"eos_token_id": 3, "temperature": None}).params == OWN
 
 
-def test_a_gguf_file_advises(tmp_path: Path) -> None:
-    found = open_model(advised_gguf(tmp_path / "advised.gguf")).sampling
-    assert found.params == SamplingParams(temperature=0.5, top_k=7)
-    (line,) = found.ignored
+def test_defaults_from_gguf(tmp_path: Path) -> None:
+    defaults = open_model(advised_gguf(tmp_path / "advised.gguf")).sampling
+    assert defaults.params == SamplingParams(temperature=0.5, top_k=7)
+    (line,) = defaults.ignored
     assert "min_p must lie between 0.0 and 1.0, not at 2.5" in line
     assert open_model(stories_gguf()).sampling.params == OWN
 
@@ -50,15 +50,15 @@ def test_a_gguf_file_advises(tmp_path: Path) -> None:
         ("top_p", math.inf), ("repetition_penalty", 0), ("repetition_penalty", {}),
     ],
 )  # fmt: skip
-def test_no_file_may_advise_what_no_request_may_ask(name: str, value: Any) -> None:
-    found = from_generation_config({name: value})
-    assert found.params == OWN
-    assert name in found.ignored[0]
+def test_invalid_defaults_of_a_file_are_ignored(name: str, value: Any) -> None:
+    defaults = from_generation_config({name: value})
+    assert defaults.params == OWN
+    assert name in defaults.ignored[0]
     with_another = from_generation_config({name: value, "min_p": 0.25})
     assert with_another.params == SamplingParams(min_p=0.25), "one wrong value spoils no other"
 
 
-def test_top_k_of_minus_one_is_all() -> None:
+def test_top_k_of_minus_one_is_off() -> None:
     assert from_gguf({"general.sampling.top_k": -1, "general.sampling.temp": 0.3}).params.top_k == 0
 
 
@@ -70,13 +70,13 @@ def test_words_of_the_command_line() -> None:
 
 
 @pytest.mark.parametrize("word", ["temperature", "temp=1", "temperature=", "temperature=1e9", "top_k=1.5", "n=2", "=1"])
-def test_wrong_words_say_what_is_right(word: str) -> None:
+def test_invalid_sampling_options_name_the_valid_ones(word: str) -> None:
     with pytest.raises(ValueError, match=r"--sampling"):
         parse_sampling([word])
 
 
-def test_given_parameters_win_whole(tmp_path: Path) -> None:
-    """In Python, SamplingParams says everything; without any, the model's advice counts."""
+def test_request_parameters_replace_defaults(tmp_path: Path) -> None:
+    """In Python, SamplingParams replaces all defaults; without it, the model's recommendation counts."""
     path = advised_gguf(tmp_path / "advised.gguf")
     llm = LLM(path, max_context=64, sampling={"temperature": 0.0})
     assert llm.default_sampling == SamplingParams(temperature=0.0, top_k=7)

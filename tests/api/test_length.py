@@ -1,5 +1,5 @@
-"""How long an answer is follows from model and request alone. A machine that is too small says so by a reason of its
-own, and what it gave until then is the beginning of the answer."""
+"""The length of an answer depends on model and request alone. On a machine with too little memory an answer ends early
+with its own finish reason, after the same tokens."""
 
 from functools import cache
 
@@ -31,7 +31,7 @@ def test_without_max_tokens_an_answer_ends_at_the_models_context() -> None:
 
 @pytest.mark.parametrize("kv_bytes", [500_000, 250_000])
 @pytest.mark.parametrize("max_tokens", [None, 400, 10_000])
-def test_memory_that_is_short_has_a_reason_of_its_own(kv_bytes: int, max_tokens: int | None) -> None:
+def test_too_little_memory_has_its_own_finish_reason(kv_bytes: int, max_tokens: int | None) -> None:
     small = llm(kv_bytes)
     assert small.max_context < small.context_length == 512
     (output,) = small.generate("One day", SamplingParams(seed=3, ignore_eos=True, max_tokens=max_tokens))
@@ -41,7 +41,7 @@ def test_memory_that_is_short_has_a_reason_of_its_own(kv_bytes: int, max_tokens:
     assert whole()[: len(answer.token_ids)] == answer.token_ids
 
 
-def test_an_answer_that_fits_is_the_same_everywhere() -> None:
+def test_an_answer_that_fits_is_the_same_on_every_machine() -> None:
     params = SamplingParams(seed=3, ignore_eos=True, max_tokens=60)
     answers = {model.generate("One day", params)[0].outputs[0] for model in (llm(), llm(500_000), llm(250_000))}
     assert [answer.finish_reason for answer in answers] == ["length"]

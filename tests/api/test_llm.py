@@ -26,7 +26,7 @@ def llm() -> LLM:
 
 
 def facts(output: RequestOutput) -> tuple:
-    """All that the contract covers; what was cached or drafted is not part of it."""
+    """All that the exactness contract covers; counts of cached or drafted tokens are not part of it."""
     return output.prompt_token_ids, output.outputs, output.usage.num_generated
 
 
@@ -52,7 +52,7 @@ def test_prompts_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("ids", [[1.5, 5], [5, 1.5], [5.0], [True, 5], [5, "a"], [5, None], [1, 2.0, 3]], ids=str)
-def test_4_4_token_ids_are_whole_numbers(ids: list) -> None:
+def test_token_ids_must_be_integers(ids: list) -> None:
     for prompts in (ids, [ids], ["Once", ids]):
         with pytest.raises(ValueError, match="whole numbers"):
             llm().generate(prompts, GREEDY)
@@ -64,27 +64,27 @@ def test_4_4_token_ids_are_whole_numbers(ids: list) -> None:
         llm().stream(ids, GREEDY)
 
 
-def test_4_4_token_ids_of_other_libraries() -> None:
+def test_token_ids_of_other_libraries_are_accepted() -> None:
     tokens = llm().tokenizer.encode("Once upon a time")
     assert facts(llm().generate(list(np.array(tokens)), GREEDY)[0]) == facts(llm().generate(tokens, GREEDY)[0])
 
 
-def test_4_4_decoding_wants_whole_numbers() -> None:
+def test_decode_refuses_fractions() -> None:
     for ids in ([1.5, 5], [2.0], [1e9]):
         with pytest.raises(TypeError):
             llm().tokenizer.decode(ids)
 
 
-def test_many_prompts_come_back_in_order_as_if_alone() -> None:
+def test_many_prompts_are_answered_in_order() -> None:
     prompts = [f"Once upon a time there was a {name}" for name in ("dog", "cat", "big red bus", "girl", "boy")] * 3
     params = [SamplingParams(seed=number, max_tokens=5 + number, logprobs=1) for number in range(15)]
     together = llm().generate(prompts, params, use_tqdm=True)
-    alone = [llm().generate(prompt, one)[0] for prompt, one in zip(prompts, params, strict=True)]
+    alone = [llm().generate(prompt, prompt_params)[0] for prompt, prompt_params in zip(prompts, params, strict=True)]
     assert [facts(output) for output in together] == [facts(output) for output in alone]
     assert [output.prompt for output in together] == prompts
 
 
-def test_a_seed_repeats_and_its_absence_does_not() -> None:
+def test_a_seed_repeats_an_answer_and_no_seed_does_not() -> None:
     free = SamplingParams(temperature=1.5, max_tokens=20)
     first, second = llm().generate(["Once"] * 2, free)
     assert first.seed != second.seed
@@ -95,11 +95,11 @@ def test_a_seed_repeats_and_its_absence_does_not() -> None:
 
 def test_several_samples() -> None:
     (output,) = llm().generate("Once", SamplingParams(seed=3, n=4, max_tokens=15))
-    assert [one.index for one in output.outputs] == [0, 1, 2, 3]
-    assert len({one.text for one in output.outputs}) == 4
+    assert [sample.index for sample in output.outputs] == [0, 1, 2, 3]
+    assert len({sample.text for sample in output.outputs}) == 4
     assert output.usage.num_generated == 60
-    (one,) = llm().generate("Once", SamplingParams(seed=3, max_tokens=15))
-    assert one.outputs[0] == output.outputs[0]
+    (single,) = llm().generate("Once", SamplingParams(seed=3, max_tokens=15))
+    assert single.outputs[0] == output.outputs[0]
 
 
 def test_logprobs() -> None:
@@ -110,13 +110,15 @@ def test_logprobs() -> None:
     for token, values in zip(answer.token_ids, answer.logprobs, strict=True):
         assert values[token].rank == 1
         assert len(values) == 3
-        assert sorted((one.logprob for one in values.values()), reverse=True)[0] == values[token].logprob
-        assert sum(math.exp(one.logprob) for one in values.values()) <= 1.0001
+        assert sorted((value.logprob for value in values.values()), reverse=True)[0] == values[token].logprob
+        assert sum(math.exp(value.logprob) for value in values.values()) <= 1.0001
     texts = [values[token].decoded_token for token, values in zip(answer.token_ids, answer.logprobs, strict=True)]
     assert "".join(texts) == answer.text
-    (own,) = llm().generate("Once upon a time", SamplingParams(temperature=0, max_tokens=6, logprobs=0))
-    assert own.outputs[0].logprobs is not None
-    assert all(len(values) == 1 for values in own.outputs[0].logprobs)
+    (without_alternatives,) = llm().generate(
+        "Once upon a time", SamplingParams(temperature=0, max_tokens=6, logprobs=0)
+    )
+    assert without_alternatives.outputs[0].logprobs is not None
+    assert all(len(values) == 1 for values in without_alternatives.outputs[0].logprobs)
 
 
 @pytest.mark.parametrize("stop", [" girl", "named Lily.", "irl na", "a little"])
@@ -135,7 +137,7 @@ def test_stop_strings(stop: str) -> None:
     assert not llm().engine.has_work
 
 
-def test_a_stop_string_that_never_ends_is_text() -> None:
+def test_a_partial_stop_string_at_the_end_is_text() -> None:
     params = SamplingParams(temperature=0, max_tokens=10, stop=("Lilyputh", "a little girl named Bo"))
     pieces = list(llm().stream("Once upon a time", params))
     whole = llm().generate("Once upon a time", SamplingParams(temperature=0, max_tokens=10))[0].text
@@ -154,21 +156,21 @@ def test_stop_tokens_are_no_text() -> None:
     assert output.text == llm().tokenizer.decode(tokens[:end], continues=True)
 
 
-def test_stream_gives_what_generate_gives() -> None:
+def test_streamed_text_equals_generated_text() -> None:
     params = SamplingParams(seed=4, n=2, max_tokens=25, logprobs=2)
     (output,) = llm().generate("One day", params)
     pieces = list(llm().stream("One day", params))
     for answer in output.outputs:
-        own = [piece for piece in pieces if piece.index == answer.index]
-        assert "".join(piece.text for piece in own) == answer.text
-        assert tuple(token for piece in own for token in piece.token_ids) == answer.token_ids
-        assert tuple(one for piece in own for one in piece.logprobs or ()) == answer.logprobs
-        assert [piece.finish_reason for piece in own if piece.finish_reason] == ["length"]
+        streamed = [piece for piece in pieces if piece.index == answer.index]
+        assert "".join(piece.text for piece in streamed) == answer.text
+        assert tuple(token for piece in streamed for token in piece.token_ids) == answer.token_ids
+        assert tuple(values for piece in streamed for values in piece.logprobs or ()) == answer.logprobs
+        assert [piece.finish_reason for piece in streamed if piece.finish_reason] == ["length"]
     assert [piece.output is not None for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     assert facts(pieces[-1].output) == facts(output)
 
 
-def test_two_streams_in_turns_and_one_left_early() -> None:
+def test_two_concurrent_streams_and_one_abandoned() -> None:
     (expected,) = llm().generate("One day", GREEDY)
     first, second = llm().stream("One day", GREEDY), llm().stream("Once upon a time", GREEDY)
     text = next(first).text
@@ -202,7 +204,7 @@ def test_an_interrupted_step_leaves_a_usable_model(monkeypatch: pytest.MonkeyPat
     assert facts(model.generate("One day", GREEDY)[0]) == facts(llm().generate("One day", GREEDY)[0])
 
 
-def test_a_request_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_request_reports_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model = LLM(stories_gguf(), threads=2)
 
     def fail(flat: object) -> object:
@@ -219,22 +221,22 @@ def test_chat() -> None:
     (output,) = llm().chat(messages, GREEDY)
     assert output.prompt == "<s>Once upon a time"
     assert output.outputs[0].token_ids == llm().generate("Once upon a time", GREEDY)[0].outputs[0].token_ids
-    assert [facts(one) for one in llm().chat([messages, messages], GREEDY)] == [facts(output)] * 2
+    assert [facts(answer) for answer in llm().chat([messages, messages], GREEDY)] == [facts(output)] * 2
     pieces = list(llm().stream(messages, GREEDY))
     assert "".join(piece.text for piece in pieces) == output.text
 
 
-def test_what_users_write_is_no_control_token() -> None:
+def test_user_text_never_becomes_a_control_token() -> None:
     assert llm().tokenizer.ids.eos not in llm()._request("a</s>b", None).prompt
 
 
-def test_a_file_without_template_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_a_template_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm().chat_template, "templates", {})
     with pytest.raises(ChatTemplateError, match="no chat template"):
         llm().chat([{"role": "user", "content": "hello"}], GREEDY)
 
 
-def test_a_question_is_a_conversation_where_the_model_has_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_rendered_by_the_chat_template(monkeypatch: pytest.MonkeyPatch) -> None:
     model = llm()
     monkeypatch.setattr(model.chat_template, "templates", {"default": "<s>Question: {{ messages[0]['content'] }}"})
     assert model.encode_question("Hi") == model.tokenizer.encode("Question: Hi")
@@ -253,20 +255,20 @@ def test_a_question_is_a_conversation_where_the_model_has_a_template(monkeypatch
     ],
     ids=["prompt", "n", "token", "negative", "counts"],
 )
-def test_wrong_requests_say_what_to_do(prompt: object, params: object, words: str) -> None:
+def test_refusals_of_requests_say_what_to_do(prompt: object, params: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         llm().generate(prompt, params)  # type: ignore[arg-type]
     assert not llm().engine.has_work
 
 
-def test_one_wrong_prompt_leaves_nothing_of_the_others() -> None:
+def test_one_invalid_prompt_refuses_all() -> None:
     with pytest.raises(ValueError, match="shorten"):
         llm().generate(["Once", "a " * 600], GREEDY)
     llm().generate("One day", GREEDY)
     assert not llm().engine.has_work
 
 
-def test_models_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="give the path of"):
         LLM(tmp_path / "none.gguf")
     with pytest.raises(FileNotFoundError, match="a folder without"):
@@ -281,8 +283,8 @@ def test_models_that_are_not_there(tmp_path: Path) -> None:
 
 def test_packed_weights_from_a_cache_give_the_same(tmp_path: Path) -> None:
     for _ in range(2):
-        got = LLM(stories_gguf(), packed_cache=tmp_path, max_context=64).generate("One day", GREEDY)
-        assert got[0].outputs[0].token_ids == llm().generate("One day", GREEDY)[0].outputs[0].token_ids
+        outputs = LLM(stories_gguf(), packed_cache=tmp_path, max_context=64).generate("One day", GREEDY)
+        assert outputs[0].outputs[0].token_ids == llm().generate("One day", GREEDY)[0].outputs[0].token_ids
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -291,11 +293,11 @@ def test_memory_is_divided_and_never_exceeded() -> None:
     sizes = {0: 1000}
 
     def plan(nbytes: int, max_context: int | None = None) -> tuple[int, int]:
-        room = plan_memory(model, MemoryRequest(sizes, nbytes, max_context, 8, 512))
-        assert room.layout.total_bytes <= nbytes
-        return room.scheduling.max_context, room.layout.groups[0].num_blocks
+        capacity = plan_memory(model, MemoryRequest(sizes, nbytes, max_context, max_running=8, max_chunk=512))
+        assert capacity.layout.total_bytes <= nbytes
+        return capacity.scheduling.max_context, capacity.layout.groups[0].num_blocks
 
-    assert plan(10**9) == (512, 8 * 32)  # no more than all requests could take
+    assert plan(10**9) == (512, 8 * 32)  # at most what all requests can use
     assert plan(1_100_000) == (512, 68)
     assert plan(300_000) == (256, 18)
     with pytest.raises(MemoryError, match="lower max_context"):
@@ -317,17 +319,17 @@ def test_a_hugging_face_folder(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     tiny.reference("gemma3").save_pretrained(tmp_path)
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     model = LLM(tmp_path, max_context=256, max_chunk=16, max_running=2)
     params = [SamplingParams(temperature=0, max_tokens=90), SamplingParams(seed=1, max_tokens=60)] * 2
     together = model.generate(["windows of two dozen tokens slide along"] * 4, params)
     alone = LLM(tmp_path, max_context=256, max_chunk=64, max_running=1).generate(
         ["windows of two dozen tokens slide along"] * 2, params[:2]
     )
-    assert [facts(one) for one in together] == [facts(one) for one in alone] * 2
+    assert [facts(output) for output in together] == [facts(output) for output in alone] * 2
     with pytest.raises(ChatTemplateError):
         model.chat([{"role": "user", "content": "no template here"}])
 

@@ -1,4 +1,4 @@
-"""Issue 15, section 2: memory that does not suffice is told before anything is loaded, and says what to do."""
+"""Too little memory is reported before anything is loaded, with a message that says what to do."""
 
 import resource
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from surefoot.api import LLM, loading
-from surefoot.api.memory import check_room, weight_bytes
+from surefoot.api.memory import check_memory, weight_bytes
 from surefoot.formats import FLOAT32, SERVED
 from surefoot.machine.limits import Memory
 from surefoot.weights import open_checkpoint
@@ -18,25 +18,25 @@ def never(*_: object, **__: object) -> None:
     raise AssertionError("weights were read")
 
 
-def test_a_context_that_does_not_fit_is_told_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_does_not_fit_is_refused_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load", never)
     with pytest.raises(MemoryError, match=r"too few for a context of 512 .*--max-context\) to about \d+"):
         LLM(stories_gguf(), max_context=512, max_running=1, kv_bytes=1 << 16)
 
 
-def test_a_context_below_the_least_that_is_chosen_can_be_asked_for() -> None:
+def test_a_context_below_the_default_minimum_can_be_requested() -> None:
     assert LLM(stories_gguf(), max_context=32, max_running=1, max_chunk=32, kv_bytes=4 << 20).max_context == 32
 
 
-def test_weights_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of a megabyte, which cannot be had."""
     checkpoint = open_checkpoint(stories_gguf())
     monkeypatch.setattr("surefoot.machine.memory", lambda: Memory(1 << 20, None))
     with pytest.raises(MemoryError, match=r"needs at least \d+ MiB for its weights.*take a smaller file"):
-        check_room(stories_gguf(), checkpoint, SERVED, 1)
+        check_memory(stories_gguf(), checkpoint, SERVED, 1)
 
 
-def test_the_least_that_weights_take_is_no_more_than_they_take() -> None:
+def test_the_lower_bound_on_weights_holds() -> None:
     checkpoint = open_checkpoint(stories_gguf())
     packed = LLM(stories_gguf(), max_running=1, kv_bytes=4 << 20).read_bytes(0)
     assert 0 < weight_bytes(checkpoint, SERVED) <= packed + (1 << 16)  # those of the norms are in float
@@ -44,7 +44,7 @@ def test_the_least_that_weights_take_is_no_more_than_they_take() -> None:
 
 
 @pytest.mark.parametrize("mib", [64, 160, 380])
-def test_generate_under_a_small_limit_on_addresses_ends_with_a_sentence(mib: int) -> None:
+def test_a_small_address_limit_ends_with_an_error_message(mib: int) -> None:
     """Of what libraries in Rust need, none may be missing: they would end the process (SIGABRT)."""
 
     def limit() -> None:

@@ -1,4 +1,4 @@
-"""What a model is called where nobody gave it a name."""
+"""The short name of a model."""
 
 import pytest
 
@@ -16,5 +16,5 @@ from surefoot.api.opening import short_name
         ("folder/Qwen3-0.6B/", "Qwen3-0.6B"),
     ],
 )
-def test_a_dot_in_a_name_does_not_end_it(model: str, name: str) -> None:
+def test_a_dot_in_a_name_is_kept(model: str, name: str) -> None:
     assert short_name(model) == name

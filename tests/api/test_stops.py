@@ -25,7 +25,7 @@ def test_text_ends_where_the_stop_string_begins(text: str, stop: str, cuts: list
 
 
 @given(texts, stops)
-def test_the_first_to_be_complete_ends_it(text: str, stops: list[str]) -> None:
+def test_the_first_complete_stop_string_ends_the_text(text: str, stops: list[str]) -> None:
     """Character by character, as the finest tokens would bring it."""
     given_out, finder = feed(text, stops, list(range(30)))
     ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
@@ -39,7 +39,7 @@ def test_the_first_to_be_complete_ends_it(text: str, stops: list[str]) -> None:
 
 
 @given(texts, stops, st.lists(st.integers(0, 30), max_size=8))
-def test_nothing_given_out_can_still_become_a_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
+def test_no_part_of_a_stop_string_is_passed_on(text: str, stops: list[str], cuts: list[int]) -> None:
     finder, out = StopFinder(stops), ""
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for start, end in pairwise(edges):
@@ -52,7 +52,7 @@ def test_nothing_given_out_can_still_become_a_stop_string(text: str, stops: list
                 )
 
 
-def test_nothing_comes_after_a_stop_string() -> None:
+def test_no_text_follows_a_stop_string() -> None:
     finder = StopFinder(["END"])
     assert finder.feed("one E") == "one "
     assert finder.feed("N") == ""
@@ -62,7 +62,7 @@ def test_nothing_comes_after_a_stop_string() -> None:
     assert finder.found == "END"
 
 
-def test_what_was_held_back_comes_at_the_end() -> None:
+def test_held_back_text_is_passed_on_at_the_end() -> None:
     finder = StopFinder(["END"])
     assert finder.feed("the EN") == "the "
     assert finder.finish() == "EN"

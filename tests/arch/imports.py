@@ -1,4 +1,4 @@
-"""Who imports whom, read from the syntax tree: nothing is executed."""
+"""The imports of every module, read from the syntax tree: nothing is executed."""
 
 import ast
 import sys
@@ -135,12 +135,12 @@ def _walk(node: ast.AST, nested: bool) -> Iterator[tuple[ast.AST, bool]]:
 
 def find_imports(source: Path) -> list[Import]:
     modules = find_modules(source)
-    found = []
+    imports = []
     for module, file in modules.items():
         for node, nested in _walk(ast.parse(file.read_text(), str(file)), nested=False):
             for target in _targets(node, modules):
-                found.append(Import(module, target, nested, getattr(node, "lineno", 0)))
-    return found
+                imports.append(Import(module, target, nested, getattr(node, "lineno", 0)))
+    return imports
 
 
 def is_ours(target: str) -> bool:
@@ -154,9 +154,10 @@ def unknown_layers(source: Path) -> list[str]:
 def wrong_direction(source: Path) -> list[str]:
     """Imports of a layer that does not stand below; the package's top module imports no layer, since all load it."""
     return [
-        str(one)
-        for one in find_imports(source)
-        if is_ours(one.target) and layer_of(one.target) not in (allowed_below(one.layer) if one.layer else set()) | {""}
+        str(imported)
+        for imported in find_imports(source)
+        if is_ours(imported.target)
+        and layer_of(imported.target) not in (allowed_below(imported.layer) if imported.layer else set()) | {""}
     ]
 
 
@@ -167,48 +168,48 @@ def room_of(module: str) -> str:
 
 def wrong_room(source: Path) -> list[str]:
     """Imports between folders of one layer against their direction, and folders that have no direction."""
-    wrong = []
-    for one in find_imports(source):
-        rooms, room = ROOMS.get(one.layer, {}), room_of(one.importer)
+    violations = []
+    for imported in find_imports(source):
+        rooms, room = ROOMS.get(imported.layer, {}), room_of(imported.importer)
         if not rooms or not room:
             continue
         if room not in rooms:
-            wrong.append(f"{one.importer} lies in no folder with a direction")
-        elif is_ours(one.target) and layer_of(one.target) == one.layer:
-            allowed = allowed_below(room, rooms) - ({room} if (one.layer, room) in APART else set())
-            wrong += [] if room_of(one.target) in allowed else [str(one)]
-    return wrong
+            violations.append(f"{imported.importer} lies in no folder with a direction")
+        elif is_ours(imported.target) and layer_of(imported.target) == imported.layer:
+            allowed = allowed_below(room, rooms) - ({room} if (imported.layer, room) in APART else set())
+            violations += [] if room_of(imported.target) in allowed else [str(imported)]
+    return violations
 
 
 def relative(source: Path) -> list[str]:
-    return [str(one) for one in find_imports(source) if one.target.startswith(".")]
+    return [str(imported) for imported in find_imports(source) if imported.target.startswith(".")]
 
 
 def hidden(source: Path) -> list[str]:
     """Imports of our own modules inside functions: the usual way to dodge a cycle."""
-    return [str(one) for one in find_imports(source) if one.nested and is_ours(one.target)]
+    return [str(imported) for imported in find_imports(source) if imported.nested and is_ours(imported.target)]
 
 
 def foreign(source: Path) -> list[str]:
     """Imports from outside that the layer must not know."""
-    wrong = []
-    for one in find_imports(source):
-        name = one.target.partition(".")[0]
-        if is_ours(one.target):
+    violations = []
+    for imported in find_imports(source):
+        name = imported.target.partition(".")[0]
+        if is_ours(imported.target):
             continue
-        pure = one.layer in STANDARD_LIBRARY_ONLY and name not in sys.stdlib_module_names
-        if pure or one.layer not in RESERVED.get(name, {one.layer}):
-            wrong.append(str(one))
-    return wrong
+        pure = imported.layer in STANDARD_LIBRARY_ONLY and name not in sys.stdlib_module_names
+        if pure or imported.layer not in RESERVED.get(name, {imported.layer}):
+            violations.append(str(imported))
+    return violations
 
 
 def find_cycle(source: Path) -> list[str]:
     """Modules that import each other in a ring, or nothing."""
     modules = find_modules(source)
     graph: dict[str, list[str]] = {module: [] for module in modules}
-    for one in find_imports(source):
-        if one.target in modules:
-            graph[one.importer].append(one.target)
+    for imported in find_imports(source):
+        if imported.target in modules:
+            graph[imported.importer].append(imported.target)
     done: set[str] = set()
 
     def visit(module: str, path: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md says of packages and names, and what the syntax tree has: nothing is executed."""
+"""Packages and names in ARCHITECTURE.md, and those in the syntax tree: nothing is executed."""
 
 import ast
 import re
@@ -12,9 +12,9 @@ Members = dict[str, set[str]]  # the names inside a class, or nothing for a func
 
 def section(page: str, title: str) -> str:
     """The text below a heading of the second level."""
-    found = re.search(rf"^## {re.escape(title)}.*?\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
-    assert found is not None, f"no section {title}"
-    return found[1]
+    match = re.search(rf"^## {re.escape(title)}.*?\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert match is not None, f"no section {title}"
+    return match[1]
 
 
 def first_column(text: str) -> list[str]:
@@ -29,8 +29,8 @@ def packages(source: Path) -> set[str]:
 
 def folders_of_packages(source: Path) -> set[str]:
     """Packages inside packages, as `server/routes`."""
-    found = (source / PACKAGE).glob("*/*/__init__.py")
-    return {f"{path.parent.parent.name}/{path.parent.name}" for path in found}
+    paths = (source / PACKAGE).glob("*/*/__init__.py")
+    return {f"{path.parent.parent.name}/{path.parent.name}" for path in paths}
 
 
 def names_in(text: str) -> list[str]:
@@ -40,14 +40,14 @@ def names_in(text: str) -> list[str]:
 
 def definitions(source: Path) -> Members:
     """Classes and functions of all modules, by name: with methods, properties and fields of the class."""
-    found: Members = defaultdict(set)
+    members: Members = defaultdict(set)
     for file in find_modules(source).values():
         for node in ast.parse(file.read_text(), str(file)).body:
             if isinstance(node, ast.ClassDef):
-                found[node.name].update(_members(node))
+                members[node.name].update(_members(node))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found[node.name].update()
-    return found
+                members[node.name].update()
+    return members
 
 
 def _members(node: ast.ClassDef) -> set[str]:

@@ -1,4 +1,4 @@
-"""The one direction of imports. If this fails, move the code, not the rule."""
+"""The direction of imports. If a test fails, move the code, not the rule."""
 
 import subprocess
 import sys
@@ -48,13 +48,15 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("rule", [*RULES, imports.find_cycle], ids=lambda rule: rule.__name__)
-def test_holds_for_surefoot(rule: Callable[[Path], list[str]]) -> None:
+def test_the_source_follows_the_rules(rule: Callable[[Path], list[str]]) -> None:
     assert imports.find_modules(SOURCE)
     assert rule(SOURCE) == []
 
 
 @pytest.mark.parametrize(("rule", "files", "word"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
-def test_would_be_found(tmp_path: Path, rule: Callable[[Path], list[str]], files: dict[str, str], word: str) -> None:
+def test_violations_are_detected(
+    tmp_path: Path, rule: Callable[[Path], list[str]], files: dict[str, str], word: str
+) -> None:
     for name, text in files.items():
         file = tmp_path / "surefoot" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +64,7 @@ def test_would_be_found(tmp_path: Path, rule: Callable[[Path], list[str]], files
     assert word in " ".join(rule(tmp_path))
 
 
-def test_layers_form_no_ring() -> None:
+def test_layers_have_no_cycle() -> None:
     for layer, below in imports.LAYERS.items():
         assert all(layer not in imports.allowed_below(one) for one in below)
 

@@ -1,4 +1,4 @@
-"""Tests lie as the sources do: a folder of tests for each package, and a short list of others."""
+"""The tests mirror the source: a folder of tests for each package, and a short list of others."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ OTHERS = {"arch", "clients", "docs", "faults", "native", "packaging"}
 
 
 def folders(root: Path) -> set[str]:
-    """Folders with Python files of their own, as paths below the root."""
+    """Folders that contain Python files, as paths below the root."""
     return {str(file.parent.relative_to(root)) for file in root.rglob("*.py")} - {"."}
 
 

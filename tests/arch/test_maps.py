@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md and CONTRIBUTING.md are maps of what is there."""
+"""ARCHITECTURE.md and CONTRIBUTING.md match the source."""
 
 from pathlib import Path
 
@@ -26,13 +26,13 @@ def test_native_folders_are_in_the_table() -> None:
     assert {name.removesuffix("/<name>") for name in names} == folders
 
 
-def test_the_way_of_a_request_names_what_exists() -> None:
+def test_a_requests_way_names_what_exists() -> None:
     way = maps.section(ARCHITECTURE, "A request's way")
     assert len(maps.names_in(way)) > 10
     assert maps.unknown_names(way, SOURCE) == []
 
 
-def test_a_name_that_is_gone_would_be_found() -> None:
+def test_a_missing_name_is_detected() -> None:
     assert maps.unknown_names("`Engine.step`, `Engine.leap`, `Stagecoach`", SOURCE) == ["Engine.leap", "Stagecoach"]
 
 

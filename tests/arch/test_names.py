@@ -1,4 +1,4 @@
-"""One name, one thing: a class name stands for one class in the whole package, so that a search finds it."""
+"""Class names are unique in the whole package, so that a search finds one definition."""
 
 import ast
 from collections import Counter
@@ -15,11 +15,11 @@ def class_names(source: Path) -> Counter[str]:
     return names
 
 
-def test_a_class_name_stands_for_one_class() -> None:
+def test_class_names_are_unique() -> None:
     assert sorted(name for name, count in class_names(SOURCE).items() if count > 1) == []
 
 
-def test_a_second_class_of_a_name_is_found(tmp_path: Path) -> None:
+def test_a_duplicate_class_name_is_detected(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("class Step: ...")
     (tmp_path / "b.py").write_text("def f():\n    class Step: ...")
     assert class_names(tmp_path) == {"Step": 2}

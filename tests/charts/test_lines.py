@@ -8,7 +8,7 @@ from surefoot.charts.lines import Axes, Series, category_chart, line_plot
 from tests.charts.clipping import SVG, assert_nothing_is_clipped
 
 
-def test_a_plot_has_every_point() -> None:
+def test_a_plot_shows_every_point() -> None:
     root = ElementTree.fromstring(line_plot("a < b", "x", "y", {"one": [(1, 2), (2, 3)], "two": [(1, 1), (2, 0)]}))
     shapes = [child.tag.partition("}")[2] for child in root]
     assert (shapes.count("polyline"), shapes.count("circle")) == (2, 4)

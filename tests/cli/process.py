@@ -1,4 +1,4 @@
-"""The real command in a process of its own, at a terminal or not."""
+"""The real command in a separate process, with a terminal or without."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 class Terminal:
-    """The command at a terminal that we hold the other end of. `screen` is what a person sees there."""
+    """The command at a pseudo-terminal. `screen` is the visible text."""
 
     def __init__(
         self, *words: str, term: str = "dumb", columns: int = 200, command: Sequence[str] = COMMAND,
@@ -80,7 +80,7 @@ class Terminal:
         self.process.send_signal(signal.SIGINT)
 
     def wait_for(self, words: str, seconds: float = 60) -> str:
-        """What was written up to and with these words, from where the last wait ended."""
+        """The output since the last wait, up to and including these words."""
         self._read_until(lambda: words in self.seen, repr(words), seconds)
         before, _, self.seen = self.seen.partition(words)
         return before + words

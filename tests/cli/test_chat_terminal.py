@@ -109,7 +109,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line(shared: Terminal) -> None:
     assert "^C" not in "".join(shared.lines())
 
 
-def test_what_is_typed_ahead_is_the_next_message(terminal: Terminal) -> None:
+def test_text_typed_during_an_answer_is_the_next_message(terminal: Terminal) -> None:
     terminal.press("slow\r")
     terminal.wait_for("slow3")
     terminal.press(f"nexx\x7ft{ALT_ENTER}one\r{CTRL_D}")

@@ -30,7 +30,7 @@ def test_help_names_the_commands(words: list[str]) -> None:
     assert "doctor" in run(app, words).output
 
 
-def test_json_tells_what_was_measured() -> None:
+def test_json_contains_the_measurements() -> None:
     result = run(app, ["doctor", "--json"])
     assert result.exit_code == 0
     report = json.loads(result.output)
@@ -64,7 +64,7 @@ def test_a_variant_that_does_not_exist_says_what_to_do(monkeypatch: pytest.Monke
     assert "unset SUREFOOT_VARIANT" in result.output
 
 
-def test_a_lesser_machine_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_variant_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("surefoot.ops.backend.cpu_features", lambda: frozenset({"avx2"}))
     report = doctor.examine(measure=False)
     assert report.variant == "avx2"

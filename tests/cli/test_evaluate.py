@@ -1,4 +1,4 @@
-"""`surefoot eval perplexity`: its choices, and what it says when something is wrong."""
+"""`surefoot eval perplexity`: its options and error messages."""
 
 from pathlib import Path
 

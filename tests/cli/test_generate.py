@@ -79,7 +79,7 @@ def test_chat_and_system() -> None:
     ],
     ids=["model", "temperature", "format", "prompt", "variant"],
 )
-def test_what_is_wrong_is_said_in_a_line(words: list[str | None], message: str) -> None:
+def test_errors_are_one_line(words: list[str | None], message: str) -> None:
     result = CliRunner().invoke(app, ["generate", *(word or str(stories_gguf()) for word in words)])
     assert result.exit_code == 1
     assert result.output.startswith("surefoot: ")

@@ -1,4 +1,4 @@
-"""`surefoot --help` is there at once, and says what the commands say of themselves."""
+"""`surefoot --help` is fast, and agrees with the help of each command."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar at a terminal, a line every few seconds elsewhere, nothing for what is quick."""
+"""Progress of long work: a bar at a terminal, a line every few seconds otherwise, nothing for quick work."""
 
 import os
 import pty
@@ -29,7 +29,7 @@ def test_a_line_every_few_seconds() -> None:
     assert lines[-1] == f"another: 0% after {LINE_S:.0f} s"
 
 
-def test_no_bar_for_what_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_work_has_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     shown = Bars(lambda: now)
     for done in range(3):

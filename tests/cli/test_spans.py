@@ -1,4 +1,4 @@
-"""The line that says how long each part of a start took, and what a start does not import."""
+"""The line with the duration of each part of a start, and modules that a start must not import."""
 
 import re
 import subprocess

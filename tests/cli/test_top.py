@@ -18,7 +18,7 @@ __all__ = ["client", "server"]
 
 @pytest.fixture
 def busy(client: OpenAI) -> Iterator[None]:
-    """Somebody reads one long answer after the other, until the test is over."""
+    """A client reads one long answer after the other until the test is over."""
     is_over, has_begun = Event(), Event()
 
     def read() -> None:

@@ -19,7 +19,7 @@ def words() -> list[str]:
 
 
 def facts(*more: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What the lines of --json say: of each condition, and of all."""
+    """The lines of --json: one for each condition, and the summary."""
     result = CliRunner().invoke(app, [*words(), "--json", *more])
     assert result.exit_code == 0, result.output
     *conditions, summary = map(json.loads, result.stdout.splitlines())
@@ -30,20 +30,20 @@ def test_same_bits() -> None:
     conditions, summary = facts()
     assert summary["same"]
     assert summary["num_conditions"] == len(conditions)
-    machines = {(one["variant"], one["threads"]) for one in conditions}
+    machines = {(finding["variant"], finding["threads"]) for finding in conditions}
     assert machines >= {(variant, threads) for variant in supported_variants() for threads in (1, 2)}
-    assert all(one["same"] and one["num_tokens"] > 0 for one in conditions)
-    assert summary["complete"] == all(one["is_whole"] for one in conditions)
+    assert all(finding["same"] and finding["num_tokens"] > 0 for finding in conditions)
+    assert summary["complete"] == all(finding["is_whole"] for finding in conditions)
 
 
 def test_one_variant() -> None:
     conditions, _ = facts("--variant", "portable")
-    assert [one["threads"] for one in conditions if one["condition"]["variant"] == "portable"] == [1, 2]
-    assert {one["variant"] for one in conditions} == {"portable", supported_variants()[0]}
+    assert [finding["threads"] for finding in conditions if finding["condition"]["variant"] == "portable"] == [1, 2]
+    assert {finding["variant"] for finding in conditions} == {"portable", supported_variants()[0]}
     assert "no variant is named" in CliRunner().invoke(app, [*words(), "--variant", "gpu"]).output
 
 
-def test_4_3_ctrl_c_stops_with_what_is_known() -> None:
+def test_ctrl_c_stops_and_reports_what_was_checked() -> None:
     """Verdicts come one by one: the first is there long before the last of --all."""
     with Terminal("verify", stories_gguf(), "--all", "--requests", "4") as terminal:
         terminal.wait_for("same bits")
@@ -53,18 +53,18 @@ def test_4_3_ctrl_c_stops_with_what_is_known() -> None:
         assert terminal.leave() == 0
 
 
-def test_4_3_no_time_is_no_proof() -> None:
+def test_without_time_nothing_is_verified() -> None:
     result = CliRunner().invoke(app, [*words(), "--minutes", "0.01"])
     assert result.exit_code == ("nothing was compared" in result.output)
     assert re.search(r"nothing was compared|all the same bits: .* under \d of 8", result.output)
 
 
 def test_a_difference_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Sampler.draw
+    original = Sampler.draw
 
     def off(sampler: Sampler, logits: object, draws: list) -> list:
-        drawn = honest(sampler, logits, draws)
-        return [one._replace(token=one.token ^ 1) if len(draws) > 4 else one for one in drawn]
+        drawn = original(sampler, logits, draws)
+        return [draw._replace(token=draw.token ^ 1) if len(draws) > 4 else draw for draw in drawn]
 
     monkeypatch.setattr(Sampler, "draw", off)
     result = CliRunner().invoke(app, words())

@@ -10,11 +10,11 @@ from surefoot.compress.arrays import load_arrays, save_arrays
 pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
 
 
-def test_arrays_come_back_from_a_file_like_any_other(tmp_path: Path) -> None:
+def test_arrays_round_trip_through_a_file(tmp_path: Path) -> None:
     stored, plain = np.arange(6, dtype=np.float32).reshape(2, 3).T, tmp_path / "plain"
     save_arrays({"a": stored}, tmp_path / "arrays", {"step": "3"})
     arrays, metadata = load_arrays(tmp_path / "arrays")
     assert np.array_equal(arrays["a"], stored)
     assert metadata == {"step": "3"}
     plain.touch()
-    assert (tmp_path / "arrays").stat().st_mode == plain.stat().st_mode  # whoever reads others reads this
+    assert (tmp_path / "arrays").stat().st_mode == plain.stat().st_mode  # the same permissions as other files

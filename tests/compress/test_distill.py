@@ -24,7 +24,7 @@ def options(steps: int = 12, ffn: int = 128) -> DraftOptions:
     return DraftOptions(README, 3, ffn, TrainingSettings(steps=steps, rate=1e-3, warm_up=2), context=64)
 
 
-def test_a_draft_learns_and_runs(tmp_path: Path) -> None:
+def test_a_distilled_draft_model_learns_and_runs(tmp_path: Path) -> None:
     out = tmp_path / "draft.gguf"
     summary = make_draft(stories_gguf(), out, options())
     assert len(summary.layers) == 3
@@ -35,7 +35,7 @@ def test_a_draft_learns_and_runs(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.training"))
 
 
-def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
+def test_training_resumes(tmp_path: Path) -> None:
     """The same bits as without the stop."""
     straight, stopped = tmp_path / "straight.gguf", tmp_path / "stopped.gguf"
     make_draft(stories_gguf(), straight, options(4))
@@ -52,6 +52,6 @@ def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
     assert np.array_equal(np.fromfile(straight, np.uint8), np.fromfile(stopped, np.uint8))
 
 
-def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+def test_unsupported_widths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CompressError, match="multiple of 32"):
         make_draft(stories_gguf(), tmp_path / "draft.gguf", options(ffn=100))

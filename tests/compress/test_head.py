@@ -1,4 +1,4 @@
-"""A head of stories260K: the target tells stories, the head learns from them, and surefoot drafts with it."""
+"""A draft head of stories260K: trained on the target's stories, then used for drafts."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def options(folder: Path, steps: int) -> HeadOptions:
     return HeadOptions(prompts, settings, num_new=32, inside=96, vocabulary=300)
 
 
-def test_a_head_learns_and_drafts(tmp_path: Path) -> None:
+def test_a_draft_head_learns_and_drafts(tmp_path: Path) -> None:
     out = tmp_path / "head.safetensors"
     summary = make_head(stories_gguf(), out, options(tmp_path, 60))
     assert summary.known > 0.9
@@ -45,7 +45,7 @@ def test_a_head_learns_and_drafts(tmp_path: Path) -> None:
     assert drafted.outputs == plainly.outputs
 
 
-def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
+def test_training_resumes(tmp_path: Path) -> None:
     """The same bits as without the stop, and no answer is written twice."""
     straight, stopped = tmp_path / "straight.safetensors", tmp_path / "stopped.safetensors"
     make_head(stories_gguf(), straight, options(tmp_path, 4))
@@ -63,7 +63,7 @@ def test_stopped_and_taken_up_again(tmp_path: Path) -> None:
     assert straight.read_bytes() == stopped.read_bytes()
 
 
-def test_it_steps_as_the_runners_does(tmp_path: Path) -> None:
+def test_the_torch_head_equals_the_runners(tmp_path: Path) -> None:
     llm = LLM(stories_gguf(), threads=1, max_context=64, speculate="off")
     target, path = HeadTarget(llm), tmp_path / "head.safetensors"
     head = TrainableHead(target, 48, 2.0, seed=1)
@@ -80,7 +80,7 @@ def test_it_steps_as_the_runners_does(tmp_path: Path) -> None:
     assert np.abs(states_after - expected).max() < 0.02 * np.abs(expected - states).max()  # of bfloat16
 
 
-def test_answers_are_what_the_target_draws(tmp_path: Path) -> None:
+def test_recorded_answers_are_the_targets(tmp_path: Path) -> None:
     llm = LLM(stories_gguf(), threads=1, max_context=128, max_running=8, speculate="off")
     write_answers(llm, BEGINNINGS[:2], 12, tmp_path / "answers", lambda done, total: None)
     greedy, _ = read_answers(tmp_path / "answers" / "0000.safetensors")

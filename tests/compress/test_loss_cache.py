@@ -12,7 +12,7 @@ from surefoot.compress.allocate import FormatOption
 from surefoot.compress.loss_cache import LossCache
 
 
-def test_losses_are_kept_for_what_they_were_measured_of(tmp_path: Path) -> None:
+def test_cached_losses_belong_to_one_fingerprint(tmp_path: Path) -> None:
     table = {"blk.0.attn_q.weight": [FormatOption("Q4_K", 144, 0.25), FormatOption("Q6_K", 210, 0.0)]}
     cache = LossCache(tmp_path / "losses", "this")
     assert cache("layer 0", lambda: table) == table
@@ -27,7 +27,7 @@ def test_losses_are_kept_for_what_they_were_measured_of(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_any_file_of_losses_is_read_or_made_anew(data: st.DataObject) -> None:
+def test_a_damaged_loss_file_is_read_or_measured_again(data: st.DataObject) -> None:
     table = {"a": [FormatOption("Q4_K", 144, 0.25)]}
     with tempfile.TemporaryDirectory() as folder:
         cache = LossCache(Path(folder) / "losses", "this")

@@ -64,7 +64,7 @@ def run(*words: Any) -> dict[str, Any]:
     return output
 
 
-def test_the_forward_is_the_models(text: Path) -> None:
+def test_the_torch_forward_equals_the_models(text: Path) -> None:
     checkpoint, _ = open_model(stories_gguf())
     window = windows(text)[0]
     native = np.concatenate(
@@ -91,8 +91,8 @@ def test_each_method_beats_the_one_before(text: Path) -> None:
     assert gptq < 0.7 * rtn
 
 
-def test_what_scaled_matrices_lose() -> None:
-    """Sensitivities with factors folded in afterwards are those of the model that has them in its weights."""
+def test_the_loss_of_scaled_matrices() -> None:
+    """Sensitivities scaled afterwards equal those of a model with the factors in its weights."""
     checkpoint, _ = open_model(stories_gguf())
     config, rng = check_family(checkpoint), np.random.default_rng(2)
     weights = layer_weights(checkpoint, 1)
@@ -115,7 +115,7 @@ def test_what_scaled_matrices_lose() -> None:
 
 
 @pytest.mark.parametrize("matrix", ["attn_k", "attn_v", "ffn_down"])
-def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
+def test_the_loss_of_a_matrix_is_predicted(text: Path, matrix: str) -> None:
     checkpoint, _ = open_model(stories_gguf())
     fmt, calibration = parse_format("int4-g4"), windows(text)
     formats = {name: fmt for name in matrix_shapes(checkpoint) if f".{matrix}." in name}
@@ -125,14 +125,14 @@ def test_what_a_matrix_loses_is_foreseen(text: Path, matrix: str) -> None:
     assert 0.7 < foreseen / divergence(checkpoint, tensors, calibration) < 1.4
 
 
-def test_a_walk_left_half_way_leaves_gradients_on(text: Path) -> None:
+def test_an_abandoned_walk_leaves_gradients_enabled(text: Path) -> None:
     checkpoint, _ = open_model(stories_gguf())
     walk = quantised_tensors(checkpoint, windows(text), {}, METHODS["rtn"])
     next(walk)
     assert torch.is_grad_enabled()
 
 
-def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
+def test_measuring_resumes(text: Path, tmp_path: Path) -> None:
     """With the same table as if it had not; and nothing is measured twice."""
     checkpoint, _ = open_model(stories_gguf())
     formats, asked = [parse_format(name) for name in ("int4-g4", "int8-g4")], list[str]()
@@ -155,7 +155,7 @@ def test_measuring_goes_on_where_it_stopped(text: Path, tmp_path: Path) -> None:
     assert resumed == measure_losses(checkpoint, windows(text), candidates, METHODS["gptq"])
 
 
-def test_another_budget_needs_no_measuring(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_budget_reuses_measured_losses(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def compress(out: str, *more: Any) -> dict[str, Any]:
         words = "--calibration", text, "--context", CONTEXT, *more
         return run("compress", stories_gguf(), tmp_path / out, *words)
@@ -173,7 +173,7 @@ def test_another_budget_needs_no_measuring(text: Path, tmp_path: Path, monkeypat
     assert place.read_bytes() != kept
 
 
-def test_a_budget_is_kept_and_foreseen(text: Path, tmp_path: Path) -> None:
+def test_a_budget_is_met_and_its_loss_is_predicted(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.gguf"
     summary = run("compress", stories_gguf(), out, "--budget", "9bpw", "--calibration", text, "--context", CONTEXT)
     assert summary["bits_per_weight"] <= 9

@@ -10,7 +10,7 @@ from surefoot.compress.moments import STRIP, MomentsCollector  # noqa: E402
 
 
 @pytest.mark.parametrize("width", [32, STRIP, 2 * STRIP + 96])
-def test_sums_over_batches_are_those_of_all_rows(width: int) -> None:
+def test_sums_over_batches_equal_sums_over_all_rows(width: int) -> None:
     rows = np.random.default_rng(width).normal(size=(3, 20, width)).astype(np.float32)
     collector = MomentsCollector()
     for batch in (rows[:2], rows[2:]):

@@ -32,7 +32,7 @@ WITH_TEXT = ["--calibration", __file__, "--context", "128"]  # of any kind
         (["--fits", "1KB", *WITH_TEXT], "too few"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_invalid_options_are_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], complaint: str
 ) -> None:
     monkeypatch.setattr(
@@ -43,7 +43,7 @@ def test_what_cannot_be_is_said_at_once(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_refused_at_once(tmp_path: Path) -> None:
     source, words = tmp_path / "model.gguf", ("--method", "rtn", "--format", "Q8_0")
     source.write_bytes(stories_gguf().read_bytes())
     refused(["compress", source, source, *words], "is the model itself")
@@ -60,7 +60,9 @@ def test_what_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
         ("new", {"format": "int8", "embeddings": "int8"}, "leave out --embeddings"),
     ],
 )
-def test_of_a_folder_too(tmp_path: Path, out: str, changes: dict[str, str], complaint: str) -> None:
+def test_invalid_output_folders_are_refused_at_once(
+    tmp_path: Path, out: str, changes: dict[str, str], complaint: str
+) -> None:
     (tmp_path / "file").touch()
     options = CompressOptions(**{"method": "rtn", "output": "compressed-tensors", **changes})  # type: ignore[arg-type]
     with pytest.raises(CompressError, match=complaint):

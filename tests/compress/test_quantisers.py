@@ -56,7 +56,7 @@ def test_more_bits_lose_less() -> None:
     assert errors[-1] < 1e-5 < 1e-4 < errors[2]
 
 
-def test_inputs_without_correlation_leave_the_nearest() -> None:
+def test_gptq_without_correlation_is_rounding() -> None:
     """Where columns have nothing to do with each other there is no error to propagate."""
     weights, _ = matrix()
     grid = parse_format("int4-g32").fit(weights, None)
@@ -64,7 +64,7 @@ def test_inputs_without_correlation_leave_the_nearest() -> None:
     assert (gptq(grid, weights, hessian) == nearest(grid, weights)).all()
 
 
-def test_few_inputs_are_believed_less() -> None:
+def test_few_inputs_are_damped_more() -> None:
     """Judged on other inputs, GPTQ of few is no worse than rounding, and of many far better."""
     weights, moments = matrix()
     mixed = np.linalg.cholesky(moments / INPUTS + 1e-6 * np.eye(COLUMNS))
@@ -82,7 +82,7 @@ def test_few_inputs_are_believed_less() -> None:
     assert lost(16 * COLUMNS) < 0.5 * lost(COLUMNS // 2)
 
 
-def test_columns_that_no_input_reaches() -> None:
+def test_columns_without_input() -> None:
     weights, moments = matrix()
     moments = moments.copy()
     moments[7], moments[:, 7] = 0, 0
@@ -102,7 +102,7 @@ def test_the_nearest_level(values: tuple[float, ...]) -> None:
     assert (levels.index(np.float32([-1e30, 1e30])) == [0, len(levels.values) - 1]).all()
 
 
-def test_what_errors_are_carried_on_by() -> None:
+def test_gptq_error_propagation() -> None:
     """U'U is the inverse of the damped moments, in the order of columns."""
     _, moments = matrix()
     hessian = HessianFactor.of(moments, INPUTS)
@@ -114,17 +114,17 @@ def test_what_errors_are_carried_on_by() -> None:
 
 
 @pytest.mark.parametrize("name", ["int4-g32", "int4", "int4-g32-zero", "Q4_1", "IQ4_NL", "MXFP4"])
-def test_parts_of_a_matrix_are_fitted_as_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fitting_a_matrix_in_parts_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weights, moments = matrix()
     whole = parse_format(name).fit(weights, np.diag(moments))
     monkeypatch.setattr(search, "PART", COLUMNS)
-    monkeypatch.setattr(search, "LEAST", 1)
+    monkeypatch.setattr(search, "MIN_GROUPS", 1)
     parts = parse_format(name).fit(weights, np.diag(moments))
     assert np.allclose(whole.scales, parts.scales, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(GGML))
-def test_blocks_say_what_the_grid_says(name: str) -> None:
+def test_blocks_encode_the_grid(name: str) -> None:
     """Written as the file's bytes, and read by our reader of GGUF files and by the gguf package: the same floats."""
     gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
     weights, moments = matrix()
@@ -143,13 +143,13 @@ def test_blocks_say_what_the_grid_says(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "columns", "becomes"), [("Q4_K", 256, "Q4_K"), ("Q4_K", 288, "Q5_0"), ("Q4_K", 172, None)]
 )
-def test_rows_that_are_no_whole_blocks(name: str, columns: int, becomes: str | None) -> None:
+def test_fallback_formats_of_rows_with_partial_blocks(name: str, columns: int, becomes: str | None) -> None:
     fmt = fallback_format(parse_format(name), columns)
     assert (fmt.name if fmt else None) == becomes
 
 
 @pytest.mark.parametrize("name", ["Q4_X", "int9", "int4-g", "nf5", ""])
-def test_an_unknown_format_is_named(name: str) -> None:
+def test_an_unknown_format_is_refused_by_name(name: str) -> None:
     with pytest.raises(CompressError, match="int4-g32"):
         parse_format(name)
 
@@ -165,7 +165,7 @@ def brute(options: dict[str, list[FormatOption]], budget: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_allocation_is_the_best_there_is(seed: int) -> None:
+def test_allocation_is_optimal(seed: int) -> None:
     rng = np.random.default_rng(seed)
     options = {
         f"m{i}": [FormatOption(f"f{j}", int(rng.integers(1, 60)), float(rng.random())) for j in range(4)]
@@ -180,7 +180,7 @@ def test_allocation_is_the_best_there_is(seed: int) -> None:
     assert chosen.nbytes == sum(by_name[name][fmt].nbytes for name, fmt in chosen.formats.items())
 
 
-def test_places_that_act_together_lose_more() -> None:
+def test_correlated_positions_lose_more() -> None:
     """An error that is felt alike at all places of a window is the square of their sum; a format's share stays."""
     rng = np.random.default_rng(0)
     apart = rng.standard_normal((4, 1000, 64)).astype(np.float32)

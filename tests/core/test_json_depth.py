@@ -1,4 +1,4 @@
-"""The depth of JSON, against a parser."""
+"""The depth of JSON, compared with a parser."""
 
 import json
 from typing import Any
@@ -22,12 +22,12 @@ def depth_of(value: Any) -> int:
 
 
 @given(VALUES, st.integers(0, 8))
-def test_what_a_parser_finds(value: Any, most_levels: int) -> None:
-    assert nests_deeper(json.dumps(value).encode(), most_levels) == (depth_of(value) > most_levels)
+def test_depth_equals_the_parsers(value: Any, max_levels: int) -> None:
+    assert nests_deeper(json.dumps(value).encode(), max_levels) == (depth_of(value) > max_levels)
 
 
 @pytest.mark.parametrize(
     ("text", "is_deeper"), [("[" * 4, True), ("[" * 3, False), ("]" * 9, False), ("][[[[]]]]", True)]
 )
-def test_brackets_without_partners(text: str, is_deeper: bool) -> None:
+def test_unbalanced_brackets(text: str, is_deeper: bool) -> None:
     assert nests_deeper(text.encode(), 3) == is_deeper

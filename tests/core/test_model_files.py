@@ -1,4 +1,4 @@
-"""Issue 15, point 3.4: only regular files of bounded size and depth, inside of the model's folder."""
+"""Only regular files of bounded size and depth are read, inside the model's folder."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from surefoot.core.model_files import MAX_DEPTH, ModelFileError, check_depth, in_folder, open_regular, read_json
 
 
-def test_a_fifo_does_not_wait(tmp_path: Path) -> None:
+def test_a_fifo_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(ModelFileError, match="not a regular file"):
         read_json(tmp_path / "config.json", 100)
@@ -25,7 +25,7 @@ def test_sizes_are_bounded(tmp_path: Path) -> None:
     assert read_json(tmp_path / "a.json", 200)
     with pytest.raises(ModelFileError, match="larger"):
         read_json(tmp_path / "a.json", 100)
-    # A file that grows without end as it is read: its size says 0.
+    # A file of /proc: its size says 0.
     with pytest.raises(ModelFileError, match="larger"):
         read_json(Path("/proc/self/smaps"), 100)
 
@@ -41,13 +41,13 @@ def test_depth_is_bounded(brackets: str) -> None:
         check_depth(left.encode() * 100_000, "it")
 
 
-def test_brackets_in_texts_do_not_count() -> None:
+def test_brackets_in_strings_do_not_count() -> None:
     check_depth(b'["' + b"[" * 1000 + b'", "\\"[[' + b"[" * 1000 + b'", "\\\\", []]', "it")
     with pytest.raises(ModelFileError):
         check_depth(b'["\\\\"' + b"[" * 1000, "it")
 
 
-def test_links_stay_inside_of_the_folder(tmp_path: Path) -> None:
+def test_links_stay_inside_the_folder(tmp_path: Path) -> None:
     folder, outside = tmp_path / "model", tmp_path / "secret.json"
     folder.mkdir()
     outside.write_text("{}")
@@ -63,7 +63,7 @@ def test_links_stay_inside_of_the_folder(tmp_path: Path) -> None:
         in_folder(folder, "ring.json")
 
 
-def test_the_hubs_cache_may_link_to_its_blobs(tmp_path: Path) -> None:
+def test_links_to_blobs_of_the_hub_cache_are_allowed(tmp_path: Path) -> None:
     root = tmp_path / "models--owner--name"
     snapshot = root / "snapshots" / "abc"
     snapshot.mkdir(parents=True)

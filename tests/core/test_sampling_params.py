@@ -18,12 +18,12 @@ from surefoot.core import Request, SamplingParams, sample_seed
         ("logprobs", -1), ("min_tokens", -1), ("min_tokens", 1.5),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_by_name(name: str, value: object) -> None:
+def test_invalid_values_are_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=name):
         SamplingParams(**{name: value})
 
 
-def test_the_ends_of_the_ranges_are_allowed() -> None:
+def test_the_bounds_of_ranges_are_allowed() -> None:
     params = SamplingParams(
         temperature=0, top_k=0, top_p=1, min_p=1, presence_penalty=-2, frequency_penalty=2, logit_bias={0: -100},
         seed=2**64 - 1, n=128, max_tokens=1, logprobs=0,
@@ -33,9 +33,9 @@ def test_the_ends_of_the_ranges_are_allowed() -> None:
     assert not SamplingParams().changes_logits
 
 
-def test_stop_ids_are_the_models_and_the_requests() -> None:
-    asked = Request("r", (1,), SamplingParams(stop_token_ids=(5,)), eos_token_ids=frozenset({2}))
-    assert asked.stop_ids == {2, 5}
+def test_stop_ids_are_those_of_model_and_request() -> None:
+    request = Request("r", (1,), SamplingParams(stop_token_ids=(5,)), eos_token_ids=frozenset({2}))
+    assert request.stop_ids == {2, 5}
     ignoring = Request("r", (1,), SamplingParams(stop_token_ids=(5,), ignore_eos=True), eos_token_ids=frozenset({2}))
     assert ignoring.stop_ids == {5}
 
@@ -47,12 +47,12 @@ def test_stop_ids_are_the_models_and_the_requests() -> None:
         {"num_public_tokens": 2},
     ],
 )  # fmt: skip
-def test_requests_are_checked(changes: dict[str, object]) -> None:
+def test_requests_are_validated(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"prompt|token|priority"):
         Request(**{"id": "r", "prompt": (1,), **changes})
 
 
-def test_samples_have_seeds_of_their_own() -> None:
+def test_every_sample_has_its_own_seed() -> None:
     seeds = [sample_seed(seed, sample) for seed in range(100) for sample in range(128)]
     assert len(set(seeds)) == len(seeds)
     assert sample_seed(7, 0) == 7

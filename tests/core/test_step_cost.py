@@ -1,4 +1,4 @@
-"""The cost model of a step: what it makes of the times that it was told."""
+"""The cost model of a step: its predictions from observed times."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ from surefoot.core.step_cost import FORGET_AFTER
 NUM_MORE = 96  # rows
 
 
-def test_a_curve_is_read_between_its_points_and_beyond() -> None:
+def test_predictions_interpolate_and_extrapolate() -> None:
     cost = StepCost(RangeMeans())
     assert cost.tokens_within(100.0) is None
     cost.observe(10, 20.0)
@@ -25,7 +25,7 @@ def test_a_curve_is_read_between_its_points_and_beyond() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 1000)), min_size=1, max_size=80), st.integers(1, 150))
-def test_the_table_rises(steps: list[tuple[int, float]], first: int) -> None:
+def test_predicted_times_rise(steps: list[tuple[int, float]], first: int) -> None:
     cost = StepCost(BandMedians())
     for num_tokens, ms in steps:
         cost.observe(num_tokens, ms)
@@ -34,10 +34,10 @@ def test_the_table_rises(steps: list[tuple[int, float]], first: int) -> None:
         assert first > 2 * max(num_tokens for num_tokens, _ in steps)
         return
     assert len(table) == NUM_MORE + 1
-    assert all(0 < one <= other * (1 + 1e-9) for one, other in pairwise(table))
+    assert all(0 < smaller <= larger * (1 + 1e-9) for smaller, larger in pairwise(table))
 
 
-def test_one_slow_step_spoils_nothing_and_what_is_old_is_forgotten() -> None:
+def test_outliers_are_ignored_and_old_times_are_forgotten() -> None:
     cost = StepCost(BandMedians())
     for num_tokens in (1, 2, 4, 8, 16):
         cost.observe(num_tokens, 10.0)

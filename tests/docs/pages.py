@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LESSONS = ROOT / "docs/lessons"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 MADE = re.compile(r"keys\.toml|\.jsonl|\.html|smaller|mixed")  # files that pages make
 # Commands that other tests or a person run, by how they begin, and why they are not run here.
 ELSEWHERE = {
@@ -42,6 +43,7 @@ class Shown:
     number: int  # its place among those of the page
     text: str
     is_python: bool
+    printed: str | None = None  # what the page says that it prints, where it is checked: in lessons
 
     def __str__(self) -> str:
         return f"{self.page}:{self.number}"
@@ -49,7 +51,7 @@ class Shown:
 
 def blocks(page: Path) -> list[Block]:
     name = str(page.relative_to(ROOT))
-    return [Block(name, language, text) for language, text in FENCE.findall(page.read_text())]
+    return [Block(name, language, text) for _, language, text in FENCE.findall(page.read_text())]
 
 
 def commands(block: Block) -> list[str]:
@@ -63,10 +65,8 @@ def is_elsewhere(command: str) -> bool:
 
 def shown_on(page: Path) -> list[Shown]:
     """In the page's order, since what a page makes it may use below."""
-    return [
-        Shown(str(page.relative_to(ROOT)), number, text, is_python)
-        for number, (text, is_python) in enumerate(_runnable(page))
-    ]
+    name = str(page.relative_to(ROOT))
+    return [Shown(name, number, *runnable) for number, runnable in enumerate(_runnable(page))]
 
 
 def once(shown: Iterable[Shown]) -> list[Shown]:
@@ -77,9 +77,11 @@ def once(shown: Iterable[Shown]) -> list[Shown]:
     return list(found.values())
 
 
-def _runnable(page: Path) -> Iterator[tuple[str, bool]]:
-    for block in blocks(page):
+def _runnable(page: Path) -> Iterator[tuple[str, bool, str | None]]:
+    shown = blocks(page)
+    for number, block in enumerate(shown):
         if block.language == "python":
-            yield block.text, True
+            below = shown[number + 1 : number + 2] if page.parent == LESSONS else []
+            yield block.text, True, next((text.text for text in below if text.language == "text"), None)
         elif block.language == "console":
-            yield from ((command, False) for command in commands(block) if not is_elsewhere(command))
+            yield from ((command, False, None) for command in commands(block) if not is_elsewhere(command))

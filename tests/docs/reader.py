@@ -79,16 +79,19 @@ def follow(shown: Shown) -> None:
         return
     if ADDRESS in text:
         text = text.replace(ADDRESS, shared_server().root)
-    _run([sys.executable, "-c", text] if shown.is_python else ["bash", "-c", f"set -o pipefail; {text}"], shown.page)
+    words = [sys.executable, "-c", text] if shown.is_python else ["bash", "-c", f"set -o pipefail; {text}"]
+    printed = _run(words, shown.page)
+    assert shown.printed is None or printed == shown.printed
 
 
-def _run(words: list[str], page: str) -> None:
+def _run(words: list[str], page: str) -> str:
     # No input: a conversation ends at once.
     done = subprocess.run(
         words, cwd=folder_of(page), env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         check=False, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _serve(page: str, command: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from surefoot import __version__
 from tests.docs import reader
-from tests.docs.pages import ELSEWHERE, PAGES, ROOT, Shown, blocks, commands, is_elsewhere, once, shown_on
+from tests.docs.pages import ELSEWHERE, LESSONS, PAGES, ROOT, Shown, blocks, commands, is_elsewhere, once, shown_on
 
 pytestmark = pytest.mark.long
 
@@ -32,6 +32,14 @@ def test_there_is_something_to_run() -> None:
 @pytest.mark.parametrize("shown", SHOWN, ids=str)
 def test_what_is_shown_works(shown: Shown) -> None:
     reader.follow(shown)
+
+
+@pytest.mark.parametrize("page", sorted(set(LESSONS.glob("*.md")) - {LESSONS / "README.md"}), **BY_NAME)
+def test_a_lesson_can_be_tried(page: Path) -> None:
+    """By snippets whose output stands below them, or by a command."""
+    shown = shown_on(page)
+    assert shown
+    assert all(runnable.printed for runnable in shown if runnable.is_python)
 
 
 @pytest.mark.parametrize("page", PAGES, **BY_NAME)

@@ -1,4 +1,4 @@
-"""A draft head: its file, its arithmetic, and that nothing of its drafts shows."""
+"""A draft head: its file, its arithmetic, and that its drafts do not change answers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from surefoot.runner import DraftHead, load_head
 from surefoot.speculate import Speculator
 from surefoot.weights import SafetensorsError
 from tests.engine.test_engine import backend, expected, model, requests, run
-from tests.engine.test_speculation import Fixed, make_engine
+from tests.engine.test_speculation import FixedDepth, make_engine
 from tests.stories import stories_gguf
 
 WIDTH, INSIDE, VOCAB = 64, 48, 512
@@ -40,30 +40,29 @@ def normed(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("depth", "vocabulary"), [(1, ()), (5, ()), (5, range(3, 500, 3))])
-def test_a_heads_drafts_do_not_show(tmp_path: Path, depth: int, vocabulary: Sequence[int]) -> None:
+def test_a_draft_head_does_not_change_answers(tmp_path: Path, depth: int, vocabulary: Sequence[int]) -> None:
     weights = load_head(head_file(tmp_path, vocabulary=vocabulary), WIDTH, VOCAB)
-    speculator = Speculator(DraftHead(backend(), model(), weights), Fixed(depth))
+    speculator = Speculator(DraftHead(backend(), model(), weights), FixedDepth(depth))
     assert run(make_engine(speculator), requests()) == expected()
-    assert speculator.is_on
+    assert speculator.is_enabled
 
 
-def test_a_head_steps_as_it_says(tmp_path: Path) -> None:
+def test_a_draft_head_follows_its_formula(tmp_path: Path) -> None:
     """Against the formula in numpy, over the weights as they are rounded; of activations the kernels take 15 bits."""
     weights = load_head(head_file(tmp_path), WIDTH, VOCAB)
     rng = np.random.default_rng(5)
     states, tokens = rng.standard_normal((3, WIDTH)).astype(np.float32), np.array([5, 400, 7])
-    found = DraftHead(backend(), model(), weights).step(states, tokens)
+    answers = DraftHead(backend(), model(), weights).step(states, tokens)
 
     embedded = embed(backend(), tokens, model().embeddings)
     given = np.concatenate([normed(states, weights.state_norm), normed(embedded, weights.token_norm)], axis=1)
     inside = given @ dequantise(weights.inner).T
     wanted = states + (inside / (1 + np.exp(-inside))) @ dequantise(weights.outer).T
-    assert np.abs(found - wanted).max() < 2**-13 * np.abs(wanted).max()
+    assert np.abs(answers - wanted).max() < 2**-13 * np.abs(wanted).max()
 
 
-def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
-    """With nothing added, a head's logits are those that the sample's last token was drawn from: greedy, it guesses
-    that token again."""
+def test_the_first_state_of_a_draft_head_is_the_targets(tmp_path: Path) -> None:
+    """A head that adds nothing to the state has the logits of the sample's last token: it drafts that token again."""
     weights = load_head(head_file(tmp_path, scale=0.0), WIDTH, VOCAB)
     head = DraftHead(backend(), model(), weights)
     guesses: list[tuple[int, int]] = []
@@ -78,30 +77,30 @@ def test_a_heads_first_state_is_the_targets(tmp_path: Path) -> None:
     greedy = [
         Request(f"{number}", (1, 300 + number), SamplingParams(temperature=0, max_tokens=30)) for number in range(5)
     ]
-    run(make_engine(Speculator(head, Fixed(2))), greedy)
+    run(make_engine(Speculator(head, FixedDepth(2))), greedy)
     assert len(guesses) > 100
     assert all(last == guess for last, guess in guesses)
 
 
-def test_a_head_guesses_from_its_vocabulary(tmp_path: Path) -> None:
+def test_a_draft_head_drafts_from_its_vocabulary(tmp_path: Path) -> None:
     """Among these ids the target's own logits of the state, of the target's rows rounded to four bits."""
     ids = np.arange(1, VOCAB, 7)
     head = DraftHead(backend(), model(), load_head(head_file(tmp_path, vocabulary=ids.tolist()), WIDTH, VOCAB))
     states = np.random.default_rng(6).standard_normal((4, WIDTH)).astype(np.float32)
-    found = head.logits(states)
+    answers = head.logits(states)
     rows = dequantise(round_to(W4, model().head.rows(backend(), ids)))
     expected = normed(states, model().norm.weight) @ rows.T
-    assert np.isneginf(np.delete(found, ids, axis=1)).all()
-    assert np.abs(found[:, ids] - expected).max() < 2**-12 * np.abs(expected).max()
+    assert np.isneginf(np.delete(answers, ids, axis=1)).all()
+    assert np.abs(answers[:, ids] - expected).max() < 2**-12 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("vocabulary", [[5, 4], [4, 4], [-1, 4], [4, VOCAB]])
-def test_vocabularies_that_cannot_be_are_refused(tmp_path: Path, vocabulary: list[int]) -> None:
+def test_invalid_vocabularies_are_refused(tmp_path: Path, vocabulary: list[int]) -> None:
     with pytest.raises(SafetensorsError, match="ascending order"):
         load_head(head_file(tmp_path, vocabulary=vocabulary), WIDTH, VOCAB)
 
 
-def test_files_that_are_no_heads_are_refused(tmp_path: Path) -> None:
+def test_invalid_draft_heads_are_refused(tmp_path: Path) -> None:
     path = str(stories_gguf())
     with pytest.raises(SafetensorsError, match="other sizes"):
         load_head(head_file(tmp_path), 32, VOCAB)

@@ -1,4 +1,4 @@
-"""Embeddings: the same bits however they were computed, and the ones that transformers has."""
+"""Embeddings: the same bits under any schedule, and equal to those of transformers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,19 +20,19 @@ PARAMS = SamplingParams(max_tokens=1, seed=0)
 def run(engine: Engine, given: list[Request], preempt_every: int = 0) -> dict[str, tuple[float, ...]]:
     for request in given:
         engine.add(request)
-    found, num_steps = {}, 0
+    answers, num_steps = {}, 0
     while engine.has_work:
         for event in engine.step():
             if event.embedding is not None:
                 assert (event.tokens, event.reason) == ((), FinishReason.STOP)
-                found[event.key.request] = event.embedding
+                answers[event.key.request] = event.embedding
         engine.planner.audit()
         num_steps += 1
-        # Not for ever: what an embedding has computed is not in the cache.
+        # Preempted a few times only: embeddings are not cached, so each preemption starts over.
         if preempt_every and num_steps % preempt_every == 0 and num_steps < 20:
             for sample in list(engine.planner._running.prefilling):
                 engine.planner.preempt(sample.key)
-    return found
+    return answers
 
 
 def asked() -> list[Request]:
@@ -47,12 +47,12 @@ def company() -> list[Request]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, tuple[float, ...]]:
-    found: dict[str, tuple[float, ...]] = {}
+    answers: dict[str, tuple[float, ...]] = {}
     for request in asked():
-        found |= run(make_engine(), [request])
-    assert len(found) == len(PROMPTS) == len(set(found.values()))
-    assert {len(one) for one in found.values()} == {model().config.width}
-    return found
+        answers |= run(make_engine(), [request])
+    assert len(answers) == len(PROMPTS) == len(set(answers.values()))
+    assert {len(one) for one in answers.values()} == {model().config.width}
+    return answers
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def alone() -> dict[str, tuple[float, ...]]:
     ],
     ids=["together", "token by token", "few rows", "preempted"],
 )
-def test_company_does_not_show(
+def test_batching_does_not_change_embeddings(
     alone: dict[str, tuple[float, ...]], config: SchedulerConfig, preempt_every: int
 ) -> None:
     engine = make_engine(config)
@@ -77,7 +77,7 @@ def test_company_does_not_show(
     assert engine.planner.num_preemptions > 0 or not preempt_every
 
 
-def test_a_failing_neighbour_does_not_show(
+def test_a_failing_neighbour_does_not_change_answers(
     alone: dict[str, tuple[float, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step is run again, one by one, after its hidden states were added."""

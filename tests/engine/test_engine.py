@@ -1,4 +1,4 @@
-"""The engine on a real model of milliseconds: company, chunks and failures."""
+"""The engine on a small real model: batching, chunks, stops, aborts and failures."""
 
 import functools
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tests.stories import stories_gguf
 CONFIG = SchedulerConfig(max_context=256, max_running=4, max_chunk=64, max_step_tokens=64)
 LAYOUT = KvLayout(16, (KvGroup(64),))
 
-Found = dict[SampleKey, tuple[list[int], list, FinishReason | None]]
+Answers = dict[SampleKey, tuple[list[int], list, FinishReason | None]]
 
 
 @functools.cache
@@ -54,57 +54,57 @@ def requests() -> list[Request]:
     return [Request(f"r{number}", prompts[number % 4], params) for number, params in enumerate(every)]
 
 
-def run(engine: Engine, given: list[Request]) -> Found:
-    for request in given:
+def run(engine: Engine, batch: list[Request]) -> Answers:
+    for request in batch:
         engine.add(request)
     return finish(engine)
 
 
-def finish(engine: Engine, events: Sequence[Event] = ()) -> Found:
-    """What came of all steps, those before included."""
-    gathered = list(events)
+def finish(engine: Engine, events: Sequence[Event] = ()) -> Answers:
+    """Runs until all requests have ended. events: of earlier steps."""
+    all_events = list(events)
     while engine.has_work:
-        gathered += engine.step()
-    found: Found = {}
-    for event in gathered:
-        tokens, logprobs, _ = found.get(event.key, ([], [], None))
-        found[event.key] = ([*tokens, *event.tokens], [*logprobs, *event.logprobs], event.reason)
-    return found
+        all_events += engine.step()
+    answers: Answers = {}
+    for event in all_events:
+        tokens, logprobs, _ = answers.get(event.key, ([], [], None))
+        answers[event.key] = ([*tokens, *event.tokens], [*logprobs, *event.logprobs], event.reason)
+    return answers
 
 
 @functools.cache
-def expected() -> Found:
-    """Each request alone."""
-    found = {}
+def expected() -> Answers:
+    """The answers of each request alone."""
+    answers = {}
     for request in requests():
-        found |= run(make_engine(), [request])
-    return found
+        answers |= run(make_engine(), [request])
+    return answers
 
 
-def test_samples_get_what_they_asked_for() -> None:
-    found = expected()
-    assert len(found) == sum(request.params.n for request in requests())
+def test_every_sample_is_complete() -> None:
+    answers = expected()
+    assert len(answers) == sum(request.params.n for request in requests())
     for request in requests():
         for number in range(request.params.n):
-            tokens, logprobs, reason = found[SampleKey(request.id, number)]
+            tokens, logprobs, reason = answers[SampleKey(request.id, number)]
             assert len(tokens) == request.params.max_tokens
             assert reason is FinishReason.LENGTH
             assert len(logprobs) == (0 if request.params.logprobs is None else len(tokens))
-    assert found["r1", 0] != found["r1", 1] != found["r1", 2]
+    assert answers["r1", 0] != answers["r1", 1] != answers["r1", 2]
 
 
-def test_threads_do_not_show() -> None:
+def test_threads_do_not_change_the_result() -> None:
     assert run(make_engine(threads=1), requests()) == expected()
 
 
-def test_late_arrivals_do_not_show() -> None:
-    engine, waiting, found = make_engine(), requests(), {}
+def test_late_arrivals_do_not_change_answers() -> None:
+    engine, waiting, answers = make_engine(), requests(), {}
     while waiting or engine.has_work:
         if waiting:
             engine.add(waiting.pop())
         for event in engine.step():
-            found.setdefault(event.key, []).extend(event.tokens)
-    assert found == {key: tokens for key, (tokens, _, _) in expected().items()}
+            answers.setdefault(event.key, []).extend(event.tokens)
+    assert answers == {key: tokens for key, (tokens, _, _) in expected().items()}
 
 
 def test_stop_tokens_end_an_answer() -> None:
@@ -112,15 +112,15 @@ def test_stop_tokens_end_an_answer() -> None:
     stop = next(token for token in tokens[3:] if tokens.index(token) >= 3)
     request = requests()[0]
     stopped = replace(request, params=replace(request.params, stop_token_ids=(stop,)))
-    found, _, reason = run(make_engine(), [stopped])["r0", 0]
-    assert (found, reason) == (tokens[: tokens.index(stop) + 1], FinishReason.STOP)
+    stopped_tokens, _, reason = run(make_engine(), [stopped])["r0", 0]
+    assert (stopped_tokens, reason) == (tokens[: tokens.index(stop) + 1], FinishReason.STOP)
     as_eos = replace(request, eos_token_ids=frozenset({stop}))
-    assert run(make_engine(), [as_eos])["r0", 0][::2] == (found, FinishReason.STOP)
+    assert run(make_engine(), [as_eos])["r0", 0][::2] == (stopped_tokens, FinishReason.STOP)
     ignoring = replace(as_eos, params=replace(request.params, ignore_eos=True))
     assert run(make_engine(), [ignoring])["r0", 0][0] == tokens
 
 
-def test_aborted_in_a_prompt_and_in_an_answer() -> None:
+def test_abort_during_prefill_and_during_decoding() -> None:
     engine = make_engine(replace(CONFIG, max_chunk=16, max_step_tokens=16))
     for request in requests():
         engine.add(request)
@@ -129,15 +129,15 @@ def test_aborted_in_a_prompt_and_in_an_answer() -> None:
     for _ in range(4):
         events += engine.step()
     engine.abort("r0")
-    engine.abort("nobody")
-    found = finish(engine, events)
-    for key, (_, _, reason) in found.items():
+    engine.abort("unknown")
+    answers = finish(engine, events)
+    for key, (_, _, reason) in answers.items():
         assert (reason is FinishReason.CANCELLED) == (key.request in ("r0", "r1"))
-    assert found["r4", 0] == expected()["r4", 0]
-    assert run(engine, [requests()[1]])["r1", 2] == expected()["r1", 2]  # every block has come back
+    assert answers["r4", 0] == expected()["r4", 0]
+    assert run(engine, [requests()[1]])["r1", 2] == expected()["r1", 2]  # every block was freed
 
 
-def test_finished_from_outside() -> None:
+def test_finish_ends_a_sample_between_steps() -> None:
     engine = make_engine()
     engine.add(requests()[0])
     engine.step()
@@ -172,48 +172,48 @@ def test_usage_and_times() -> None:
         assert times.arrived <= times.started <= times.first_token <= times.ended
 
 
-@pytest.mark.parametrize("when", ["before the model", "while drawing"])
+@pytest.mark.parametrize("when", ["before the model", "while sampling"])
 def test_one_request_fails_alone(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    place, name = (Tables, "update") if when == "before the model" else (Row, "verify")
-    honest = getattr(place, name)
+    owner, name = (Tables, "update") if when == "before the model" else (Row, "verify")
+    original = getattr(owner, name)
 
-    def fail(*given: object) -> object:
-        if any(isinstance(one, Row) and one.request.id == "r1" for one in given):
-            raise RuntimeError("no luck")
-        return honest(*given)
+    def fail(*arguments: object) -> object:
+        if any(isinstance(argument, Row) and argument.request.id == "r1" for argument in arguments):
+            raise RuntimeError("injected failure")
+        return original(*arguments)
 
-    monkeypatch.setattr(place, name, fail)
+    monkeypatch.setattr(owner, name, fail)
     engine, errors = make_engine(), {}
     for request in requests():
         engine.add(request)
-    found: dict[SampleKey, list[int]] = {}
+    answers: dict[SampleKey, list[int]] = {}
     while engine.has_work:
         for event in engine.step():
-            found.setdefault(event.key, []).extend(event.tokens)
+            answers.setdefault(event.key, []).extend(event.tokens)
             if event.error is not None:
                 assert event.reason is FinishReason.ERROR
                 errors[event.key] = event.error
-    assert errors == {SampleKey("r1", number): "RuntimeError: no luck" for number in range(3)}
+    assert errors == {SampleKey("r1", number): "RuntimeError: injected failure" for number in range(3)}
     for key, (tokens, _, _) in expected().items():
-        assert found[key] == ([] if key.request == "r1" else tokens)
+        assert answers[key] == ([] if key.request == "r1" else tokens)
 
 
-def test_what_failed_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_chunk_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt's chunk that was never computed must not serve the next request with the same prompt."""
     engine = make_engine(replace(CONFIG, max_chunk=32))
     forward, calls = engine._executor.runner.forward, count()
 
     def fail_once(flat: object) -> object:
         if next(calls) == 1:
-            raise RuntimeError("no luck")
+            raise RuntimeError("injected failure")
         return forward(flat)
 
     monkeypatch.setattr(engine._executor.runner, "forward", fail_once)
     first, second = requests()[1], replace(requests()[1], id="again")
     failed = run(engine, [first])
     assert {reason for _, _, reason in failed.values()} == {FinishReason.ERROR}
-    found = run(engine, [second])
-    assert [found["again", number] for number in range(3)] == [expected()["r1", number] for number in range(3)]
+    answers = run(engine, [second])
+    assert [answers["again", number] for number in range(3)] == [expected()["r1", number] for number in range(3)]
 
 
 def test_reset_forgets_everything() -> None:
@@ -226,7 +226,7 @@ def test_reset_forgets_everything() -> None:
     assert run(engine, requests()) == expected()
 
 
-def test_refusals_say_what_to_do() -> None:
+def test_error_messages_say_what_to_do() -> None:
     engine = make_engine()
     with pytest.raises(RequestRefused, match="shorten the prompt"):
         engine.add(Request("long", (1,) * 256))
@@ -238,8 +238,8 @@ def test_refusals_say_what_to_do() -> None:
         small.add(Request("large", (1,), SamplingParams(max_tokens=100)))
 
 
-def test_stopped_steps_change_nothing() -> None:
-    """A pass that is ended halfway is planned again: nothing was advanced over."""
+def test_interrupted_steps_do_not_change_answers() -> None:
+    """An interrupted step is planned again: no sample advances."""
     engine = make_engine()
     for request in requests():
         engine.add(request)
@@ -253,7 +253,7 @@ def test_stopped_steps_change_nothing() -> None:
     assert finish(engine, events) == expected()
 
 
-def test_interrupt_is_for_who_has_most_of_the_step() -> None:
+def test_interrupt_only_stops_a_step_that_the_request_dominates() -> None:
     stops: list[bool] = []
     # No step is too long, so that the prompt's chunks have 64 tokens however slow the machine is.
     engine = make_engine(replace(CONFIG, gap_ms=1e9, crowd_ms=1e9, max_gap_ratio=1e9))

@@ -1,4 +1,4 @@
-"""The contract: every request gets the same ids and the same logprob bits alone and in any company."""
+"""The exactness contract: every request gets the same ids and the same logprob bits alone and in any batch."""
 
 import functools
 import struct
@@ -11,7 +11,7 @@ from surefoot.core import FinishReason
 from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
 from surefoot.sampling import Sampler
-from surefoot.verify import ALL, HOSTILE, TOGETHER, Condition, Finding, Verifier, differences, elsewhere
+from surefoot.verify import ALL, HOSTILE, TOGETHER, Condition, Finding, Verifier, differences, on_variants
 from tests.smollm2 import find_file
 from tests.stories import stories_gguf
 
@@ -41,14 +41,14 @@ def check(verifier: Verifier, condition: Condition) -> Finding:
     return finding
 
 
-def test_requests_of_every_kind_get_what_they_asked_for() -> None:
+def test_requests_of_every_kind_are_answered() -> None:
     requests, alone = stories().requests, stories().alone
     params = [request.params for request in requests]
     assert len(requests) > 48
-    assert {one.n for one in params} == {1, 2, 3}
-    assert {one.is_greedy for one in params} == {one.changes_logits for one in params} == {True, False}
-    assert sum(bool(one.stop) for one in params) == 48 // 4
-    assert sum(one.logprobs is None for one in params) >= 48 // 8
+    assert {each.n for each in params} == {1, 2, 3}
+    assert {each.is_greedy for each in params} == {each.changes_logits for each in params} == {True, False}
+    assert sum(bool(each.stop) for each in params) == 48 // 4
+    assert sum(each.logprobs is None for each in params) >= 48 // 8
     for request in requests:
         for number in range(request.params.n):
             answer = alone[request.id, number]
@@ -60,8 +60,8 @@ def test_requests_of_every_kind_get_what_they_asked_for() -> None:
     assert len({answer.text for answer in alone.values()}) > 40
 
 
-@pytest.mark.parametrize("condition", ALL, ids=lambda one: one.name)
-def test_company_does_not_show(condition: Condition) -> None:
+@pytest.mark.parametrize("condition", ALL, ids=lambda condition: condition.name)
+def test_batching_does_not_change_answers(condition: Condition) -> None:
     finding = check(stories(), condition)
     assert (finding.num_cached > 0) == condition.caching
     assert finding.num_preemptions > 0 or (condition.preempt_every is None and condition.memory > 0)
@@ -69,40 +69,55 @@ def test_company_does_not_show(condition: Condition) -> None:
     assert (finding.num_accepted > 0) == (condition.drafter not in (None, "wrong")) or condition.governed
 
 
-@pytest.mark.parametrize("condition", elsewhere([TOGETHER, HOSTILE], list(NEEDS), [1, 2]), ids=lambda one: one.name)
-def test_variants_and_threads_do_not_show(condition: Condition) -> None:
+@pytest.mark.parametrize(
+    "condition", on_variants([TOGETHER, HOSTILE], list(NEEDS), [1, 2]), ids=lambda condition: condition.name
+)
+def test_variants_and_threads_do_not_change_answers(condition: Condition) -> None:
     check(stories(), condition)
 
 
 @pytest.mark.parametrize(
-    "condition", [TOGETHER, replace(HOSTILE, max_chunk=33), *elsewhere([TOGETHER], ["avx2"], [1])], ids=lambda o: o.name
+    "condition",
+    [TOGETHER, replace(HOSTILE, max_chunk=33), *on_variants([TOGETHER], ["avx2"], [1])],
+    ids=lambda condition: condition.name,
 )
 def test_a_real_model(condition: Condition) -> None:
     check(smollm2(), condition)
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe"])
-def test_windows_experts_and_latents(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe", "lfm2", "qwen3_5"])
+def test_windows_experts_latents_and_states(family: str, tmp_path: Path) -> None:
     pytest.importorskip("tests.models.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=8, num_new=40)
     windows = verifier.backend(TOGETHER)[0].model.config.windows
-    assert max(len(request.prompt) for request in verifier.requests) > max(windows), "point 4.3"
+    assert max(len(request.prompt) for request in verifier.requests) > max(windows)
     for condition in (TOGETHER, HOSTILE, replace(TOGETHER, preempt_every=2, max_chunk=5, arrivals=1)):
         check(verifier, condition)
 
 
-def test_one_bit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison itself: in company, one logprob of one token is off by its last bit."""
-    honest = Sampler.draw
+@pytest.mark.parametrize("family", ["lfm2", "qwen3_5"])
+@pytest.mark.parametrize("drafter", ["wrong", "right until the last"])
+def test_drafts_over_states(drafter: str, family: str, tmp_path: Path) -> None:
+    """Rejected drafts are rolled back to the state of the last accepted token."""
+    pytest.importorskip("tests.models.tiny").save(family, tmp_path)
+    verifier = Verifier(tmp_path, num_requests=8, num_new=40)
+    finding = check(verifier, replace(TOGETHER, drafter=drafter, preempt_every=3))
+    assert finding.num_drafted > 0
+    assert (finding.num_accepted > 0) == (drafter != "wrong")
+
+
+def test_a_changed_bit_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison itself: in a batch, one logprob of one token is off by its last bit."""
+    original = Sampler.draw
 
     def off(sampler: Sampler, logits: object, draws: list) -> list:
-        drawn = honest(sampler, logits, draws)
-        for place, draw in enumerate(draws):
-            found = drawn[place].logprobs
-            if len(draws) > 3 and draw.seed == stories().requests[0].params.seed and found is not None:
-                (bits,) = struct.unpack("<i", struct.pack("<f", found.logprob))
+        drawn = original(sampler, logits, draws)
+        for index, draw in enumerate(draws):
+            logprobs = drawn[index].logprobs
+            if len(draws) > 3 and draw.seed == stories().requests[0].params.seed and logprobs is not None:
+                (bits,) = struct.unpack("<i", struct.pack("<f", logprobs.logprob))
                 (value,) = struct.unpack("<f", struct.pack("<i", bits + 1))
-                drawn[place] = drawn[place]._replace(logprobs=found._replace(logprob=value, top=()))
+                drawn[index] = drawn[index]._replace(logprobs=logprobs._replace(logprob=value, top=()))
         return drawn
 
     assert stories().alone

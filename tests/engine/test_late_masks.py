@@ -1,6 +1,7 @@
-"""Point 3.1 of the attack's list, in the engine: when a grammar's mask is ready does not show in any answer."""
+"""Answers do not depend on when a grammar's mask is ready."""
 
 import random
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -12,8 +13,8 @@ from surefoot.runner import Runner
 from surefoot.runner.executor import _settle
 from surefoot.runner.verification import DrawState
 from surefoot.sampling.grammar import Constraint, Spending, lark_grammar
-from surefoot.sampling.mask_worker import MaskWorker
-from surefoot.speculate import Lookup, Speculator
+from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
+from surefoot.speculate import LookupDrafter, Speculator
 from surefoot.verify.drafters import RandomDepths
 from tests.engine.test_engine import expected, finish, requests
 from tests.engine.test_speculation import grammar_answers, grammar_requests, make_engine
@@ -22,13 +23,13 @@ AMBIGUOUS = lark_grammar('start: e\ne: e e | "a" | "b" | e e e |')
 
 
 def hostile() -> Request:
-    """It would go on for as long as it may: the token that ends it is as good as forbidden."""
+    """A request that never ends by itself: its end token has a large negative bias."""
     params = SamplingParams(seed=1, grammar=AMBIGUOUS, max_tokens=400, logit_bias={2: -100.0})
     return Request("hostile", (1, 403), params, eos_token_ids=frozenset({2}))
 
 
 def start_preempted(engine: Engine) -> Sequence[Event]:
-    """Some steps between which all that runs goes back to wait."""
+    """Runs some steps, between which all running samples are preempted."""
     events: list[Event] = []
     for number in range(40):
         events += engine.step() if engine.has_work else []
@@ -39,13 +40,10 @@ def start_preempted(engine: Engine) -> Sequence[Event]:
 
 @pytest.mark.parametrize("is_preempted", [False, True], ids=["undisturbed", "preempted"])
 @pytest.mark.parametrize("is_drafted", [False, True], ids=["plain", "drafted"])
-def test_late_masks_do_not_show(monkeypatch: pytest.MonkeyPatch, is_drafted: bool, is_preempted: bool) -> None:
-    wanted, rng, is_ready, late = (
-        grammar_answers() | expected(),
-        random.Random(1),
-        DrawState.is_ready,
-        list[DrawState](),
-    )
+def test_late_masks_do_not_change_answers(
+    monkeypatch: pytest.MonkeyPatch, is_drafted: bool, is_preempted: bool
+) -> None:
+    rng, is_ready, late = random.Random(1), DrawState.is_ready, list[DrawState]()
 
     def is_ready_or_late(state: DrawState, deadline: float) -> bool:
         if state.constraint is not None and rng.random() < 0.3:
@@ -54,15 +52,16 @@ def test_late_masks_do_not_show(monkeypatch: pytest.MonkeyPatch, is_drafted: boo
         return is_ready(state, deadline + 60)
 
     monkeypatch.setattr(DrawState, "is_ready", is_ready_or_late)
-    engine = make_engine(Speculator(Lookup(), RandomDepths(deepest=5)) if is_drafted else None, with_grammars=True)
+    speculator = Speculator(LookupDrafter(), RandomDepths(max_depth=5)) if is_drafted else None
+    engine = make_engine(speculator, with_grammars=True)
     for request in [*requests(), *grammar_requests()]:
         engine.add(request)
-    assert finish(engine, start_preempted(engine) if is_preempted else ()) == wanted
+    assert finish(engine, start_preempted(engine) if is_preempted else ()) == grammar_answers() | expected()
     assert len(late) > 20
     assert (engine.load().num_preemptions > 10) == is_preempted
 
 
-def test_a_grammar_that_fails_fails_alone_and_without_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_grammar_fails_only_its_request_without_a_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     passes, forward = [], Runner.forward
     monkeypatch.setattr(Runner, "forward", lambda runner, flat: passes.append(flat) or forward(runner, flat))
     engine, events, num_steps = make_engine(None, with_grammars=True), [], 0
@@ -71,12 +70,12 @@ def test_a_grammar_that_fails_fails_alone_and_without_a_second_pass(monkeypatch:
     while engine.has_work:
         events += engine.step()
         num_steps += 1
-    found = finish(engine, events)
-    tokens, _, reason = found.pop(("hostile", 0))
+    answers = finish(engine, events)
+    tokens, _, reason = answers.pop(("hostile", 0))
     assert reason is FinishReason.ERROR
     assert tokens
     assert "GrammarError" in next(event.error for event in events if event.error)
-    assert found == expected()
+    assert answers == expected()
     assert len(passes) <= num_steps
 
 
@@ -85,7 +84,9 @@ class Waits(DrawState):
 
     def __init__(self, is_slow: bool, spent_s: float, waited: list[float]) -> None:
         spending = Spending(spent_s, allowed_s=spent_s * (2 if is_slow else 100))
-        self.constraint = Constraint(MaskWorker(lambda: lambda matcher, token: None), spending, LLMatcher)
+        self.constraint = Constraint(
+            MaskWorker(lambda: WorkerTools(lambda matcher, token: None, time.thread_time)), spending, LLMatcher
+        )
         self._spent_s, self._waited = spent_s, waited
 
     def settle(self, seconds: float) -> None:

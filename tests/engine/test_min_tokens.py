@@ -1,4 +1,4 @@
-"""Point 1.4, min_tokens: no token that would end the answer is drawn before, with drafts and without."""
+"""min_tokens: no stop token is sampled before, with drafts and without."""
 
 import functools
 from collections.abc import Callable
@@ -7,13 +7,13 @@ import pytest
 
 from surefoot.core import FinishReason, Request, SamplingParams
 from surefoot.runner import DraftModel
-from surefoot.speculate import Drafter, Lookup, Speculator
+from surefoot.speculate import Drafter, LookupDrafter, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths
-from tests.engine.test_engine import Found, run
+from tests.engine.test_engine import Answers, run
 from tests.engine.test_speculation import draft_runner, make_engine, scripted
 
 PROMPT = (1, 403, 407, 261, 378)
-LEAST = 12
+MIN_TOKENS = 12
 KINDS = [
     SamplingParams(temperature=0, max_tokens=40, logprobs=1),
     SamplingParams(seed=5, max_tokens=40, logprobs=0, n=3),
@@ -21,57 +21,60 @@ KINDS = [
 ]
 
 
-def asked(least: int, stops: tuple[int, ...] = ()) -> list[Request]:
-    def one(number: int, kind: SamplingParams) -> Request:
-        params = SamplingParams(**{**vars(kind), "min_tokens": least, "stop_token_ids": stops})
+def min_token_requests(min_tokens: int, stops: tuple[int, ...] = ()) -> list[Request]:
+    def make(number: int, kind: SamplingParams) -> Request:
+        params = SamplingParams(**{**vars(kind), "min_tokens": min_tokens, "stop_token_ids": stops})
         return Request(f"r{number}", PROMPT, params, eos_token_ids=frozenset({2}))
 
-    return [one(number, kind) for number, kind in enumerate(KINDS)]
+    return [make(number, kind) for number, kind in enumerate(KINDS)]
 
 
 @functools.cache
-def free() -> Found:
-    return run(make_engine(None), asked(0))
+def unconstrained() -> Answers:
+    return run(make_engine(None), min_token_requests(0))
 
 
 @functools.cache
 def stops() -> tuple[int, ...]:
-    """Tokens that all answers come to soon if they may."""
-    return tuple(sorted({tokens[place] for tokens, _, _ in free().values() for place in (2, 5, 20)}))
+    """Tokens that occur early in all answers."""
+    return tuple(sorted({tokens[index] for tokens, _, _ in unconstrained().values() for index in (2, 5, 20)}))
 
 
 @functools.cache
-def held() -> Found:
-    return run(make_engine(None), asked(LEAST, stops()))
+def constrained() -> Answers:
+    return run(make_engine(None), min_token_requests(MIN_TOKENS, stops()))
 
 
-def test_1_4_min_tokens_holds_ends_back() -> None:
-    early = run(make_engine(None), asked(0, stops()))
-    assert all(len(tokens) < LEAST and reason is FinishReason.STOP for tokens, _, reason in early.values())
-    for tokens, _, reason in held().values():
-        assert len(tokens) > LEAST or reason is FinishReason.LENGTH
-        assert not {2, *stops()} & set(tokens[:LEAST])
-    assert FinishReason.STOP in {reason for _, _, reason in held().values()}
+def test_min_tokens_delays_stop_tokens() -> None:
+    early = run(make_engine(None), min_token_requests(0, stops()))
+    assert all(len(tokens) < MIN_TOKENS and reason is FinishReason.STOP for tokens, _, reason in early.values())
+    for tokens, _, reason in constrained().values():
+        assert len(tokens) > MIN_TOKENS or reason is FinishReason.LENGTH
+        assert not {2, *stops()} & set(tokens[:MIN_TOKENS])
+    assert FinishReason.STOP in {reason for _, _, reason in constrained().values()}
 
 
-def test_1_4_logprobs_are_the_models_own() -> None:
-    """The first token's are those of the answer that was not held back."""
-    for key, (_, logprobs, _) in held().items():
-        first, before = logprobs[0], free()[key][1][0]
+def test_logprobs_are_before_min_tokens() -> None:
+    """The logprobs of the first token equal those without min_tokens."""
+    for key, (_, logprobs, _) in constrained().items():
+        first, before = logprobs[0], unconstrained()[key][1][0]
         assert first.top == before.top
 
 
 @pytest.mark.parametrize("name", [*RULES, "lookup", "draft model"])
-def test_1_4_min_tokens_and_drafts(name: str) -> None:
-    """Scripted drafts guess from the answers that were not held back: ends among them are wrong."""
+def test_min_tokens_with_speculation(name: str) -> None:
+    """Scripted drafts come from the answers without min_tokens: stop tokens among them are wrong."""
     makers: dict[str, Callable[[], Drafter]] = {
-        "lookup": Lookup,
+        "lookup": LookupDrafter,
         "draft model": lambda: DraftModel(draft_runner(), 512),
     }
-    make = makers[name] if name in makers else scripted(free(), name)
-    assert run(make_engine(Speculator(make(), RandomDepths(deepest=7))), asked(LEAST, stops())) == held()
+    make = makers[name] if name in makers else scripted(unconstrained(), name)
+    assert (
+        run(make_engine(Speculator(make(), RandomDepths(max_depth=7))), min_token_requests(MIN_TOKENS, stops()))
+        == constrained()
+    )
 
 
-def test_1_4_min_tokens_and_a_grammar_are_refused() -> None:
+def test_min_tokens_with_a_grammar_is_refused() -> None:
     with pytest.raises(ValueError, match="min_tokens"):
         SamplingParams(grammar="x", min_tokens=1)

@@ -1,4 +1,4 @@
-"""Logprobs of a prompt's own tokens: those that the same tokens have as an answer, however the prompt was read."""
+"""Prompt logprobs: equal to those of the same tokens as output, under any schedule."""
 
 from functools import cache
 
@@ -23,13 +23,13 @@ def scored() -> RequestOutput:
     return output
 
 
-def test_each_token_has_the_logprob_that_it_would_have_as_an_answer() -> None:
-    """Every token of the prompt is forced in turn, by a bias, behind those before it."""
+def test_prompt_logprobs_equal_those_of_the_same_tokens_as_output() -> None:
+    """A bias forces each token of the prompt in turn, as output after the tokens before it."""
     output = scored()
-    found, tokens = output.prompt_logprobs, output.prompt_token_ids
-    assert found is not None
-    assert len(found) == len(tokens)
-    assert found[0] is None
+    answers, tokens = output.prompt_logprobs, output.prompt_token_ids
+    assert answers is not None
+    assert len(answers) == len(tokens)
+    assert answers[0] is None
     for place in range(1, len(tokens), 5):
         forced = SamplingParams(
             temperature=0, max_tokens=1, logprobs=2, logit_bias={tokens[place]: 100.0}, ignore_eos=True
@@ -37,11 +37,11 @@ def test_each_token_has_the_logprob_that_it_would_have_as_an_answer() -> None:
         (answer,) = llm().generate(list(tokens[:place]), forced)[0].outputs
         assert answer.token_ids == (tokens[place],)
         assert answer.logprobs is not None
-        assert found[place] == answer.logprobs[0]
+        assert answers[place] == answer.logprobs[0]
 
 
 @pytest.mark.parametrize("options", [{"max_chunk": 1}, {"max_chunk": 7}, {"threads": 1}, {"block_size": 32}])
-def test_how_it_was_read_does_not_show(options: dict[str, int]) -> None:
+def test_schedules_do_not_change_prompt_logprobs(options: dict[str, int]) -> None:
     model = llm(**options)
     together = model.generate([TEXT, "One day", TEXT], [PARAMS, SamplingParams(seed=1, max_tokens=9), PARAMS])
     again = model.generate(TEXT, PARAMS)
@@ -50,7 +50,7 @@ def test_how_it_was_read_does_not_show(options: dict[str, int]) -> None:
         assert output.outputs == scored().outputs
 
 
-def test_a_cached_prefix_is_not_used_and_several_samples_share_them() -> None:
+def test_prompt_logprobs_bypass_the_cache_and_are_shared_by_samples() -> None:
     model = llm()
     plain = model.generate(TEXT, SamplingParams(temperature=0, max_tokens=3, logprobs=2))[0]
     assert plain.prompt_logprobs is None
@@ -61,7 +61,7 @@ def test_a_cached_prefix_is_not_used_and_several_samples_share_them() -> None:
     assert len({one.token_ids for one in several.outputs}) > 1
 
 
-def test_who_gives_way_is_scored_again() -> None:
+def test_a_preempted_request_is_scored_again() -> None:
     """Little memory: requests are preempted in their prompts and behind them."""
     model = llm(kv_bytes=300_000, max_running=6)
     params = SamplingParams(temperature=0, max_tokens=60, logprobs=2, prompt_logprobs=2, ignore_eos=True)

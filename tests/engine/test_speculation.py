@@ -1,4 +1,4 @@
-"""Drafts in the engine: nothing of them shows but time. Company, chunks and preemption with drafts: test_invariance."""
+"""Drafts in the engine do not change answers. Batches, chunks and preemption with drafts: test_invariance."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ from surefoot.runner import DraftModel, Executor, Runner, SessionRunner, executo
 from surefoot.sampling import Grammars, Sampler
 from surefoot.sampling.grammar import Constraint, json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
-from surefoot.speculate import NOTHING, Drafter, Lookup, LookupFirst, Prospect, Speculator
-from surefoot.verify.drafters import RULES, RandomDepths, Scripted
-from tests.engine.test_engine import Found, backend, expected, finish, model, requests, run
+from surefoot.speculate import NO_DRAFT, Drafter, DraftOffer, LookupDrafter, LookupFirst, Speculator
+from surefoot.verify.drafters import RULES, RandomDepths, ScriptedDrafter
+from tests.engine.test_engine import Answers, backend, expected, finish, model, requests, run
 from tests.stories import stories_gguf
 
 CONFIG = SchedulerConfig(max_context=512, max_running=16, max_chunk=64, max_step_tokens=256)
@@ -27,8 +27,8 @@ SCHEMA = {
 }  # fmt: skip
 
 
-class Fixed:
-    """A DepthChooser of one depth."""
+class FixedDepth:
+    """A DepthChooser that always chooses the same depth."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -37,11 +37,11 @@ class Fixed:
     def observe_drafting(self, depth: int, elapsed_ms: float) -> None: ...
     def observe_verified(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None: ...
     def forget(self, key: SampleKey) -> None: ...
-    def is_open(self, num_tokens: int) -> bool:
+    def can_pay(self, num_tokens: int) -> bool:
         return True
 
-    def depths(self, prospects: Mapping[SampleKey, Prospect], num_tokens: int) -> dict[SampleKey, int]:
-        return {key: min(self._depth, one.most) for key, one in prospects.items() if one.most}
+    def depths(self, offers: Mapping[SampleKey, DraftOffer], num_tokens: int) -> dict[SampleKey, int]:
+        return {key: min(self._depth, offer.max_depth) for key, offer in offers.items() if offer.max_depth}
 
 
 @functools.cache
@@ -53,16 +53,16 @@ def grammars() -> Grammars:
 def make_engine(speculator: Speculator | None, with_grammars: bool = False) -> Engine:
     blocks = {group.window: group.num_blocks for group in LAYOUT.groups}
     runner = Runner(backend(), model(), CONFIG.max_context, blocks, 64, block_size=16)
-    made = Executor(runner, grammars() if with_grammars else None, speculator)
-    return Engine(lambda: Scheduler(CONFIG, KvManager(LAYOUT)), made)
+    executor = Executor(runner, grammars() if with_grammars else None, speculator)
+    return Engine(lambda: Scheduler(CONFIG, KvManager(LAYOUT)), executor)
 
 
-def truth_of(found: Found) -> dict[SampleKey, Sequence[int]]:
-    return {key: tokens for key, (tokens, _, _) in found.items()}
+def truth_of(answers: Answers) -> dict[SampleKey, Sequence[int]]:
+    return {key: tokens for key, (tokens, _, _) in answers.items()}
 
 
-def scripted(found: Found, name: str) -> Callable[[], Drafter]:
-    return functools.partial(Scripted, truth_of(found), RULES[name], 512)
+def scripted(answers: Answers, name: str) -> Callable[[], Drafter]:
+    return functools.partial(ScriptedDrafter, truth_of(answers), RULES[name], 512)
 
 
 def draft_runner(num_tokens: int = 4096) -> SessionRunner:
@@ -71,14 +71,14 @@ def draft_runner(num_tokens: int = 4096) -> SessionRunner:
 
 @pytest.mark.parametrize("depth", [1, 6])
 @pytest.mark.parametrize("name", [*RULES, "lookup", "draft model", "both"])
-def test_drafts_do_not_show(name: str, depth: int) -> None:
+def test_drafts_do_not_change_answers(name: str, depth: int) -> None:
     makers: dict[str, Callable[[], Drafter]] = {
-        "lookup": Lookup,
+        "lookup": LookupDrafter,
         "draft model": lambda: DraftModel(draft_runner(), 512),
-        "both": lambda: LookupFirst(Lookup(), DraftModel(draft_runner(), 512)),
+        "both": lambda: LookupFirst(LookupDrafter(), DraftModel(draft_runner(), 512)),
     }
     make = makers[name] if name in makers else scripted(expected(), name)
-    assert run(make_engine(Speculator(make(), Fixed(depth))), requests()) == expected()
+    assert run(make_engine(Speculator(make(), FixedDepth(depth))), requests()) == expected()
 
 
 def grammar_requests() -> list[Request]:
@@ -88,93 +88,95 @@ def grammar_requests() -> list[Request]:
         SamplingParams(seed=3, grammar=regex_grammar("[b-y ]{5,25}"), max_tokens=30, frequency_penalty=0.5, n=2),
         SamplingParams(seed=4, grammar=json_grammar(SCHEMA), max_tokens=60, logprobs=0),
     ]
-    return [Request(f"g{number}", (1, 403, 407), one, eos_token_ids=frozenset({2})) for number, one in enumerate(kinds)]
+    eos = frozenset({2})
+    return [Request(f"g{number}", (1, 403, 407), kind, eos_token_ids=eos) for number, kind in enumerate(kinds)]
 
 
 @functools.cache
-def grammar_answers() -> Found:
+def grammar_answers() -> Answers:
     return run(make_engine(None, with_grammars=True), grammar_requests())
 
 
 @pytest.mark.parametrize("name", [*RULES, "lookup", "draft model"])
 def test_grammars_and_stops_inside_drafts(name: str) -> None:
-    """A grammar's end is a stop token, which the drafts of some guess rightly."""
+    """A grammar ends with a stop token, which some drafts contain."""
     wanted = grammar_answers()
     assert {reason for _, _, reason in wanted.values()} <= {FinishReason.STOP, FinishReason.LENGTH}
     assert FinishReason.STOP in {reason for _, _, reason in wanted.values()}
     makers: dict[str, Callable[[], Drafter]] = {
-        "lookup": Lookup,
+        "lookup": LookupDrafter,
         "draft model": lambda: DraftModel(draft_runner(), 512),
     }
     make = makers[name] if name in makers else scripted(wanted, name)
-    engine = make_engine(Speculator(make(), RandomDepths(deepest=7)), with_grammars=True)
+    engine = make_engine(Speculator(make(), RandomDepths(max_depth=7)), with_grammars=True)
     assert run(engine, grammar_requests()) == wanted
 
 
-def test_what_a_grammar_forces_is_drafted_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_tokens_are_drafted_and_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "SETTLE_S", 60.0)  # however busy the machine is
     request = grammar_requests()[3]
-    nothing = Scripted({}, RULES["wrong"], 512)
-    nothing.prospects = lambda keys, most: [NOTHING] * len(keys)
-    (used,) = usages(make_engine(Speculator(nothing, Fixed(9)), with_grammars=True), [request])
+    nothing = ScriptedDrafter({}, RULES["wrong"], 512)
+    nothing.offers = lambda keys, max_depth: [NO_DRAFT] * len(keys)
+    (used,) = usages(make_engine(Speculator(nothing, FixedDepth(9)), with_grammars=True), [request])
     assert used.num_drafted == used.num_accepted > 8  # "name": , "age": and the quotes around
 
 
-def test_a_grammar_is_not_asked_where_nothing_may_be_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forced_tokens_are_not_computed_if_drafts_cannot_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Constraint] = []
     monkeypatch.setattr(Constraint, "forced", lambda constraint: asked.append(constraint) or ())
-    closed, speculator = Fixed(9), Speculator(Lookup(), Fixed(9))
+    closed, speculator = FixedDepth(9), Speculator(LookupDrafter(), FixedDepth(9))
     speculator.is_paused = True
-    closed.is_open = lambda num_tokens: False
-    for still in (speculator, Speculator(Lookup(), closed)):
+    closed.can_pay = lambda num_tokens: False
+    for still in (speculator, Speculator(LookupDrafter(), closed)):
         run(make_engine(still, with_grammars=True), grammar_requests())
     assert not asked
-    run(make_engine(Speculator(Lookup(), Fixed(9)), with_grammars=True), grammar_requests())
+    run(make_engine(Speculator(LookupDrafter(), FixedDepth(9)), with_grammars=True), grammar_requests())
     assert asked
 
 
-def test_what_fails_behind_a_draft_fails_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Penalties are judged draft by draft: those before the failure count."""
-    honest, request = Sampler.draw, requests()[2]
+def test_a_failure_after_drafts_equals_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With penalties, drafts are verified one by one: tokens before the failure count."""
+    original, request = Sampler.draw, requests()[2]
     wanted = expected()["r2", 0][0]
 
     def fail(sampler: Sampler, logits: object, draws: list) -> list:
         if any(draw.seed == request.params.seed and draw.position > 20 for draw in draws):
-            raise RuntimeError("no luck")
-        return honest(sampler, logits, draws)
+            raise RuntimeError("injected failure")
+        return original(sampler, logits, draws)
 
     monkeypatch.setattr(Sampler, "draw", fail)
     num_right = 20 - len(request.prompt) + 1
-    for speculator in (None, Speculator(scripted(expected(), "right until the last")(), Fixed(6))):
+    for speculator in (None, Speculator(scripted(expected(), "right until the last")(), FixedDepth(6))):
         tokens, _, reason = run(make_engine(speculator), requests())["r2", 0]
         assert (tokens, reason) == (wanted[:num_right], FinishReason.ERROR)
 
 
 def long_requests() -> list[Request]:
     params = [SamplingParams(seed=seed, max_tokens=400, ignore_eos=True) for seed in range(16)]
-    return [Request(f"long{number}", (1, 300 + number), one) for number, one in enumerate(params)]
+    return [Request(f"long{number}", (1, 300 + number), each) for number, each in enumerate(params)]
 
 
 @functools.cache
-def long_answers() -> Found:
+def long_answers() -> Answers:
     return run(make_engine(None), long_requests())
 
 
-def usages(engine: Engine, given: Sequence[Request]) -> list[Usage]:
-    for request in given:
+def usages(engine: Engine, batch: Sequence[Request]) -> list[Usage]:
+    for request in batch:
         engine.add(request)
-    found = []
+    ended = []
     while engine.has_work:
-        found += [event.usage for event in engine.step() if event.usage is not None]
-    return found
+        ended += [event.usage for event in engine.step() if event.usage is not None]
+    return ended
 
 
 @pytest.mark.parametrize(("alpha", "depth"), [(0.5, 3), (0.8, 4), (0.9, 8)])
 def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
-    drafter = Scripted(truth_of(long_answers()), lambda rng, place, depth: rng.random() < alpha, 512)
-    used = usages(make_engine(Speculator(drafter, Fixed(depth))), long_requests())
+    drafter = ScriptedDrafter(truth_of(long_answers()), lambda rng, index, depth: rng.random() < alpha, 512)
+    used = usages(make_engine(Speculator(drafter, FixedDepth(depth))), long_requests())
     # The first token comes with the prompt, without drafts.
-    num_tokens, num_passes = (sum(values) - len(used) for values in zip(*((one.num_generated, one.num_passes) for one in used), strict=True))  # noqa: E501  # fmt: skip
+    num_tokens = sum(usage.num_generated - 1 for usage in used)
+    num_passes = sum(usage.num_passes - 1 for usage in used)
     assert num_tokens == 16 * 399
     theory = (1 - alpha ** (depth + 1)) / (1 - alpha)
     assert num_tokens / num_passes == pytest.approx(theory, rel=0.05)
@@ -182,32 +184,30 @@ def test_tokens_per_pass_are_what_theory_says(alpha: float, depth: int) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, Stopped])
 def test_a_drafter_that_fails_is_switched_off(error: type[Exception]) -> None:
-    """One that was stopped with its pass is not."""
+    """A drafter whose pass was interrupted is not."""
 
-    class Broken(Scripted):
+    class Broken(ScriptedDrafter):
         def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
-            raise error("no luck")
+            raise error("injected failure")
 
-    speculator = Speculator(Broken({}, RULES["wrong"], 512), Fixed(3))
+    speculator = Speculator(Broken({}, RULES["wrong"], 512), FixedDepth(3))
     assert run(make_engine(speculator), requests()) == expected()
-    assert speculator.is_on == (error is Stopped)
+    assert speculator.is_enabled == (error is Stopped)
 
 
-def test_a_draft_model_gives_its_blocks_back() -> None:
+def test_a_draft_model_releases_its_blocks() -> None:
     runner = draft_runner(1024)
     free = runner.num_free
-    engine = make_engine(Speculator(DraftModel(runner, 512), Fixed(4)))
+    engine = make_engine(Speculator(DraftModel(runner, 512), FixedDepth(4)))
     for request in [*requests(), *long_requests()]:
         engine.add(request)
     events = [event for _ in range(30) for event in engine.step()]
     engine.abort("long3")
-    found = finish(engine, events)
-    assert found["long3", 0][2] is FinishReason.CANCELLED
-    wanted = expected() | long_answers()
-    assert {key: one for key, one in found.items() if key.request != "long3"} == {
-        key: one for key, one in wanted.items() if key.request != "long3"
-    }
-    engine.step()  # rows that have ended are told with the next plan
+    answers = finish(engine, events)
+    assert answers["long3", 0][2] is FinishReason.CANCELLED
+    for key, answer in (expected() | long_answers()).items():
+        assert key.request == "long3" or answers[key] == answer
+    engine.step()  # the next plan frees the rows of ended samples
     assert runner.num_free == free
     engine.add(long_requests()[0])
     for _ in range(20):
@@ -217,22 +217,22 @@ def test_a_draft_model_gives_its_blocks_back() -> None:
     assert runner.num_free == free
 
 
-def test_a_token_that_the_draft_model_lacks_costs_drafts_only() -> None:
+def test_a_token_unknown_to_the_draft_model_only_stops_drafts() -> None:
     drafter = DraftModel(draft_runner(), 400)
-    used = usages(make_engine(Speculator(drafter, Fixed(4))), long_requests()[:2])
-    assert sum(one.num_drafted for one in used) < 100
+    used = usages(make_engine(Speculator(drafter, FixedDepth(4))), long_requests()[:2])
+    assert sum(usage.num_drafted for usage in used) < 100
 
 
 def test_speculate_by_name() -> None:
-    given = ["Once upon a time", "The cat and the dog"]
+    prompts = ["Once upon a time", "The cat and the dog"]
     params = SamplingParams(seed=3, max_tokens=80)
     path = str(stories_gguf())
     plain = LLM(path, threads=2, max_context=256, speculate="off")
     drafting = LLM(path, threads=2, max_context=256, speculate=f"draft:{path}")
-    one, other = plain.generate(given, params), drafting.generate(given, params)
-    assert [output.outputs for output in one] == [output.outputs for output in other]
-    assert [output.usage.num_drafted for output in one] == [0, 0]
-    assert all(output.usage.num_passes == 80 for output in one)
-    for wrong in ("on", "draft:", "lookup:x"):
+    without_drafts, with_drafts = plain.generate(prompts, params), drafting.generate(prompts, params)
+    assert [output.outputs for output in without_drafts] == [output.outputs for output in with_drafts]
+    assert [output.usage.num_drafted for output in without_drafts] == [0, 0]
+    assert all(output.usage.num_passes == 80 for output in without_drafts)
+    for name in ("on", "draft:", "lookup:x"):
         with pytest.raises(ValueError, match="speculate is off, auto, lookup or draft:MODEL"):
-            LLM(path, threads=1, speculate=wrong)
+            LLM(path, threads=1, speculate=name)

@@ -1,4 +1,4 @@
-"""What a person sees of a comparison."""
+"""The HTML page of a comparison."""
 
 import io
 from html.parser import HTMLParser
@@ -51,7 +51,7 @@ def test_numbers_stay_whole_on_a_terminal_of_80_columns() -> None:
     assert LONG_NAME.replace(" ", "") in "".join(line.split()[0] for line in shown if line.strip())
 
 
-def test_the_reference_is_said_to_run_in_float32_and_speeds_to_be_as_served() -> None:
+def test_the_page_states_the_arithmetic_of_reference_and_speeds() -> None:
     console = Console(file=io.StringIO(), width=300)
     console.print(*tables(comparison()))
     shown = console.file.getvalue()
@@ -75,7 +75,7 @@ def test_the_loss_has_no_power_of_ten(kl: float, said: str) -> None:
 
 
 @pytest.mark.parametrize(("median", "best"), [(124.0, 140.0), (150.0, 120.0), (121.0, 119.0)])
-def test_a_difference_within_the_noise_is_none(median: float, best: float) -> None:
+def test_a_difference_within_the_noise_is_not_reported(median: float, best: float) -> None:
     original, other = compared("a.gguf", None), compared("b.gguf", LOST)
     models = [original, ComparedModel(**{**vars(other), "served": served(median, best)})]
     assert "decodes about as fast" in verdicts(Comparison(1, 1, 1, models))[0]
@@ -97,7 +97,7 @@ class Seen(HTMLParser):
         self.text += data
 
 
-def test_the_page_tells_its_verdict_date_version_machine_and_command() -> None:
+def test_the_page_has_verdict_date_version_machine_and_command() -> None:
     made = comparison()
     seen = Seen(page(made, "a.gguf & <co>", ORIGIN))
     for fact in (
@@ -116,7 +116,7 @@ def test_the_page_tells_its_verdict_date_version_machine_and_command() -> None:
     assert "&lt;co&gt;" in page(made, "a.gguf & <co>", ORIGIN)
 
 
-def test_the_page_stands_alone_and_fits_a_phone() -> None:
+def test_the_page_is_self_contained_and_fits_a_phone() -> None:
     text = page(comparison(), "a", ORIGIN)
     seen = Seen(text)
     assert not [tag for tag, attributes in seen.tags if tag in ("script", "link", "img") or "src" in attributes]
@@ -135,7 +135,7 @@ def test_nothing_on_the_page_is_clipped() -> None:
         assert_nothing_is_clipped(svg)
 
 
-def test_without_a_difference_the_chart_says_so() -> None:
+def test_the_chart_says_if_there_is_no_difference() -> None:
     same = compared("b.gguf", Fidelity(0, 0, 0, 0, 1))
     same = ComparedModel(**{**vars(same), "divergence_shares": {0.5: 0.0}, "layer_errors": [0.0, 0.0]})
     assert "There is no difference to draw." in page(comparison(same), "a", ORIGIN)

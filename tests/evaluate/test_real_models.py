@@ -52,7 +52,7 @@ def test_as_good_as_llama_cpp(smollm2: dict[str, Any]) -> None:
     assert ours["fidelity"]["mean_kl"] < theirs["fidelity"]["mean_kl"] / 10
 
 
-def test_nearer_than_bfloat16_is(smollm2: dict[str, Any]) -> None:
+def test_served_arithmetic_is_more_accurate_than_bfloat16(smollm2: dict[str, Any]) -> None:
     """Engines that compute in bfloat16 are at 0.0005 on this file."""
     fidelity = {name: score["fidelity"] for name, score in smollm2["scores"].items() if score["fidelity"]}
     assert fidelity["keys-two-limbs"]["mean_kl"] <= 0.0002
@@ -62,7 +62,7 @@ def test_nearer_than_bfloat16_is(smollm2: dict[str, Any]) -> None:
 
 
 def test_rounding_float_weights_to_w8(model_file: Callable[[str], Path]) -> None:
-    """stories15M on sixteen stories that it tells itself, which is what its text is like."""
+    """stories15M on sixteen stories that it generates itself, as a text of its kind."""
     backend, checkpoint = Backend(threads=2), llama2c.read(model_file("stories15m"))
     model = load(backend, checkpoint)
     windows = tell(backend, SessionRunner.make(backend, model, num_tokens=16 * 256, max_sessions=16))

@@ -1,4 +1,4 @@
-"""What is counted, on logits made by hand."""
+"""Scores of handmade logits."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ def test_windows_are_whole() -> None:
     assert cut_windows(tokenizer(), "abcdefghij", 4, limit=7) == [[0, 1, 2, 3]]
 
 
-def test_every_window_begins_as_texts_do() -> None:
-    """In place of its first token, so that the same tokens are predicted."""
+def test_every_window_begins_with_bos() -> None:
+    """BOS replaces the first token, so that the same tokens are predicted."""
     assert cut_windows(tokenizer(before=(9,)), "abcdefg", 4) == [[9, 0, 1, 2], [9, 4, 5, 6]]
 
 
@@ -59,29 +59,29 @@ def softmax(logits: F32) -> F32:
     return grown / grown.sum(axis=-1, keepdims=True)
 
 
-def test_perplexity_is_of_the_second_halves() -> None:
+def test_perplexity_covers_the_second_half_of_each_window() -> None:
     windows = [[1, 2, 3, 4, 5, 6, 7, 8], [8, 3, 1, 0, 2, 2, 9, 10]]
-    got = evaluate(windows, [Made("a", table(1))]).scores["a"]
+    score = evaluate(windows, [Made("a", table(1))]).scores["a"]
     probabilities = softmax(table(1))
     losses = [-math.log(probabilities[w[i], w[i + 1]]) for w in windows for i in range(4, 7)]
-    assert got.num_predictions == 6
-    assert got.perplexity == pytest.approx(math.exp(np.mean(losses)), rel=1e-12)
-    assert got.fidelity is None
+    assert score.num_predictions == 6
+    assert score.perplexity == pytest.approx(math.exp(np.mean(losses)), rel=1e-12)
+    assert score.fidelity is None
 
 
-def test_divergence_is_of_all_positions() -> None:
+def test_divergence_covers_all_positions() -> None:
     windows = [[1, 2, 3, 4, 5, 6, 7, 8]]
     seen: list[int] = []
     results = evaluate(windows, [Made("a", table(1)), Made("same", table(0))], Made("reference", table(0)), seen.append)
     p, q = softmax(table(0))[windows[0]], softmax(table(1))[windows[0]]
     kl = (p * np.log(p / q)).sum(axis=1)
-    got, same = results.scores["a"].fidelity, results.scores["same"].fidelity
-    assert got is not None
+    score, same = results.scores["a"].fidelity, results.scores["same"].fidelity
+    assert score is not None
     assert same is not None
-    assert (got.num_positions, sum(seen)) == (8, 8)
-    assert got.mean_kl == pytest.approx(kl.mean(), rel=1e-9)
-    assert got.max_kl == pytest.approx(kl.max(), rel=1e-9)
-    assert got.flips == (p.argmax(axis=1) != q.argmax(axis=1)).mean()
+    assert (score.num_positions, sum(seen)) == (8, 8)
+    assert score.mean_kl == pytest.approx(kl.mean(), rel=1e-9)
+    assert score.max_kl == pytest.approx(kl.max(), rel=1e-9)
+    assert score.flips == (p.argmax(axis=1) != q.argmax(axis=1)).mean()
     assert (same.mean_kl, same.flips) == (0, 0)
     assert results.scores["reference"].fidelity is None
 

@@ -25,7 +25,7 @@ def test_short_and_long_prompts(length: int) -> None:
     assert speed.decode.median > 0
 
 
-def test_compare_says_what_runs_in_float32_and_what_is_served(tmp_path: Path) -> None:
+def test_compare_reports_the_arithmetic_of_each_model(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     words = ["--text", __file__, "--context", "64", "--limit", "128", "--report", report]
     done = run("eval", "compare", stories_gguf(), stories_gguf(), *words)

@@ -1,4 +1,4 @@
-"""System calls that fail when they are told to: the library of faults.c, compiled and armed."""
+"""System calls that fail on demand: compiles and configures the library of faults.c."""
 
 import ctypes
 import errno
@@ -22,7 +22,7 @@ LARGE_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Fault:
-    """The call number n of these kinds fails. lasting: so do those after it. torn: half of a write is written."""
+    """The n-th call of these kinds fails. lasting: later calls fail too. torn: half of a write is written."""
 
     kinds: tuple[str, ...]
     n: int

@@ -33,7 +33,7 @@ FAULTS = (
     Fault(("write",), 0, errno.ENOSPC, torn=True),
     Fault(("write",), 0, errno.ENOSPC, lasting=True, torn=True),
     Fault(("sync",), 0, errno.EIO, lasting=True),
-    Fault(DISK, 0, errno.EIO, lasting=True, torn=True),  # what a kill at this moment leaves
+    Fault(DISK, 0, errno.EIO, lasting=True, torn=True),  # the state after a kill at this moment
     Fault(("fork",), 0, errno.EAGAIN),
     Fault(("allocate",), 0, errno.ENOMEM),
 )
@@ -75,7 +75,7 @@ class Runner:
         return first + first + second.replace(b"response", b"rasponse") + third[:-9]
 
     def run_all(self, every: int, first: int) -> None:
-        """Raises what the first that is not whole raises."""
+        """Raises the first check's error."""
         for offset, kind in enumerate(FAULTS[first:], first):
             self._run_kind("batch", self._run_batch, kind, every, offset)
             if set(kind.kinds) <= set(DISK):
@@ -113,7 +113,7 @@ class Runner:
         self._injector.arm(fault, folder)
         try:
             run_batch(self._llm, source, target, "small")
-        except OSError:  # told, and the same command goes on
+        except OSError:  # reported; the same command can be repeated
             assert self._injector.num_hits
         finally:
             num_hits = self._injector.num_hits

@@ -125,7 +125,7 @@ REQUESTS = b"".join(
 
 @dataclass
 class Told:
-    """What the client knows: ids that it was given."""
+    """The ids that the client received."""
 
     file: str | None = None
     batch: str | None = None
@@ -145,7 +145,7 @@ async def client(place: Place, told: Told, num_tries: int) -> None:
 
 
 async def check_whole(folder: Path, llm: LLM, told: Told, peaceful: dict[str, Any]) -> None:
-    """After a start without faults: what the client was promised is there, and all that is there is whole."""
+    """After a start without faults: all acknowledged data is there, and all data is intact."""
     async with opened(folder, llm) as place:
         for record in place.batches.of(OWNER):
             record = await place.ended(record.id)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 NUM_LINES = REQUESTS.count(b"\n")
 
 
-def test_35_every_nth_call_fails() -> None:
+def test_every_nth_call_fails() -> None:
     """Each kind of fault has its turn, at every sixteenth call: all is whole after a start without it."""
     command = [sys.executable, "-m", "tests.faults.run", "--every", "16"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=600)
@@ -37,7 +37,7 @@ def test_35_every_nth_call_fails() -> None:
     assert sum(num_runs) > 10, done.stdout
 
 
-def test_35_run_batch_on_a_full_disk(tmp_path: Path) -> None:
+def test_run_batch_survives_a_full_disk(tmp_path: Path) -> None:
     """It ends with a sentence, and goes on when there is room."""
     source, folder = tmp_path / "in.jsonl", tmp_path / "full"
     folder.mkdir()
@@ -80,7 +80,7 @@ def is_healthy(server: Server) -> bool:
         return False
 
 
-def test_35_a_server_whose_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch says why it waits, and others are served. Killed and started again with room, it ends with every line,
     though an accept fails on the way."""
     state = tmp_path / "state"

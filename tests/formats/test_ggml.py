@@ -30,8 +30,8 @@ LARGEST = {
 
 
 def roundings(kind: ggml.BlockType) -> tuple[float, int]:
-    """The units that a multiplier is rounded by per t, at most; and how many times half a unit is lost besides: by the
-    product of an 8-bit code, and by an offset."""
+    """Rounding error of a multiplier in units per t, and how many half units are lost besides: by the product of an
+    8-bit code, and by an offset."""
     _, fraction, with_offsets = LARGEST[kind.name]
     return 0.5 / fraction, (fraction > 1) + with_offsets
 
@@ -149,7 +149,7 @@ def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: i
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 def test_linear_takes_them(kind: ggml.BlockType) -> None:
-    """Negative multipliers, groups of 16 under a table: what the float formats' own rounding never makes."""
+    """Negative multipliers and groups of 16 with a table, which rounding of floats never makes."""
     rng = np.random.default_rng(5)
     weights = row_integers(ggml.decode(kind, random_rows(kind, rng, 40, 2)))
     x = rng.standard_normal((3, weights.shape[1])).astype(np.float32)
@@ -188,6 +188,6 @@ def test_a_scale_that_is_not_finite_is_refused(name: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
-def test_rows_of_nothing_are_zero(kind: ggml.BlockType) -> None:
+def test_rows_of_zeros_stay_zero(kind: ggml.BlockType) -> None:
     rows = np.zeros((2, 2 * kind.nbytes), np.uint8)
     assert not expand(row_integers(ggml.decode(kind, rows))).any()

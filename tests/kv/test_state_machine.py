@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from surefoot.kv import Holding, KvGroup, KvLayout, KvManager
+from surefoot.kv import Holding, KvGroup, KvLayout, KvManager, StateLayout
 from tests.kv.memory import Memory, keys_of, longest_match
 
 LAYOUTS = [
@@ -14,6 +14,10 @@ LAYOUTS = [
     KvLayout(2, (KvGroup(8, window=5), KvGroup(14))),
     KvLayout(2, (KvGroup(9, window=4),)),
     KvLayout(3, (KvGroup(9, window=1), KvGroup(9, window=7))),
+    KvLayout(2, (KvGroup(12),), StateLayout(13, 10, 4)),
+    KvLayout(2, (KvGroup(40),), StateLayout(18, 10, 4, tail_tokens=2)),
+    KvLayout(2, (KvGroup(12), KvGroup(8, window=3)), StateLayout(14, 10, 2)),
+    KvLayout(3, (KvGroup(9, window=1), KvGroup(9, window=7)), StateLayout(12, 10, 6)),
 ]
 
 
@@ -70,9 +74,21 @@ class KvMachine(RuleBasedStateMachine):
             return
         self.memory.copy(copies)
         self.memory.write(holding.tables, tokens + drafts, start, end + len(drafts))
+        self.save_states(data, holding, tokens + drafts, range(end + len(drafts), end - 1, -1))
         if end == len(tokens):
             tokens.append(new)
         self.kv.commit(holding, end, keys_of(tokens, self.kv.layout.block_size))
+
+    def save_states(self, data: st.DataObject, holding: Holding, tokens: list[int], needed: range) -> None:
+        """A step may be planned, run and thrown away before it is planned again."""
+        if (states := self.kv.states) is None:
+            return
+        start = holding.num_computed
+        if not states.has_room(len(needed) - 1):
+            needed = needed[-1:]
+        for _ in range(1 + data.draw(st.booleans())):
+            wanted = data.draw(st.lists(st.integers(start + 1, needed[0]), max_size=3))
+            self.memory.write_states(states.plan(holding.states, start, needed, wanted), tokens, start)
 
     def num_needed(self, holding: Holding, number: int, end: int) -> int:
         """Blocks to write up to `end`: those behind the last one held (rejected drafts may have left it more than it
@@ -109,13 +125,17 @@ class KvMachine(RuleBasedStateMachine):
             self.kv.audit()
             for holding, tokens in self.texts.items():
                 self.memory.check(holding.tables, tokens, holding.num_computed)
+                if self.kv.states is not None and holding.num_computed:
+                    assert self.memory.states[holding.states.current] == tuple(tokens[: holding.num_computed])
+            self.memory.check_states(self.kv)
 
     def teardown(self) -> None:
         if hasattr(self, "kv"):
             for holding in list(self.texts):
                 self.kv.close(holding)
             self.kv.audit()
-            assert all(pool.num_available == pool.num_blocks for pool in self.kv.pools)
+            pools = [*self.kv.pools, *([] if self.kv.states is None else [self.kv.states.pool])]
+            assert all(pool.num_available == pool.num_blocks for pool in pools)
 
 
 KvMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50)

@@ -7,18 +7,18 @@ import pytest
 from surefoot.machine.atomic_write import atomic_write
 
 
-def test_what_is_stopped_leaves_what_was_there(tmp_path: Path) -> None:
-    place = tmp_path / "file"
-    with atomic_write(place) as beside:
-        beside.write_text("first")
-        assert not place.exists()
+def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic_write(path) as temporary:
+        temporary.write_text("first")
+        assert not path.exists()
     with pytest.raises(KeyboardInterrupt):
-        write_half(place)
-    assert place.read_text() == "first"
-    assert list(tmp_path.iterdir()) == [place]
+        write_half(path)
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def write_half(place: Path) -> None:
-    with atomic_write(place) as beside:
-        beside.write_text("sec")
+def write_half(path: Path) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_text("sec")
         raise KeyboardInterrupt

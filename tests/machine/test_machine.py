@@ -69,7 +69,7 @@ def test_v2_inside_a_namespace_the_mount_is_our_group(tree: Tree) -> None:
     assert memory_limit_bytes(tree.root) == 1_000_000
 
 
-def test_v2_group_outside_of_the_namespace(tree: Tree) -> None:
+def test_v2_group_outside_the_namespace(tree: Tree) -> None:
     tree.write("proc/self/mountinfo", V2_MOUNT)
     tree.write("proc/self/cgroup", "0::/../other")
     tree.write("sys/fs/cgroup/cpu.max", "300000 100000")
@@ -113,7 +113,7 @@ def test_v1_without_limits(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("physical", "quota", "usable"), [(8, None, 8), (8, 16.0, 8), (8, 3.9, 3), (8, 1.0, 1), (8, 0.2, 1), (1, 4.0, 1)]
 )
-def test_usable_cores_round_down_but_never_to_none(physical: int, quota: float | None, usable: int) -> None:
+def test_usable_cores_round_down_to_at_least_one(physical: int, quota: float | None, usable: int) -> None:
     assert Cores(online=64, allowed=8, physical=physical, quota=quota).usable == usable
 
 
@@ -121,8 +121,8 @@ def test_hyper_threads_of_one_core_count_once(tree: Tree, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 5, 6})
     for cpu, siblings in {0: "0,4", 1: "1,5", 4: "0,4", 5: "1,5"}.items():
         tree.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", siblings)
-    found = machine.cores(tree.root)
-    assert (found.allowed, found.physical, found.usable) == (5, 3, 3)
+    cores = machine.cores(tree.root)
+    assert (cores.allowed, cores.physical, cores.usable) == (5, 3, 3)
 
 
 def test_affinity_limits_the_cores() -> None:

@@ -52,6 +52,15 @@ LONGROPE = {
     "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.0 + 2 * i for i in range(8)],
     "original_max_position_embeddings": 512,
 }  # fmt: skip
+LFM2 = {
+    "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
+    "norm_eps": 1e-5, "block_auto_adjust_ff_dim": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}  # fmt: skip
+QWEN3_5 = {
+    "head_dim": 64, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 24, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+}  # fmt: skip
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -61,6 +70,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {"head_dim": 32}),
     "gemma2": ("Gemma2Config", {"sliding_window": 24, "head_dim": 32, "query_pre_attn_scalar": 24, **GEMMA}),
     "gemma3": ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 32, "num_hidden_layers": 7, **GEMMA}),
+    "qwen3_5": ("Qwen3_5TextConfig", QWEN3_5),
     "qwen3_moe": ("Qwen3MoeConfig", {"head_dim": 32, "num_experts": 8, **MOE, "norm_topk_prob": True}),
     "gpt_oss": (
         "GptOssConfig",
@@ -71,6 +81,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "DeepseekV2Config",
         {**DEEPSEEK, **MOE, "q_lora_rank": 48, "rope_parameters": DEEPSEEK_YARN},
     ),
+    "lfm2": ("Lfm2Config", LFM2),
+    "lfm2_bias": ("Lfm2Config", {**LFM2, "conv_bias": True, "conv_L_cache": 4}),
     "phi3": ("Phi3Config", {"sliding_window": 40}),
     "phi3_long": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 512}),
 }
@@ -107,7 +119,7 @@ def draw(name: str, parameter: Any, gemma: bool, tied: bool) -> Any:
     if "embed" in name and not gemma:
         return (0.2 if tied else 0.5) * values
     values = values * parameter.shape[-1] ** -0.5
-    if "o_proj" in name or "down_proj" in name:
+    if any(part in name for part in ("o_proj", "out_proj", "down_proj", "w2")):
         values = 0.2 * values
     if "lm_head" in name:
         values = values * torch.exp(torch.randn(len(values), 1))
@@ -138,7 +150,12 @@ class Rounded(HuggingFaceCheckpoint):
 
     def floats(self, name: str) -> F32:
         values = super().floats(name)
-        if values.ndim == 1 or name.endswith(".bias") or "gate_inp" in name:
+        if (
+            values.ndim == 1
+            or name.endswith(".bias")
+            or "gate_inp" in name
+            or name.endswith(("conv.weight", "conv1d.weight"))
+        ):
             return values
         rows = values.reshape(-1, values.shape[-1])
         return dequantise(round_to(W8_GROUPED, rows)).reshape(values.shape)

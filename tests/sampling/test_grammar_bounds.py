@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ from llguidance import LLMatcher
 from surefoot.sampling import GrammarError, Grammars, grammar, grammar_checker
 from surefoot.sampling.grammar import SLOW_SHARE, Constraint, Spending, lark_grammar, regex_grammar
 from surefoot.sampling.grammar_trial import Trial
-from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, Take
+from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, WorkerTools
 from surefoot.text import Tokenizer, tokenizer_from_gguf
 from surefoot.weights import GgufFile
 from tests.sampling import grammar_corpus
@@ -104,6 +105,22 @@ def test_an_answer_that_comes_back_has_not_spent_more_than_it_may() -> None:
     assert came_back.spent_s < 0.5 * came_back._spending.allowed_s
 
 
+def test_a_stalled_machine_ends_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting costs an answer nothing of its budget: here it waits for longer than that."""
+    monkeypatch.setattr(grammar, "Spending", lambda: Spending(allowed_s=0.2))
+    monkeypatch.setattr(grammar, "TOKEN_S", 0.0)
+    made = Grammars(Bytes(), {256})
+    tools = made._make_tools
+
+    def stalling() -> WorkerTools:
+        own = tools()
+        return WorkerTools(lambda matcher, token: (time.sleep(0.05), own.consume(matcher, token)), own.cpu_seconds)
+
+    monkeypatch.setattr(made._worker, "_make_tools", stalling)
+    constraint = made.start(regex_grammar("[a-z]*"), list(b"abcdefghij"))
+    assert constraint.wait(60)
+
+
 def test_a_failed_answer_takes_no_other_with_it() -> None:
     made = Grammars(Bytes(), {256})
     text = lark_grammar('start: "a" e\ne: e e | "a" | "b" | e e e |')
@@ -150,7 +167,7 @@ class Piecework:
         self.ended = threading.Event()
         self.why = ""
 
-    def advance(self, take: Take) -> bool:
+    def advance(self, tools: WorkerTools) -> bool:
         self._do(self)
         self._left -= 1
         if not self._left:
@@ -163,7 +180,7 @@ class Piecework:
 
 
 def worker(stuck_s: float = 60.0) -> MaskWorker:
-    return MaskWorker(lambda: lambda matcher, token: None, stuck_s)
+    return MaskWorker(lambda: WorkerTools(lambda matcher, token: None, time.thread_time), stuck_s)
 
 
 def test_who_has_spent_least_goes_first() -> None:

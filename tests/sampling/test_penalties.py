@@ -36,7 +36,7 @@ def by_the_formula(x: np.float32, token: int, prompt: list[int], drawn: list[int
 
 
 @given(st.lists(rows, min_size=1, max_size=4), st.integers(0, 2**32 - 1))
-def test_penalties_follow_the_formula_in_any_company(given_rows: list, seed: int) -> None:
+def test_penalties_follow_the_formula_in_any_batch(given_rows: list, seed: int) -> None:
     before = np.random.default_rng(seed).standard_normal((len(given_rows), VOCAB), dtype=np.float32) * 8
     after = before.copy()
     seen = [SeenTokens(prompt, drawn) for prompt, drawn, _ in given_rows]
@@ -47,7 +47,7 @@ def test_penalties_follow_the_formula_in_any_company(given_rows: list, seed: int
 
 
 @given(tokens, tokens)
-def test_seen_tokens_count_what_was_drawn(prompt: list[int], drawn: list[int]) -> None:
+def test_seen_tokens_count_sampled_tokens(prompt: list[int], drawn: list[int]) -> None:
     seen = SeenTokens(prompt)
     for token in drawn:
         seen.add(token)
@@ -62,12 +62,12 @@ def test_a_long_answer_of_new_tokens() -> None:
     assert seen.counts.sum() == 990
 
 
-def test_no_penalty_is_known_as_such() -> None:
+def test_neutral_penalties_are_recognised() -> None:
     assert not has_penalties(SamplingParams(logit_bias={1: 2.0}))
     assert has_penalties(SamplingParams(frequency_penalty=0.1))
 
 
-def test_bias_is_added_and_strangers_ignored() -> None:
+def test_bias_is_added_and_unknown_ids_are_ignored() -> None:
     logits = np.arange(4, dtype=np.float32)
     apply_bias(logits, {1: 2.5, 3: -100.0, 4: 1.0, 9999: 1.0})
     assert logits.tolist() == [0, 3.5, 2, -97]

@@ -1,4 +1,4 @@
-"""The sampler over the native draw: what a request gets depends on nothing but itself."""
+"""The sampler over the native sampler: a token depends on its request and row alone."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def draws() -> list[Draw]:
     return [Draw(row, params, 100 + row, 10 * row, SeenTokens([1, 2, 3], [3])) for row, params in enumerate(every)]
 
 
-def test_company_does_not_show(backend: Backend, logits: np.ndarray) -> None:
+def test_batching_does_not_change_tokens(backend: Backend, logits: np.ndarray) -> None:
     together = Sampler(backend).draw(logits.copy(), draws())
     for draw, expected in zip(draws(), together, strict=True):
         alone = Sampler(backend).draw(logits[draw.row : draw.row + 1].copy(), [draw._replace(row=0)])
@@ -41,7 +41,7 @@ def test_company_does_not_show(backend: Backend, logits: np.ndarray) -> None:
     assert Sampler(backend).draw(logits[::-1].copy(), backwards) == together[::-1]
 
 
-def test_plain_draws_are_the_native_ones(backend: Backend, logits: np.ndarray) -> None:
+def test_sampling_without_changes_is_the_native_sampler(backend: Backend, logits: np.ndarray) -> None:
     params = SamplingParams(temperature=0.9, top_k=30, top_p=0.9, min_p=0.01, logprobs=0)
     found = Sampler(backend).draw(logits.copy(), [Draw(row, params, row, 5) for row in range(6)])
     native = sample(backend, logits, SamplingRows.of(6, 0.9, 30, 0.9, 0.01, list(range(6)), 5))
@@ -49,18 +49,18 @@ def test_plain_draws_are_the_native_ones(backend: Backend, logits: np.ndarray) -
     assert [one.logprobs.logprob for one in found if one.logprobs] == native.logprobs.tolist()
 
 
-def test_logprobs_are_the_models_own(backend: Backend, logits: np.ndarray) -> None:
-    """Bias chooses the token; it does not change what the model thought of it."""
-    asked = SamplingParams(temperature=0, logit_bias={7: 100.0}, logprobs=2)
-    (found,) = Sampler(backend).draw(logits[:1].copy(), [Draw(0, asked, 0, 0)])
-    (free,) = Sampler(backend).draw(logits[:1].copy(), [Draw(0, SamplingParams(temperature=0, logprobs=2), 0, 0)])
-    assert found.token == 7
-    assert found.logprobs is not None
-    assert free.logprobs is not None
-    assert found.logprobs.top == free.logprobs.top
+def test_logprobs_are_before_bias_and_temperature(backend: Backend, logits: np.ndarray) -> None:
+    """Bias chooses the token, and does not change its logprob."""
+    biased = SamplingParams(temperature=0, logit_bias={7: 100.0}, logprobs=2)
+    (drawn,) = Sampler(backend).draw(logits[:1].copy(), [Draw(0, biased, 0, 0)])
+    (unbiased,) = Sampler(backend).draw(logits[:1].copy(), [Draw(0, SamplingParams(temperature=0, logprobs=2), 0, 0)])
+    assert drawn.token == 7
+    assert drawn.logprobs is not None
+    assert unbiased.logprobs is not None
+    assert drawn.logprobs.top == unbiased.logprobs.top
     exact = logits[0].astype(np.float64) - np.log(np.exp(logits[0].astype(np.float64)).sum())
-    assert found.logprobs.logprob == pytest.approx(exact[7], abs=1e-5)
-    assert [token for token, _ in found.logprobs.top] == np.argsort(-exact, kind="stable")[:2].tolist()
+    assert drawn.logprobs.logprob == pytest.approx(exact[7], abs=1e-5)
+    assert [token for token, _ in drawn.logprobs.top] == np.argsort(-exact, kind="stable")[:2].tolist()
 
 
 def test_samples_of_one_row_differ_by_their_seeds_alone(backend: Backend, logits: np.ndarray) -> None:
@@ -72,7 +72,7 @@ def test_samples_of_one_row_differ_by_their_seeds_alone(backend: Backend, logits
         assert Sampler(backend).draw(logits[:1].copy(), [draw]) == [expected]
 
 
-def test_broken_logits_break_their_row_alone(backend: Backend, logits: np.ndarray) -> None:
+def test_broken_logits_affect_only_their_row(backend: Backend, logits: np.ndarray) -> None:
     broken = logits.copy()
     broken[1] = np.nan
     found = Sampler(backend).draw(broken, draws())

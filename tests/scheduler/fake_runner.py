@@ -1,4 +1,4 @@
-"""A runner without a model: it draws tokens from the text alone, and checks that a plan makes sense."""
+"""A runner without a model: the next token is a hash of the text. It checks every plan against simulated memory."""
 
 from collections.abc import Callable
 from zlib import crc32
@@ -15,8 +15,8 @@ def next_token(text: list[int], sample: int) -> int:
     return crc32(bytes(token % 256 for token in text) + bytes([sample])) % VOCAB
 
 
-def alone(request: Request, sample: int) -> tuple[int, ...]:
-    """What the sample must get, whoever else runs."""
+def reference_output(request: Request, sample: int) -> tuple[int, ...]:
+    """The tokens that the sample must get, whatever else runs."""
     text, new = list(request.prompt), list[int]()
     while len(new) < (request.params.max_tokens or 0):
         new.append(next_token(text + new, sample))
@@ -26,7 +26,7 @@ def alone(request: Request, sample: int) -> tuple[int, ...]:
 
 
 class FakeRunner:
-    """elapsed_ms: how long a step of so many tokens takes. num_drafts: how many to propose, of which half are wrong."""
+    """elapsed_ms: duration of a step, by its number of tokens. num_drafts: drafts to propose, half of them wrong."""
 
     def __init__(
         self,
@@ -42,24 +42,24 @@ class FakeRunner:
         self.num_drafts = num_drafts
 
     def execute(self, plan: StepPlan, stopped: bool = False, defer: int = 0) -> StepResult:
-        """stopped: caches may have been written to, but nothing is drawn. defer: nor by the first so many chunks."""
+        """stopped: caches are written, but nothing is sampled. defer: the first `defer` chunks do not sample."""
         for key in plan.ends:
             del self.rows[key]
         for key, request, tokens in plan.starts:
             assert key not in self.rows
             assert tokens[: len(request.prompt)] == request.prompt
             self.rows[key] = list(tokens)
-        assert len({chunk.key for chunk in plan.chunks}) == len(plan.chunks), "one chunk a sample"
+        assert len({chunk.key for chunk in plan.chunks}) == len(plan.chunks), "one chunk per sample"
         if self.memory is not None:
             self._write(self.memory, plan)
         if stopped:
             return StepResult((), self.elapsed_ms(plan.num_tokens), stopped=True)
         deferred = {chunk.key for chunk in plan.chunks[:defer] if chunk.samples}
-        outputs = [output for chunk in plan.chunks for output in self._draw(chunk, chunk.key in deferred)]
+        outputs = [output for chunk in plan.chunks for output in self._sample(chunk, chunk.key in deferred)]
         return StepResult(outputs, self.elapsed_ms(plan.num_tokens), deferred=deferred)
 
     def _text(self, chunk: Chunk) -> list[int]:
-        """The row's text, with the chunk's drafts behind it."""
+        """The row's text, followed by the chunk's drafts."""
         text = self.rows[chunk.key]
         num_drafts = max(chunk.num_logits - 1, 0)
         known = chunk.tokens[: len(chunk.tokens) - num_drafts]
@@ -76,24 +76,31 @@ class FakeRunner:
             memory.write(chunk.tables, text, chunk.start, chunk.start + len(chunk.tokens))
         for chunk, text in zip(plan.chunks, texts, strict=True):
             memory.check(chunk.tables, text, chunk.start + len(chunk.tokens))
+        if self.layout.states is not None:
+            loads = {chunk.states.load for chunk in plan.chunks}
+            saves = [slot for chunk in plan.chunks for _, slot in chunk.states.saves]
+            assert len(set(saves)) == len(saves), "two rows save to one slot"
+            assert not loads & set(saves), "chunks run side by side: what one reads, another must not write"
+            for chunk, text in zip(plan.chunks, texts, strict=True):
+                memory.write_states(chunk.states, text, chunk.start)
 
-    def _draw(self, chunk: Chunk, is_deferred: bool) -> list[Output]:
+    def _sample(self, chunk: Chunk, is_deferred: bool) -> list[Output]:
         if is_deferred:
             return [Output(SampleKey(chunk.key.request, sample), (-1,)) for sample in chunk.samples]
-        outputs = [self._draw_one(chunk, sample) for sample in chunk.samples]
+        outputs = [self._output(chunk, sample) for sample in chunk.samples]
         for output in outputs:
             if output.key == chunk.key:
                 self.rows[chunk.key] += output.tokens
         return outputs
 
-    def _draw_one(self, chunk: Chunk, sample: int) -> Output:
-        text, drawn = list(self.rows[chunk.key]), list[int]()
+    def _output(self, chunk: Chunk, sample: int) -> Output:
+        text, sampled = list(self.rows[chunk.key]), list[int]()
         drafts = list(chunk.tokens[len(chunk.tokens) - chunk.num_logits + 1 :])
         while True:
-            drawn.append(next_token(text + drawn, sample))
-            if not drafts or drafts.pop(0) != drawn[-1]:
+            sampled.append(next_token(text + sampled, sample))
+            if not drafts or drafts.pop(0) != sampled[-1]:
                 break
-        return Output(SampleKey(chunk.key.request, sample), tuple(drawn), self._propose(text + drawn, sample))
+        return Output(SampleKey(chunk.key.request, sample), tuple(sampled), self._propose(text + sampled, sample))
 
     def _propose(self, text: list[int], sample: int) -> tuple[int, ...]:
         drafts = list[int]()
@@ -104,7 +111,7 @@ class FakeRunner:
 
 
 class Loop:
-    """schedule, execute, commit: the engine's loop, with what came out of it."""
+    """The engine's loop (schedule, execute, commit), with the samples' outputs."""
 
     def __init__(self, scheduler: Scheduler, runner: FakeRunner, audit: bool = False) -> None:
         self.scheduler, self.runner, self.audit = scheduler, runner, audit
@@ -138,9 +145,9 @@ class Loop:
             if delta.reason:
                 self.ended[delta.key] = delta
 
-    def drain(self, most_steps: int) -> None:
-        for _ in range(most_steps):
+    def drain(self, max_steps: int) -> None:
+        for _ in range(max_steps):
             if not self.scheduler.has_work:
                 return
             self.step()
-        raise AssertionError(f"not done after {most_steps} steps")
+        raise AssertionError(f"not done after {max_steps} steps")

@@ -1,23 +1,26 @@
-"""Whatever comes in whatever order: the books are right, and each request gets what it would get alone."""
+"""Any sequence of operations keeps the scheduler consistent, and each request gets the tokens it would get alone."""
 
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from surefoot.core import FinishReason, Request, SampleKey, SamplingParams, ServiceClass
-from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout
 from surefoot.scheduler import RequestRefused, Scheduler, SchedulerConfig
-from tests.scheduler.fake_runner import VOCAB, FakeRunner, Loop, alone
+from tests.scheduler.fake_runner import VOCAB, FakeRunner, Loop, reference_output
 
-# Small enough that requests push each other out.
+# Small enough that requests preempt each other.
 LAYOUTS = [
     KvLayout(2, (KvGroup(24),)),
     KvLayout(4, (KvGroup(12),)),
     KvLayout(2, (KvGroup(30), KvGroup(20, window=3))),
     KvLayout(4, (KvGroup(14, window=6),)),
     KvLayout(2, (KvGroup(400),)),
+    KvLayout(2, (KvGroup(24),), StateLayout(67, 64, 4, tail_tokens=4)),
+    KvLayout(2, (KvGroup(400),), StateLayout(80, 64, 4, tail_tokens=4)),
+    KvLayout(2, (KvGroup(30), KvGroup(20, window=3)), StateLayout(70, 64, 2)),
 ]
-BY_CHOICE = (FinishReason.STOP, FinishReason.LENGTH)
+COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)
 
 
 @st.composite
@@ -56,16 +59,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         try:
             scheduler.add(request)
         except RequestRefused:
-            prices = scheduler.price(request)
-            too_many = any(price > group.num_blocks for price, group in zip(prices, layout.groups, strict=True))
-            assert too_many or request.params.n > scheduler.config.max_running
+            needed = scheduler.price(request)
+            too_large = any(blocks > group.num_blocks for blocks, group in zip(needed, layout.groups, strict=True))
+            assert too_large or request.params.n > scheduler.config.max_running
             return
         self.requests[request.id] = request
         scheduler.audit()
 
     @rule(times=st.integers(1, 6), stopped=st.sampled_from([False, False, False, True]), defer=st.integers(0, 3))
     def step(self, times: int, stopped: bool, defer: int) -> None:
-        """Now and then nothing is drawn, by all or by some."""
+        """Sometimes all chunks or the first `defer` chunks of a step sample nothing."""
         for number in range(times):
             self.loop.step(stopped=stopped and number == 0, defer=defer if number == 0 else 0)
 
@@ -78,9 +81,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert name not in self.loop.scheduler._requests
 
     @precondition(lambda self: self.loop.runner.rows)
-    @rule(data=st.data(), most=st.integers(1, 4))
-    def preempt(self, data: st.DataObject, most: int) -> None:
-        keys = data.draw(st.lists(st.sampled_from(list(self.loop.runner.rows)), min_size=1, max_size=most))
+    @rule(data=st.data(), limit=st.integers(1, 4))
+    def preempt(self, data: st.DataObject, limit: int) -> None:
+        keys = data.draw(st.lists(st.sampled_from(list(self.loop.runner.rows)), min_size=1, max_size=limit))
         for key in keys:
             self.loop.scheduler.preempt(key)
         self.loop.scheduler.audit()
@@ -88,7 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.loop.runner.rows)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        """As for a stop string, which comes after the first token."""
+        """As after a stop string, which ends a sample after its first token at the earliest."""
         key = data.draw(st.sampled_from(list(self.loop.runner.rows)))
         if key in self.loop.tokens:
             self.loop.scheduler.finish(key)
@@ -100,7 +103,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         self.loop.drain(3000)
         self.loop.step()
-        assert not self.loop.runner.rows, "every row is given back"
+        assert not self.loop.runner.rows, "every row is freed"
         for pool in self.loop.scheduler.kv.pools:
             assert pool.num_available == pool.num_blocks
         for request in self.requests.values():
@@ -108,13 +111,13 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.check(request, SampleKey(request.id, sample))
 
     def check(self, request: Request, key: SampleKey) -> None:
-        expected, got = alone(request, key.sample), self.loop.tokens.get(key, ())
+        expected, got = reference_output(request, key.sample), self.loop.tokens.get(key, ())
         assert got == expected[: len(got)]
         if key in self.stopped:
             return
         delta = self.loop.ended[key]
         assert delta.num_cached < len(request.prompt)
-        assert delta.reason not in BY_CHOICE or got == expected
+        assert delta.reason not in COMPLETE or got == expected
         if delta.reason is FinishReason.STOP:
             assert got[-1] in request.stop_ids
         if delta.reason is FinishReason.LENGTH:

@@ -1,4 +1,4 @@
-"""Point 3.7: what operators need when things go wrong: full disks, signals, garbage, a server that ends."""
+"""Operation under failures: full disks, signals, garbage, a server that shuts down."""
 
 import json
 import logging

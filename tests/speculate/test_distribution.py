@@ -1,7 +1,8 @@
-"""Sampled text follows the target's distribution, with drafts and without; what the coupling of drafts costs."""
+"""Sampled text follows the target's distribution, with drafts and without. Drafts that share the target's noise are
+accepted as often as theory says."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import mpmath
 import numpy as np
@@ -14,7 +15,7 @@ from surefoot.sampling import Sampler, SeenTokens
 
 VOCAB, NUM_CHAINS, LENGTH = 8, 500, 200  # 100,000 samples
 PARAMS = SamplingParams(temperature=0.8, top_k=6)
-LEAST_CHANCE = 1e-4
+MIN_P_VALUE = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def backend() -> Backend:
 
 @pytest.fixture(scope="module")
 def tables() -> tuple[np.ndarray, np.ndarray]:
-    """Target and drafter: logits of the next token by the last."""
+    """Logits of the next token by the last token, of target and drafter."""
     target = np.random.default_rng(1).standard_normal((VOCAB, VOCAB), dtype=np.float32)
     return target, target + np.random.default_rng(2).standard_normal((VOCAB, VOCAB), dtype=np.float32)
 
@@ -42,38 +43,38 @@ def filtered(logits: np.ndarray) -> np.ndarray:
 
 
 def chains(backend: Backend, target: np.ndarray, draft: Callable[[list[int]], list[int]]) -> tuple[list, int]:
-    """Texts of a model that looks at one token back, verified as the executor does it, and the passes they took."""
+    """Texts of a Markov chain, verified as the executor does it, and the number of passes."""
     texts, num_passes, sampler = [[number % VOCAB] for number in range(NUM_CHAINS)], 0, Sampler(backend)
     params = [SamplingParams(temperature=0.8, top_k=6, seed=number) for number in range(NUM_CHAINS)]
     while left := [number for number in range(NUM_CHAINS) if len(texts[number]) <= LENGTH]:
-        given, verifications, num_rows = list[int](), [], 0
+        inputs, verifications, num_rows = list[int](), [], 0
         for number in left:
             text = texts[number]
             tokens = (text[-1], *draft(text))
             chunk = Chunk(SampleKey(f"{number}"), len(text) - 1, tokens, (), len(tokens), (0,))
             state = DrawState(params[number], text, (), None)
             verifications.append(Verification(chunk, params[number], frozenset(), num_rows, state))
-            given += tokens
+            inputs += tokens
             num_rows += len(tokens)
-        draws = [one.draws() for one in verifications]
-        drawn = iter(sampler.draw(target[given], [draw for made in draws for draw in made]))
-        for number, one, made in zip(left, verifications, draws, strict=True):
-            one.take([next(drawn) for _ in made])
-            texts[number] += [found.token for found in one.drawn[0]]
+        draws = [verification.draws() for verification in verifications]
+        drawn = iter(sampler.draw(target[inputs], list(chain.from_iterable(draws))))
+        for number, verification, own_draws in zip(left, verifications, draws, strict=True):
+            verification.take([next(drawn) for _ in own_draws])
+            texts[number] += [draw.token for draw in verification.drawn[0]]
         num_passes += len(left)
     return [text[: LENGTH + 1] for text in texts], num_passes
 
 
-def chance(texts: list[list[int]], expected: np.ndarray) -> float:
-    """Of transitions that are at least as far from the expected ones (Pearson's chi-square over all pairs)."""
+def p_value(texts: list[list[int]], expected: np.ndarray) -> float:
+    """Of Pearson's chi-square test of the texts' transitions."""
     counts = np.zeros((VOCAB, VOCAB))
     for text in texts:
         for before, after in pairwise(text):
             counts[before, after] += 1
-    wanted = counts.sum(axis=1, keepdims=True) * expected
+    expected_counts = counts.sum(axis=1, keepdims=True) * expected
     possible = expected > 0
-    assert not counts[~possible].any(), "a token that top_k leaves out"
-    statistic = ((counts - wanted)[possible] ** 2 / wanted[possible]).sum()
+    assert not counts[~possible].any(), "top_k leaves this token out"
+    statistic = ((counts - expected_counts)[possible] ** 2 / expected_counts[possible]).sum()
     freedom = possible.sum() - VOCAB
     return float(mpmath.gammainc(freedom / 2, statistic / 2, mpmath.inf, regularized=True))
 
@@ -93,22 +94,22 @@ def test_100_000_samples_follow_the_target(backend: Backend, tables: tuple[np.nd
     drafted, passes = chains(backend, target, draft)
     assert plain == drafted
     assert plain_passes == NUM_CHAINS * LENGTH > 1.1 * passes
-    assert chance(plain, expected) > LEAST_CHANCE
-    assert chance(drafted, expected) > LEAST_CHANCE
-    # The test itself can tell a temperature that is off by a little.
-    assert chance(drafted, filtered(1.06 * target)) < LEAST_CHANCE
+    assert p_value(plain, expected) > MIN_P_VALUE
+    assert p_value(drafted, expected) > MIN_P_VALUE
+    # The test has the power to detect a temperature that is off by 6 %.
+    assert p_value(drafted, filtered(1.06 * target)) < MIN_P_VALUE
 
 
 def coupled(p: np.ndarray, q: np.ndarray) -> float:
-    """The chance that one noise picks the same token from both (Gumbel-max)."""
+    """The probability that the same noise picks the same token from both distributions (Gumbel-max)."""
     ratios = np.maximum(p[None, :] / p[:, None], q[None, :] / q[:, None])
     return float((1 / ratios.sum(axis=1)).sum())
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.3, 1.0, 2.0])
-def test_price_of_coupling(backend: Backend, spread: float) -> None:
-    """Maximal coupling, which re-rolls, accepts 1 - d, where d is the total variation; one noise for both accepts at
-    least (1 - d) / (1 + d). The sampler's noise gives what theory says."""
+def test_acceptance_with_shared_noise_is_what_theory_says(backend: Backend, spread: float) -> None:
+    """Rejection sampling accepts 1 - d, where d is the total variation distance. Shared noise accepts at least
+    (1 - d) / (1 + d)."""
     rng, num_samples = np.random.default_rng(3), 20_000
     logits = 2 * rng.standard_normal((1, 64), dtype=np.float32)
     other = logits + np.float32(spread) * rng.standard_normal((1, 64), dtype=np.float32)
@@ -117,12 +118,12 @@ def test_price_of_coupling(backend: Backend, spread: float) -> None:
     theory = coupled(p, q)
     assert (1 - distance) / (1 + distance) - 1e-9 <= theory <= 1 - distance + 1e-9
     rows = SamplingRows.of(num_samples, temperature=1.0, seeds=list(range(num_samples)), positions=7)
-    tokens = [sample(backend, np.repeat(one, num_samples, axis=0), rows).tokens for one in (logits, other)]
+    tokens = [sample(backend, np.repeat(row, num_samples, axis=0), rows).tokens for row in (logits, other)]
     measured = float((tokens[0] == tokens[1]).mean())
     assert measured == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / num_samples) + 1e-3)
 
 
-def test_seen_tokens_are_copied_whole() -> None:
+def test_a_copy_of_seen_tokens_is_independent() -> None:
     seen = SeenTokens([1, 2], [2, 5])
     copy = seen.copy()
     copy.add(9)

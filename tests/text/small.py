@@ -9,7 +9,7 @@ _KEY = "tokenizer.ggml."
 
 
 def byte_level(merges: list[str], extra: dict[str, TokenKind] | None = None, **keys: Any) -> dict[str, Any]:
-    """All bytes as GPT-2 writes them, what the merges make, and `extra` tokens."""
+    """All bytes in GPT-2's spelling, the results of the merges, and `extra` tokens."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     letters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(256 - len(printable))]
     tokens = letters + [merge.replace(" ", "") for merge in merges] + list(extra or {})
@@ -35,13 +35,13 @@ def _metadata(model: str, tokens: list[str], kinds: list[TokenKind], keys: dict[
 
 
 def merge_by_score(text: str, scores: dict[str, float]) -> list[str]:
-    """SentencePiece's BPE by its definition: join those neighbours that make the best piece, leftmost among equals."""
+    """SentencePiece's BPE by its definition: join the neighbours that make the best piece, leftmost among equals."""
     symbols = list(text)
     while True:
         joined = [left + right for left, right in pairwise(symbols)]
         best = max(
-            (place for place, piece in enumerate(joined) if piece in scores),
-            key=lambda place: (scores[joined[place]], -place),
+            (index for index, piece in enumerate(joined) if piece in scores),
+            key=lambda index: (scores[joined[index]], -index),
             default=None,
         )
         if best is None:

@@ -90,7 +90,7 @@ def test_templates_in_gguf_as_transformers(name: str) -> None:
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", ["llama3_2", "qwen2_5", "qwen3", "gemma3", "mistral_nemo", "deepseek_v3"])
-def test_models_own_templates_as_transformers(name: str) -> None:
+def test_chat_templates_render_as_in_transformers(name: str) -> None:
     need("transformers")
     template = chat_template_from_folder(tokenizer_folder(name))
     assert _compare(template, template.templates["default"]) >= 10
@@ -104,15 +104,15 @@ def test_prompt_of_llama3(chat: ChatTemplate) -> None:
     )
 
 
-def test_arguments_may_come_as_text(chat: ChatTemplate) -> None:
-    """As OpenAI's clients send them; what is not JSON stays as it is."""
+def test_tool_arguments_may_be_text(chat: ChatTemplate) -> None:
+    """OpenAI's clients send arguments as text; text that is not JSON is unchanged."""
     chat.templates["default"] = "{{ messages[0].tool_calls[0].function.arguments | tojson }}"
     for sent, expected in (('{"a": 1}', '{"a": 1}'), ("{", '"{"'), ({"a": 1}, '{"a": 1}')):
         call = {"function": {"name": "f", "arguments": sent}}
         assert chat.render([{"role": "assistant", "content": None, "tool_calls": [call]}]) == expected
 
 
-def test_content_in_parts(chat: ChatTemplate) -> None:
+def test_content_may_be_a_list_of_parts(chat: ChatTemplate) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     image = [{"type": "image", "image": "x"}]
     chat.templates["default"] = CHATML
@@ -136,7 +136,7 @@ def test_tool_use_template(tmp_path: Path) -> None:
     assert chat_template_from_folder(tmp_path).render(_ASKED) == "file"
 
 
-def test_no_template_says_so() -> None:
+def test_a_missing_template_is_reported() -> None:
     tokenizer = tokenizer_from_gguf(small.byte_level([]))
     with pytest.raises(ChatTemplateError, match="no chat template"):
         chat_template_from_gguf({}, tokenizer).render(_ASKED)
@@ -208,12 +208,12 @@ def test_hostile_templates_are_refused_in_time(name: str) -> None:
         "{{ self._TemplateReference__context }}",
     ],
 )
-def test_what_is_unsafe_reads_as_nothing(source: str, chat: ChatTemplate) -> None:
+def test_unsafe_expressions_render_as_nothing(source: str, chat: ChatTemplate) -> None:
     chat.templates["default"] = source
     assert chat.render(_ASKED) == ""
 
 
-def test_goes_on_after_it_had_to_be_ended() -> None:
+def test_continues_after_a_kill() -> None:
     template = ChatTemplate(
         {"default": CHATML, "tool_use": HOSTILE["nested loops"][0]}, limits=TemplateLimits(seconds=2.0)
     )
@@ -231,7 +231,7 @@ def _program(template: ChatTemplate) -> int:
     return template._renderer._running._process.pid
 
 
-def test_leaves_no_program_behind() -> None:
+def test_leaves_no_process_behind() -> None:
     template = ChatTemplate(CHATML)
     template.render(_ASKED)
     process = _program(template)
@@ -250,7 +250,7 @@ def test_from_many_threads(chat: ChatTemplate) -> None:
             assert messages[0]["content"] in text
 
 
-def test_secrets_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_passed_to_the_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUREFOOT_SECRET", "swordfish")
     template = ChatTemplate(CHATML)
     template.render(_ASKED)

@@ -35,7 +35,7 @@ def spaced(extra: list[str], kind: TokenKind, **keys: Any) -> Tokenizer:
 
 @pytest.mark.parametrize("family", range(len(PREFIX)))
 @pytest.mark.parametrize("kind", [TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.NORMAL])
-def test_1_6_tokens_of_each_family(family: int, kind: TokenKind) -> None:
+def test_fim_tokens_of_each_family(family: int, kind: TokenKind) -> None:
     names = [PREFIX[family], SUFFIX[family], MIDDLE[family]]
     tokenizer = spaced(names, kind)
     first = tokenizer.vocab_size - 3
@@ -49,7 +49,7 @@ def test_1_6_tokens_of_each_family(family: int, kind: TokenKind) -> None:
 
 
 @pytest.mark.parametrize("kind", [TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.NORMAL])
-def test_1_6_text_is_not_read_for_special_tokens(kind: TokenKind) -> None:
+def test_special_tokens_in_the_text_are_plain_text(kind: TokenKind) -> None:
     """Whatever the file takes such tokens for."""
     names = [PREFIX[0], SUFFIX[0], MIDDLE[0], REPOSITORY[0], FILE[0]]
     tokenizer = spaced(names, kind)
@@ -64,7 +64,7 @@ def test_1_6_text_is_not_read_for_special_tokens(kind: TokenKind) -> None:
     assert hostile in tokenizer.decode(prompt, skip_special=False)
 
 
-def test_1_6_what_the_file_says_comes_first() -> None:
+def test_declared_fim_tokens_come_first() -> None:
     tokenizer = spaced(["<x>", "<y>", "<z>", *PREFIX[:1], *SUFFIX[:1], *MIDDLE[:1]], TokenKind.CONTROL)
     first = tokenizer.vocab_size - 6
     keys = {"fim_pre_token_id": first, "suffix_token_id": first + 1, "fim_mid_token_id": first + 2}
@@ -73,13 +73,13 @@ def test_1_6_what_the_file_says_comes_first() -> None:
     assert (told.prefix, told.suffix, told.middle) == (first, first + 1, first + 2)
 
 
-def test_1_6_other_files_without_tokens_for_them_are_snippets() -> None:
+def test_other_files_are_snippets_if_there_are_no_file_tokens() -> None:
     tokenizer = spaced([PREFIX[0], SUFFIX[0], MIDDLE[0]], TokenKind.CONTROL)
     prompt = fim_prompt(tokenizer, "a", "", [OtherFile("x.py", "bb")])
     assert "--- snippet ---\n\nbb" in tokenizer.decode(prompt)
 
 
-def test_1_6_model_without_such_tokens() -> None:
+def test_a_model_without_fim_tokens_is_refused() -> None:
     tokenizer = spaced(["<|fim_prefix|>"], TokenKind.CONTROL)
     assert tokenizer.fim is None
     with pytest.raises(NoFimTokens, match="no tokens for filling in"):

@@ -35,7 +35,7 @@ def _differing(
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", ["llama3_2", "mistral_nemo", "qwen2_5", "gemma3"])
-def test_folder_gives_transformers_ids_and_text(name: str) -> None:
+def test_a_folder_encodes_as_transformers(name: str) -> None:
     need("transformers")
     from transformers import AutoTokenizer  # noqa: PLC0415
 
@@ -54,7 +54,7 @@ def test_folder_gives_transformers_ids_and_text(name: str) -> None:
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", _PRE)
-def test_gguf_reader_gives_the_models_own_ids(name: str) -> None:
+def test_gguf_encodes_as_the_models_tokenizer(name: str) -> None:
     source = (tokenizer_folder(name) / "tokenizer.json").read_text()
     tokenizer = tokenizer_from_gguf(_as_gguf(json.loads(source), _PRE[name]))
     reference = tokenizers.Tokenizer.from_str(source)
@@ -64,10 +64,10 @@ def test_gguf_reader_gives_the_models_own_ids(name: str) -> None:
 
 @pytest.mark.reference
 @pytest.mark.parametrize(("file", "folder"), [("qwen", "qwen2_5"), ("gemma3", "gemma3")])
-def test_real_gguf_gives_the_models_own_ids(file: str, folder: str) -> None:
+def test_real_gguf_files_encode_as_the_models_tokenizer(file: str, folder: str) -> None:
     tokenizer = tokenizer_from_gguf(gguf_metadata(model_file(file)))
     reference = tokenizer_from_folder(tokenizer_folder(folder))
-    # U+2581 in a text is not told from a space in GGUF's user-defined tokens.
+    # GGUF's user-defined tokens do not distinguish U+2581 from a space.
     without = "▁" if file == "gemma3" else ""
     assert _differing(tokenizer, reference.encode, without) == []
 
@@ -96,14 +96,14 @@ def _as_gguf(source: dict[str, Any], pre: str) -> dict[str, Any]:
 def _small_byte_level() -> str:
     vocabulary = {letter: token for token, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     vocabulary |= {"he": 256, "ll": 257, "hell": 258}
-    made = tokenizers.Tokenizer(models.BPE(vocabulary, [("h", "e"), ("l", "l"), ("he", "ll")]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(["<bos>", AddedToken("<end>", lstrip=True)])
-    made.add_tokens([AddedToken("<tool>", normalized=False)])
-    made.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", 259)])
-    made.enable_truncation(4)
-    return made.to_str()
+    built = tokenizers.Tokenizer(models.BPE(vocabulary, [("h", "e"), ("l", "l"), ("he", "ll")]))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    built.decoder = decoders.ByteLevel()
+    built.add_special_tokens(["<bos>", AddedToken("<end>", lstrip=True)])
+    built.add_tokens([AddedToken("<tool>", normalized=False)])
+    built.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=[("<bos>", 259)])
+    built.enable_truncation(4)
+    return built.to_str()
 
 
 @cache
@@ -115,13 +115,13 @@ def _small_spaced() -> str:
         unk_token="<unk>",
         byte_fallback=True,
     )
-    made = tokenizers.Tokenizer(model)
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.decoder = decoders.Sequence(
+    built = tokenizers.Tokenizer(model)
+    built.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    built.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    made.add_special_tokens(["<unk>"])
-    return made.to_str()
+    built.add_special_tokens(["<unk>"])
+    return built.to_str()
 
 
 def test_small_byte_level() -> None:
@@ -154,7 +154,7 @@ def test_small_spaced() -> None:
     assert tokenizer.decode(tokenizer.encode("ab aé")) == "ab aé"
 
 
-def test_config_decides_about_bos() -> None:
+def test_the_config_decides_about_bos() -> None:
     tokens = {"bos_token": "<bos>", "eos_token": "<end>"}
     without = tokenizer_from_json(_small_byte_level(), {**tokens, "add_bos_token": False, "add_eos_token": True})
     assert (without.ids.before, without.ids.after) == ((), (260,))
@@ -187,7 +187,7 @@ def _changed(change: Callable[[dict[str, Any]], Any]) -> str:
         (_changed(lambda source: source["model"]["vocab"].update(hell=10**8)), "ids up to"),
     ],
 )
-def test_what_cannot_be_used_is_refused(source: str, message: str) -> None:
+def test_unsupported_tokenizers_are_refused(source: str, message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
         tokenizer_from_json(source)
 

@@ -20,11 +20,11 @@ def small_file() -> Path:
 
 
 def test_small_vocabulary_follows_the_definition(small_file: Path) -> None:
-    data, place, scores = small_file.read_bytes(), 4, {}
-    while place < len(data):
-        score, length = struct.unpack_from("<fi", data, place)
-        place += 8 + length
-        scores[data[place - length : place].decode()] = score
+    data, offset, scores = small_file.read_bytes(), 4, {}
+    while offset < len(data):
+        score, length = struct.unpack_from("<fi", data, offset)
+        offset += 8 + length
+        scores[data[offset - length : offset].decode()] = score
     mergeable = {text: score for text, score in scores.items() if not text.startswith(("<0x", "<unk", "\n<"))}
     tokenizer = tokenizer_from_llama2c(small_file)
     assert tokenizer.vocab_size == 512

@@ -1,4 +1,4 @@
-"""Chat templates that somebody chose, by file or by name."""
+"""Chat templates that replace the model's, by file or by name."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def test_a_file(tmp_path: Path) -> None:
         (b" " * (4 * TemplateLimits.template_characters + 1), "unreasonably long"),
     ],
 )
-def test_wrong_files_are_told_before_anything_is_loaded(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_invalid_files_are_refused_before_loading(tmp_path: Path, content: bytes | None, words: str) -> None:
     file = tmp_path / "template.jinja"
     if content is not None:
         file.write_bytes(content)

@@ -40,13 +40,13 @@ def spaced() -> Tokenizer:
 def of_folder() -> Tokenizer:
     """As older files have it: control tokens are looked for in the text once it is normalised."""
     vocabulary = {letter: token for token, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    made = tokenizers.Tokenizer(models.BPE(vocabulary, []))
-    made.normalizer = normalizers.NFC()
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken(text, normalized=True, special=True) for text in CONTROL])
-    made.add_tokens([AddedToken("<tool>", normalized=False)])
-    return from_json(made.to_str())
+    built = tokenizers.Tokenizer(models.BPE(vocabulary, []))
+    built.normalizer = normalizers.NFC()
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    built.decoder = decoders.ByteLevel()
+    built.add_special_tokens([AddedToken(text, normalized=True, special=True) for text in CONTROL])
+    built.add_tokens([AddedToken("<tool>", normalized=False)])
+    return from_json(built.to_str())
 
 
 FAMILIES = {"byte-level GGUF": byte_level, "SentencePiece GGUF": spaced, "folder": of_folder}
@@ -56,7 +56,7 @@ hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join)
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(first=hostile, second=hostile)
-def test_what_a_user_writes_is_text(family: str, first: str, second: str) -> None:
+def test_control_tokens_in_user_text_are_plain_text(family: str, first: str, second: str) -> None:
     tokenizer = FAMILIES[family]()
     start, end = (tokenizer.encode(text, add_special=False, parse_special=True) for text in (START, END))
     said = tokenizer.shield([{"role": "user", "content": first}, {"role": "user", "content": second}])
@@ -67,7 +67,7 @@ def test_what_a_user_writes_is_text(family: str, first: str, second: str) -> Non
 
 
 @given(left=hostile, right=hostile)
-def test_nothing_comes_about_where_two_texts_meet(left: str, right: str) -> None:
+def test_no_control_token_forms_where_two_texts_meet(left: str, right: str) -> None:
     tokenizer = byte_level()
     rendered = f"{tokenizer.shield(left)}{tokenizer.shield(right)}"
     assert not tokenizer.special & set(tokenizer.encode_rendered(rendered))
@@ -75,7 +75,7 @@ def test_nothing_comes_about_where_two_texts_meet(left: str, right: str) -> None
     assert not tokenizer.special & set(tokenizer.encode_rendered(inside_tag))
 
 
-def test_harmless_texts_stay_as_they_are() -> None:
+def test_harmless_texts_are_unchanged() -> None:
     shield = Shield(CONTROL)
     value: Any = {"role": "user", "content": ["1 < 2 > 0", {"text": "a <|b|> c", "n": 3, "none": None}], "ok": True}
     assert shield.apply(value) == value
@@ -108,7 +108,7 @@ def test_every_control_token_of_real_files(name: str) -> None:
 
 @pytest.mark.reference
 @pytest.mark.parametrize(("name", "folder", "token"), [("gemma3", "gemma3", 212), ("qwen", "qwen2_5", None)])
-def test_closing_s_is_htmls_tag(name: str, folder: str, token: int | None) -> None:
+def test_the_closing_s_tag_is_not_an_end_token(name: str, folder: str, token: int | None) -> None:
     """Gemma has a token for the tag that strikes text out, and ends answers with another; llama.cpp takes the tag for
     Llama's end of text and spells it out. The model's own tokenizer.json decides."""
     tokenizer = tokenizer_from_gguf(gguf_metadata(model_file(name)))

@@ -35,7 +35,7 @@ def test_scores_decide_and_bytes_stand_in() -> None:
     assert _pieces(SPACED, "x€") == [b" ", b"x", b"\xe2", b"\x82", b"\xac"]
 
 
-def test_control_tokens_come_only_when_asked_for() -> None:
+def test_control_tokens_are_encoded_only_on_request() -> None:
     for tokenizer in (BYTES, SPACED):
         end = tokenizer.encode("<|im_end|>", add_special=False, parse_special=True)
         assert [tokenizer.token_bytes(token) for token in end] == [b"<|im_end|>"]
@@ -45,7 +45,7 @@ def test_control_tokens_come_only_when_asked_for() -> None:
         assert b"<tool>" in _pieces(tokenizer, "a<tool>b")
 
 
-def test_merges_of_tokens_that_are_not_there_count_for_nothing() -> None:
+def test_merges_of_missing_tokens_are_ignored() -> None:
     metadata = small.byte_level(["a b", "ab c"])
     clean = tokenizer_from_gguf(metadata)
     for merge in ("x y", "qq a", "a b c", "", " "):
@@ -78,7 +78,7 @@ def test_first_space() -> None:
     assert bare.decode(bare.encode(" ab")) == " ab"
 
 
-def test_decoding_ids_that_are_no_text() -> None:
+def test_decoding_invalid_utf_8() -> None:
     control, unused = BYTES.vocab_size - 3, BYTES.vocab_size - 1
     assert BYTES.decode([control, unused, BYTES.vocab_size, 10**9]) == ""
     assert BYTES.decode([control], skip_special=False) == "<|im_end|>"
@@ -86,17 +86,17 @@ def test_decoding_ids_that_are_no_text() -> None:
         BYTES.decode([-1])
 
 
-def test_half_a_surrogate_pair_is_replaced() -> None:
+def test_a_lone_surrogate_is_replaced() -> None:
     assert BYTES.decode(BYTES.encode("a\ud800b")) == "a\ufffdb"
 
 
-def test_phi3_swallows_spaces_after_special_tokens() -> None:
+def test_phi3_drops_spaces_after_special_tokens() -> None:
     metadata = small.spaced(_PIECES, {"<|end|>": TokenKind.CONTROL}) | {"general.name": "Phi-3 mini"}
     assert _pieces(tokenizer_from_gguf(metadata), "<|end|>  ab", parse_special=True) == [b"<|end|>", b" ", b"ab"]
 
 
 @given(st.text())
-def test_bytes_come_back(text: str) -> None:
+def test_bytes_round_trip(text: str) -> None:
     replaced = text.encode("utf-8", "replace").decode().replace("▁", "_")
     assert BYTES.decode(BYTES.encode(replaced)) == replaced
     assert SPACED.decode(SPACED.encode(replaced)) == replaced
@@ -112,7 +112,7 @@ def test_merges_from_scores_follow_the_definition(text: str) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 300), max_size=4), max_size=30), st.booleans(), st.booleans())
 @settings(max_examples=500)
-def test_stream_gives_what_decode_gives(chunks: list[list[int]], skip_special: bool, continues: bool) -> None:
+def test_streamed_text_equals_decoded_text(chunks: list[list[int]], skip_special: bool, continues: bool) -> None:
     """Any ids in any chunks: byte tokens make every kind of broken UTF-8."""
     for tokenizer in (BYTES, SPACED):
         stream = StreamDecoder(tokenizer, skip_special=skip_special, continues=continues)

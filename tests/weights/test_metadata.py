@@ -1,4 +1,4 @@
-"""Issue 15, point 3.4: one schema of bounds, and shapes checked before anything is built. Each case is a real model
+"""One schema of bounds, and shapes that are checked before anything is built. Each case is a real model
 with one thing wrong, and the sentence says which."""
 
 import json

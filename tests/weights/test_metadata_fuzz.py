@@ -1,4 +1,4 @@
-"""Point 3.4 of issue 15: whatever a model's files say, it loads or is refused with a sentence; no hang, no gigabytes.
+"""Whatever a model's files contain, it loads or is refused with a message; no hang, no large allocation.
 
 The long form is `python -m tests.weights.fuzz --minutes 10`.
 """

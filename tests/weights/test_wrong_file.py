@@ -1,4 +1,4 @@
-"""Files and folders that are not the model they were taken for: a sentence says what to do (issue 15, section 2)."""
+"""Files and folders that are not the expected model are refused with a message that says what to do."""
 
 import struct
 from pathlib import Path

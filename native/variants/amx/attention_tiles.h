@@ -56,6 +56,7 @@ class TileDots {
   }
 
   void between() {}
+  static void store_weights(const float* w, float inverse, uint8_t* out) { quantise_weights(w, inverse, out); }
 
   // Tiles 2 and 3 hold the high bytes of the weights, 4 and 5 the low ones.
   template <class Take>

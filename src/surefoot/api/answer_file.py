@@ -38,9 +38,9 @@ class AnswerFile:
         self._using = threading.Lock()
         self._file = open_locked(self.path)
         try:
-            wrong = self._read(ids, elsewhere)
-            if wrong:
-                self._mend(wrong)
+            damaged = self._read(ids, elsewhere)
+            if damaged:
+                self._remove_damaged(damaged)
             self._cut_off_torn_end()
             sync_folder(self.path.parent)  # the file may be new
         except BaseException:
@@ -94,7 +94,7 @@ class AnswerFile:
     # ---- writing ----
 
     def _cut_off_torn_end(self) -> None:
-        """Remove what a failed write has left."""
+        """Remove the partial line of a failed write."""
         if os.fstat(self._file.fileno()).st_size != self.num_bytes:
             os.ftruncate(self._file.fileno(), self.num_bytes)
 
@@ -112,7 +112,7 @@ class AnswerFile:
 
     def _read(self, ids: Mapping[str, str], elsewhere: Container[str]) -> list[int]:
         """Fill `done` and `num_bytes`, up to a torn end. Returns the numbers of the lines to drop."""
-        wrong, size, is_ours = [], 0, False
+        damaged, size, is_ours = [], 0, False
         for number, raw in enumerate(self._lines()):
             reply = verified(raw)
             is_ours = is_ours or reply is not None or _looks_like_an_answer(raw)
@@ -120,28 +120,28 @@ class AnswerFile:
                 break  # torn by a kill, which is common and harmless
             size += len(raw)
             if reply is None:
-                wrong.append(number)
+                damaged.append(number)
             elif ids.get(reply["custom_id"]) != reply["id"]:
                 name = reply["custom_id"]
                 raise ValueError(
                     f"{self.path} belongs to another input (see {name!r}): give another file, or remove it"
                 )
             elif reply["custom_id"] in self.done or reply["custom_id"] in elsewhere:
-                wrong.append(number)
+                damaged.append(number)
             else:
                 self.done.add(reply["custom_id"])
         if not is_ours and os.fstat(self._file.fileno()).st_size:
             raise ValueError(f"{self.path} holds something else than the output of a batch: give another file")
         self.num_bytes = size
-        return wrong
+        return damaged
 
     def _lines(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
             yield from file
 
-    def _mend(self, wrong: list[int]) -> None:
+    def _remove_damaged(self, damaged: list[int]) -> None:
         aside = self.path.with_name(self.path.name + ".damaged")
-        drop = set(wrong)
+        drop = set(damaged)
         with aside.open("ab") as file:
             file.writelines(raw for number, raw in enumerate(self._lines()) if number in drop)
         LOG.warning("%d lines of %s were damaged or came twice: set aside in %s", len(drop), self.path, aside.name)
@@ -189,7 +189,7 @@ def open_locked(path: Path) -> IO[bytes]:
 
 
 def _looks_like_an_answer(raw: bytes) -> bool:
-    """Whether a damaged line was an answer: a changed byte damages one of its ends at most, and a torn line has its
-    beginning, or zeros that the disk left."""
+    """Whether a damaged line was an answer. A changed byte damages the beginning or the ending, not both; a torn line
+    has the beginning, or zeros from the file system."""
     is_beginning = raw[: len(_BEGINNING)] == _BEGINNING[: len(raw)]
     return is_beginning or _ENDING.search(raw) is not None or not raw.strip(b"\0")

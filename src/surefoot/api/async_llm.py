@@ -23,7 +23,7 @@ from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
 
 T = TypeVar("T")
-MOST_UNREAD_TOKENS = 8192
+MAX_UNREAD_TOKENS = 8192
 # For sys.setswitchinterval: how long the engine's thread waits for the GIL while the loop's thread is busy in Python.
 SWITCH_S = 0.0005
 LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class SlowReader(RuntimeError):
 
 @dataclass(frozen=True)
 class EngineProgress:
-    """What the engine's thread has done so far."""
+    """Counters of the engine's thread."""
 
     num_steps: int = 0
     num_failures: int = 0  # steps that failed as a whole
@@ -48,7 +48,7 @@ class EngineProgress:
 
 
 class Watcher(Protocol):
-    """Is called after every step, on the engine's thread."""
+    """Called after every step, on the engine's thread."""
 
     def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None: ...
 
@@ -123,8 +123,8 @@ class AnswerStream:
         live.close_piece()
         self._wake.set()
         self._num_unread += len(event.tokens)
-        if self._num_unread > MOST_UNREAD_TOKENS:
-            self.fail(SlowReader(f"more than {MOST_UNREAD_TOKENS} tokens were generated but not read"))
+        if self._num_unread > MAX_UNREAD_TOKENS:
+            self.fail(SlowReader(f"more than {MAX_UNREAD_TOKENS} tokens were generated but not read"))
         return is_stopped
 
     def fail(self, error: Exception) -> None:
@@ -135,11 +135,11 @@ class AnswerStream:
 
 
 class AsyncLLM:
-    """Runs an LLM on a thread of its own, which must be the only user of it. Started and used on one event loop."""
+    """Runs an LLM on a separate thread, which must be its only user. Start and use it on one event loop."""
 
     def __init__(self, llm: LLM, watcher: Watcher | None = None) -> None:
         self._llm = llm
-        self.engine: Engine = llm.engine  # for its own thread alone
+        self.engine: Engine = llm.engine  # only its thread may use it
         self.tokenizer: Tokenizer = llm.tokenizer
         self.chat_template: ChatTemplate = llm.chat_template
         self.grammars: Grammars = llm.grammars
@@ -194,8 +194,8 @@ class AsyncLLM:
 
         continues: the answers continue the prompts' text, so that a leading space is kept. single: a piece per token.
         """
-        if taken := [request.id for request in requests if request.id in self._streams]:
-            raise ValueError(f"there is a request {taken[0]!r} already: give it another id")
+        if duplicates := [request.id for request in requests if request.id in self._streams]:
+            raise ValueError(f"there is a request {duplicates[0]!r} already: give it another id")
         lives = [LiveRequest(self.tokenizer, request, None, continues) for request in requests]
         stream = AnswerStream(self, lives, single)
         if not self._streams:
@@ -211,7 +211,7 @@ class AsyncLLM:
         return stream
 
     def render(self, messages: Messages, **variables: Any) -> str:
-        """The conversation as the prompt that the model's template makes of it, for `Tokenizer.encode_rendered`."""
+        """The conversation as a prompt, rendered by the model's chat template, for `Tokenizer.encode_rendered`."""
         return self._llm.render(messages, **variables)
 
     def read_bytes(self, num_tokens: int) -> int:
@@ -240,8 +240,8 @@ class AsyncLLM:
         return await done
 
     def abort(self, request_id: str) -> None:
-        """End a request before the next step; its stream then ends. A step that is mostly its own is interrupted. Does
-        nothing if the request has ended."""
+        """End a request before the next step; its stream then ends. A step that this request dominates is interrupted.
+        Does nothing if the request has ended."""
         self._commands.put(lambda: self.engine.abort(request_id))
         self.engine.interrupt(request_id)
 
@@ -275,7 +275,7 @@ class AsyncLLM:
         while True:
             engine.resume()  # before the commands: an interruption comes after its abort, so none is lost
             command = self._next_command(wait=not engine.has_work)
-            while command is not _NOTHING:
+            while command is not _NO_COMMAND:
                 if command is None:
                     if engine.has_work:
                         self._step()  # only ends the aborted requests
@@ -290,7 +290,7 @@ class AsyncLLM:
         try:
             return self._commands.get(block=wait)
         except Empty:
-            return _NOTHING
+            return _NO_COMMAND
 
     def _step(self) -> None:
         engine, before = self.engine, self.progress
@@ -333,7 +333,7 @@ class AsyncLLM:
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def _NOTHING() -> None:
+def _NO_COMMAND() -> None:
     """No command is waiting."""
 
 

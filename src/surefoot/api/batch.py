@@ -14,9 +14,9 @@ from typing import Any
 
 from surefoot.core.json_depth import nests_deeper
 
-MOST_LINE_BYTES = 4 << 20  # as the body of one request: a parsed line takes up to 30 times as much memory
-MOST_LEVELS = 100  # of nested brackets; Python's parser fails at about ten times as many
-MOST_TOKENS = 1_000_000  # brackets and strings of a line that nests deeper
+MAX_LINE_BYTES = 4 << 20  # as the body of one request: a parsed line takes up to 30 times as much memory
+MAX_LEVELS = 100  # of nested brackets; Python's parser fails at about ten times as many
+MAX_TOKENS = 1_000_000  # brackets and strings of a line that nests deeper
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]')
 
 
@@ -57,8 +57,8 @@ def read_lines(source: Path) -> Iterator[BatchLine]:
             text = raw.strip()
             if not text:
                 continue
-            if len(text) > MOST_LINE_BYTES:
-                raise ValueError(f"line {number} has {len(text)} bytes, and {MOST_LINE_BYTES} are allowed: split it")
+            if len(text) > MAX_LINE_BYTES:
+                raise ValueError(f"line {number} has {len(text)} bytes, and {MAX_LINE_BYTES} are allowed: split it")
             try:
                 content, problem = _parse(text)
             except ValueError as error:
@@ -74,8 +74,8 @@ def read_lines(source: Path) -> Iterator[BatchLine]:
 
 def _parse(text: bytes) -> tuple[Any, str | None]:
     """The line's content, and what is wrong with it. If it nests too deeply, the content is its outermost strings."""
-    if text.count(b"[") + text.count(b"{") > MOST_LEVELS and nests_deeper(text, MOST_LEVELS):
-        return _outermost_strings(text), f"the line nests more than {MOST_LEVELS} levels deep: make it flatter"
+    if text.count(b"[") + text.count(b"{") > MAX_LEVELS and nests_deeper(text, MAX_LEVELS):
+        return _outermost_strings(text), f"the line nests more than {MAX_LEVELS} levels deep: make it flatter"
     return json.loads(text), None
 
 
@@ -85,7 +85,7 @@ def _outermost_strings(text: bytes) -> dict[str, str]:
     strings: dict[str, str] = {}
     last, key = b"", b""
     for number, match in enumerate(_TOKEN.finditer(text)):
-        if number == MOST_TOKENS:
+        if number == MAX_TOKENS:
             raise ValueError("it has too many brackets and strings")
         token = match[0]
         if token in b"{[":

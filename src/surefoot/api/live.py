@@ -12,6 +12,8 @@ from surefoot.text import Tokenizer
 
 
 class LiveRequest:
+    """Turns a request's events into pieces of text, and its last event into an output."""
+
     def __init__(self, tokenizer: Tokenizer, request: Request, text: str | None, continues: bool) -> None:
         self.request = request
         self._tokenizer = tokenizer
@@ -19,8 +21,8 @@ class LiveRequest:
         self._prompt_logprobs: tuple[dict[int, Logprob] | None, ...] | None = None
         self._answers = [AnswerBuilder(tokenizer, request, index, continues) for index in range(request.params.n)]
         self._last: dict[SampleKey, Event] = {}
-        self.pieces: deque[Piece] = deque()
-        self.num_tokens = 0
+        self.pieces: deque[Piece] = deque()  # not read yet
+        self.num_tokens = 0  # of all answers
 
     @property
     def is_done(self) -> bool:
@@ -40,10 +42,10 @@ class LiveRequest:
                 *(logprobs_by_token(self._tokenizer, logprobs) for logprobs in event.prompt_logprobs),
             )
         if event.reason is not None:
-            self.account(event)
+            self.record_end(event)
         return answer.is_done and not was_done and event.reason is None
 
-    def account(self, last: Event) -> None:
+    def record_end(self, last: Event) -> None:
         self._last[last.key] = last
 
     def close_piece(self) -> None:
@@ -55,7 +57,7 @@ class LiveRequest:
     def output(self) -> RequestOutput:
         events = [self._last[SampleKey(self.request.id, index)] for index in range(len(self._answers))]
         outputs = tuple(answer.output() for answer in self._answers)
-        used = [event.usage for event in events if event.usage is not None]
+        usages = [event.usage for event in events if event.usage is not None]
         times = events[0].times
         assert times is not None
         return RequestOutput(
@@ -66,10 +68,10 @@ class LiveRequest:
             usage=Usage(
                 len(self.request.prompt),
                 sum(len(answer.token_ids) for answer in outputs),
-                used[0].num_cached if used else 0,
-                sum(usage.num_passes for usage in used),
-                sum(usage.num_drafted for usage in used),
-                sum(usage.num_accepted for usage in used),
+                usages[0].num_cached if usages else 0,
+                sum(usage.num_passes for usage in usages),
+                sum(usage.num_drafted for usage in usages),
+                sum(usage.num_accepted for usage in usages),
             ),
             timings=Timings.of(times, len(outputs[0].token_ids)),
             seed=self.request.params.seed or 0,

@@ -71,16 +71,16 @@ class LLM:
         chat_template: str | Path | None = None,
         report: Report = lambda done, total: None,
     ) -> None:
-        def wanted(backend: Backend, config: ModelConfig, nbytes: int) -> MemoryRequest:
+        def memory_request(backend: Backend, config: ModelConfig, nbytes: int) -> MemoryRequest:
             sizes = slot_bytes(backend, config, kv_form, block_size)
             return MemoryRequest(sizes, nbytes, max_context, max_running, max_chunk, block_size)
 
         def fits(backend: Backend, config: ModelConfig, weights: int) -> None:
-            nbytes = free_bytes(config, max_running, promised=weights) if kv_bytes is None else kv_bytes
-            fit_context(config, wanted(backend, config, nbytes))
+            nbytes = free_bytes(config, max_running, unread_bytes=weights) if kv_bytes is None else kv_bytes
+            fit_context(config, memory_request(backend, config, nbytes))
 
         opened = open_model(model, sampling, chat_template)
-        self.path: Path = opened.place
+        self.path: Path = opened.path
         self.sampling_defaults: SamplingDefaults = opened.sampling
         loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report, fits=fits)
         speculation = load_speculation(speculate, loaded, float_format)
@@ -89,12 +89,12 @@ class LLM:
         self.config: ModelConfig = loaded.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
-        nbytes = free_bytes(self.config, max_running, speculation.most_drafts) if kv_bytes is None else kv_bytes
+        nbytes = free_bytes(self.config, max_running, speculation.max_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
-        self.capacity = plan_memory(self.model, wanted(self.backend, self.config, nbytes - draft_bytes))
+        self.capacity = plan_memory(self.model, memory_request(self.backend, self.config, nbytes - draft_bytes))
         self.max_context: int = self.capacity.scheduling.max_context  # tokens that memory holds
         self.context_length: int = self.capacity.scheduling.context_length or self.max_context  # where answers end
-        self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.most_drafts)
+        self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.max_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
         self.speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)
         self.engine = make_engine(self.capacity, self.runner, self.grammars, prefix_caching, self.speculator)
@@ -104,8 +104,10 @@ class LLM:
 
     @property
     def default_sampling(self) -> SamplingParams:
-        """The parameters used where none are given: those that the model's files recommend, or else surefoot's own.
-        `SamplingParams(...)` does not include them; `replace(llm.default_sampling, max_tokens=20)` does."""
+        """The parameters of requests without parameters: those that the model's files recommend, else surefoot's.
+
+        `SamplingParams(...)` does not include them; `replace(llm.default_sampling, max_tokens=20)` does.
+        """
         return self.sampling_defaults.params
 
     # ---- text ----
@@ -121,7 +123,7 @@ class LLM:
         terminal."""
         listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
         each = _for_each(listed, params)
-        requests = [self._request(prompt, own) for prompt, own in zip(listed, each, strict=True)]
+        requests = [self._request(prompt, prompt_params) for prompt, prompt_params in zip(listed, each, strict=True)]
         texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
         return self._collect(requests, texts, use_tqdm, continues=True)
 
@@ -142,8 +144,8 @@ class LLM:
         listed: Sequence[Messages] = [messages] if is_one else messages  # type: ignore[assignment,list-item]
         prompts = [self.render(conversation, tools=tools, **variables) for conversation in listed]
         requests = [
-            self._request(self.encode_rendered(prompt), own)
-            for prompt, own in zip(prompts, _for_each(prompts, params), strict=True)
+            self._request(self.encode_rendered(prompt), prompt_params)
+            for prompt, prompt_params in zip(prompts, _for_each(prompts, params), strict=True)
         ]
         return self._collect(requests, [without_marks(prompt) for prompt in prompts], use_tqdm, continues=False)
 
@@ -287,7 +289,7 @@ class LLM:
             if live is not None and live.feed(event):
                 last = self.engine.finish(event.key)
                 if last is not None:
-                    live.account(last)
+                    live.record_end(last)
             if live is not None:
                 live.close_piece()
 
@@ -298,7 +300,7 @@ def _is_prompt(prompt: object) -> bool:
 
 
 def token_ids(tokens: Sequence[int]) -> list[int]:
-    """Integers of any library as Python's own. Raises ValueError for other numbers: 1.5 must not become token 1."""
+    """Integers of any library as `int`. Raises ValueError for other numbers: 1.5 must not become token 1."""
     try:
         if not any(isinstance(token, bool) for token in tokens):
             return [index(token) for token in tokens]
@@ -325,12 +327,11 @@ def _for_each(
 
 
 @contextmanager
-def _progress(num_requests: int, wanted: bool | None) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, if wanted."""
-    if not (sys.stderr.isatty() if wanted is None else wanted):
+def _progress(num_requests: int, use_tqdm: bool | None) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, or a function that does nothing. use_tqdm: see `LLM.generate`."""
+    if not (sys.stderr.isatty() if use_tqdm is None else use_tqdm):
         yield lambda num_done, num_tokens: None
         return
-    with import_module("surefoot.api.request_bar").request_bar(
-        num_requests
-    ) as report:  # imports rich, only if a bar is shown
+    bars = import_module("surefoot.api.request_bar")  # imports rich, only if a bar is shown
+    with bars.request_bar(num_requests) as report:
         yield report

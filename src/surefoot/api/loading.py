@@ -1,4 +1,4 @@
-"""From a path to a loaded model: checkpoint, weights, tokenizer, chat template."""
+"""Loads a model: weights, tokenizer and chat template."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.api.memory import check_room, weight_bytes
+from surefoot.api.memory import check_memory, weight_bytes
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.formats import to_format
 from surefoot.models import Model, ModelConfig, load, read_config
@@ -17,7 +17,9 @@ from surefoot.weights import Checkpoint, MetadataError, PackedCache, Report, Rep
 
 @dataclass(frozen=True)
 class Loaded:
-    backend: Backend
+    """A model in memory, with all that turns text into its tokens."""
+
+    backend: Backend  # runs the model's operations
     model: Model
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -38,32 +40,33 @@ def load_model(
     report: Report = lambda done, total: None,
     fits: Fits | None = None,
 ) -> Loaded:
-    """Load a model. cache: for packed weights (a folder, for example). backend: an existing one to use. fits: see
-    `Fits`."""
+    """Load a model. cache: of packed weights, or its folder. backend: an existing backend to use. fits: see `Fits`."""
     fmt = to_format(float_format)
     opened = open_model(path)
-    place, checkpoint = opened.place, opened.checkpoint
-    check_room(place, checkpoint, fmt, threads or machine.usable_cores())
-    with ThreadPoolExecutor(1) as beside:  # beside packing, which is native work and leaves Python free
-        texts = beside.submit(opened.load_text)
+    location, checkpoint = opened.path, opened.checkpoint
+    check_memory(location, checkpoint, fmt, threads or machine.usable_cores())
+    with ThreadPoolExecutor(1) as text_thread:  # concurrent with packing, which is native work and releases the GIL
+        texts = text_thread.submit(opened.load_text)
         backend = backend or Backend(variant, threads)
         try:
             if fits is not None:
                 fits(backend, read_config(checkpoint), weight_bytes(checkpoint, fmt))
-            model = _load_weights(backend, place, checkpoint, float_format, cache, report)
-        except MetadataError as wrong:
-            raise MetadataError(f"{place}: {wrong}") from None
-        report(1, 1)  # also where a file has tensors that its model does not need
+            model = _load_weights(backend, location, checkpoint, float_format, cache, report)
+        except MetadataError as error:
+            raise MetadataError(f"{location}: {error}") from None
+        report(1, 1)  # a file may have tensors that its model does not need, so the reports may have ended below 1
         tokenizer, template = texts.result()
         check_vocabulary(tokenizer, model.config)
         return Loaded(backend, model, tokenizer, template)
 
 
 def check_vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> None:
-    """Raises ValueError if text could become a token without an embedding. Special tokens may lie beyond embeddings,
-    as Gemma's for images do: no text becomes such a token."""
-    beyond = range(config.vocab_size, tokenizer.vocab_size)
-    if any(tokenizer.pieces[token] and token not in tokenizer.special for token in beyond):
+    """Raises ValueError if text could become a token without an embedding.
+
+    Special tokens may have no embedding, such as Gemma's image tokens: no text becomes such a token.
+    """
+    not_embedded = range(config.vocab_size, tokenizer.vocab_size)
+    if any(tokenizer.pieces[token] and token not in tokenizer.special for token in not_embedded):
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, and the model knows {config.vocab_size}: they do not "
             "belong together; fetch both again"
@@ -72,7 +75,7 @@ def check_vocabulary(tokenizer: Tokenizer, config: ModelConfig) -> None:
 
 def _load_weights(
     backend: Backend,
-    place: Path,
+    path: Path,
     checkpoint: Checkpoint,
     float_format: str,
     cache: str | Path | PackedCache | None,
@@ -81,6 +84,6 @@ def _load_weights(
     fmt = to_format(float_format)
     if cache is None or fmt.weights is None:
         return load(backend, ReportingCheckpoint(checkpoint, report), fmt)
-    kept = cache if isinstance(cache, PackedCache) else PackedCache(Path(cache))
-    with packed_cache(kept, place, checkpoint, float_format, report) as cached:
+    folder = cache if isinstance(cache, PackedCache) else PackedCache(Path(cache))
+    with packed_cache(folder, path, checkpoint, float_format, report) as cached:
         return load(backend, cached, fmt)

@@ -14,17 +14,17 @@ from surefoot.weights import Checkpoint, GgufFile
 from surefoot.weights.coded import Coded
 
 FLOAT_BITS = 32
-CODED_BITS = 4  # the least that a quantised weight takes
-# Addresses, most of which never become memory: a thread's stack and glibc arena; an arena's last chunk.
+CODED_BITS = 4  # lower bound for a quantised weight
+# Address space, most of which is never used: a thread's stack and glibc arena; the last chunk of an arena.
 THREAD_BYTES, CHUNK_BYTES = 72 << 20, 64 << 20
-BESIDE_THREADS = 2  # for reading the tokenizer and for readahead
+HELPER_THREADS = 2  # for reading the tokenizer and for readahead
 TOKEN_BYTES = 1 << 10  # per token of the vocabulary, in `tokenizers` and here: 500 measured (Gemma 3)
 TEXT_FACTOR = 8  # memory for parsing tokenizer.json, by its length
 SMALLER = "take a smaller file (Q4_K_M, say), or --format w4 for a folder of float weights"
 
 
 def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
-    """The least memory that the packed weights take: codes are never packed smaller than they are in the file."""
+    """Lower bound on the memory of the packed weights: codes are never packed smaller than they are in the file."""
     float_bits = FLOAT_BITS if fmt.weights is None else fmt.weights.bits
     if isinstance(checkpoint, GgufFile):
         return sum(
@@ -38,28 +38,28 @@ def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
     )
 
 
-def check_room(place: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threads: int) -> None:
+def check_memory(path: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threads: int) -> None:
     """Raises MemoryError if the weights cannot fit, whatever the context length."""
     weights = weight_bytes(checkpoint, fmt)
     available = machine.memory().limit_bytes - machine.used_bytes()
     if weights > available:
         raise MemoryError(
-            f"{place} needs at least {weights >> 20} MiB for its weights, and this machine (or its cgroup) has "
+            f"{path} needs at least {weights >> 20} MiB for its weights, and this machine (or its cgroup) has "
             f"{available >> 20} MiB: {SMALLER}"
         )
-    addresses, needed = machine.free_addresses(), weights + _addresses_beside(place, checkpoint, num_threads)
+    addresses, needed = machine.free_addresses(), weights + _other_addresses(path, checkpoint, num_threads)
     if addresses is not None and needed > addresses:
         raise MemoryError(
-            f"{place} needs about {needed >> 20} MiB of addresses, and the limit on them (ulimit -v) leaves "
+            f"{path} needs about {needed >> 20} MiB of addresses, and the limit on them (ulimit -v) leaves "
             f"{addresses >> 20} MiB: raise the limit, or {SMALLER}"
         )
 
 
-def _addresses_beside(place: Path, checkpoint: Checkpoint, num_threads: int) -> int:
-    """Addresses for threads and the tokenizer."""
+def _other_addresses(path: Path, checkpoint: Checkpoint, num_threads: int) -> int:
+    """Address space in bytes for threads and the tokenizer."""
     embeddings = checkpoint.tensors.get("token_embd.weight")
     vocabulary = TOKEN_BYTES * embeddings.shape[0] if embeddings is not None else 0
-    text = place / "tokenizer.json"
-    if place.is_dir() and text.is_file():
+    text = path / "tokenizer.json"
+    if path.is_dir() and text.is_file():
         vocabulary += TEXT_FACTOR * text.stat().st_size
-    return CHUNK_BYTES + (num_threads + BESIDE_THREADS) * THREAD_BYTES + vocabulary
+    return CHUNK_BYTES + (num_threads + HELPER_THREADS) * THREAD_BYTES + vocabulary

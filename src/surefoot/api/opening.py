@@ -1,4 +1,4 @@
-"""A model's files, opened: what is known before any weight is read."""
+"""Opens a model's files, without reading weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,53 +21,53 @@ from surefoot.weights import Checkpoint, find_model, open_checkpoint
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model that is opened and not loaded."""
+    """A model that is opened but not loaded."""
 
-    place: Path  # a GGUF file or a Hugging Face folder
+    path: Path  # a GGUF file or a Hugging Face folder
     checkpoint: Checkpoint
     sampling: SamplingDefaults
-    given_template: str | None = None  # a chat template instead of the model's own
+    template_override: str | None = None  # a chat template that replaces the model's
 
     @property
     def has_chat_template(self) -> bool:
-        if self.given_template is not None:
+        if self.template_override is not None:
             return True
-        if self.place.is_dir():
-            return "default" in chat_template_from_folder(self.place).templates
+        if self.path.is_dir():
+            return "default" in chat_template_from_folder(self.path).templates
         return "tokenizer.chat_template" in self.checkpoint.metadata
 
     def load_text(self) -> tuple[Tokenizer, ChatTemplate]:
-        if self.place.is_dir():
-            tokenizer, template = tokenizer_from_folder(self.place), chat_template_from_folder(self.place)
+        if self.path.is_dir():
+            tokenizer, template = tokenizer_from_folder(self.path), chat_template_from_folder(self.path)
         else:
             tokenizer = tokenizer_from_gguf(self.checkpoint.metadata)
             template = chat_template_from_gguf(self.checkpoint.metadata, tokenizer)
-        if self.given_template is not None:
-            template = ChatTemplate(self.given_template, template.tokens)
+        if self.template_override is not None:
+            template = ChatTemplate(self.template_override, template.tokens)
         return tokenizer, template
 
 
 def open_model(
-    path: str | Path | OpenModel,
+    model: str | Path | OpenModel,
     sampling: Mapping[str, Any] | None = None,
     chat_template: str | Path | None = None,
 ) -> OpenModel:
-    """Open a model. sampling: replaces the model's own values. chat_template: a file, or the name of a common
+    """Open a model. sampling: replaces values of the model's files. chat_template: a file, or the name of a common
     format."""
-    if isinstance(path, OpenModel):
-        return replace(path, sampling=path.sampling.changed(sampling or {}))
-    given_template = find_template(chat_template) if chat_template is not None else None
-    place = find_model(str(path))
-    checkpoint = open_checkpoint(place)
-    if place.is_dir():
-        advised = from_generation_config(read_json(place / "generation_config.json"))
+    if isinstance(model, OpenModel):
+        return replace(model, sampling=model.sampling.changed(sampling or {}))
+    template_override = find_template(chat_template) if chat_template is not None else None
+    path = find_model(str(model))
+    checkpoint = open_checkpoint(path)
+    if path.is_dir():
+        recommended = from_generation_config(read_json(path / "generation_config.json"))
     else:
-        advised = from_gguf(checkpoint.metadata)
-    return OpenModel(place, checkpoint, advised.changed(sampling or {}), given_template)
+        recommended = from_gguf(checkpoint.metadata)
+    return OpenModel(path, checkpoint, recommended.changed(sampling or {}), template_override)
 
 
 def short_name(model: str | Path) -> str:
-    """What to call a model: the last part of its path or hub id, without `.gguf`, `@revision` or `:quant`.
+    """A model's short name: the last part of its path or hub id, without `.gguf`, `@revision` or `:quant`.
 
     Not `Path.stem`, which would cut Qwen2.5-Coder-1.5B at its last dot.
     """

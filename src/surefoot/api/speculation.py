@@ -5,11 +5,11 @@ from pathlib import Path
 
 from surefoot.api.loading import Loaded, load_model
 from surefoot.runner import DraftHead, DraftModel, HeadWeights, SessionRunner, load_head, slot_bytes
-from surefoot.speculate import MOST_DRAFTS, Lookup, LookupFirst, Speculator
+from surefoot.speculate import MAX_STEP_DRAFTS, LookupDrafter, LookupFirst, Speculator
 
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
 HEAD = ".safetensors"  # suffix of a draft head for the target; a draft model is a GGUF file or a folder
-SHARE_OF_MEMORY = 0.15  # of the target's memory for keys and values, given to the draft model's
+MEMORY_FRACTION = 0.15  # of the target's memory for keys and values, given to the draft model's
 DRAFT_CHUNK = 512
 BLOCK_SIZE = 16
 
@@ -23,23 +23,23 @@ class Speculation:
     head: HeadWeights | None = None  # a draft head on the target
 
     @property
-    def most_drafts(self) -> int:
-        return 0 if self.name == OFF else MOST_DRAFTS
+    def max_drafts(self) -> int:
+        return 0 if self.name == OFF else MAX_STEP_DRAFTS
 
     def share(self, kv_bytes: int) -> int:
         """The part of the memory for keys and values that the draft model takes."""
-        return int(kv_bytes * SHARE_OF_MEMORY) if self.draft is not None else 0
+        return int(kv_bytes * MEMORY_FRACTION) if self.draft is not None else 0
 
     def start(self, target: Loaded, max_running: int, max_context: int, nbytes: int) -> Speculator | None:
         """The speculator; None if speculation is off. nbytes: memory for the draft model's keys and values."""
         if self.name == OFF:
             return None
         if self.head is not None:
-            return Speculator(LookupFirst(Lookup(), DraftHead(target.backend, target.model, self.head)))
+            return Speculator(LookupFirst(LookupDrafter(), DraftHead(target.backend, target.model, self.head)))
         if self.draft is not None:
             runner = _draft_runner(self.draft, max_running, max_context, nbytes)
-            return Speculator(LookupFirst(Lookup(), DraftModel(runner, target.model.config.vocab_size)))
-        return Speculator(Lookup())
+            return Speculator(LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size)))
+        return Speculator(LookupDrafter())
 
 
 def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> SessionRunner:

@@ -8,18 +8,18 @@ class StopFinder:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
-        self._held = ""
-        self.found: str | None = None
+        self._held = ""  # may be the beginning of a stop string
+        self.found: str | None = None  # the first stop string in the text
 
     def feed(self, text: str) -> str:
         if self.found is not None:
             return ""
         text = self._held + text
-        matches = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
+        matches = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if matches:
-            place, self.found = min(matches)
+            start, self.found = min(matches)
             self._held = ""
-            return text[:place]
+            return text[:start]
         safe = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[safe:]
         return text[:safe]
@@ -31,6 +31,6 @@ class StopFinder:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of the text with which the stop string begins."""
+    """The length of the longest suffix of the text that is a prefix of the stop string."""
     longest = min(len(stop) - 1, len(text))
     return next((count for count in range(longest, 0, -1) if text.endswith(stop[:count])), 0)

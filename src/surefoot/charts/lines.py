@@ -1,4 +1,4 @@
-"""Two charts of lines: over numbers, as a picture of its own, and over labels, as a part of a page."""
+"""Line charts: over numbers, as a separate picture, and over labels, as part of a page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from surefoot.charts.svg import (
     text,
 )
 
-LABELS = 10  # along the x axis, at most
+MAX_LABELS = 10  # along the x axis
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,24 @@ class Series:
 
 @dataclass(frozen=True)
 class Axes:
-    """What stands beside the axes, and how values read there."""
+    """Titles and labels of the axes."""
 
-    x: str
-    y: str
+    x: str  # title
+    y: str  # title
     logarithmic: bool = False  # the y axis
     label: Callable[[float], str] = "{:.3g}".format  # of a value on the y axis
 
 
-def line_plot(title: str, across: str, up: str, lines: Mapping[str, Points]) -> str:
-    """Lines over numbers from 0 on, with a title and a legend. Every x of the first line is marked."""
+def line_plot(title: str, x_title: str, y_title: str, lines: Mapping[str, Points]) -> str:
+    """Lines over numbers from 0 on, with a title and a legend. Every x of the first line has a label."""
     width, height, left, right = 640, 360, 60, 20
     ticks = round_ticks(max(y for points in lines.values() for _, y in points))
-    most_x = max(x for points in lines.values() for x, _ in points)
-    panel = Panel(left, width - right, 54, height - 45, Scale(0, most_x), Scale(0, ticks[-1]))
+    max_x = max(x for points in lines.values() for x, _ in points)
+    panel = Panel(left, width - right, 54, height - 45, Scale(0, max_x), Scale(0, ticks[-1]))
     parts = [
         text(width / 2, 22, title, "middle", size=15),
-        text((width + left) / 2, height - 8, across, "middle"),
-        text(8, panel.top - 16, up, "start"),
+        text((width + left) / 2, height - 8, x_title, "middle"),
+        text(8, panel.top - 16, y_title, "start"),
         *panel.grid({tick: f"{tick:g}" for tick in ticks}),
         *panel.marks({x: f"{x:.3g}" for x, _ in next(iter(lines.values()))}),
     ]
@@ -56,11 +56,11 @@ def line_plot(title: str, across: str, up: str, lines: Mapping[str, Points]) -> 
 
 
 def category_chart(xs: Sequence[str], lines: Sequence[Series], axes: Axes) -> str:
-    """Lines over labels, evenly apart, without a legend. Empty where there is nothing to draw."""
+    """Lines over evenly spaced labels, without a legend. Empty if there are no values."""
     values = [y for line in lines for y in line.ys if y > 0 or not axes.logarithmic]
     if not values:
         return ""
-    # Narrow enough to be read where a phone's screen shrinks it. The margins hold the widest labels.
+    # Narrow enough to be legible on a phone. The margins have room for the widest labels.
     width, height, left, right = 440, 300, 66, 28
     ticks = decades(min(values), max(values)) if axes.logarithmic else round_ticks(max(values))
     scale = Scale(ticks[0], ticks[-1], axes.logarithmic)
@@ -69,7 +69,7 @@ def category_chart(xs: Sequence[str], lines: Sequence[Series], axes: Axes) -> st
         text(4, FONT_SIZE + 3, axes.y, "start"),
         text((left + width - right) / 2, height - 8, axes.x, "middle"),
         *panel.grid({tick: axes.label(tick) for tick in ticks}),
-        *panel.marks({number: xs[number] for number in range(0, len(xs), -(-len(xs) // LABELS))}),
+        *panel.marks({number: xs[number] for number in range(0, len(xs), -(-len(xs) // MAX_LABELS))}),
     ]
     for number, line in enumerate(lines):
         parts += panel.line(list(enumerate(line.ys)), colour_of(number))

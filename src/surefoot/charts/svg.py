@@ -21,7 +21,7 @@ class Scale:
     high: float
     is_logarithmic: bool = False
 
-    def share(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         """How far along the axis the value lies: 0 at `low`, 1 at `high`."""
         if self.is_logarithmic:
             return math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
@@ -30,7 +30,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Panel:
-    """The area of a picture that lines are drawn in. Edges are in the picture's units, y downwards."""
+    """The plotting area of a picture. Edges are in the picture's units, y downwards."""
 
     left: float
     right: float
@@ -39,14 +39,14 @@ class Panel:
     x: Scale
     y: Scale
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        across = self.left + self.x.share(x) * (self.right - self.left)
-        return across, self.bottom - self.y.share(y) * (self.bottom - self.top)
+    def to_pixels(self, x: float, y: float) -> tuple[float, float]:
+        pixel_x = self.left + self.x.fraction(x) * (self.right - self.left)
+        return pixel_x, self.bottom - self.y.fraction(y) * (self.bottom - self.top)
 
     def grid(self, labels: Mapping[float, str], strokes: Mapping[float, str] | None = None) -> Iterator[str]:
         """Horizontal lines, each with its label at the left. strokes: colours other than the grid's."""
         for value, label in labels.items():
-            y = self.place(self.x.low, value)[1]
+            y = self.to_pixels(self.x.low, value)[1]
             stroke = (strokes or {}).get(value, GRID)
             ends = f'x1="{self.left:.1f}" x2="{self.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"'
             yield f'<line {ends} class="grid" stroke="{stroke}"/>'
@@ -55,18 +55,18 @@ class Panel:
     def marks(self, labels: Mapping[float, str]) -> Iterator[str]:
         """Labels below the panel."""
         for value, label in labels.items():
-            yield text(self.place(value, self.y.low)[0], self.bottom + 18, label, "middle")
+            yield text(self.to_pixels(value, self.y.low)[0], self.bottom + 18, label, "middle")
 
     def line(self, points: Points, colour: str, has_dots: bool = False) -> Iterator[str]:
-        places = [self.place(*point) for point in points]
-        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        pixels = [self.to_pixels(*point) for point in points]
+        joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in pixels)
         yield f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        for x, y in places if has_dots else ():
+        for x, y in pixels if has_dots else ():
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>'
 
 
 def picture(width: float, height: float, parts: Sequence[str], background: str | None = None) -> str:
-    """A whole SVG file, or part of a page, whose background then shows."""
+    """An SVG file. background: its colour; None: that of the page."""
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'
     filled = [] if background is None else [f'<rect width="{width:g}" height="{height:g}" fill="{background}"/>']
     return "\n".join([f'{opening} font-family="sans-serif">', *filled, *parts, "</svg>", ""])

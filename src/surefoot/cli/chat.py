@@ -87,8 +87,8 @@ class ChatSession:
     def _set(self, text: str) -> None:
         name, _, value = text.partition(" ")
         if not name:
-            shown = [f"{one.name} {getattr(self._params, one.name)}" for one in fields(self._params)]
-            self._say("\n".join(one for one in shown if one.split()[0] in SETTABLE))
+            names = [field.name for field in fields(self._params) if field.name in SETTABLE]
+            self._say("\n".join(f"{name} {getattr(self._params, name)}" for name in names))
             return
         try:
             self._params = replace(self._params, **{name: _parse(name, value.strip())})

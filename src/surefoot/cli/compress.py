@@ -34,7 +34,7 @@ def compress(
     model: options.Model,
     out: Annotated[Path, typer.Argument(help="File (gguf) or folder (compressed-tensors) to write.")],
     method: Annotated[
-        Method, typer.Option(help="; ".join(f"{one.name}: {one.help}" for one in METHODS.values()) + ".")
+        Method, typer.Option(help="; ".join(f"{method.name}: {method.help}" for method in METHODS.values()) + ".")
     ] = Method.AWQ_GPTQ,  # type: ignore[attr-defined]
     format_: Annotated[
         str | None,

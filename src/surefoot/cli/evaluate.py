@@ -136,7 +136,7 @@ def compare_models(
         if (text is None) == (prompts is None):
             raise ValueError("give either --text or --prompts")
         backend = Backend(variant, threads)
-        paths = [find_model(str(given)) for given in (original, *models)]
+        paths = [find_model(str(model)) for model in (original, *models)]
         opened = []
         for number, path in enumerate(paths):
             checkpoint, tokenizer = open_model(path)

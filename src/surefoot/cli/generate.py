@@ -51,8 +51,8 @@ def generate(
         llm = shared.load(opened)
         speedometer = shared.speedometer(llm, is_shown=sys.stderr.isatty())
         messages = [{"role": "system", "content": shared.system}] if shared.system else []
-        given = [*messages, {"role": "user", "content": text}] if chat or shared.system else text
-        output = _read(llm.stream(given, params), show=not as_json)
+        question = [*messages, {"role": "user", "content": text}] if chat or shared.system else text
+        output = _read(llm.stream(question, params), show=not as_json)
         if as_json:
             facts = {**_facts(output, speedometer), "sampling": as_values(params)}
             typer.echo(json.dumps(facts, ensure_ascii=False))
@@ -96,7 +96,9 @@ def _facts(output: RequestOutput, speedometer: Speedometer | None) -> dict[str, 
         "timings": asdict(output.timings),
     }
     if answer.logprobs is not None:
-        facts["logprobs"] = [{token: asdict(one) for token, one in values.items()} for values in answer.logprobs]
+        facts["logprobs"] = [
+            {token: asdict(logprob) for token, logprob in values.items()} for values in answer.logprobs
+        ]
     if speedometer is not None:
         facts["of_bandwidth"] = speedometer.of_bandwidth(output)
         facts["read_bytes_per_second"] = speedometer.bytes_per_second

@@ -1,4 +1,4 @@
-"""The `surefoot` command. Each subcommand has a module of its own, which is imported when it is called for."""
+"""The `surefoot` command. Each subcommand has its own module, which is imported on use."""
 
 import importlib
 from dataclasses import dataclass
@@ -64,13 +64,13 @@ class Commands(TyperGroup):
         check_addresses()
         with without_collection():
             module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name].module}")
-        found = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))
+        command = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))
         holder = typer.Typer(**OPTIONS)
-        if isinstance(found, typer.Typer):
-            holder.add_typer(found, name=cmd_name)
+        if isinstance(command, typer.Typer):
+            holder.add_typer(command, name=cmd_name)
         else:
             holder.callback()(lambda: None)  # else a holder of one command is that command
-            holder.command(cmd_name)(found)
+            holder.command(cmd_name)(command)
         group: Any = typer.main.get_command(holder)
         return group.commands[cmd_name]
 
@@ -83,8 +83,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"surefoot {__version__}")
         raise typer.Exit
 

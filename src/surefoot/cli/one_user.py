@@ -41,8 +41,8 @@ class OneUserOptions:
 
     def open(self, model: Path) -> OpenModel:
         """The model before its weights are read. An option such as --top-k wins over --sampling top_k=…"""
-        given = {name: getattr(self, name) for name in SETTABLE if getattr(self, name) is not None}
-        opened = open_model(str(model), {**parse_sampling(self.sampling or []), **given}, self.chat_template)
+        options = {name: getattr(self, name) for name in SETTABLE if getattr(self, name) is not None}
+        opened = open_model(str(model), {**parse_sampling(self.sampling or []), **options}, self.chat_template)
         for line in opened.sampling.ignored:
             typer.echo(line, err=True)
         return opened
@@ -53,7 +53,7 @@ class OneUserOptions:
         )  # fmt: skip
 
     def load(self, opened: OpenModel, cache: PackedCache | None = None) -> LLM:
-        with loading(opened.place.name) as report:
+        with loading(opened.path.name) as report:
             return LLM(
                 opened, float_format=self.float_format, max_context=self.context, max_running=1, threads=self.threads,
                 variant=self.variant, speculate=self.speculate, packed_cache=cache, report=report,

@@ -19,7 +19,7 @@ from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
-from surefoot.cli.startup import import_beside, without_collection
+from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
@@ -115,10 +115,10 @@ def serve(
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
         for line in describe_opened(opened):
             typer.echo(line)
-        server = import_beside("surefoot.server.serve")
+        server = import_in_background("surefoot.server.serve")
         spans.end("header")
         cache = options.cache(packed_cache)
-        with loading(opened.place.name) as report:
+        with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
                 float_format=float_format, speculate=speculate, packed_cache=cache,
@@ -160,11 +160,11 @@ def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> st
     """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
     header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
     requests that do not say: sampling and chat template."""
-    place = opened.place
+    place = opened.path
     file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
     facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
     sampling = sorted(as_values(opened.sampling.params).items())
-    chosen = (sampling, opened.given_template, float_format, context_length)
+    chosen = (sampling, opened.template_override, float_format, context_length)
     facts.update(repr(chosen).encode(errors="surrogatepass"))
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))

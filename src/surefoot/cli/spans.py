@@ -1,4 +1,4 @@
-"""How long each part of a start took, for the line that a server says when it is ready."""
+"""How long each part of a start took, for the line that a server prints when it is ready."""
 
 import importlib.util
 import os
@@ -20,20 +20,20 @@ class Spans:
         self._last = 0.0
 
     def end(self, part: str) -> None:
-        """The part that ends here began where the one before ended."""
+        """Ends a part, which began where the previous part ended."""
         now = self._age_s()
         self._parts.append((part, now - self._last))
         self._last = now
 
     def ending(self, part: str, report: Report) -> Report:
-        """The report, which ends the part when all is done."""
+        """A report that also ends the part when all is done."""
 
-        def end_at_last(done: int, total: int) -> None:
+        def report_and_end(done: int, total: int) -> None:
             report(done, total)
             if done >= total and part not in dict(self._parts):
                 self.end(part)
 
-        return end_at_last
+        return report_and_end
 
     def line(self) -> str:
         parts = ", ".join(f"{part} {seconds:.2f}" for part, seconds in self._parts)
@@ -47,6 +47,6 @@ def process_age_s() -> float:
 
 
 def lacks_bytecode(module: str = "typer") -> bool:
-    """Whether Python compiles that module at every start, and others of its kind with it."""
+    """Whether Python compiles the module (and so others) at every start."""
     spec = importlib.util.find_spec(module)
     return sys.dont_write_bytecode and spec is not None and not os.path.exists(spec.cached or "")

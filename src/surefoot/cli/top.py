@@ -39,9 +39,9 @@ def top(
             if as_json:
                 typer.echo(json.dumps(asdict(view)))
             elif live is not None:
-                live.update(drawn(view, address), refresh=True)
+                live.update(render(view, address), refresh=True)
             else:
-                console.print(drawn(view, address))
+                console.print(render(view, address))
             if once:
                 return
 
@@ -56,7 +56,7 @@ def views(address: str, key: str | None, every_s: float) -> Iterator[View]:
         before, began = after, now
 
 
-def drawn(view: View, address: str) -> Group:
+def render(view: View, address: str) -> Group:
     def number(value: float | None, unit: str = "") -> str:
         return "-" if value is None else f"{value:.4g}{unit}"
 
@@ -65,11 +65,11 @@ def drawn(view: View, address: str) -> Group:
         ("requests", f"{view.requests_running} running, {view.requests_waiting} waiting"),
         ("tokens/s", f"{number(view.generated_per_second)} generated, {number(view.prompt_per_second)} of prompts"),
         ("step", f"{number(view.step_ms, ' ms')}, {number(view.tokens_per_step)} tokens"),
-        ("users feel", f"{number(view.ttft_ms, ' ms')} to the first token, {number(view.gap_ms, ' ms')} between two"),
+        ("latency", f"{number(view.ttft_ms, ' ms')} to the first token, {number(view.gap_ms, ' ms')} between two"),
         ("queue", number(view.queue_ms, " ms")),
-        ("memory", f"{view.kv_use:.0%} of keys and values in use, {view.preemptions} gave way"),
-        ("cache", "-" if view.cache_hit_rate is None else f"{view.cache_hit_rate:.0%} of prompts found"),
-        ("trouble", f"{view.refused} refused, {view.engine_failures} failed steps, {view.throttled_s:.1f} s throttled"),
+        ("memory", f"{view.kv_use:.0%} of keys and values in use, {view.preemptions} preempted"),
+        ("cache", "-" if view.cache_hit_rate is None else f"{view.cache_hit_rate:.0%} of prompt tokens"),
+        ("errors", f"{view.refused} refused, {view.engine_failures} failed steps, {view.throttled_s:.1f} s throttled"),
     ]
     for row in rows:
         table.add_row(*row)

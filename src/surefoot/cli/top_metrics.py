@@ -53,11 +53,11 @@ def fetch(address: str, key: str | None) -> Samples:
 
 def parse(text: str) -> Samples:
     """Values of all metrics, by name and labels."""
-    found: dict[str, dict[Labels, float]] = {}
+    values: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
-    return found
+            values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return values
 
 
 def look(before: Samples, after: Samples, seconds: float) -> View:

@@ -15,10 +15,10 @@ from surefoot.cli.interrupts import interrupts
 from surefoot.cli.progress import loading
 from surefoot.ops import supported_variants
 from surefoot.ops.backend import choose_variant
-from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, elsewhere
+from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, on_variants
 
-NUM_REQUESTS, NUM_TOKENS, LONGEST, SHARE_S = 64, 24, 4608, 20.0
-QUICK_REQUESTS, QUICK_TOKENS, QUICK_LONGEST, QUICK_SHARE_S = 8, 8, 1200, 4.0
+NUM_REQUESTS, NUM_TOKENS, MAX_PROMPT_TOKENS, SHARE_S = 64, 24, 4608, 20.0
+QUICK_REQUESTS, QUICK_TOKENS, QUICK_MAX_PROMPT_TOKENS, QUICK_SHARE_S = 8, 8, 1200, 4.0
 
 
 def verify(
@@ -68,11 +68,11 @@ def verify(
             num_requests or (QUICK_REQUESTS if quick else NUM_REQUESTS),
             num_tokens or (QUICK_TOKENS if quick else NUM_TOKENS),
             float_format,
-            QUICK_LONGEST if quick else LONGEST,
+            QUICK_MAX_PROMPT_TOKENS if quick else MAX_PROMPT_TOKENS,
             QUICK_SHARE_S if quick else SHARE_S,
             report,
         )
-        chosen = _conditions(quick, every, [choose_variant(one) for one in variants or supported_variants()])
+        chosen = _conditions(quick, every, [choose_variant(name) for name in variants or supported_variants()])
         with interrupts() as is_pressed:
             summary = _run(verifier, chosen, lambda: is_pressed() or time.monotonic() >= deadline, as_json)
     typer.echo(json.dumps(summary.facts()) if as_json else summary.sentence())
@@ -81,10 +81,10 @@ def verify(
 
 
 def _conditions(quick: bool, every: bool, variants: list[str]) -> list[Condition]:
-    """The conditions to check, those most likely to show a difference first."""
-    company = () if quick else ALL if every else QUICK
-    rest = [one for one in company if one not in (TOGETHER, HOSTILE)]
-    return [TOGETHER, HOSTILE, *elsewhere([HOSTILE] if quick else [TOGETHER, HOSTILE], variants, (1, 2)), *rest]
+    """The conditions to check, the most likely to show a difference first."""
+    others = () if quick else ALL if every else QUICK
+    rest = [condition for condition in others if condition not in (TOGETHER, HOSTILE)]
+    return [TOGETHER, HOSTILE, *on_variants([HOSTILE] if quick else [TOGETHER, HOSTILE], variants, (1, 2)), *rest]
 
 
 @dataclass
@@ -130,7 +130,7 @@ class _Summary:
 
 
 def _run(verifier: Verifier, chosen: Sequence[Condition], is_over: Callable[[], bool], as_json: bool) -> _Summary:
-    width = max(len(one.name) for one in chosen)
+    width = max(len(condition.name) for condition in chosen)
     if not as_json:
         typer.echo(f"{len(verifier.requests)} requests alone, then under {len(chosen)} conditions")
     summary = _Summary(len(chosen), len(verifier.requests), has_grammars=verifier.has_grammars)
@@ -149,10 +149,11 @@ def _lines(finding: Finding, width: int, num_requests: int) -> Iterator[str]:
         f"{finding.num_tokens:,} tokens": True,
         f"{finding.num_preemptions} preempted": finding.num_preemptions,
         f"{finding.num_cached:,} cached": finding.num_cached,
-        f"{finding.num_accepted:,} of {finding.num_drafted:,} drafts right": finding.num_drafted,
-        f"no {' and no '.join(finding.unmet)} came about": finding.unmet,
+        f"{finding.num_accepted:,} of {finding.num_drafted:,} drafts accepted": finding.num_drafted,
+        f"no {' and no '.join(finding.unmet)} happened": finding.unmet,
     }
     said = ", ".join(text for text, is_said in counts.items() if is_said)
     yield f"{finding.condition.name:<{width}}  {verdict:<9} {finding.seconds:6.1f} s  {said}"
-    for one in finding.differences[:3]:
-        yield f"  {one.request} sample {one.sample}: {one.what} from token {one.place} on"
+    for difference in finding.differences[:3]:
+        where = f"{difference.request} sample {difference.sample}"
+        yield f"  {where}: {difference.what} from token {difference.place} on"

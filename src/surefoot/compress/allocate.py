@@ -38,15 +38,15 @@ def allocate(options: Mapping[str, Sequence[FormatOption]], budget: int) -> Allo
     """The choice with the least sum of losses that takes at most `budget` bytes; `options` are by matrix."""
     if not options:
         raise CompressError("no matrix has rows that one of the formats offered divides: offer others")
-    least = sum(min(option.nbytes for option in candidates) for candidates in options.values())
-    if least > budget:
-        raise CompressError(f"{budget} bytes are too few: the smallest formats take {least}")
+    smallest = sum(min(option.nbytes for option in candidates) for candidates in options.values())
+    if smallest > budget:
+        raise CompressError(f"{budget} bytes are too few: the smallest formats take {smallest}")
     useful = {name: _undominated(candidates) for name, candidates in options.items()}
     unit = _unit(useful, budget)
     steps = budget // unit
     if sum(min(-(-option.nbytes // unit) for option in candidates) for candidates in useful.values()) > steps:
         raise CompressError(
-            f"{budget} bytes are too few: the smallest formats take {least}, and rounding a little more"
+            f"{budget} bytes are too few: the smallest formats take {smallest}, and rounding a little more"
         )
     best = np.zeros(steps + 1)
     picks: list[np.ndarray] = []

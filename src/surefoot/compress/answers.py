@@ -16,7 +16,7 @@ from surefoot.compress.lazy_torch import Tensor, torch
 from surefoot.core import Request, SampleKey
 from surefoot.engine import make_engine
 from surefoot.ops.arrays import F32
-from surefoot.speculate import NOTHING, Prospect, Speculator
+from surefoot.speculate import NO_DRAFT, DraftOffer, Speculator
 
 WAVE = 64  # answers decoded in one batch: 64 rows of a step cost little more than 32
 TEMPERATURE = 0.8  # of every second answer; the other answers are greedy
@@ -43,8 +43,8 @@ class StateRecorder:
         if state is not None:
             self.recorded.setdefault(key.request, []).append((tokens[-1], torch.tensor(state, dtype=torch.bfloat16)))
 
-    def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
-        return [NOTHING] * len(keys)
+    def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
+        return [NO_DRAFT] * len(keys)
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         return {}

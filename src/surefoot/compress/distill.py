@@ -99,8 +99,8 @@ def agreement(teacher: Teacher, student: Student, windows: Sequence[Sequence[int
     with torch.no_grad():
         for window in windows:
             tokens = torch.tensor([window])
-            expected, got = teacher.logits(tokens).argmax(dim=-1), student.logits(tokens).argmax(dim=-1)
-            same, total = same + int((expected == got).sum()), total + expected.numel()
+            expected, actual = teacher.logits(tokens).argmax(dim=-1), student.logits(tokens).argmax(dim=-1)
+            same, total = same + int((expected == actual).sum()), total + expected.numel()
     return same / total
 
 

@@ -51,8 +51,8 @@ class GgmlFormat:
         the longer end of the levels."""
         low, high = self.kind.span
         if self.with_offsets:
-            least = np.minimum(x.min(axis=2), 0)
-            return safe((x.max(axis=2) - least) / np.float32(high - low)), least
+            low_end = np.minimum(x.min(axis=2), 0)
+            return safe((x.max(axis=2) - low_end) / np.float32(high - low)), low_end
         top = np.take_along_axis(x, np.abs(x).argmax(axis=2)[..., None], axis=2)[..., 0]
         ends = np.abs(top) / high if self.one_sign else top / low
         return safe(ends.astype(np.float32)), None

@@ -47,12 +47,12 @@ def quantise(
 
 def map_matrices(
     make: Callable[[str, HessianFactor | None], T],
-    wanted: Iterable[str],
+    names: Iterable[str],
     moments: Mapping[str, Moments],
     method: Method,
     threads: int,
 ) -> dict[str, T]:
-    """make(name, hessian) of each wanted matrix, in MATRICES' order. Without GPTQ the Hessian factor is None.
+    """make(name, hessian) of each named matrix, in MATRICES' order. Without GPTQ the Hessian factor is None.
 
     numpy releases Python's lock, and the matrices of a layer are independent. The matrices of a group share their
     inputs, and so their Hessian factor. The factor of the widest inputs takes longest: it is submitted first, and its
@@ -67,8 +67,8 @@ def map_matrices(
         def with_hessian(name: str) -> T:
             return make(name, hessians[name].result() if name in hessians else None)
 
-        names = sorted(wanted, key=lambda name: width.get(name, 0))
-        results = dict(zip(names, pool.map(with_hessian, names), strict=True))
+        ordered = sorted(names, key=lambda name: width.get(name, 0))
+        results = dict(zip(ordered, pool.map(with_hessian, ordered), strict=True))
     return {name: results[name] for name in MATRICES if name in results}
 
 

@@ -1,4 +1,4 @@
-"""Searches scales (and offsets) of groups of weights for the least squared error, weighted by column importance."""
+"""Searches scales (and offsets) of groups of weights for the lowest squared error, weighted by column importance."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from surefoot.ops.arrays import F32
 SHRINKS = np.linspace(0.6, 1.05, 16, dtype=np.float32)  # factors on a group's range that the search tries
 REFITS = 2  # rounds of least squares for the scale (and offset), given the codes
 PART = 65536  # weights searched at once: they stay in the CPU's cache
-LEAST = 64  # groups searched at once, at least
+MIN_GROUPS = 64  # searched at once
 ONE = np.float32(1)
 
 F3 = NDArray[np.float32]  # [n, groups, group]
@@ -29,7 +29,7 @@ def as_half(scales: F32) -> F32:
 
 
 def search_scale(levels: Levels, x: F3, weigh: F3, top: F32, signs: tuple[int, ...] = (1,)) -> F32:
-    """The scale of each group with the least weighted squared error; the search starts at `top`."""
+    """The scale of each group with the lowest weighted squared error; the search starts at `top`."""
     (scales,) = _in_parts(partial(_scale, levels, signs), x, weigh, top)
     return scales
 
@@ -53,7 +53,7 @@ def search_zero(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32,
 
 
 def search_affine(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F32, F32]:
-    """The scale and lowest value of each group, for codes 0 to `steps`, with the least weighted squared error found."""
+    """The scale and lowest value of each group, for codes 0 to `steps`, with the lowest weighted squared error."""
     scales, lows = _in_parts(partial(_affine, steps), x, weigh, low, high)
     return scales, lows
 
@@ -63,7 +63,7 @@ def search_affine(steps: int, x: F3, weigh: F3, low: F32, high: F32) -> tuple[F3
 
 def _in_parts(search: Callable[..., tuple[F32, ...]], x: F3, weigh: F3, *ends: F32) -> list[F32]:
     n, groups, size = x.shape
-    rows = max(-(-LEAST // groups), PART // (groups * size))
+    rows = max(-(-MIN_GROUPS // groups), PART // (groups * size))
     parts = []
     for start in range(0, n, rows):
         part = x[start : start + rows]
@@ -87,7 +87,7 @@ def _ratio(top: F32, bottom: F32, otherwise: F32) -> F32:
 
 
 def _scale(levels: Levels, signs: tuple[int, ...], x: F32, weigh: F32, top: F32) -> tuple[F32]:
-    best, least, weighed = top, np.full(top.shape, np.inf, np.float32), weigh * x
+    best, lowest, weighed = top, np.full(top.shape, np.inf, np.float32), weigh * x
     for shrink in np.outer(signs, SHRINKS).astype(np.float32).ravel():
         scales = top * shrink
         for _ in range(REFITS):
@@ -95,24 +95,24 @@ def _scale(levels: Levels, signs: tuple[int, ...], x: F32, weigh: F32, top: F32)
             scales = safe(_ratio(_dot(weighed, level), _dot(weigh * level, level), scales))
         off = x - level * scales
         error = _dot(weigh * off, off)
-        better = error < least
-        best, least = np.where(better, scales, best), np.where(better, error, least)
+        better = error < lowest
+        best, lowest = np.where(better, scales, best), np.where(better, error, lowest)
     return (best,)
 
 
 def _power(levels: Levels, x: F32, weigh: F32, top: F32) -> tuple[F32]:
     nearest: F32 = np.exp2(np.rint(np.log2(top))).astype(np.float32)
-    best, least = nearest, np.full(top.shape, np.inf, np.float32)
+    best, lowest = nearest, np.full(top.shape, np.inf, np.float32)
     for power in (0.5, 1.0, 2.0):
         scales = nearest * np.float32(power)
         off = x - levels.nearest(x / scales) * scales
         error = _dot(weigh * off, off)
-        best, least = np.where(error < least, scales, best), np.minimum(error, least)
+        best, lowest = np.where(error < lowest, scales, best), np.minimum(error, lowest)
     return (best,)
 
 
 def _zero(steps: int, x: F32, weigh: F32, low: F32, high: F32) -> tuple[F32, F32]:
-    best, least, weighed = zero_point(steps, low, high), np.full(low.shape, np.inf, np.float32), weigh * x
+    best, lowest, weighed = zero_point(steps, low, high), np.full(low.shape, np.inf, np.float32), weigh * x
     for shrink in SHRINKS:
         scales, zeros = zero_point(steps, low * shrink, high * shrink)
         for _ in range(REFITS):
@@ -121,15 +121,15 @@ def _zero(steps: int, x: F32, weigh: F32, low: F32, high: F32) -> tuple[F32, F32
             scales = as_half(_ratio(_dot(weighed, level), _dot(weigh * level, level), scales))
         off = x - level * scales
         error = _dot(weigh * off, off)
-        better = (error < least) & (scales > 0)
+        better = (error < lowest) & (scales > 0)
         best = np.where(better, scales, best[0]), np.where(better, zeros, best[1])
-        least = np.where(better, error, least)
+        lowest = np.where(better, error, lowest)
     return best
 
 
 def _affine(steps: int, x: F32, weigh: F32, low: F32, high: F32) -> tuple[F32, F32]:
     best = safe((high - low) / np.float32(steps)), low
-    least, weighed = np.full(low.shape, np.inf, np.float32), weigh * x
+    lowest, weighed = np.full(low.shape, np.inf, np.float32), weigh * x
     total, mean_x = weigh.sum(axis=0), weighed.sum(axis=0)
     for shrink in SHRINKS:
         scales, lows = safe((high - low) * shrink / np.float32(steps)), low * shrink
@@ -142,7 +142,7 @@ def _affine(steps: int, x: F32, weigh: F32, low: F32, high: F32) -> tuple[F32, F
             lows = (mean_x - scales * mean_c) / total
         off = x - code * scales - lows
         error = _dot(weigh * off, off)
-        better = (error < least) & (scales > 0)
+        better = (error < lowest) & (scales > 0)
         best = np.where(better, scales, best[0]), np.where(better, lows, best[1])
-        least = np.where(better, error, least)
+        lowest = np.where(better, error, lowest)
     return best

@@ -1,4 +1,4 @@
-"""How deep JSON nests, found before a parser that recurses sees it."""
+"""A check of how deep JSON nests, without recursion, for use before a recursive parser."""
 
 import re
 
@@ -7,15 +7,15 @@ _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
 
 
-def nests_deeper(text: bytes, most_levels: int) -> bool:
-    """Whether lists and objects nest more than `most_levels` deep, or more than `most_levels` of them are never closed.
+def nests_deeper(text: bytes, max_levels: int) -> bool:
+    """Whether lists and objects nest more than `max_levels` deep, or more than `max_levels` of them are never closed.
 
     Strings are cut out first. Then each pass removes the brackets that enclose nothing: one level.
     """
     unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     brackets = _STRINGS.sub(b"", unescaped.translate(_AS_LISTS, delete=_NOT_STRUCTURE))
-    for _ in range(most_levels):
+    for _ in range(max_levels):
         if b"[]" not in brackets:
             break
         brackets = brackets.replace(b"[]", b"")
-    return b"[]" in brackets or brackets.count(b"[") > most_levels
+    return b"[]" in brackets or brackets.count(b"[") > max_levels

@@ -1,7 +1,7 @@
-"""Files that a model brings along: regular files of bounded size, inside of the model's folder.
+"""Safe reading of a model's files: regular files of bounded size, inside the model's folder.
 
-A model's folder may come from anywhere. A FIFO or a device in place of config.json must not hang a reader, a link must
-not lead it to another of the user's files, and JSON must not nest deeper than the parsers behind it can follow.
+A model's folder is untrusted. A FIFO or a device in place of config.json must not block the reader, a symbolic link
+must not lead to another of the user's files, and JSON must not nest deeper than recursive parsers can follow.
 """
 
 import json
@@ -19,17 +19,17 @@ HUB_CACHE = "models--"  # of huggingface_hub: models--OWNER--NAME/snapshots/COMM
 
 
 class ModelFileError(ValueError):
-    """A model's file cannot be used, and what to do about it."""
+    """A model's file cannot be used. The message says what to do about it."""
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file, opened for reading. A FIFO, a device or a folder is refused, without waiting for it."""
+    """Open a regular file for reading. A FIFO, a device or a folder is refused without blocking."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
-    except OSError as wrong:
-        raise ModelFileError(f"{path} cannot be opened: {wrong.strerror}") from None
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be opened: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ModelFileError(f"{path} is not a regular file: put a copy of the file itself there")
@@ -37,14 +37,14 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def in_folder(folder: Path, name: str) -> Path | None:
-    """The path of a model folder's file, or None if the folder has none; links may not lead out of the folder."""
+    """The path of a file in a model's folder, or None if there is none. Links may not lead out of the folder."""
     path = folder / name
     if not os.path.lexists(path):
         return None
     try:
         target, root = path.resolve(strict=True), folder.resolve(strict=True)
-    except (OSError, RuntimeError) as wrong:  # RuntimeError: links in a ring
-        raise ModelFileError(f"{path} is a link that leads nowhere ({wrong}): fetch the model again") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a ring
+        raise ModelFileError(f"{path} is a link that leads nowhere ({error}): fetch the model again") from None
     blobs = target.parent
     if not target.is_relative_to(root) and not (blobs.name == "blobs" and blobs.parent.name.startswith(HUB_CACHE)):
         raise ModelFileError(f"{path} is a link to {target}, outside of the model's folder: put a copy there")
@@ -62,24 +62,24 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 def read_text(path: Path, max_bytes: int) -> str:
     try:
         return read_bytes(path, max_bytes).decode()
-    except UnicodeDecodeError as wrong:
-        raise ModelFileError(f"{path} is not UTF-8 ({wrong.reason}): fetch it again") from None
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{path} is not UTF-8 ({error.reason}): fetch it again") from None
 
 
 def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
-    """The file's object."""
+    """The JSON object in the file."""
     text = read_text(path, max_bytes)
     check_depth(text.encode(), path)
     try:
         value = json.loads(text)
-    except ValueError as wrong:
-        raise ModelFileError(f"{path} is not JSON ({wrong}): fetch it again") from None
+    except ValueError as error:
+        raise ModelFileError(f"{path} is not JSON ({error}): fetch it again") from None
     if not isinstance(value, dict):
         raise ModelFileError(f"{path} is not a JSON object: fetch it again")
     return value
 
 
 def check_depth(text: bytes, what: object) -> None:
-    """Refuse JSON whose lists and objects nest deeper than MAX_DEPTH, without parsing it."""
+    """Refuse JSON that nests deeper than MAX_DEPTH, without parsing it."""
     if nests_deeper(text, MAX_DEPTH):
         raise ModelFileError(f"{what} nests deeper than {MAX_DEPTH} levels, or its brackets do not match")

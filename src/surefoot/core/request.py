@@ -11,24 +11,28 @@ LARGEST_PRIORITY = 8
 
 
 class ServiceClass(IntEnum):
-    INTERACTIVE = 0  # a reader follows, so gaps between tokens are kept short
-    BATCH = 1  # only the end counts
+    """How urgent a request is."""
+
+    INTERACTIVE = 0  # a person reads along: inter-token latency counts
+    BATCH = 1  # only the time of completion counts
 
 
 class FinishReason(Enum):
+    """Why a sample ended."""
+
     STOP = "stop"  # an end-of-text token, a stop token or a stop string
     LENGTH = "length"  # max_tokens, or the end of the model's context
-    MEMORY = "memory"  # no machine memory for more: elsewhere the answer goes on, and begins with the same tokens
+    MEMORY = "memory"  # out of KV memory: with more memory the answer continues after the same tokens
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
     ERROR = "error"
 
 
 class SampleKey(NamedTuple):
-    """One of a request's `n` continuations. A request of one sample is known by (id, 0)."""
+    """Identifies one of a request's `n` samples."""
 
-    request: str
-    sample: int = 0
+    request: str  # id
+    sample: int = 0  # number
 
 
 @dataclass(frozen=True)
@@ -36,17 +40,17 @@ class Request:
     """One prompt with its parameters."""
 
     id: str
-    prompt: tuple[int, ...]
+    prompt: tuple[int, ...]  # token ids
     params: SamplingParams = field(default_factory=SamplingParams)
     user: str = ""
-    priority: int = 0  # larger is served first, except in turns that go to the longest wait
+    priority: int = 0  # larger is served first, except in turns that go to the request that has waited longest
     service: ServiceClass = ServiceClass.INTERACTIVE
-    namespace: str = ""  # whose cached prefixes it may use, besides public ones
-    num_public_tokens: int = 0  # first tokens of the prompt that every namespace may share
+    namespace: str = ""  # of the cached prefixes that it may use, besides public ones
+    num_public_tokens: int = 0  # first tokens of the prompt that all namespaces share
     eos_token_ids: frozenset[int] = frozenset()
     deadline: float | None = None  # seconds on the scheduler's clock
-    weight: float | None = None  # of the user's fair share from now on; None leaves it as it was
-    embeds: bool = False  # the mean of the prompt's hidden states is wanted, not tokens; nothing is cached
+    weight: float | None = None  # of the user's fair share from now on; None: unchanged
+    embeds: bool = False  # return the mean of the prompt's hidden states, no tokens; nothing is cached
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -66,11 +70,11 @@ class Request:
 
     @property
     def needs_every_token(self) -> bool:
-        """Whether something is wanted of each of the prompt's tokens, so that none can come from the prefix cache."""
+        """Whether every prompt token must be computed, so that the prefix cache cannot be used."""
         return self.embeds or self.params.prompt_logprobs is not None
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Tokens that end it."""
+        """Tokens that end the output."""
         eos = frozenset[int]() if self.params.ignore_eos else self.eos_token_ids
         return eos.union(self.params.stop_token_ids)

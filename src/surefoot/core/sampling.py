@@ -1,4 +1,4 @@
-"""How a request's tokens are chosen. Values are checked here, once."""
+"""Sampling parameters of a request. Values are validated here, once."""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ MOST_BIASES = 4096
 MOST_GRAMMAR_CHARACTERS = 1 << 18
 LARGEST_TEMPERATURE = 100.0
 LARGEST_SEED = 2**64 - 1
-GOLDEN = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15  # increment of splitmix64
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How one request's tokens are drawn."""
+    """How the tokens of one request are sampled."""
 
     temperature: float = 1.0  # 0: greedy
     top_k: int = 0  # 0: off
@@ -26,32 +26,32 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    stop: tuple[str, ...] = ()  # strings
+    stop: tuple[str, ...] = ()  # stop strings
     stop_token_ids: tuple[int, ...] = ()
-    seed: int | None = None  # None: chosen when the request is made; a request in the engine always has one
-    n: int = 1  # continuations
-    max_tokens: int | None = None  # None: as many as the context holds
-    logprobs: int | None = None  # alternatives to each token; 0: the token's own logprob; None: none
+    seed: int | None = None  # None: chosen when the request is made; a request in the engine always has a seed
+    n: int = 1  # number of continuations
+    max_tokens: int | None = None  # None: until the context is full
+    logprobs: int | None = None  # alternatives reported for each token; 0: only the token's logprob; None: none
     ignore_eos: bool = False
-    grammar: str | None = None  # that the answer must follow, in the form that sampling/grammar.py makes
-    min_tokens: int = 0  # no token that ends the answer is drawn before; stop strings still end it
-    skip_special_tokens: bool = True  # in the text
-    prompt_logprobs: int | None = None  # as logprobs, of the prompt's tokens; all are then computed, cached or not
+    grammar: str | None = None  # constrains the output; in the form that sampling/grammar.py makes
+    min_tokens: int = 0  # before that, no stop token is sampled; stop strings still end the output
+    skip_special_tokens: bool = True  # leave special tokens out of the text
+    prompt_logprobs: int | None = None  # as logprobs, for prompt tokens; all of them are then computed, cached or not
 
     def __post_init__(self) -> None:
-        _within("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
-        _whole("top_k", self.top_k, 0, 2**31 - 1)
-        _within("top_p", self.top_p, 0.0, 1.0, above=True)
-        _within("min_p", self.min_p, 0.0, 1.0)
-        _within("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
-        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _whole("n", self.n, 1, MOST_SAMPLES)
-        _whole("seed", self.seed, 0, LARGEST_SEED)
-        _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        _whole("logprobs", self.logprobs, 0, MOST_LOGPROBS)
-        _whole("prompt_logprobs", self.prompt_logprobs, 0, MOST_LOGPROBS)
-        _whole("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        _check_range("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
+        _check_integer("top_k", self.top_k, 0, 2**31 - 1)
+        _check_range("top_p", self.top_p, 0.0, 1.0, above=True)
+        _check_range("min_p", self.min_p, 0.0, 1.0)
+        _check_range("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
+        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_integer("n", self.n, 1, MOST_SAMPLES)
+        _check_integer("seed", self.seed, 0, LARGEST_SEED)
+        _check_integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _check_integer("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        _check_integer("prompt_logprobs", self.prompt_logprobs, 0, MOST_LOGPROBS)
+        _check_integer("min_tokens", self.min_tokens, 0, 2**31 - 1)
         self._check_stops()
         self._check_biases()
         self._check_grammar()
@@ -62,14 +62,14 @@ class SamplingParams:
         if len(self.stop_token_ids) > MOST_STOPS:
             raise ValueError(f"stop_token_ids must be at most {MOST_STOPS}")
         for token in self.stop_token_ids:
-            _whole("stop_token_ids", token, 0, 2**31 - 1)
+            _check_integer("stop_token_ids", token, 0, 2**31 - 1)
 
     def _check_biases(self) -> None:
         if len(self.logit_bias) > MOST_BIASES:
             raise ValueError(f"logit_bias must name at most {MOST_BIASES} tokens")
         for token, bias in self.logit_bias.items():
-            _whole("logit_bias's tokens", token, 0, 2**31 - 1)
-            _within("logit_bias", bias, -100.0, 100.0)
+            _check_integer("logit_bias's tokens", token, 0, 2**31 - 1)
+            _check_range("logit_bias", bias, -100.0, 100.0)
 
     def _check_grammar(self) -> None:
         if self.grammar is not None and len(self.grammar) > MOST_GRAMMAR_CHARACTERS:
@@ -85,14 +85,14 @@ class SamplingParams:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether penalties, biases, a grammar or a least length come before sampling."""
+        """Whether penalties, biases, a grammar or `min_tokens` change logits before sampling."""
         penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
-        is_bound = self.grammar is not None or self.min_tokens > 0
-        return bool(self.logit_bias) or is_bound or penalties != (1.0, 0.0, 0.0)
+        is_masked = self.grammar is not None or self.min_tokens > 0
+        return bool(self.logit_bias) or is_masked or penalties != (1.0, 0.0, 0.0)
 
 
 def sample_seed(seed: int, sample: int) -> int:
-    """The seed of a request's sample: its own for the first, far from every other for the rest (splitmix64)."""
+    """The seed of a request's sample: the request's seed for the first, hashed with splitmix64 for the others."""
     if sample == 0:
         return seed
     z = (seed + sample * GOLDEN) & LARGEST_SEED
@@ -101,15 +101,16 @@ def sample_seed(seed: int, sample: int) -> int:
     return z ^ (z >> 31)
 
 
-def _within(name: str, value: float, least: float, most: float, above: bool = False) -> None:
+def _check_range(name: str, value: float, low: float, high: float, above: bool = False) -> None:
+    """above: `low` itself is not allowed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value!r}")
-    if not least <= value <= most or (above and value == least):
-        raise ValueError(f"{name} must lie {'above' if above else 'between'} {least} and {most}, not at {value}")
+    if not low <= value <= high or (above and value == low):
+        raise ValueError(f"{name} must lie {'above' if above else 'between'} {low} and {high}, not at {value}")
 
 
-def _whole(name: str, value: int | None, least: int, most: int) -> None:
+def _check_integer(name: str, value: int | None, low: int, high: int) -> None:
     if value is None and name in ("seed", "max_tokens", "logprobs", "prompt_logprobs"):
         return
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")

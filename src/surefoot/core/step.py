@@ -1,4 +1,4 @@
-"""Everything that scheduler and runner tell each other: a step's plan and its result, as plain data."""
+"""The interface between scheduler and runner as plain data: a step's plan and its result."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,26 @@ from typing import NamedTuple
 from surefoot.core.request import FinishReason, Request, SampleKey
 
 BlockTable = tuple[int, ...]
-NO_BLOCK = -1  # in a table: the tokens there have left the window, nothing reads them
-BAND_ROWS = 16  # rows that the matrix kernels take together: one of them costs nearly as much as all
+NO_BLOCK = -1  # in a table: these tokens have left the sliding window, nothing reads them
+BAND_ROWS = 16  # rows that matrix kernels process together: one row costs nearly as much as all
 
 
 class BlockCopy(NamedTuple):
-    """Copy a whole block of a group, in every layer of that group, before the step writes anything."""
+    """Copy a whole block, in every layer of its group, before the step writes anything."""
 
-    group: int
-    source: int
-    target: int
+    group: int  # of the layout
+    source: int  # block id
+    target: int  # block id
+
+
+class ChunkStates(NamedTuple):
+    """The slots of states that a chunk reads and writes: never the same ones, so that a step can be repeated."""
+
+    load: int = NO_BLOCK  # the state before its first token; NO_BLOCK: zeros
+    saves: tuple[tuple[int, int], ...] = ()  # (row of the chunk, slot): where the state after that row goes
+
+
+NO_STATES = ChunkStates()
 
 
 class Chunk(NamedTuple):
@@ -26,12 +36,13 @@ class Chunk(NamedTuple):
     start: int  # position of the first token
     tokens: tuple[int, ...]
     tables: tuple[BlockTable, ...]
-    """One per group of the layout: the token at position p lies in block tables[g][p // block_size]. A table that has
-    not changed is the same object as in the chunk before."""
-    num_logits: int  # of the last tokens, logits are wanted: 0 inside a prompt, 1 + drafts when decoding
+    """One per group of the layout: the token at position p lies in block tables[g][p // block_size]. An unchanged table
+    is the same object as in the sample's previous chunk."""
+    num_logits: int  # last tokens whose logits are computed: 0 inside a prompt, 1 + drafts when decoding
     samples: tuple[int, ...]
-    """The request's samples that draw a token from the logits: none, one, or all n at the prompt's end. There, the only
-    sample of an embedding ends without logits."""
+    """The request's samples that sample a token from the logits: none, one, or all n at the end of the prompt. There,
+    the only sample of an embedding ends without logits."""
+    states: ChunkStates = NO_STATES
 
 
 class RowStart(NamedTuple):
@@ -39,26 +50,26 @@ class RowStart(NamedTuple):
 
     key: SampleKey
     request: Request
-    tokens: tuple[int, ...]  # all so far: the prompt, then what it has generated
+    tokens: tuple[int, ...]  # the prompt and the output so far
 
 
 class Delta(NamedTuple):
-    """What a sample gained in a step."""
+    """The new tokens of a sample in a step."""
 
     key: SampleKey
-    tokens: tuple[int, ...]  # new ones; a stop token comes last
+    tokens: tuple[int, ...]  # a stop token is last
     reason: FinishReason | None = None  # why it ended, if it did
-    num_cached: int = 0  # when it ends: prompt tokens that were cached
+    num_cached: int = 0  # if it ended: prompt tokens that came from the prefix cache
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What the runner does in a step: give back rows, take rows, copy blocks, run chunks, in that order."""
+    """What the runner does in a step: free rows, take rows, copy blocks, run chunks, in that order."""
 
     chunks: Sequence[Chunk] = ()
-    copies: Sequence[BlockCopy] = ()  # to be made in this order
+    copies: Sequence[BlockCopy] = ()  # in this order
     starts: Sequence[RowStart] = ()
-    ends: Sequence[SampleKey] = ()  # samples that give back their rows
+    ends: Sequence[SampleKey] = ()  # samples whose rows are freed
     dropped: Sequence[Delta] = ()  # samples that a cancellation or a deadline ended before this step
 
     @property
@@ -67,30 +78,30 @@ class StepPlan:
 
 
 class Output(NamedTuple):
-    """What one sample drew."""
+    """The tokens that a step sampled for one sample."""
 
     key: SampleKey
     tokens: tuple[int, ...]
-    """The drafts that were accepted and one more token. A token below 0: its logits were not finite. No token: its
-    embedding is complete."""
-    drafts: tuple[int, ...] = ()  # guesses at what follows, for the next step to verify
+    """The accepted drafts and one more token. A negative token: its logits were not finite. No token: the embedding is
+    complete."""
+    drafts: tuple[int, ...] = ()  # draft tokens for the next step to verify
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the runner did in a step."""
+    """The result of a step."""
 
     outputs: Sequence[Output]  # one for each sample of each chunk, in the plan's order
     elapsed_ms: float
-    failed: Collection[SampleKey] = ()  # chunks that were not computed, whatever their outputs say: their requests end
-    deferred: Collection[SampleKey] = ()  # chunks that could not draw yet, whatever their outputs say: planned again
-    stopped: bool = False  # nothing was computed, on request: everything is planned again
+    failed: Collection[SampleKey] = ()  # chunks that failed: their outputs are void, and their requests end
+    deferred: Collection[SampleKey] = ()  # chunks that could not sample yet: their outputs are void, planned again
+    stopped: bool = False  # the step was interrupted: nothing counts as computed, all chunks are planned again
 
 
 class Load(NamedTuple):
-    """How busy a planner is."""
+    """How busy a scheduler is."""
 
     num_running: int = 0
     num_waiting: int = 0
-    kv_use: float = 0.0  # share of blocks that requests hold, in the group with the fewest to spare
+    kv_use: float = 0.0  # fraction of blocks in use, in the fullest group
     num_preemptions: int = 0

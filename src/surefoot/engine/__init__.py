@@ -1,4 +1,4 @@
-"""Where scheduler and runner meet: schedule, execute, commit."""
+"""The engine, which joins scheduler and runner: schedule, execute, commit."""
 
 from surefoot.engine.build import make_engine, make_runner
 from surefoot.engine.capacity import BLOCK_SIZE, Capacity, MemoryRequest, fit_context, free_bytes, plan_memory

@@ -11,13 +11,14 @@ from surefoot.scheduler import Scheduler
 from surefoot.speculate import Speculator
 
 
-def make_runner(backend: Backend, model: Model, capacity: Capacity, kv_form: KvForm, most_drafts: int = 0) -> Runner:
+def make_runner(backend: Backend, model: Model, capacity: Capacity, kv_form: KvForm, max_drafts: int = 0) -> Runner:
     layout, scheduling = capacity.layout, capacity.scheduling
     runner = Runner(
         backend, model, scheduling.max_context, {group.window: group.num_blocks for group in layout.groups},
         scheduling.max_chunk, kv_form, record=not _has_float_experts(model), block_size=layout.block_size,
+        num_slots=0 if layout.states is None else layout.states.num_slots,
     )  # fmt: skip
-    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running + most_drafts)
+    runner.prepare(scheduling.max_step_tokens, scheduling.max_running, scheduling.max_running + max_drafts)
     return runner
 
 
@@ -33,5 +34,5 @@ def make_engine(
 
 
 def _has_float_experts(model: Model) -> bool:
-    """Float experts look at values, which a recording cannot."""
+    """Whether expert weights are floats: these are selected by value, which a recorded pass cannot do."""
     return model.config.moe is not None and not isinstance(model.embeddings, PackedWeights)

@@ -1,6 +1,6 @@
-"""The engine: a step is schedule, execute, commit; what came of it is told as events.
+"""The engine: each step schedules, executes and commits, and returns events.
 
-It knows token ids alone: the reader of its events handles text, and stop strings in it.
+The engine handles token ids only. The reader of its events handles text and stop strings.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Protocol
 from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, StepPlan, StepResult
 from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
-from surefoot.speculate import Verified
+from surefoot.speculate import DraftOutcome
 
 NOT_FINITE = "the model's numbers are not finite: its file may be damaged"
 
@@ -23,10 +23,10 @@ class Planner(Protocol):
     def has_work(self) -> bool: ...
     def load(self) -> Load: ...
     def add(self, request: Request) -> None:
-        """Raises ValueError if it can never run here."""
+        """Raises ValueError if the request can never run here."""
 
     def cancel(self, request_id: str) -> None:
-        """End it at the next step's beginning."""
+        """End a request at the beginning of the next step."""
 
     def finish(self, key: SampleKey) -> None:
         """End a sample now, between steps."""
@@ -38,6 +38,8 @@ class Planner(Protocol):
 
 
 class StepExecutor(Protocol):
+    """Runs the model on a step's plan."""
+
     def execute(self, plan: StepPlan) -> Executed: ...
     def stop(self, stop: bool = True) -> None:
         """From any thread: end the pass under way and all later ones, until stop(False)."""
@@ -51,26 +53,26 @@ class Times:
     """Seconds on the engine's clock."""
 
     arrived: float
-    started: float | None = None  # the plan of its first step
+    started: float | None = None  # when its first step was planned
     first_token: float | None = None
     ended: float | None = None
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one sample."""
+    """Token counts of one sample."""
 
     num_prompt: int
     num_generated: int
-    num_cached: int = 0  # prompt tokens that needed no computing
-    num_passes: int = 0  # steps that the generated tokens took
+    num_cached: int = 0  # prompt tokens that came from the prefix cache
+    num_passes: int = 0  # steps that generated tokens
     num_drafted: int = 0
-    num_accepted: int = 0  # drafted tokens that were right
+    num_accepted: int = 0  # drafted tokens that were accepted
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a sample gained in a step. `reason` and the fields after it are set when it ends."""
+    """New tokens of a sample. `reason`, `error`, `usage` and `times` are set when it ends."""
 
     key: SampleKey
     tokens: tuple[int, ...]
@@ -79,20 +81,20 @@ class Event:
     error: str | None = None
     usage: Usage | None = None
     times: Times | None = None
-    embedding: tuple[float, ...] | None = None  # if it was wanted
+    embedding: tuple[float, ...] | None = None  # if requested
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
-    """With a request's first token, if they were wanted; from the prompt's second token on."""
+    """If requested, with the first token: logprobs of the prompt's tokens from the second on."""
 
     def split(self) -> "list[Event]":
-        """One event per token; the last has all that belongs to the end."""
+        """One event per token; the last one has the other fields."""
         tokens, logprobs = self.tokens[:-1], self.logprobs
-        firsts = [Event(self.key, (token,), logprobs[place : place + 1]) for place, token in enumerate(tokens)]
+        firsts = [Event(self.key, (token,), logprobs[index : index + 1]) for index, token in enumerate(tokens)]
         return [*firsts, replace(self, tokens=self.tokens[len(tokens) :], logprobs=logprobs[len(tokens) :])]
 
 
 @dataclass
-class _Account:
-    """What is counted of one sample."""
+class _SampleCounters:
+    """Counts of one sample that has not ended."""
 
     num_prompt: int
     times: Times
@@ -108,6 +110,8 @@ class _Account:
 
 
 class Engine:
+    """Runs requests step by step. Use from one thread, except for `interrupt`."""
+
     def __init__(
         self, make_planner: Callable[[], Planner], executor: StepExecutor, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -115,10 +119,10 @@ class Engine:
         self._planner = make_planner()
         self._executor = executor
         self._clock = clock
-        self._accounts: dict[SampleKey, _Account] = {}
+        self._counters: dict[SampleKey, _SampleCounters] = {}
         self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
-        self._most_of_step = ""  # the request with at least half of the tokens of the step under way
+        self._dominant_request = ""  # has at least half of the tokens of the step under way
         self.last_step_ms = 0.0
         self.last_step_tokens = 0
 
@@ -135,117 +139,117 @@ class Engine:
         return self._planner.load()
 
     def add(self, request: Request) -> None:
-        """Raises ValueError if it can never run here."""
+        """Raises ValueError if the request can never run here."""
         self._planner.add(request)
         times = Times(self._clock())
         self._num_open[request.id] = request.params.n
         for number in range(request.params.n):
-            self._accounts[SampleKey(request.id, number)] = _Account(len(request.prompt), times)
+            self._counters[SampleKey(request.id, number)] = _SampleCounters(len(request.prompt), times)
 
     def abort(self, request_id: str) -> None:
-        """End it at the next step. Does nothing if it has ended."""
+        """End a request at the next step. Does nothing if it has ended."""
         if request_id in self._num_open:
             self._planner.cancel(request_id)
 
     def interrupt(self, request_id: str) -> None:
-        """From any thread, after its abort was sent: end the step under way if most of it is this request's.
+        """From any thread, after the request's abort was sent: end the step under way if this request dominates it.
 
-        Other requests in the step lose no more time than this request would have taken had it stayed.
+        Other requests of the step lose no more time than this request would have taken.
         """
-        if request_id == self._most_of_step:
+        if request_id == self._dominant_request:
             self._executor.stop()
 
     def resume(self) -> None:
-        """Call before aborts are handled: interruptions up to here have had their effect."""
+        """Allow steps again. Call before aborts are handled, so that no interruption is lost."""
         self._executor.stop(False)
 
     def finish(self, key: SampleKey) -> Event | None:
-        """End a sample between steps because its text is complete: its last event, unless it has ended."""
-        if key not in self._accounts:
+        """End a sample between steps because its text is complete. Returns its last event; None if it has ended."""
+        if key not in self._counters:
             return None
         self._planner.finish(key)
         return self._event(Delta(key, (), FinishReason.STOP), ())
 
     def withdraw(self, request: Request) -> None:
-        """Remove it between steps, as if it had never come."""
+        """Remove a request between steps, without events."""
         for number in range(request.params.n):
             self.finish(SampleKey(request.id, number))
 
     def step(self) -> list[Event]:
         plan = self._planner.schedule(self._clock())
         self._note_starts(plan)
-        self._most_of_step = _largest(plan)
+        self._dominant_request = _dominant_request(plan)
         executed = self._executor.execute(plan)
-        self._most_of_step = ""
+        self._dominant_request = ""
         self.last_step_ms = executed.result.elapsed_ms
         self.last_step_tokens = plan.num_tokens
         self._errors |= executed.failures
         self._note_drafts(executed.verified)
         deltas = self._planner.commit(executed.result) if plan.chunks else []
-        events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._accounts]
+        events = [self._event(delta, ()) for delta in plan.dropped if delta.key in self._counters]
         events += [self._event(delta, executed.logprobs.get(delta.key, ())) for delta in deltas]
         if executed.embeddings or executed.prompt_logprobs:
-            return [_with_more(event, executed) for event in events]
+            return [_with_prompt_results(event, executed) for event in events]
         return events
 
     def reset(self) -> None:
-        """Forget every request, as after a step that was interrupted halfway."""
+        """Forget every request, for use after a step that failed halfway."""
         self._planner = self._make_planner()
         self._executor.clear()
-        self._accounts.clear()
+        self._counters.clear()
         self._num_open.clear()
         self._errors.clear()
 
     def _note_starts(self, plan: StepPlan) -> None:
-        """The first row of a request starts all its samples: until the prompt's end one stands for all."""
+        """The first row of a request starts all its samples: until the end of the prompt, one represents all."""
         for start in plan.starts:
-            account = self._accounts.get(start.key)
-            if account is None or account.times.started is not None:
+            counters = self._counters.get(start.key)
+            if counters is None or counters.times.started is not None:
                 continue
             now = self._clock()
             for number in range(start.request.params.n):
-                if (own := self._accounts.get(SampleKey(start.key.request, number))) is not None:
-                    own.times = replace(own.times, started=now)
+                if (sample := self._counters.get(SampleKey(start.key.request, number))) is not None:
+                    sample.times = replace(sample.times, started=now)
 
-    def _note_drafts(self, verified: Mapping[SampleKey, Verified]) -> None:
-        for key, (num_drafted, num_accepted) in verified.items():
-            if (account := self._accounts.get(key)) is not None:
-                account.num_drafted += num_drafted
-                account.num_accepted += num_accepted
+    def _note_drafts(self, outcomes: Mapping[SampleKey, DraftOutcome]) -> None:
+        for key, (num_drafted, num_accepted) in outcomes.items():
+            if (counters := self._counters.get(key)) is not None:
+                counters.num_drafted += num_drafted
+                counters.num_accepted += num_accepted
 
     def _event(self, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> Event:
-        account, now = self._accounts[delta.key], self._clock()
-        account.num_generated += len(delta.tokens)
-        account.num_passes += bool(delta.tokens)
-        if delta.tokens and account.times.first_token is None:
-            account.times = replace(account.times, first_token=now)
+        counters, now = self._counters[delta.key], self._clock()
+        counters.num_generated += len(delta.tokens)
+        counters.num_passes += bool(delta.tokens)
+        if delta.tokens and counters.times.first_token is None:
+            counters.times = replace(counters.times, first_token=now)
         event = Event(delta.key, delta.tokens, tuple(logprobs[: len(delta.tokens)]))
-        return event if delta.reason is None else self._last(event, delta, now)
+        return event if delta.reason is None else self._final_event(event, delta, now)
 
-    def _last(self, event: Event, delta: Delta, now: float) -> Event:
-        account = self._accounts.pop(delta.key)
+    def _final_event(self, event: Event, delta: Delta, now: float) -> Event:
+        counters = self._counters.pop(delta.key)
         reason, error = delta.reason, self._errors.get(delta.key.request)
         if error is not None or reason is FinishReason.ERROR:
             reason, error = FinishReason.ERROR, error or NOT_FINITE
-        self._count_out(delta.key.request)
-        times = replace(account.times, ended=now)
-        return replace(event, reason=reason, error=error, usage=account.usage(delta.num_cached), times=times)
+        self._close_sample(delta.key.request)
+        times = replace(counters.times, ended=now)
+        return replace(event, reason=reason, error=error, usage=counters.usage(delta.num_cached), times=times)
 
-    def _count_out(self, request_id: str) -> None:
+    def _close_sample(self, request_id: str) -> None:
         self._num_open[request_id] -= 1
         if not self._num_open[request_id]:
             del self._num_open[request_id]
             self._errors.pop(request_id, None)
 
 
-def _with_more(event: Event, executed: Executed) -> Event:
-    """With what belongs to the prompt's end."""
+def _with_prompt_results(event: Event, executed: Executed) -> Event:
+    """The event with the embedding and the prompt's logprobs, which are complete at the end of the prompt."""
     embedding, logprobs = executed.embeddings.get(event.key), executed.prompt_logprobs.get(event.key)
     return replace(event, embedding=embedding, prompt_logprobs=logprobs)
 
 
-def _largest(plan: StepPlan) -> str:
-    """The request with at least half of the step's tokens, and more than one."""
+def _dominant_request(plan: StepPlan) -> str:
+    """The request with at least half of the step's tokens, and more than one token; else an empty string."""
     largest = max(plan.chunks, key=lambda chunk: len(chunk.tokens), default=None)
     if largest is None or len(largest.tokens) == 1 or 2 * len(largest.tokens) < plan.num_tokens:
         return ""

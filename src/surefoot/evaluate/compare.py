@@ -105,16 +105,16 @@ def compare(
     states = layer_states(original, windows[0][:LAYER_TOKENS])
     models = [_compared(original, tallies[original.name], expected, expected, [])]
     for model in others:
-        got = continuations(model, prompts, num_new)
+        actual = continuations(model, prompts, num_new)
         errors = relative_errors(states, layer_states(model, windows[0][:LAYER_TOKENS]))
-        models.append(_compared(model, tallies[model.name], expected, got, errors))
+        models.append(_compared(model, tallies[model.name], expected, actual, errors))
     return Comparison(len(windows), sum(map(len, windows)), len(prompts), models)
 
 
 def _compared(
-    model: EvaluatedModel, counted: Tally, expected: Windows, got: Windows, errors: list[float]
+    model: EvaluatedModel, counted: Tally, expected: Windows, actual: Windows, errors: list[float]
 ) -> ComparedModel:
-    agreed = [agreed_length(a, b) for a, b in zip(expected, got, strict=True)]
+    agreed = [agreed_length(a, b) for a, b in zip(expected, actual, strict=True)]
     longest = max(map(len, expected))
     return ComparedModel(
         name=model.name,
@@ -128,9 +128,9 @@ def _compared(
     )
 
 
-def agreed_length(expected: Sequence[int], got: Sequence[int]) -> int:
+def agreed_length(expected: Sequence[int], actual: Sequence[int]) -> int:
     """The number of tokens before the first that differs."""
-    same = [a == b for a, b in zip(expected, got, strict=False)]
+    same = [a == b for a, b in zip(expected, actual, strict=False)]
     return same.index(False) if False in same else len(same)
 
 
@@ -161,10 +161,10 @@ def layer_states(loaded: EvaluatedModel, tokens: Sequence[int]) -> list[F32]:
     return states
 
 
-def relative_errors(expected: Sequence[F32], got: Sequence[F32]) -> list[float]:
-    """The relative rms error of each layer's output. The first token is left out: models put huge values there, beside
+def relative_errors(expected: Sequence[F32], actual: Sequence[F32]) -> list[float]:
+    """The relative rms error of each layer's output. The first token is left out: models put huge values there, next to
     which all errors look small."""
-    pairs = [(a[1:].astype(np.float64), b[1:].astype(np.float64)) for a, b in zip(expected, got, strict=True)]
+    pairs = [(a[1:].astype(np.float64), b[1:].astype(np.float64)) for a, b in zip(expected, actual, strict=True)]
     return [float(np.sqrt(((a - b) ** 2).mean() / (a**2).mean())) for a, b in pairs]
 
 

@@ -52,9 +52,9 @@ def measure_served(llms: Sequence[LLM], tokens: Sequence[int], rounds: int = ROU
     params = SamplingParams(temperature=0, seed=0, max_tokens=min(NEW_TOKENS, context - len(prompt)), ignore_eos=True)
     outputs: list[list[RequestOutput]] = [[] for _ in llms]
     for _ in range(rounds + 1):
-        for llm, own in zip(llms, outputs, strict=True):
-            own += llm.generate([prompt], params, use_tqdm=False)
-    return [_speed(own[1:]) for own in outputs]  # the first round warms up
+        for llm, answers in zip(llms, outputs, strict=True):
+            answers += llm.generate([prompt], params, use_tqdm=False)
+    return [_speed(answers[1:]) for answers in outputs]  # the first round warms up
 
 
 def _speed(outputs: Sequence[RequestOutput]) -> ServedSpeed:

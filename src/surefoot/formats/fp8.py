@@ -1,4 +1,4 @@
-"""FP8 weights (e4m3): what their bytes stand for, and the nearest integers of groups."""
+"""FP8 weights (e4m3): the values of their bytes, and the nearest integers of groups."""
 
 import numpy as np
 

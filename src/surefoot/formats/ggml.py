@@ -1,7 +1,7 @@
-"""ggml's block types: how the bits of each lie, and what weight they stand for. Knows nothing of files.
+"""ggml's block types: the bit layout of each, and the weights that the bits encode. Independent of files.
 
-`decode` says exactly what ggml defines: weight = scale * value + offset, with a value per code and a scale (and offset)
-per group. `block_weights` hands the same to the native packer without unpacking a code.
+`decode` returns exactly what ggml defines: weight = scale * value + offset, with a value per code and a scale (and
+offset) per group. `block_weights` passes the same to the native packer without unpacking codes.
 """
 
 from collections.abc import Callable
@@ -21,30 +21,30 @@ Parameters = tuple[F32, F32 | None]  # scales and offsets, [n, blocks, groups of
 
 @dataclass(frozen=True)
 class Part:
-    """A field of the record that holds some bits of each code: see `BitField`."""
+    """A field of the record with some bits of each code: see `BitField`."""
 
-    name: str
-    width: int
-    run: int
+    name: str  # of the field
+    width: int  # bits of each code
+    run: int  # codes whose bits lie in consecutive bytes
 
 
 @dataclass(frozen=True)
 class BlockType:
     """One of ggml's types: `block` weights share one record of bytes.
 
-    Plain floats have a block of 1 and no parameters. A code is the bits of its parts, the low ones first, or what
-    `codes` reads. Its value: of 4 bits and fewer, an entry of the table; of 5 and 6 bits, the code counted from the
-    span's low end; of 8 bits, the signed byte."""
+    Plain floats have a block of 1 and no parameters. The value of a code of up to 4 bits is an entry of the table. A
+    code of 5 or 6 bits counts from the low end of the span. A code of 8 bits is a signed byte.
+    """
 
-    name: str
-    block: int
-    record: np.dtype[Any]
-    group: int = 0
-    span: tuple[int, int] = (0, 0)  # least and largest value
-    values: tuple[int, ...] | None = None
-    parts: tuple[Part, ...] = ()
-    parameters: Callable[[Blocks], Parameters] | None = None
-    codes: Callable[[Blocks], U8] | None = None
+    name: str  # ggml's
+    block: int  # weights
+    record: np.dtype[Any]  # layout of a block
+    group: int = 0  # weights that share a scale
+    span: tuple[int, int] = (0, 0)  # smallest and largest value
+    values: tuple[int, ...] | None = None  # by code; None: no table
+    parts: tuple[Part, ...] = ()  # fields with the bits of codes, the low bits first
+    parameters: Callable[[Blocks], Parameters] | None = None  # reads scales and offsets
+    codes: Callable[[Blocks], U8] | None = None  # reads codes that are not simply the bits of `parts`
 
     @property
     def is_float(self) -> bool:
@@ -65,11 +65,11 @@ class BlockType:
 
 
 def decode(kind: BlockType, rows: U8) -> AffineGroups:
-    """Rows of raw bytes [n, bytes of a row] of a type that is not a plain float."""
+    """Decode rows of raw bytes [n, bytes of a row] of a type that is not a plain float."""
     blocks = np.ascontiguousarray(rows).view(kind.record)
     codes = _codes(kind, blocks).reshape(len(rows), -1).view(np.int8)
     if kind.values is None:
-        # -128 has no place among our codes: ggml's own quantiser never writes it, and it is read as -127.
+        # The kernels have no code -128. ggml's quantiser never writes it; it is read as -127.
         codes = np.maximum(codes + np.int8(kind.base), np.int8(-127))
     return AffineGroups(codes, kind.group, *_parameters(kind, blocks), kind.table, kind.span)
 
@@ -256,7 +256,7 @@ def _type(
     parameters: Callable[[Blocks], Parameters],
     codes: Callable[[Blocks], U8] | None = None,
 ) -> BlockType:
-    """A range stands for codes of 5 bits and more, which need no table."""
+    """values: a tuple is a table by code; a range is for codes of 5 bits and more, which need no table."""
     table = None if isinstance(values, range) else values
     span = (min(values), max(values))
     return BlockType(name, block, np.dtype(record), group, span, table, tuple(parts), parameters, codes)
@@ -274,7 +274,7 @@ def _qh(count: int) -> tuple[str, str, int]:
     return ("qh", "u1", count)
 
 
-# By ggml's own number. Each: weights of a block and of a group, values, record, where the codes lie, parameters.
+# By ggml's type number: weights of a block, weights of a group, values, record, fields with codes, parameters.
 TYPES: dict[int, BlockType] = {
     0: _float("F32", "<f4"),
     1: _float("F16", "<f2"),

@@ -1,7 +1,7 @@
-"""Codes and parameters into ggml's blocks: `ggml.decode` the other way round.
+"""Encodes codes and parameters into ggml's blocks: the inverse of `ggml.decode`.
 
 The parameters of a type are fields of its record (half-precision scales, packed 6-bit scales). `put_parameters` rounds
-wanted scales and offsets into them; `ggml` then says what they really stand for, and `put_codes` adds the codes.
+scales and offsets to values that the record can hold, which `ggml` then reads back. `put_codes` adds the codes.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ Put = Callable[[Blocks, F32, F32 | None], None]
 
 
 def put_codes(kind: BlockType, blocks: Blocks, codes: U8) -> None:
-    """Codes [n, blocks, block] as they lie in the file: for 8 bits the signed byte."""
-    done = 0
+    """Store codes [n, blocks, block] as they are in the file: 8-bit codes as signed bytes."""
+    num_stored = 0  # bits of each code
     for part in kind.parts:
-        blocks[part.name] = _packed(codes >> np.uint8(done) & np.uint8(2**part.width - 1), part.width, part.run)
-        done += part.width
+        blocks[part.name] = _packed(codes >> np.uint8(num_stored) & np.uint8(2**part.width - 1), part.width, part.run)
+        num_stored += part.width
 
 
 def put_parameters(kind: BlockType, blocks: Blocks, scales: F32, offsets: F32 | None) -> None:
-    """The nearest that the type can say; scales and offsets are [n, blocks, groups of a block]."""
+    """Store the nearest parameters that the type can hold; scales and offsets are [n, blocks, groups of a block]."""
     if kind.name not in PUT:
         raise ValueError(f"{kind.name} is not written; choose one of {', '.join(PUT)}")
     PUT[kind.name](blocks, scales, offsets)

@@ -1,6 +1,6 @@
-"""Groups of weights with float scales, put on one 15-bit integer grid per row: what a two-limb weight can hold.
+"""Converts groups of weights with float scales to one 15-bit integer grid per row, the range of a two-limb weight.
 
-docs/design/checkpoints.md states what this costs; native/kernels/pack_blocks.cpp does the same, bit for bit.
+docs/design/checkpoints.md states the error. native/kernels/pack_blocks.cpp does the same, bit for bit.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,14 @@ from surefoot.ops.weights import I16, IntegerWeights, WeightFormat
 
 @dataclass(frozen=True)
 class AffineGroups:
-    """Weights [n, k] in groups of columns: scale * value + offset, scales and offsets [n, groups].
+    """Weights in groups of columns: scale * value + offset."""
 
-    A 4-bit code's value is its entry of the table, an 8-bit code's the code itself; all lie within `span`."""
-
-    codes: I8
-    group: int
-    scales: F32
-    offsets: F32 | None
-    table: I8 | None
-    span: tuple[int, int]
+    codes: I8  # [n, k]
+    group: int  # columns of a group
+    scales: F32  # [n, groups]
+    offsets: F32 | None  # [n, groups]
+    table: I8 | None  # values of 4-bit codes; None: the value of an 8-bit code is the code itself
+    span: tuple[int, int]  # smallest and largest value
 
     def floats(self) -> F32:
         n, k = self.codes.shape
@@ -37,18 +35,19 @@ class AffineGroups:
 
 @dataclass(frozen=True)
 class Grid:
-    """How values become the kernels' t = stretch * (value - centre), whose multipliers count 1/fraction of a unit."""
+    """How values become the kernels' t = stretch * (value - centre)."""
 
     centre: int
     stretch: int
-    fraction: int
+    fraction: int  # multipliers are in units of 1 / fraction
 
     @staticmethod
     def over(span: tuple[int, int], with_offsets: bool, table: bool) -> "Grid":
-        """What an entry of a table stands for is whole: t * M. A code of 8 bits stands for t * M / 128, and has the
-        least stretch whose multipliers fit int16 even for a group that reaches from -16256 to 16256.
+        """The grid for values within `span`.
 
-        The centre is 0 where there are no offsets to take it up."""
+        An entry of a table encodes the integer t * M. An 8-bit code encodes t * M / 128, with the smallest stretch
+        whose multipliers fit int16 even for a group that spans -16256 to 16256. Without offsets the centre is 0.
+        """
         low, high = span
         centre = (low + high + 1) // 2 if with_offsets else 0
         width = high - low if with_offsets else 2 * max(-low, high)
@@ -65,7 +64,8 @@ def row_integers(groups: AffineGroups) -> IntegerWeights:
     """The groups as integers times a row's unit, which is its largest possible weight / 16256.
 
     4-bit codes as t * M + Z: off by at most |t| / 2 units for M, and half a unit for Z where there are offsets.
-    8-bit codes as ((t * M + 64) >> 7) + Z: |t| / 256 for M, half a unit for the product, and half for Z."""
+    8-bit codes as ((t * M + 64) >> 7) + Z: |t| / 256 for M, half a unit for the product, and half for Z.
+    """
     grid = Grid.over(groups.span, groups.offsets is not None, groups.table is not None)
     units = _row_units(groups)
     steps = groups.scales / units[:, None]
@@ -90,26 +90,29 @@ def to_integers(groups: AffineGroups) -> IntegerWeights:
 
 
 def for_kernels(groups: AffineGroups) -> AffineGroups:
-    """The same weights in groups that the kernels know, and without the code -128, which they do not."""
+    """The same weights in groups that the kernels support, and without the code -128, which they do not."""
     group = groups.group
     if group not in (16, 32) and group % 64:
         group = next((size for size in (32, 16) if group % size == 0), 0)
     if not group:
         raise ValueError(f"groups of {groups.group} columns: only multiples of 16 are supported")
     if groups.table is None and groups.codes.min(initial=0) == -128:
-        # A group that has -128 moves up by one. Where it has 127 too, which in small groups is rare, that becomes 126.
+        # A group with -128 moves up by one. If it has 127 too, which is rare in small groups, that decodes as 126.
         return _without_lowest(regrouped(groups, next(size for size in (64, 32, 16) if group % size == 0)))
     return regrouped(groups, group)
 
 
 def alike(matrices: Sequence[AffineGroups]) -> list[AffineGroups]:
-    """Matrices in one format, as experts must be: the smallest groups of any, offsets for all if one has some."""
-    matrices = [for_kernels(one) for one in matrices]
-    group = min(one.group for one in matrices)
-    matrices = [regrouped(one, group) for one in matrices]
-    if all(one.offsets is None for one in matrices):
+    """Matrices in one format, as experts must be: the smallest groups of all, and offsets for all or for none."""
+    matrices = [for_kernels(matrix) for matrix in matrices]
+    group = min(matrix.group for matrix in matrices)
+    matrices = [regrouped(matrix, group) for matrix in matrices]
+    if all(matrix.offsets is None for matrix in matrices):
         return matrices
-    return [replace(one, offsets=np.zeros_like(one.scales)) if one.offsets is None else one for one in matrices]
+    return [
+        replace(matrix, offsets=np.zeros_like(matrix.scales)) if matrix.offsets is None else matrix
+        for matrix in matrices
+    ]
 
 
 def regrouped(groups: AffineGroups, group: int) -> AffineGroups:
@@ -130,14 +133,14 @@ def _without_lowest(groups: AffineGroups) -> AffineGroups:
 
 
 def _row_units(groups: AffineGroups) -> F32:
-    with np.errstate(invalid="ignore", over="ignore"):  # seen below
+    with np.errstate(invalid="ignore", over="ignore"):  # checked below
         ends = [groups.scales * np.float32(end) for end in groups.span]
         if groups.offsets is not None:
             ends = [end + groups.offsets for end in ends]
     largest = np.maximum(np.abs(ends[0]), np.abs(ends[1])).max(axis=1)
     if not np.isfinite(largest).all():
         raise ValueError("scales or offsets are infinite or not a number")
-    # No subnormal units: a row of nothing but tiny weights may lose bits, never divide by zero.
+    # No subnormal units: a row of tiny weights may lose bits, but never divides by zero.
     units: F32 = np.maximum(largest / np.float32(GRID_15), np.finfo(np.float32).tiny)
     return units
 

@@ -1,4 +1,4 @@
-"""Round-to-nearest: the plainest way from float weights to each integer format."""
+"""Round-to-nearest quantisation of float weights to each integer format."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +18,15 @@ W4_WIDE = WeightFormat(bits=4, limbs=2, group=32)
 
 @dataclass(frozen=True)
 class ModelFormat:
-    """What a model's float matrices become (None: they stay), and what the rows that meet its matrices do."""
+    """The formats of a model's matrix products."""
 
-    weights: WeightFormat | None
-    inputs: ActivationForm = TWO_LIMBS
+    weights: WeightFormat | None  # to which float matrices are quantised; None: they stay floats
+    inputs: ActivationForm = TWO_LIMBS  # of the rows that matrices are multiplied with
 
 
-# What nothing else is said of; what leaves all in float32, for evaluation. Files with codes keep them in any but that.
-SERVED = ModelFormat(W8_GROUPED)
-FLOAT32 = ModelFormat(None)
-# What users call them.
+SERVED = ModelFormat(W8_GROUPED)  # the default; files with codes keep their codes
+FLOAT32 = ModelFormat(None)  # all in float32, codes too: for evaluation
+# By the names that users give.
 MODEL_FORMATS = {
     "w8": SERVED,
     "w8-rows": ModelFormat(W8),
@@ -38,7 +37,7 @@ MODEL_FORMATS = {
 }
 
 GRID_15 = 16256  # the largest integer of a two-limb weight: 127 * 128
-INT4 = np.arange(-8, 8).astype(np.int8)  # as the table that the kernels look up
+INT4 = np.arange(-8, 8).astype(np.int8)  # table of the values of 4-bit codes
 
 
 def to_format(name: str) -> ModelFormat:
@@ -48,7 +47,7 @@ def to_format(name: str) -> ModelFormat:
 
 
 def round_to(fmt: WeightFormat, weights: F32) -> IntegerWeights:
-    """Float weights [n, k] in the format, each code the nearest."""
+    """Float weights [n, k], rounded to the nearest codes of the format."""
     if fmt.bits == 8:
         return _w8(weights) if fmt.limbs == 1 else _w8_grouped(fmt, weights)
     return _w4(fmt, weights) if fmt.limbs == 1 else _w4_wide(fmt, weights)
@@ -60,21 +59,21 @@ def _row_scales(weights: F32, largest: int) -> F32:
 
 
 def _by_group(values: NDArray[np.float32], group: int) -> NDArray[np.float32]:
-    """[n, k] as [n, groups, group], filled with zeros; the same memory if there is nothing to fill."""
+    """[n, k] as [n, groups, group], padded with zeros; a view if there is no padding."""
     n, k = values.shape
     if k % group == 0:
         return values.reshape(n, -1, group)
-    filled = np.zeros((n, -(-k // group) * group), np.float32)
-    filled[:, :k] = values
-    return filled.reshape(n, -1, group)
+    padded = np.zeros((n, -(-k // group) * group), np.float32)
+    padded[:, :k] = values
+    return padded.reshape(n, -1, group)
 
 
-def _of_groups(choose: np.ufunc, grid: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The least or largest of each group. Column by column: numpy reduces short rows four times slower."""
-    chosen: NDArray[np.float32] = grid[..., 0].copy()
+def _reduce_groups(reduce: np.ufunc, grid: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The minimum or maximum of each group. Column by column: numpy reduces short rows four times slower."""
+    reduced: NDArray[np.float32] = grid[..., 0].copy()
     for column in range(1, grid.shape[-1]):
-        choose(chosen, grid[..., column], out=chosen)
-    return chosen
+        reduce(reduced, grid[..., column], out=reduced)
+    return reduced
 
 
 def _flat(codes: NDArray[np.float32], k: int) -> NDArray[np.int8]:
@@ -87,11 +86,11 @@ def _w8(weights: F32) -> IntegerWeights:
 
 
 def _w8_grouped(fmt: WeightFormat, weights: F32) -> IntegerWeights:
-    """A group's largest code is 127; its multiplier M carries 127 to the group's largest integer: 127 * M / 128."""
+    """The largest code of a group is 127. Its multiplier M maps 127 to the group's largest integer, 127 * M / 128."""
     rows = _row_scales(weights, GRID_15)
     grid = _by_group(weights / rows[:, None], fmt.group)
-    multipliers = np.clip(np.rint(_of_groups(np.maximum, np.abs(grid)) * 128 / 127), 1, 32767 * 127 // 128)
-    # In place: this is where loading a float checkpoint spends its time.
+    multipliers = np.clip(np.rint(_reduce_groups(np.maximum, np.abs(grid)) * 128 / 127), 1, 32767 * 127 // 128)
+    # In place: most of the time to load a float checkpoint is spent here.
     grid *= 128
     grid /= multipliers[..., None]
     np.clip(np.rint(grid, out=grid), -127, 127, out=grid)
@@ -99,16 +98,16 @@ def _w8_grouped(fmt: WeightFormat, weights: F32) -> IntegerWeights:
 
 
 def _nearest_int4(grid: NDArray[np.float32], middle: NDArray[np.float32], step: NDArray[Any]) -> NDArray[np.float32]:
-    """Codes -8 to 7 of values by group, where code 0 stands for middle and codes are a step apart."""
+    """Codes -8 to 7 of values by group. Code 0 encodes `middle`, and codes are a `step` apart."""
     codes: NDArray[np.float32] = np.clip(np.rint((grid - middle[..., None]) / step[..., None]), -8, 7)
     return codes
 
 
 def _w4(fmt: WeightFormat, weights: F32) -> IntegerWeights:
-    """Weights on a grid of 119 a row, so that a group's 16 values stay within int8 wherever it lies."""
+    """Weights on a grid of ±119 per row, so that the 16 values of any group stay within int8."""
     rows = _row_scales(weights, 119)
     grid = _by_group(weights / rows[:, None], fmt.group)
-    low, high = _of_groups(np.minimum, grid), _of_groups(np.maximum, grid)
+    low, high = _reduce_groups(np.minimum, grid), _reduce_groups(np.maximum, grid)
     step: I16 = np.clip(np.ceil((high - low) / 15), 1, 17).astype(np.int16)
     # Keep 16 steps inside int8: -127 <= middle - 8 step and middle + 7 step <= 127.
     middle = np.clip(np.rint(low + 8 * step), -127 + 8 * step, 127 - 7 * step)
@@ -117,10 +116,10 @@ def _w4(fmt: WeightFormat, weights: F32) -> IntegerWeights:
 
 
 def _w4_wide(fmt: WeightFormat, weights: F32) -> IntegerWeights:
-    """As W4 on the 15-bit grid, where a step of a group has up to 11 bits."""
+    """Same as `_w4` on the 15-bit grid, where the step of a group has up to 11 bits."""
     rows = _row_scales(weights, GRID_15)
     grid = _by_group(weights / rows[:, None], fmt.group)
-    low, high = _of_groups(np.minimum, grid), _of_groups(np.maximum, grid)
+    low, high = _reduce_groups(np.minimum, grid), _reduce_groups(np.maximum, grid)
     step: I16 = np.maximum(np.rint((high - low) / 15), 1).astype(np.int16)
     middle = np.rint(low + 8 * step)
     codes = _nearest_int4(grid, middle, step)

@@ -1,9 +1,10 @@
 """Which block holds which tokens: the allocator of block ids, a tree of shared prefixes. Ids, never bytes."""
 
-from surefoot.kv.layout import KvGroup, KvKind, KvLayout, LayerKv, blocks_for, make_layout, window_blocks
+from surefoot.kv.layout import KvGroup, KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout, window_blocks
 from surefoot.kv.manager import Holding, KvManager, KvUsage
 from surefoot.kv.pool import BlockPool
 from surefoot.kv.prefix_tree import BlockKey, PrefixNode
+from surefoot.kv.states import StateSlots, snapshot_positions
 
 __all__ = [
     "BlockKey",
@@ -16,7 +17,10 @@ __all__ = [
     "KvUsage",
     "LayerKv",
     "PrefixNode",
+    "StateLayout",
+    "StateSlots",
     "blocks_for",
     "make_layout",
+    "snapshot_positions",
     "window_blocks",
 ]

@@ -45,9 +45,25 @@ class KvGroup:
 
 
 @dataclass(frozen=True)
+class StateLayout:
+    """Slots for the states of layers that keep no keys and values."""
+
+    num_slots: int
+    num_promised: int  # of them, that snapshots and drafts leave to running samples: two a sample
+    stride: int  # tokens between snapshots along a prompt, a multiple of the block size
+    slot_bytes: int = 1  # of all layers
+    tail_tokens: int = 64  # before a prompt's end, where a second snapshot is taken: templates rewrite the last tokens
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.num_promised <= self.num_slots or self.stride < 1:
+            raise ValueError(f"no such slots: {self}")
+
+
+@dataclass(frozen=True)
 class KvLayout:
     block_size: int
     groups: tuple[KvGroup, ...]
+    states: StateLayout | None = None  # of models that have any
 
     def __post_init__(self) -> None:
         if self.block_size < 1 or not self.groups:
@@ -58,7 +74,8 @@ class KvLayout:
 
     @property
     def total_bytes(self) -> int:
-        return sum(group.num_blocks * group.slot_bytes for group in self.groups) * self.block_size
+        states = 0 if self.states is None else self.states.num_slots * self.states.slot_bytes
+        return states + sum(group.num_blocks * group.slot_bytes for group in self.groups) * self.block_size
 
     def price(self, num_prompt: int, num_new: int, num_samples: int, max_chunk: int) -> tuple[int, ...]:
         """Blocks of each group that a request takes at most: its samples share the prompt's full blocks.

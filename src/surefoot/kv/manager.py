@@ -8,12 +8,13 @@ from surefoot.core import NO_BLOCK, BlockCopy, BlockTable
 from surefoot.kv.layout import KvLayout
 from surefoot.kv.pool import BlockPool
 from surefoot.kv.prefix_tree import PUBLIC, BlockKey, PrefixNode, PrefixTree, visible_child
+from surefoot.kv.states import HeldStates, StateSlots
 
 
 class Holding:
     """One sample's blocks."""
 
-    __slots__ = ("cursor", "firsts", "namespace", "num_computed", "num_public_tokens", "num_shared", "tables")
+    __slots__ = ("cursor", "firsts", "namespace", "num_computed", "num_public_tokens", "num_shared", "states", "tables")
 
     def __init__(self, namespace: str, num_public_tokens: int, cursor: PrefixNode, num_groups: int) -> None:
         self.namespace = namespace
@@ -24,6 +25,7 @@ class Holding:
         # One per group, all of one length; replaced, never changed in place, so that a plan can keep them.
         self.tables: tuple[BlockTable, ...] = ((),) * num_groups
         self.firsts = [0] * num_groups  # per group, the first entry still held: those before have left the window
+        self.states = HeldStates()
 
     @property
     def num_blocks(self) -> int:
@@ -58,6 +60,7 @@ class KvManager:
             {} for _ in layout.groups
         )  # by block, of those in the tree
         self._windows = tuple(number for number, group in enumerate(layout.groups) if group.window)
+        self.states = None if layout.states is None else StateSlots(layout.states, self.tree)
         self._open: set[Holding] = set()
 
     def open(self, namespace: str = "", num_public_tokens: int = 0) -> Holding:
@@ -86,13 +89,32 @@ class KvManager:
             return []
         best: list[PrefixNode] = []
         for nodes in self.tree.paths(holding.cursor, keys[holding.num_shared :], holding.namespace):
-            usable = self._num_usable(holding, nodes) if self._windows else len(nodes)
+            usable = (
+                self._num_with_state(holding, nodes) if self.states is not None else self._num_usable(holding, nodes)
+            )
             if usable > len(best):
                 best = nodes[:usable]
         return best
 
+    def num_known(self, holding: Holding, keys: Sequence[BlockKey]) -> int:
+        """Tokens, from the first on, whose keys and values the tree had, with a state or without."""
+        paths = self.tree.paths(holding.cursor, keys[holding.num_shared :], holding.namespace)
+        return (holding.num_shared + max(map(len, paths))) * self.layout.block_size if self.caching else 0
+
+    def _num_with_state(self, holding: Holding, nodes: list[PrefixNode]) -> int:
+        """Nodes up to the last one that has a snapshot and from which every window reaches its blocks."""
+        usable = len(nodes)
+        while usable:
+            usable = self._num_usable(holding, nodes[:usable])
+            if not usable or nodes[usable - 1].state != NO_BLOCK:
+                break
+            usable -= 1
+        return usable
+
     def _num_usable(self, holding: Holding, nodes: list[PrefixNode]) -> int:
         """Nodes up to the last one after which every window group still has all blocks that the window reaches."""
+        if not self._windows:
+            return len(nodes)
         usable, before, size = len(nodes), holding.num_shared, self.layout.block_size
         changed = True
         while changed:
@@ -117,6 +139,8 @@ class KvManager:
             table + self._hold_nodes(number, nodes, holding) for number, table in enumerate(holding.tables)
         )
         self._move_cursor(holding, nodes[-1])
+        if self.states is not None:
+            self.states.adopt(holding.states, nodes[-1])
         self._slide(holding)
         return len(nodes) * size
 
@@ -192,6 +216,8 @@ class KvManager:
         else:
             for other in range(len(self.pools)):
                 self._leave_tree(other, node)
+        if self.states is not None and all(block == NO_BLOCK for block in node.blocks):
+            self.states.forget(node)
         self.tree.prune(node)
 
     def _leave_tree(self, number: int, node: PrefixNode) -> None:
@@ -211,6 +237,10 @@ class KvManager:
         num_full = min(num_computed // self.layout.block_size, len(keys)) if self.caching else 0
         while holding.num_shared < num_full:
             self._share_block(holding, keys[holding.num_shared])
+            if self.states is not None:
+                self.states.offer(holding.states, holding.cursor, holding.num_shared * self.layout.block_size)
+        if self.states is not None:
+            self.states.commit(holding.states, num_computed)
         if self._windows:
             self._slide(holding)
 
@@ -285,10 +315,14 @@ class KvManager:
                 if block != NO_BLOCK:
                     pool.hold(block)
         self._move_cursor(other, holding.cursor)
+        if self.states is not None:
+            other.states = self.states.fork(holding.states)
         return other
 
     def release(self, holding: Holding) -> None:
         """Release all blocks, the last one first; those in the tree stay cached until they are evicted."""
+        if self.states is not None:
+            self.states.release(holding.states)
         for pool, table in zip(self.pools, holding.tables, strict=True):
             for block in reversed(table):
                 if block != NO_BLOCK:
@@ -325,6 +359,8 @@ class KvManager:
             assert in_tree == self._nodes[number]
             assert len(in_tree) == sum(node.blocks[number] != NO_BLOCK for node in self.tree), "a block in two nodes"
             pool.audit(dict(held), set(in_tree))
+        if self.states is not None:
+            self.states.audit((holding.states for holding in self._open), self.tree)
         self._audit_tree()
         for holding in self._open:
             self._audit_holding(holding)

@@ -1,6 +1,7 @@
 """The block allocator: block ids of one group, how often each is held, and which cached block is evicted first."""
 
 from collections import OrderedDict
+from itertools import islice
 
 from surefoot.core import NO_BLOCK
 
@@ -69,6 +70,10 @@ class BlockPool:
     def least_recently_used(self) -> int:
         """The cached block to evict first, or NO_BLOCK."""
         return next(iter(self._cached), NO_BLOCK)
+
+    def least_recent(self, most: int) -> list[int]:
+        """At most that many cached blocks, the least recently used first."""
+        return list(islice(self._cached, most))
 
     def audit(self, holders: dict[int, int], in_tree: set[int]) -> None:
         """Compare with what the tables and the tree say; free + cached + locked + private is the total."""

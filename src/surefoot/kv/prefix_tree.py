@@ -15,7 +15,7 @@ PUBLIC = None
 class PrefixNode:
     """A full block's tokens, reached by all tokens before them."""
 
-    __slots__ = ("blocks", "children", "key", "namespace", "num_cursors", "parent")
+    __slots__ = ("blocks", "children", "is_tail", "key", "namespace", "num_cursors", "parent", "state")
 
     def __init__(self, parent: "PrefixNode | None", namespace: str | None, key: BlockKey, blocks: list[int]) -> None:
         self.parent = parent
@@ -24,10 +24,14 @@ class PrefixNode:
         self.blocks = blocks  # one per group; NO_BLOCK where it was evicted
         self.children: dict[tuple[str | None, BlockKey], PrefixNode] = {}
         self.num_cursors = 0  # holdings whose last full block this is
+        self.state = NO_BLOCK  # the slot of the state after its tokens, if there is a snapshot
+        self.is_tail = False  # its snapshot goes when the sample that took it takes the next
 
     @property
     def is_unused(self) -> bool:
-        return not self.children and not self.num_cursors and all(block == NO_BLOCK for block in self.blocks)
+        if self.children or self.num_cursors or self.state != NO_BLOCK:
+            return False
+        return all(block == NO_BLOCK for block in self.blocks)
 
 
 class PrefixTree:

@@ -8,19 +8,20 @@ from pathlib import Path
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yields a path beside `path` to write to. It replaces `path` at the end of the block, and is removed on an error.
+    """Yields a temporary path to write to. It replaces `path` at the end of the block, and is removed on an error.
 
     The new content is on disk before the replacement, and the replacement is on disk when the block has ended.
     """
-    beside = path.with_name(path.name + ".partial")
+    temporary = path.with_name(path.name + ".partial")
     try:
-        yield beside
-        _sync(beside, os.O_RDONLY)
-        beside.replace(path)
+        yield temporary
+        _sync(temporary, os.O_RDONLY)
+        temporary.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # the place beside it may be another's by now
+    # Outside the try block: after the replacement, another writer may own the temporary path.
+    _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def sync_folder(folder: Path) -> None:

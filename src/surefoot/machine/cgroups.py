@@ -12,17 +12,17 @@ class _Mount:
     """A mounted cgroup hierarchy."""
 
     version: int
-    top: str  # the group that is visible at `point`; in a container often its own group
+    top: str  # the group that is visible at `point`; in a container often the group of the container
     point: str  # where it is mounted
     controllers: frozenset[str]  # version 1 only
 
 
 def _mounts(root: Path) -> Iterator[_Mount]:
     for line in read_text(root / "proc/self/mountinfo").splitlines():
-        place, _, what = line.partition(" - ")
+        location, _, what = line.partition(" - ")
         kind, _, options = what.partition(" ")
         if kind in ("cgroup", "cgroup2"):
-            top, point = place.split(" ")[3:5]
+            top, point = location.split(" ")[3:5]
             yield _Mount(2 if kind == "cgroup2" else 1, top, point, frozenset(options.split(" ")[-1].split(",")))
 
 
@@ -44,7 +44,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
         if group is None:
             continue
         top, path = PurePosixPath(mount.top), PurePosixPath(group)
-        # A group outside of what is mounted ("/.." in a namespace, or a host's path in a container) is the top itself.
+        # A group outside the mount ("/.." in a namespace, or a host's path in a container) is the top itself.
         inside = path.relative_to(top) if path.is_relative_to(top) and ".." not in path.parts else PurePosixPath()
         point = root / mount.point.lstrip("/")
         yield from (point / step for step in (inside, *inside.parents))

@@ -1,4 +1,4 @@
-"""What the machine is made of: processor, NUMA nodes, huge pages."""
+"""Hardware topology: processor, NUMA nodes, huge pages."""
 
 import platform
 import re
@@ -23,15 +23,15 @@ def cpu_model(root: Path = ROOT) -> str:
 
 
 def _node(folder: Path) -> NumaNode:
-    found = re.search(r"MemTotal:\s+(\d+) kB", read_text(folder / "meminfo"))
-    memory_bytes = int(found[1]) * 1024 if found else 0
+    total = re.search(r"MemTotal:\s+(\d+) kB", read_text(folder / "meminfo"))
+    memory_bytes = int(total[1]) * 1024 if total else 0
     return NumaNode(int(folder.name.removeprefix("node")), parse_cpu_list(read_text(folder / "cpulist")), memory_bytes)
 
 
 def nodes(root: Path = ROOT) -> tuple[NumaNode, ...]:
     """The NUMA nodes by number; none where the kernel was built without them."""
-    found = (root / "sys/devices/system/node").glob("node[0-9]*")
-    return tuple(sorted(map(_node, found), key=lambda node: node.number))
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    return tuple(sorted(map(_node, folders), key=lambda node: node.number))
 
 
 def huge_pages(root: Path = ROOT) -> str:

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from surefoot.formats import SERVED, ModelFormat
-from surefoot.models.config import KvLayer, ModelConfig, SharedKv
+from surefoot.models.config import KvLayer, ModelConfig, SharedKv, StateLayer
 from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.shapes import check_shapes
-from surefoot.models.step import Batch, KvRows, empty_batch
+from surefoot.models.step import Batch, KvRows, LayerMemory, empty_batch
 from surefoot.models.traffic import decode_bytes, linear_products, row_context
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend
@@ -24,9 +24,11 @@ __all__ = [
     "Batch",
     "KvLayer",
     "KvRows",
+    "LayerMemory",
     "Model",
     "ModelConfig",
     "SharedKv",
+    "StateLayer",
     "Workspace",
     "decode_bytes",
     "empty_batch",
@@ -36,10 +38,22 @@ __all__ = [
     "row_context",
 ]
 
-FAMILIES = ("deepseek_v2", "gemma2", "gemma3", "gpt_oss", "llama", "phi3", "qwen2", "qwen3", "qwen3_moe")
+FAMILIES = (
+    "deepseek_v2",
+    "gemma2",
+    "gemma3",
+    "gpt_oss",
+    "lfm2",
+    "llama",
+    "phi3",
+    "qwen2",
+    "qwen3",
+    "qwen3_5",
+    "qwen3_moe",
+)
 # Names in files that differ from the family's.
-GGUF_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
-HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3"}
+GGUF_NAMES = {"qwen35": "qwen3_5", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
+HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3", "qwen3_5_text": "qwen3_5"}
 
 
 class Family(Protocol):

@@ -30,6 +30,10 @@ class Attention:
 
     def __call__(self, step: Step, x: Features) -> Features:
         """The heads' outputs, in the form that `out` takes."""
+        return step.features("attended", self.attend(step, x).reshape(step.rows, -1), self.out)
+
+    def attend(self, step: Step, x: Features) -> F32:
+        """The heads' outputs [rows, heads, head_dim]."""
         kv_heads = self.kv_heads if self.keeps else 0
         qkv = step.project(self.qkv, x, "qkv").reshape(step.rows, self.heads + 2 * kv_heads, self.head_dim)
         rotated = self.heads + kv_heads  # keys follow queries: one call rotates both
@@ -41,12 +45,9 @@ class Attention:
             rope(step.backend, qkv[:, :rotated], step.table(self.rope), self.rope.form.pairing)
         if self.keeps:
             kv_write(step.backend, step.caches[self.layer], keys, values, step.batch.kv[self.window].slots)
-        return self._attend(step, queries)
-
-    def _attend(self, step: Step, queries: F32) -> Features:
         attended = step.floats("attended", step.rows, self.heads, self.head_dim)
         attention(
             step.backend, queries, step.caches[self.layer], step.batch.kv[self.window].chunks, self.scale,
             window=self.window, sinks=self.sinks, softcap=self.softcap, out=attended,
         )  # fmt: skip
-        return step.features("attended", attended.reshape(step.rows, -1), self.out)
+        return attended

@@ -24,10 +24,21 @@ class SharedKv:
 
 
 @dataclass(frozen=True)
+class StateLayer:
+    """What a layer keeps of a request instead of keys and values: float32 arrays of a fixed size."""
+
+    shapes: tuple[tuple[int, ...], ...]  # of the arrays
+
+    @property
+    def nbytes(self) -> int:
+        return sum(4 * math.prod(shape) for shape in self.shapes)
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """The config of one layer."""
 
-    kv: KvLayer | SharedKv  # what the layer stores or reads
+    kv: KvLayer | SharedKv | StateLayer  # what the layer stores or reads
     rope: RopeForm | None  # None: positions are not encoded
 
 
@@ -51,6 +62,23 @@ class LatentConfig:
 
 
 @dataclass(frozen=True)
+class DeltaConfig:
+    """Layers of the gated delta rule."""
+
+    key_heads: int  # of queries and keys
+    heads: int  # of values: a multiple
+    key_dim: int  # lanes of a head's query and key
+    value_dim: int  # lanes of a head's value
+    num_taps: int  # of the convolution before
+    tiled: bool = False  # head h reads key head h % key_heads; else neighbours share one
+
+    @property
+    def conv_width(self) -> int:
+        """Queries, keys and values together."""
+        return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """All sizes and forms of a model."""
 
@@ -69,15 +97,34 @@ class ModelConfig:
     embedding_scale: float = 1.0  # that embeddings are multiplied by
     moe: MoeConfig | None = None  # of families with experts
     latent: LatentConfig | None = None  # of families with latent attention
+    delta: DeltaConfig | None = None  # of families with the gated delta rule
+    num_unused: int = 0  # layers at the file's end that only draft
 
     @property
     def windows(self) -> tuple[int, ...]:
         """The distinct windows: layers with the same window share a block table."""
-        return tuple(sorted({self.kv(layer).window for layer in range(len(self.layers))}))
+        return tuple(sorted({self.kv(layer).window for layer in self.attention_layers}))
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """The numbers of the layers that read keys and values."""
+        return tuple(i for i, layer in enumerate(self.layers) if not isinstance(layer.kv, StateLayer))
+
+    @property
+    def states(self) -> dict[int, StateLayer]:
+        """What layers keep as states, by the layer's number."""
+        return {i: layer.kv for i, layer in enumerate(self.layers) if isinstance(layer.kv, StateLayer)}
+
+    @property
+    def state_bytes(self) -> int:
+        """The states of one request, in all layers."""
+        return sum(state.nbytes for state in self.states.values())
 
     def kv(self, layer: int) -> KvLayer:
         """The keys and values that the layer reads: its own, or those of an earlier layer."""
         kv = self.layers[layer].kv
+        if isinstance(kv, StateLayer):
+            raise ValueError(f"layer {layer} keeps a state, no keys and values")
         return self.kv(kv.layer) if isinstance(kv, SharedKv) else kv
 
 

@@ -1,15 +1,15 @@
 """A whole model, from tokens to logits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from surefoot.models.config import ModelConfig
 from surefoot.models.linear import Linear
-from surefoot.models.step import Batch, Norm, Step
+from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
-from surefoot.ops import Backend, KvCache, embed, norm, softcap
+from surefoot.ops import Backend, embed, norm, softcap
 from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
@@ -27,12 +27,12 @@ class Model:
     norm: Norm  # after the last layer
     head: Linear  # to the logits
 
-    def forward(self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace) -> F32:
-        """Logits of the wanted rows. Afterwards the caches hold the rows' keys and values, and `normed` finds their
-        hidden states.
+    def forward(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace) -> F32:
+        """Logits of the wanted rows. Afterwards the memory holds the rows' keys, values and states, and `normed` finds
+        their hidden states.
 
         The logits are in the workspace. Inside `backend.record()` the arrays are laid out but nothing is computed."""
-        step = Step(backend, batch, caches, workspace, self.config.width)
+        step = Step(backend, batch, memory, workspace, self.config.width)
         embed(backend, batch.tokens, self.embeddings, self.config.embedding_scale, out=step.h)
         for layer in self.layers:
             layer(step)

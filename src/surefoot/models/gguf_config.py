@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
@@ -63,7 +65,7 @@ def gguf_config(
     differ."""
     gguf = Gguf(checkpoint)
     width, heads = gguf.need("embedding_length"), gguf.need("attention.head_count")
-    kv_heads = gguf.get("attention.head_count_kv", heads)
+    kv_heads = int(np.max(gguf.get("attention.head_count_kv", heads)))  # some files give one number per layer
     head_dim = gguf.get("attention.key_length", width // heads)
     kv = KvLayer(kv_heads, head_dim, gguf.get("attention.value_length", head_dim))
     rope = gguf.rope(head_dim, pairing)

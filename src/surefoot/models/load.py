@@ -12,7 +12,7 @@ from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts, FeedForward
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
 from surefoot.models.step import Norm, Rope
-from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, IntegerWeights, PackedWeights, RopeForm, pack
+from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, ConvWeights, IntegerWeights, PackedWeights, RopeForm, pack
 from surefoot.ops.arrays import F32, I64
 from surefoot.weights.checkpoint import Checkpoint
 
@@ -78,6 +78,10 @@ class Loader:
         """A matrix in float32: a router's, which is better not rounded."""
         return Linear((LinearPart(self.vector(f"{name}.weight"), self.bias(name)),))
 
+    def conv(self, name: str, silu: bool = False) -> ConvWeights:
+        """A convolution of each column by itself, from a tensor [columns, taps]."""
+        return ConvWeights(np.ascontiguousarray(self.vector(f"{name}.weight").T), self.bias(name), silu)
+
     def experts(self, *names: str) -> ExpertLinear:
         """Tensors [experts, rows, columns], their outputs side by side."""
         biases = [self.bias(name) for name in names]
@@ -101,8 +105,9 @@ class Loader:
 
     # ---- parts that most families share ----
 
-    def attention(self, layer: int) -> Attention:
-        """Attention, with norms of queries and keys, biases and sinks if the checkpoint has them."""
+    def attention(self, layer: int, qkv: Linear | None = None) -> Attention:
+        """Attention, with norms of queries and keys, biases and sinks if the checkpoint has them. qkv: if the family
+        makes that matrix itself."""
         config, name = self.config, f"blk.{layer}.attn"
         kv, keeps = config.kv(layer), not isinstance(config.layers[layer].kv, SharedKv)
         separate = (f"{name}_q", f"{name}_k", f"{name}_v") if keeps else (f"{name}_q",)
@@ -113,7 +118,7 @@ class Loader:
             kv_heads=kv.heads,
             head_dim=kv.key_dim,
             scale=config.scale,
-            qkv=self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate),
+            qkv=qkv or (self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate)),
             out=self.linear(f"{name}_output"),
             rope=self.rope(config.layers[layer].rope),
             window=kv.window,
@@ -145,8 +150,13 @@ class Loader:
         """The model of these layers. Embeddings and head share a matrix if the checkpoint has no other head."""
         embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
         head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
-        matrix = embeddings.parts[0].matrix
-        return Model(self.config, matrix, tuple(layers), self.norm("output_norm"), head)
+        matrix, norm = embeddings.parts[0].matrix, self.norm(last_norm(self.config))
+        return Model(self.config, matrix, tuple(layers), norm, head)
+
+
+def last_norm(config: ModelConfig) -> str:
+    """The name of the norm after the last layer."""
+    return "token_embd_norm" if config.family == "lfm2" else "output_norm"
 
 
 def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:

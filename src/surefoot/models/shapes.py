@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surefoot.models.config import KvLayer, LatentConfig, ModelConfig, SharedKv
+from surefoot.models.config import DeltaConfig, KvLayer, LatentConfig, ModelConfig, SharedKv, StateLayer
+from surefoot.models.load import last_norm
 from surefoot.ops import FactorScaling, RopeForm
 from surefoot.weights.checkpoint import Tensor
 from surefoot.weights.metadata import MetadataError
@@ -22,6 +23,7 @@ NORMS = {
     "gemma2": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
     "gemma3": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
     "gpt_oss": ("attn_norm", "post_attention_norm"),
+    "qwen3_5": ("attn_norm", "post_attention_norm"),
 }
 USUAL_NORMS = ("attn_norm", "ffn_norm")
 
@@ -46,8 +48,10 @@ def check_shapes(config: ModelConfig, tensors: Tensors) -> None:
 
 
 def _check_sizes(config: ModelConfig) -> None:
-    for number, layer in enumerate(config.layers):
-        kv = config.kv(number)
+    if not config.attention_layers:
+        raise MetadataError("no layer has attention: models of states alone are not supported")
+    for number in config.attention_layers:
+        kv, layer = config.kv(number), config.layers[number]
         if config.heads % kv.heads:
             raise MetadataError(
                 f"the metadata say {config.heads} heads for {kv.heads} heads of keys and values, where a multiple is "
@@ -80,7 +84,7 @@ def _check_rope(rope: RopeForm | None, kv: KvLayer, latent: LatentConfig | None)
 def _check_layers(config: ModelConfig, tensors: Tensors) -> None:
     numbers = {int(match[1]) for name in tensors if (match := LAYER_NAME.match(name))}
     count = max(numbers, default=-1) + 1
-    if count != len(config.layers):
+    if count - config.num_unused != len(config.layers):
         raise MetadataError(
             f"the metadata say {len(config.layers)} layers, and the file has tensors of {count}: it is damaged, or a "
             "part of a model; fetch it again"
@@ -125,7 +129,7 @@ def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) ->
 
 def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("token_embd.weight", (config.vocab_size, config.width))
-    yield ExpectedTensor("output_norm.weight", (config.width,))
+    yield ExpectedTensor(f"{last_norm(config)}.weight", (config.width,))
     yield ExpectedTensor("output.weight", (config.vocab_size, config.width), optional=True)
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
 
@@ -134,7 +138,12 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
     name, moe = f"blk.{layer}", config.moe
     for norm in NORMS.get(config.family, USUAL_NORMS):
         yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
-    if config.latent is None:
+    if isinstance(state := config.layers[layer].kv, StateLayer):
+        if config.delta is None:
+            yield from _short_conv(config, state, f"{name}.shortconv")
+        else:
+            yield from _delta_net(config.delta, name, config.width)
+    elif config.latent is None:
         yield from _attention(config, layer, tensors)
     else:
         yield from _latent_attention(config, config.latent, name, tensors)
@@ -149,6 +158,8 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
 def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     name, kv = f"blk.{layer}.attn", config.kv(layer)
     queries, keys, values = config.heads * kv.key_dim, kv.heads * kv.key_dim, kv.heads * kv.value_dim
+    if config.delta is not None:
+        queries *= 2  # each head's queries and gates
     if f"{name}_qkv.weight" in tensors:
         parts = {"qkv": queries + keys + values}
     elif isinstance(config.layers[layer].kv, SharedKv):
@@ -161,6 +172,27 @@ def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Ex
     yield ExpectedTensor(f"{name}_q_norm.weight", (kv.key_dim,), optional=True)
     yield ExpectedTensor(f"{name}_k_norm.weight", (kv.key_dim,), optional=True)
     yield ExpectedTensor(f"{name}_sinks.weight", (config.heads,), optional=True)
+
+
+def _short_conv(config: ModelConfig, state: StateLayer, name: str) -> Iterator[ExpectedTensor]:
+    (((num_before, width),)) = state.shapes
+    yield from _matrix(f"{name}.in_proj", 3 * width, config.width)
+    yield from _matrix(f"{name}.conv", width, num_before + 1)
+    yield from _matrix(f"{name}.out_proj", config.width, width)
+
+
+def _delta_net(sizes: DeltaConfig, name: str, width: int) -> Iterator[ExpectedTensor]:
+    values = sizes.heads * sizes.value_dim
+    yield from _matrix(f"{name}.attn_qkv", sizes.conv_width, width)
+    yield from _matrix(f"{name}.attn_gate", values, width)
+    for part in ("ssm_beta", "ssm_alpha"):
+        yield from _matrix(f"{name}.{part}", sizes.heads, width)
+    yield from _matrix(f"{name}.ssm_conv1d", sizes.conv_width, sizes.num_taps)
+    yield ExpectedTensor(f"{name}.ssm_a", (sizes.heads,), optional=True)
+    yield ExpectedTensor(f"{name}.ssm_a_log.weight", (sizes.heads,), optional=True)
+    yield ExpectedTensor(f"{name}.ssm_dt.bias", (sizes.heads,))
+    yield ExpectedTensor(f"{name}.ssm_norm.weight", (sizes.value_dim,))
+    yield from _matrix(f"{name}.ssm_out", width, values)
 
 
 def _latent_attention(

@@ -1,6 +1,6 @@
 """One forward pass: its rows, its KV caches, and the residual stream that layers add to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from surefoot.ops import (
     NormForm,
     RopeForm,
     RopeTable,
+    StateRows,
     add,
     attention_factor,
     inverse_frequencies,
@@ -40,6 +41,7 @@ class Batch:
     positions: I64  # one per row
     wanted: I64  # the rows whose logits are wanted
     kv: Mapping[int, KvRows]  # by window
+    states: StateRows  # slots that layers with states read and write
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,14 @@ class Rope:
         return cls(form, inverse_frequencies(form), attention_factor(form))
 
 
+@dataclass(frozen=True)
+class LayerMemory:
+    """What layers keep of requests, by the layer's number."""
+
+    caches: Mapping[int, KvCache]  # keys and values
+    states: Mapping[int, tuple[F32, ...]]  # arrays [slots, ...]
+
+
 class Step:
     """The state of one forward pass, which the parts of a model share. Every call is an operation of `ops` over fixed
     arrays, so that a pass can be recorded.
@@ -70,12 +80,10 @@ class Step:
     The residual stream is `h`, plus an addend if there is one: the next norm adds it in the same operation.
     """
 
-    def __init__(
-        self, backend: Backend, batch: Batch, caches: Sequence[KvCache], workspace: Workspace, width: int
-    ) -> None:
+    def __init__(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace, width: int) -> None:
         self.backend = backend
         self.batch = batch
-        self.caches = caches
+        self.caches, self.states = memory.caches, memory.states
         self.workspace = workspace
         self.rows = len(batch.tokens)
         self.h = workspace.floats("h", self.rows, width)
@@ -150,4 +158,5 @@ def empty_batch(rows: int, num_chunks: int, num_wanted: int, table_widths: Mappi
         window: KvRows(np.zeros(rows, np.int64), Chunks(starts, lengths, np.zeros((num_chunks, blocks), np.int64)))
         for window, blocks in table_widths.items()
     }
-    return Batch(np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(num_wanted, np.int64), kv)
+    states = StateRows(starts, np.full(num_chunks, -1, np.int64), np.full(rows, -1, np.int64))
+    return Batch(np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(num_wanted, np.int64), kv, states)

@@ -28,9 +28,9 @@ def linear_products(model: Model) -> int:
 
 def row_context(model: Model) -> float:
     """Context length at which attending to earlier tokens costs as much as the matrix products of the token itself.
-    Layers with a window are not counted."""
+    Layers with a window or a state are not counted."""
     config = model.config
-    layers = [config.kv(layer) for layer in range(len(config.layers))]
+    layers = [config.kv(layer) for layer in config.attention_layers]
     products = sum(config.heads * (kv.key_dim + kv.value_dim) for kv in layers if not kv.window)
     return linear_products(model) / (ATTENTION_COST * products) if products else math.inf
 

@@ -34,6 +34,7 @@ from surefoot.ops.rope import (
 )
 from surefoot.ops.sampling import Sampled, Sampling, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError, third_of
+from surefoot.ops.states import ConvWeights, DeltaGates, DeltaRows, StateRows, delta_gates, delta_rule, short_conv
 from surefoot.ops.weights import (
     BitField,
     BlockWeights,
@@ -57,6 +58,9 @@ __all__ = [
     "BitField",
     "BlockWeights",
     "Chunks",
+    "ConvWeights",
+    "DeltaGates",
+    "DeltaRows",
     "ExpertRows",
     "FactorScaling",
     "GluForm",
@@ -81,6 +85,7 @@ __all__ = [
     "Shape",
     "ShapeError",
     "ShapedProgram",
+    "StateRows",
     "Stopped",
     "TopLogprobs",
     "VariantError",
@@ -92,6 +97,8 @@ __all__ = [
     "best_peak",
     "best_read_bandwidth",
     "combine",
+    "delta_gates",
+    "delta_rule",
     "embed",
     "empty_activations",
     "empty_kv_cache",
@@ -117,6 +124,7 @@ __all__ = [
     "rope_table",
     "route",
     "sample",
+    "short_conv",
     "softcap",
     "supported_variants",
     "third_of",

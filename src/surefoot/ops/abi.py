@@ -87,8 +87,9 @@ class NormArgs(Structure):
 
 class RopeTableArgs(Structure):
     _fields_ = _fields(
-        positions=PTR, inv_freq=PTR, cos=PTR, sin=PTR, rows=c_int64, pairs=c_int64, scale=c_float, unused=c_int32
-    )
+        positions=PTR, inv_freq=PTR, cos=PTR, sin=PTR, row_scales=PTR, rows=c_int64, pairs=c_int64, scale=c_float,
+        unused=c_int32,
+    )  # fmt: skip
 
 
 class RopeArgs(Structure):
@@ -143,9 +144,35 @@ class AttentionArgs(Structure):
     )  # fmt: skip
 
 
+class StateRowsStruct(Structure):
+    _fields_ = _fields(starts=PTR, loads=PTR, saves=PTR, rows=c_int64, chunks=c_int64, slots=c_int64)
+
+
+class ShortConvArgs(Structure):
+    _fields_ = _fields(
+        rows=StateRowsStruct, x=PTR, gate_in=PTR, gate_out=PTR, weight=PTR, bias=PTR, state=PTR, y=PTR,
+        cols=c_int64, taps=c_int64, x_stride=c_int64, y_stride=c_int64, silu=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
+class DeltaGatesArgs(Structure):
+    _fields_ = _fields(
+        a=PTR, b=PTR, rate=PTR, bias=PTR, decay=PTR, beta=PTR,
+        rows=c_int64, heads=c_int64, a_stride=c_int64, b_stride=c_int64,
+    )  # fmt: skip
+
+
+class DeltaRuleArgs(Structure):
+    _fields_ = _fields(
+        rows=StateRowsStruct, q=PTR, k=PTR, v=PTR, decay=PTR, beta=PTR, state=PTR, y=PTR,
+        key_heads=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64, qkv_stride=c_int64, y_stride=c_int64,
+        tiled=c_int32, unused=c_int32,
+    )  # fmt: skip
+
+
 class RouteArgs(Structure):
     _fields_ = _fields(
-        logits=PTR, bias=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
+        logits=PTR, bias=PTR, expert_scales=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
         scoring=c_int32, normalise=c_int32, scale=c_float, unused=c_int32,
     )  # fmt: skip
 
@@ -211,4 +238,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "kv_write": KvWriteArgs,
     "kv_copy": KvCopyArgs,
     "attention": AttentionArgs,
+    "short_conv": ShortConvArgs,
+    "delta_gates": DeltaGatesArgs,
+    "delta_rule": DeltaRuleArgs,
 }

@@ -10,14 +10,14 @@ from surefoot.ops.activations import Activations
 from surefoot.ops.arrays import F32, check, pointer, row_stride
 from surefoot.ops.backend import Backend
 
-KINDS = ("silu", "gelu", "gelu_tanh", "clamped")
+KINDS = ("silu", "gelu", "gelu_tanh", "clamped", "sigmoid")
 
 
 @dataclass(frozen=True)
 class GluForm:
     """Which activation. `clamped` is gpt-oss's swiglu: gate at most limit, up within ±limit and one added."""
 
-    kind: Literal["silu", "gelu", "gelu_tanh", "clamped"] = "silu"
+    kind: Literal["silu", "gelu", "gelu_tanh", "clamped", "sigmoid"] = "silu"
     limit: float = 7.0
     alpha: float = 1.702
 

@@ -24,7 +24,7 @@ from surefoot.models import Model, Workspace
 from surefoot.ops import Backend, GluForm, IntegerWeights, embed, glu, linear, norm, pack, quantise
 from surefoot.ops.arrays import F32, I64
 from surefoot.sampling import Draw, Sampler
-from surefoot.speculate import NOTHING, Prospect
+from surefoot.speculate import NO_DRAFT, DraftOffer
 from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_safetensors
 
 
@@ -102,8 +102,8 @@ class DraftHead:
     def end(self, key: SampleKey) -> None:
         self._samples.pop(key, None)
 
-    def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
-        return [NOTHING if self._samples[key].state is None else Prospect(most) for key in keys]
+    def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
+        return [NO_DRAFT if self._samples[key].state is None else DraftOffer(max_depth) for key in keys]
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         """All samples together, a token of each at a time."""

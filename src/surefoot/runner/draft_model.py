@@ -10,11 +10,11 @@ from surefoot.core import Request, SampleKey, sample_seed
 from surefoot.ops.arrays import F32
 from surefoot.runner.sessions import Session, SessionRunner, Work
 from surefoot.sampling import Draw, Sampler
-from surefoot.speculate import MOST_DEPTH, NOTHING, Prospect
+from surefoot.speculate import MAX_DEPTH, NO_DRAFT, DraftOffer
 
 MOST_BEHIND = 64  # tokens that a draft makes up for by itself
 CATCH_UP = 256  # tokens of all samples together, in a step
-LEAST_CHUNK = CATCH_UP + MOST_DEPTH  # of the runner: a window's ring must hold what is gone back over, and a chunk
+LEAST_CHUNK = CATCH_UP + MAX_DEPTH  # of the runner: a window's ring must hold what is gone back over, and a chunk
 SPARE = 256
 
 
@@ -34,7 +34,7 @@ class _Follower:
         """Back to what text and caches have in common, and never the whole text: its last token's logits are wanted.
         Returns how many tokens it is behind."""
         least = min(len(self.computed), len(self.text) - 1)
-        place = max(0, least - MOST_DEPTH)  # before, they were compared already
+        place = max(0, least - MAX_DEPTH)  # before, they were compared already
         while place < least and self.computed[place] == self.text[place]:
             place += 1
         del self.computed[place:]
@@ -51,6 +51,8 @@ class DraftModel:
         runner = sessions.runner
         if runner.max_chunk < LEAST_CHUNK:
             raise ValueError(f"a draft model's chunks are of at least {LEAST_CHUNK} tokens, not {runner.max_chunk}")
+        if runner.model.config.states:
+            raise ValueError(f"a draft model goes back, which {runner.model.config.family}'s states do not allow")
         self._sessions, self._sampler = sessions, Sampler(runner.backend)
         self._vocab_size = min(vocab_size, runner.model.config.vocab_size)
         self._followers: dict[SampleKey, _Follower] = {}
@@ -69,13 +71,13 @@ class DraftModel:
         if follower is not None and follower.session is not None:
             self._sessions.close(follower.session)
 
-    def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
+    def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
         """A follower that is far behind catches up by some tokens, and drafts in a later step."""
         followers = [self._followers[key] for key in keys]
-        behind = {follower: follower.go_back() for follower in followers if self._holds(follower, most)}
+        behind = {follower: follower.go_back() for follower in followers if self._holds(follower, max_depth)}
         self._catch_up({follower: count for follower, count in behind.items() if count > MOST_BEHIND})
         ready = [behind.get(follower, MOST_BEHIND + 1) <= MOST_BEHIND for follower in followers]
-        return [Prospect(most) if is_ready else NOTHING for is_ready in ready]
+        return [DraftOffer(max_depth) if is_ready else NO_DRAFT for is_ready in ready]
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         """All samples together, a token of each at a time."""
@@ -95,10 +97,10 @@ class DraftModel:
     def _is_known(self, token: int) -> bool:
         return 0 <= token < self._vocab_size
 
-    def _holds(self, follower: _Follower, most: int) -> bool:
-        """Whether it has blocks for its text and `most` tokens more. If it outgrows them, it gets twice as many, and
-        computes its text again."""
-        needed = len(follower.text) + most
+    def _holds(self, follower: _Follower, max_depth: int) -> bool:
+        """Whether it has blocks for its text and `max_depth` tokens more. If it outgrows them, it gets twice as many,
+        and computes its text again."""
+        needed = len(follower.text) + max_depth
         if follower.is_lost or (follower.session is not None and needed <= follower.session.max_tokens):
             return not follower.is_lost
         if follower.session is not None:

@@ -9,17 +9,17 @@ from typing import Protocol
 
 import numpy as np
 
-from surefoot.core import BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult
+from surefoot.core import NO_BLOCK, BlockCopy, BlockTable, Chunk, Output, RowStart, SampleKey, StepPlan, StepResult
 from surefoot.models import Model
 from surefoot.ops import Backend, Stopped
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
-from surefoot.runner.passes import FlatStep
+from surefoot.runner.passes import FlatStep, StepStates
 from surefoot.runner.pooling import MeanPool
 from surefoot.runner.scoring import PromptLogprobs
 from surefoot.runner.verification import DrawState, Verification
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
-from surefoot.speculate import Gain, Speculator, Verified
+from surefoot.speculate import DraftOutcome, SampledTokens, Speculator
 
 BROKEN = -1  # a token that no vocabulary has
 SCORED_ROWS = 16  # rows of prompt logits at once: each is as wide as the vocabulary
@@ -38,7 +38,7 @@ class Executed:
     """Of each output's tokens, if asked for."""
     failures: Mapping[str, str] = field(default_factory=dict)
     """What went wrong, by request."""
-    verified: Mapping[SampleKey, Verified] = field(default_factory=dict)
+    verified: Mapping[SampleKey, DraftOutcome] = field(default_factory=dict)
     """What became of drafts, for samples that had any."""
     embeddings: Mapping[SampleKey, tuple[float, ...]] = field(default_factory=dict)
     """Of samples that ended with one."""
@@ -157,6 +157,7 @@ class Executor:
         self._grammars = grammars
         self._speculator = speculator
         self._windows = runner.model.config.windows  # of the plan's groups
+        self._has_states = bool(runner.model.config.states)
         self._sampler = Sampler(runner.backend)
         self._rows: dict[SampleKey, Row] = {}
         self._tables = Tables(self._windows, runner.kv.table_width)
@@ -252,6 +253,7 @@ class Executor:
                 [len(chunk.tokens) for chunk in chunks],
                 [chunk.num_logits for chunk in chunks],
                 self._tables.of(rows),
+                _states(chunks) if self._has_states else None,
             )
         )
         self._pool(chunks, rows)
@@ -338,26 +340,36 @@ class Executor:
                 self._rows[chunk.key].note([draw.token for draw in own if draw.token != BROKEN])
 
     def _speculate(
-        self, plan: StepPlan, drawn: Sequence[Draws], verified: Mapping[SampleKey, Verified], elapsed_ms: float
+        self, plan: StepPlan, drawn: Sequence[Draws], verified: Mapping[SampleKey, DraftOutcome], elapsed_ms: float
     ) -> Mapping[SampleKey, tuple[int, ...]]:
         """Drafts for the samples that continue."""
         if self._speculator is None or not plan.chunks:
             return {}
         self._speculator.observe(plan.num_tokens, elapsed_ms, verified)
         hidden = self.runner.hidden(sum(chunk.num_logits for chunk in plan.chunks))
-        gains: dict[SampleKey, Gain] = {}
-        rooms: dict[SampleKey, int] = {}
-        num_others = 0
+        sampled: dict[SampleKey, SampledTokens] = {}
+        max_depths: dict[SampleKey, int] = {}
+        num_other_tokens = 0
         for chunk, draws in zip(plan.chunks, drawn, strict=True):
-            num_others += len(chunk.tokens) - chunk.num_logits
+            num_other_tokens += len(chunk.tokens) - chunk.num_logits
             for number, own in zip(chunk.samples, draws, strict=True):
                 if number == chunk.key.sample and own[-1].token != BROKEN:
                     row, place = self._rows[chunk.key], self._last_rows.get(chunk.key)
                     state = None if place is None else hidden[place]
-                    gains[chunk.key] = Gain([draw.token for draw in own], state, row.state.forced)
+                    sampled[chunk.key] = SampledTokens([draw.token for draw in own], state, row.state.forced)
                     if own[-1].token not in row.stops:
-                        rooms[chunk.key] = row.room(self.runner.max_chunk - 1)
-        return self._speculator.propose(gains, rooms, num_others)
+                        max_depths[chunk.key] = row.room(self.runner.max_chunk - 1)
+        return self._speculator.propose(sampled, max_depths, num_other_tokens)
+
+
+def _states(chunks: Sequence[Chunk]) -> StepStates:
+    saves: list[int] = []
+    for chunk in chunks:
+        own = [NO_BLOCK] * len(chunk.tokens)
+        for row, slot in chunk.states.saves:
+            own[row] = slot
+        saves += own
+    return StepStates([chunk.states.load for chunk in chunks], saves)
 
 
 def _settle(states: Sequence[DrawState], seconds: float) -> None:
@@ -375,10 +387,10 @@ def _awaited(states: Sequence[DrawState]) -> Sequence[DrawState]:
 
 def _verified(
     chunks: Sequence[Chunk], drawn: Sequence[Draws], failures: Mapping[str, str], deferred: Collection[SampleKey]
-) -> dict[SampleKey, Verified]:
+) -> dict[SampleKey, DraftOutcome]:
     """Of the chunks that had drafts."""
     return {
-        chunk.key: Verified(chunk.num_logits - 1, len(draws[0]) - 1)
+        chunk.key: DraftOutcome(chunk.num_logits - 1, len(draws[0]) - 1)
         for chunk, draws in zip(chunks, drawn, strict=True)
         if chunk.num_logits > 1 and chunk.key.request not in failures and chunk.key not in deferred
     }

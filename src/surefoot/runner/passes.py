@@ -8,11 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from surefoot.models import Batch, Model, Workspace, empty_batch
-from surefoot.ops import Backend, Chunks, Program, Shape, ShapedProgram, ShapeError, third_of
+from surefoot.ops import Backend, Chunks, Program, Shape, ShapedProgram, ShapeError, StateRows, third_of
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
 
 MAX_PROGRAMS = 32
+
+
+class StepStates(NamedTuple):
+    """The slots of states that a step reads and writes."""
+
+    loads: Sequence[int]  # one per chunk; negative: zeros
+    saves: Sequence[int]  # one per token; negative: nowhere
 
 
 class FlatStep(NamedTuple):
@@ -23,6 +30,7 @@ class FlatStep(NamedTuple):
     counts: Sequence[int]  # tokens of each chunk
     num_logits: Sequence[int]  # logits are wanted of that many last tokens of each chunk
     tables: Mapping[int, I64]  # by window, [chunks, blocks]; another array whenever a table has changed
+    states: StepStates | None = None  # of models that have any
 
     @property
     def shape(self) -> Shape:
@@ -79,7 +87,7 @@ class Passes:
     def _forward(self, shape: Shape) -> tuple[Program, F32]:
         with self._backend.record() as program:
             batch = part_of(self._batch, shape)  # the first rows of arrays that stay where they are
-            logits = self._model.forward(self._backend, batch, self._kv.caches, self._workspace)
+            logits = self._model.forward(self._backend, batch, self._kv.memory, self._workspace)
         return program, logits
 
 
@@ -103,7 +111,10 @@ def part_of(batch: Batch, shape: Shape) -> Batch:
         )
         for window, arrays in batch.kv.items()
     }
-    return Batch(batch.tokens[:rows], batch.positions[:rows], batch.wanted[:num_wanted], kv)
+    states = StateRows(
+        batch.states.starts[: num_chunks + 1], batch.states.loads[:num_chunks], batch.states.saves[:rows]
+    )
+    return Batch(batch.tokens[:rows], batch.positions[:rows], batch.wanted[:num_wanted], kv, states)
 
 
 class BatchRows:
@@ -129,6 +140,9 @@ class BatchRows:
         positions = num_cached[self._chunk_of] + self._within
         batch.tokens[:] = step.tokens
         batch.positions[:] = positions
+        if step.states is not None:
+            batch.states.loads[:] = step.states.loads
+            batch.states.saves[:] = step.states.saves
         block, slot = np.divmod(positions, block_size)
         for window, kv in batch.kv.items():
             table = step.tables[window]

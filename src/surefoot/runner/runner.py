@@ -25,11 +25,14 @@ class Runner:
     kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
     record: bool = True  # False: operation by operation, as a float model of experts must
     block_size: int = 64
+    num_slots: int = 0  # of states, for models that have any
     kv: KvStore = field(init=False)
 
     def __post_init__(self) -> None:
         config = self.model.config
-        self.kv = KvStore(self.backend, config, self.max_context, self.num_blocks, self.kv_form, self.block_size)
+        self.kv = KvStore(
+            self.backend, config, self.max_context, self.num_blocks, self.kv_form, self.block_size, self.num_slots
+        )
         self._workspace = Workspace()
         self._scoring = Workspace()  # for logits besides those that a step wants
         self._passes: Passes | None = None
@@ -44,7 +47,7 @@ class Runner:
         if not self.record:
             batch = make_batch(self.model, self.kv, step.shape)
             BatchRows(batch, step.counts, step.num_logits).fill(step, self.kv.block_size)
-            return self.model.forward(self.backend, batch, self.kv.caches, self._workspace)
+            return self.model.forward(self.backend, batch, self.kv.memory, self._workspace)
         return self._passes_for(step.shape).run(step)
 
     def normed(self, first: int, count: int) -> F32:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from surefoot.core import NO_BLOCK
 from surefoot.kv import BlockPool, blocks_for, window_blocks
 from surefoot.models import Model
 from surefoot.ops import Backend, KvForm, Sampled, SamplingRows, sample
 from surefoot.ops.arrays import F32, I64
-from surefoot.runner.passes import FlatStep
+from surefoot.runner.passes import FlatStep, StepStates
 from surefoot.runner.runner import Runner
 
 
@@ -20,6 +21,8 @@ class Session:
     tables: Mapping[int, I64]  # its blocks, by window
     max_tokens: int
     num_tokens: int = 0
+    slots: tuple[int, int] = (NO_BLOCK, NO_BLOCK)
+    """Of models with states: the one after its tokens, and the one that the next chunk saves to."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class SessionRunner:
         self._width = runner.kv.table_width
         self._rings = _ring_blocks(runner.model, self._width, runner.max_chunk, runner.block_size)
         self._pools = {window: BlockPool(count) for window, count in runner.num_blocks.items()}
+        self._slots = BlockPool(runner.num_slots)
 
     @classmethod
     def make(
@@ -56,7 +60,8 @@ class SessionRunner:
             window: min(ring, width) * max_sessions if window else width + max_sessions
             for window, ring in rings.items()
         }
-        return cls(Runner(backend, model, num_tokens, num_blocks, max_chunk, kv_form, record, block_size))
+        num_slots = 2 * max_sessions if model.config.states else 0
+        return cls(Runner(backend, model, num_tokens, num_blocks, max_chunk, kv_form, record, block_size, num_slots))
 
     @property
     def max_tokens(self) -> int:
@@ -73,9 +78,13 @@ class SessionRunner:
         if blocks > self._width:
             raise ValueError(f"{max_tokens} tokens are more than the {self.max_tokens} there is room for")
         needed = {window: min(ring, blocks) for window, ring in self._rings.items()}
-        if any(self._pools[window].num_free < count for window, count in needed.items()):
+        has_slots = not self.runner.num_slots or self._slots.num_free > 1
+        if not has_slots or any(self._pools[window].num_free < count for window, count in needed.items()):
             raise MemoryError(f"no room for {max_tokens} more tokens: close other requests first")
-        return Session({window: self._table(window, count) for window, count in needed.items()}, max_tokens)
+        session = Session({window: self._table(window, count) for window, count in needed.items()}, max_tokens)
+        if self.runner.num_slots:
+            session.slots = self._slots.allocate(), self._slots.allocate()
+        return session
 
     def _table(self, window: int, count: int) -> I64:
         """The blocks in turn, over and over; a session never comes to the entries behind its last token."""
@@ -86,6 +95,9 @@ class SessionRunner:
         for window, table in session.tables.items():
             for block in sorted(set(table.tolist()), reverse=True):
                 self._pools[window].release(block)
+        if self.runner.num_slots:
+            for slot in session.slots:
+                self._slots.release(slot)
 
     # ---- a step ----
 
@@ -99,11 +111,19 @@ class SessionRunner:
             [len(work.tokens) for work in works],
             [work.num_logits for work in works],
             {window: np.stack([work.session.tables[window] for work in works]) for window in windows},
+            self._states(works) if self.runner.num_slots else None,
         )
         logits = self.runner.forward(step)
         for work in works:
             work.session.num_tokens += len(work.tokens)
+            work.session.slots = work.session.slots[::-1]
         return logits
+
+    def _states(self, works: Sequence[Work]) -> StepStates:
+        """The state after a chunk's last token is saved, so a session cannot go back."""
+        loads = [work.session.slots[0] if work.session.num_tokens else NO_BLOCK for work in works]
+        saves = [[*[NO_BLOCK] * (len(work.tokens) - 1), work.session.slots[1]] for work in works]
+        return StepStates(loads, [slot for own in saves for slot in own])
 
     def _check(self, works: Sequence[Work]) -> None:
         max_chunk, vocab_size = self.runner.max_chunk, self.runner.model.config.vocab_size

@@ -4,13 +4,13 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from surefoot.sampling.grammar import GrammarError
 
-MOST_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
+MAX_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
 
 
 def lark_of(gbnf: str) -> str:
     """The grammar in Lark's notation. Raises GrammarError if it is not valid GBNF."""
-    if len(gbnf) > MOST_CHARACTERS:
-        raise GrammarError(f"a GBNF grammar has at most {MOST_CHARACTERS} characters: make it smaller")
+    if len(gbnf) > MAX_CHARACTERS:
+        raise GrammarError(f"a GBNF grammar has at most {MAX_CHARACTERS} characters: make it smaller")
     try:
         return gbnf_to_lark(gbnf)
     except Exception as error:  # the converter raises plain Exception, and RecursionError for deep nesting

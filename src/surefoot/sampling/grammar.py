@@ -6,7 +6,6 @@ it had never been away.
 
 import json
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,10 @@ from llguidance import LLExecutor, LLMatcher, LLTokenizer, TokenizerWrapper, reg
 from numpy.typing import NDArray
 
 from surefoot.ops.arrays import F32
+from surefoot.sampling.cpu_clock import measured
 from surefoot.sampling.grammar_checker import FORCES_TOO_MUCH, check_forced, limits
 from surefoot.sampling.grammar_trial import Trial
-from surefoot.sampling.mask_worker import MaskWorker, Take
+from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
 
 MOST_GRAMMARS = 64  # compiled grammars that are cached
 # Seconds of work that an answer's grammar may cost: at first, and more with each token. Ordinary grammars take a
@@ -57,7 +57,7 @@ class GrammarVocabulary(Protocol):
 
 @dataclass
 class Spending:
-    """The time budget of an answer's grammar."""
+    """The time budget of an answer's grammar, in CPU time: other load does not count."""
 
     spent_s: float = 0.0  # so far
     allowed_s: float = BURST_S  # grows with each token
@@ -174,11 +174,11 @@ class Constraint:
     def yields(self) -> bool:
         return self.is_slow and not self._is_awaited and not self._is_closed
 
-    def advance(self, take: Take) -> bool:
+    def advance(self, tools: WorkerTools) -> bool:
         if self._is_closed:
             return False
         try:
-            return self._advance(take)
+            return self._advance(tools)
         except Exception as error:
             self.fail(str(error))
             return False
@@ -187,14 +187,18 @@ class Constraint:
         self._error = _short(why)
         self._at_rest.set()
 
-    def _advance(self, take: Take) -> bool:
+    def _advance(self, tools: WorkerTools) -> bool:
         assert self._matcher is not None
         if self._spending.is_over:
             raise GrammarError(TAKES_TOO_LONG)
+        began = tools.cpu_seconds()
         if self._tokens:
-            self._take(self._matcher, self._tokens.popleft(), take)
+            self._consume(self._matcher, self._tokens.popleft(), tools)
         else:
             self._compute_mask(self._matcher)
+        cost_s = tools.cpu_seconds() - began
+        self._spending.spent_s += cost_s
+        self._spending.is_quick = self._forbidden is not None and cost_s < QUICK_S
         if self._matcher.is_error():
             self._recover(self._matcher.get_error())
         if self._forbidden is not None:
@@ -211,26 +215,20 @@ class Constraint:
         self._taken, self._forbidden = [], None
         self._spending.allowed_s += BURST_S + TOKEN_S * len(self._tokens)
 
-    def _take(self, matcher: LLMatcher, token: int, take: Take) -> None:
+    def _consume(self, matcher: LLMatcher, token: int, tools: WorkerTools) -> None:
         self._forbidden, self._forced = None, ()
         self._taken.append(token)
-        began = time.perf_counter()
         if self._spending.is_quick:  # then consuming is quick too: the mask had to try the token
             matcher.consume_token(token)
         else:
-            take(matcher, token)
-        self._spending.spent_s += time.perf_counter() - began
+            tools.consume(matcher, token)
 
     def _compute_mask(self, matcher: LLMatcher) -> None:
-        """Computes which tokens may come next. It counts the thread's CPU time, so that other load does not matter."""
-        began = time.thread_time()
+        """Computes which tokens may come next."""
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         forbidden = np.unpackbits(~mask, bitorder="little").view(np.bool_)
         if self._is_asked_for_forced and not matcher.is_stopped() and len(forbidden) - forbidden.sum() == 1:
             self._forced = tuple(matcher.compute_ff_tokens())
-        cost_s = time.thread_time() - began
-        self._spending.spent_s += cost_s
-        self._spending.is_quick = cost_s < QUICK_S
         self._forbidden = forbidden
 
 
@@ -243,7 +241,7 @@ class Grammars:
         self._ends = sorted(ends)
         self._tokenizer: LLTokenizer | None = None  # made on first use: it takes a while
         self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._worker = MaskWorker(self._make_take)
+        self._worker = MaskWorker(self._make_tools)
         self._lock = threading.Lock()  # of `_compiled`
         self._making = threading.Lock()  # held while a grammar is compiled
         self._trial = Trial(vocabulary.pieces)
@@ -302,17 +300,16 @@ class Grammars:
             raise GrammarError(_plain(matcher.get_error()))
         return matcher
 
-    def _make_take(self) -> Take:
-        """A function that consumes a token without Python's lock. llguidance releases the lock only if two matchers
-        consume tokens at once, so a finished matcher goes along."""
-        native, end = LLExecutor(num_threads=1), self._ends[0]
+    def _make_tools(self) -> WorkerTools:
+        """llguidance releases Python's lock only if two matchers consume tokens at once, so a finished matcher goes
+        along."""
+        executor, cpu_seconds = measured(lambda: LLExecutor(num_threads=1))
+        end = self._ends[0]
         ended = LLMatcher(self._load(), regex_grammar("a?"), log_level=0)
         ended.consume_token(end)
-
-        def take(matcher: LLMatcher, token: int) -> None:
-            native.consume_token_par([(matcher, token), (ended, end)])
-
-        return take
+        return WorkerTools(
+            lambda matcher, token: executor.consume_token_par([(matcher, token), (ended, end)]), cpu_seconds
+        )
 
     def _load(self) -> LLTokenizer:
         if self._tokenizer is None:

@@ -1,4 +1,4 @@
-"""Tries grammars in a separate program, which can be killed: some small schemas would take for ever.
+"""Tries grammars in a separate program, which can be killed: some small schemas would never finish.
 
 It imports only the standard library and llguidance. Each frame is a length of four bytes and UTF-8. The first frame is
 the vocabulary, the bytes of each token as hexadecimal digits; the answer is an empty frame. After that, each frame is a
@@ -14,8 +14,8 @@ from typing import IO
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 LENGTH = struct.Struct(">I")
-MOST_FORCED_BYTES = 8192
-FORCES_TOO_MUCH = f"it leaves no choice about more than {MOST_FORCED_BYTES} bytes at once: make it smaller"
+MAX_FORCED_BYTES = 8192
+FORCES_TOO_MUCH = f"it leaves no choice about more than {MAX_FORCED_BYTES} bytes at once: make it smaller"
 # Limits on counts of work, below llguidance's defaults: whether a grammar stays within them does not depend on the
 # machine. One mask of the worst known grammar within them (tests/sampling/grammar_corpus.py) takes a third of a second.
 LEXER_FUEL = 300_000
@@ -36,7 +36,7 @@ def limits() -> LLParserLimits:
 
 def check_forced(text: bytes) -> None:
     """Refuses a long forced text, which would be encoded again at each token. An error here becomes the matcher's."""
-    if len(text) > MOST_FORCED_BYTES:
+    if len(text) > MAX_FORCED_BYTES:
         raise ValueError(FORCES_TOO_MUCH)
 
 

@@ -14,44 +14,47 @@ from contextlib import suppress
 from typing import IO
 
 from surefoot.sampling import grammar_checker
+from surefoot.sampling.cpu_clock import process_cpu_seconds
 
-SECONDS = 2.0  # for one grammar
-START_SECONDS = 30.0  # for the program to start
+CPU_SECONDS = 2.0  # that the program may use for one grammar
+START_CPU_SECONDS = 30.0  # that it may use to start
+WAIT_SECONDS = 60.0  # for an answer, however busy the machine is
+POLL_SECONDS = 0.1  # between two looks at the program's CPU time
 MEMORY_BYTES = 1 << 30  # address space of the program
-MOST_REPLY_BYTES = 1 << 16
-REMEMBER_S = 20.0  # that a complaint is cached
-MOST_KNOWN = 256  # complaints cached
+MAX_REPLY_BYTES = 1 << 16
+CACHE_S = 20.0  # how long a complaint is cached
+MAX_CACHED = 256  # complaints
 
 
 class Trial:
     """Owns the program that tries grammars. It is started on first use, and again after it had to be killed.
 
-    Complaints are cached for a while, so that a client that repeats a bad grammar delays nobody.
+    Complaints are cached for a while, so that a client that repeats a bad grammar delays no other client.
     """
 
-    def __init__(self, pieces: Sequence[bytes], seconds: float = SECONDS) -> None:
+    def __init__(self, pieces: Sequence[bytes], cpu_seconds: float = CPU_SECONDS) -> None:
         self._pieces = pieces
-        self._seconds = seconds
+        self._cpu_seconds = cpu_seconds
         self._lock = threading.Lock()
-        self._known: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
+        self._complaints: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
         self._process: subprocess.Popen[bytes] | None = None
 
     def complaint(self, grammar: str) -> str:
         """What is wrong with the grammar; empty if nothing is."""
         digest = hashlib.sha256(grammar.encode(errors="replace")).digest()
-        if known := self._remembered(digest):
+        if known := self._cached(digest):
             return known
         with self._lock:
-            if known := self._remembered(digest):
+            if known := self._cached(digest):
                 return known
             if complaint := self._ask(grammar):
-                self._known[digest] = time.monotonic() + REMEMBER_S, complaint
-                if len(self._known) > MOST_KNOWN:
-                    self._known.popitem(last=False)
+                self._complaints[digest] = time.monotonic() + CACHE_S, complaint
+                if len(self._complaints) > MAX_CACHED:
+                    self._complaints.popitem(last=False)
             return complaint
 
-    def _remembered(self, digest: bytes) -> str:
-        until, complaint = self._known.get(digest, (0.0, ""))
+    def _cached(self, digest: bytes) -> str:
+        until, complaint = self._complaints.get(digest, (0.0, ""))
         return complaint if time.monotonic() < until else ""
 
     def _ask(self, grammar: str) -> str:
@@ -59,10 +62,10 @@ class Trial:
             process = self._start()
             assert process.stdin is not None
             grammar_checker.send(process.stdin, grammar)
-            return _receive(process, self._seconds)
+            return _receive(process, self._cpu_seconds)
         except TimeoutError:
             self._end()
-            return f"it takes more than {self._seconds:g} s to prepare: make it simpler"
+            return f"it takes more than {self._cpu_seconds:g} s to prepare: make it simpler"
         except (OSError, EOFError):
             self._end()
             return "it takes too much memory to prepare: make it simpler"
@@ -76,7 +79,7 @@ class Trial:
             self._process = _started()
             assert self._process.stdin is not None
             grammar_checker.send(self._process.stdin, json.dumps([piece.hex() for piece in self._pieces]))
-            _receive(self._process, START_SECONDS)
+            _receive(self._process, START_CPU_SECONDS)
         return self._process
 
     def _end(self) -> None:
@@ -106,21 +109,35 @@ def _started() -> subprocess.Popen[bytes]:
         raise RuntimeError(f"The program that tries grammars does not start ({error!r})") from error
 
 
-def _receive(process: subprocess.Popen[bytes], seconds: float) -> str:
-    deadline = time.monotonic() + seconds
+def _receive(process: subprocess.Popen[bytes], cpu_seconds: float) -> str:
+    """The program's answer. Raises TimeoutError if it needs more CPU time than that."""
+    deadline = Deadline(process, cpu_seconds)
     (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, deadline))
-    if length > MOST_REPLY_BYTES:
+    if length > MAX_REPLY_BYTES:
         raise EOFError
     return _read(process, length, deadline).decode(errors="replace")
 
 
-def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: float) -> bytes:
+class Deadline:
+    """Passes when a program has used so much CPU time, or after WAIT_SECONDS."""
+
+    def __init__(self, process: subprocess.Popen[bytes], cpu_seconds: float) -> None:
+        self._pid = process.pid
+        self._cpu_end = process_cpu_seconds(process.pid) + cpu_seconds
+        self._end = time.monotonic() + WAIT_SECONDS
+
+    @property
+    def has_passed(self) -> bool:
+        return process_cpu_seconds(self._pid) > self._cpu_end or time.monotonic() > self._end
+
+
+def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: Deadline) -> bytes:
     assert process.stdout is not None
     data = b""
     while len(data) < num_bytes:
-        left = deadline - time.monotonic()
-        if left <= 0 or not _is_readable(process.stdout, left):
-            raise TimeoutError
+        while not _is_readable(process.stdout, POLL_SECONDS):
+            if deadline.has_passed:
+                raise TimeoutError
         piece = os.read(process.stdout.fileno(), num_bytes - len(data))
         if not piece:
             raise EOFError

@@ -8,19 +8,28 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
 
 from llguidance import LLMatcher
 
+from surefoot.sampling.cpu_clock import Clock
+
 SLICE_S = 0.005  # that a job runs before others get a turn
 REST = 3.0  # times as long as it ran, that a job which yields leaves the processor to steps
 MOST_REST_S = 0.25
 IDLE_S = 5.0  # without work, after which the thread ends; the next job starts another
-STUCK_S = 5.0  # after which a piece of work counts as stuck
+STUCK_S = 30.0  # after which a piece of work counts as stuck: limits on counts of work stop it long before
 MOST_STUCK = 4  # stuck threads, at which no more are started
 
-Take = Callable[[LLMatcher, int], None]  # gives a matcher its next token
+
+@dataclass(frozen=True)
+class WorkerTools:
+    """What belongs to one thread of the worker."""
+
+    consume: Callable[[LLMatcher, int], object]  # gives a matcher its next token, without Python's lock
+    cpu_seconds: Clock  # that the thread has used, in `consume` too
 
 
 class Job(Protocol):
@@ -34,9 +43,8 @@ class Job(Protocol):
     def yields(self) -> bool:
         """Whether its work should slow down the steps of other requests as little as possible."""
 
-    def advance(self, take: Take) -> bool:
-        """Does one piece of the work and returns whether there is more. Raises nothing. `take` belongs to the
-        thread."""
+    def advance(self, tools: WorkerTools) -> bool:
+        """Does one piece of the work and returns whether there is more. Raises nothing."""
 
     def fail(self, why: str) -> None: ...
 
@@ -44,9 +52,9 @@ class Job(Protocol):
 class MaskWorker:
     """Runs jobs in a thread. Thread-safe. It owns a job from `submit` until `advance` returns that there is no more."""
 
-    def __init__(self, make_take: Callable[[], Take], stuck_s: float = STUCK_S) -> None:
-        """Each thread calls `make_take` for a `take` of its own."""
-        self._make_take = make_take
+    def __init__(self, make_tools: Callable[[], WorkerTools], stuck_s: float = STUCK_S) -> None:
+        """Each thread calls `make_tools` for tools of its own."""
+        self._make_tools = make_tools
         self._stuck_s = stuck_s
         self._condition = threading.Condition()
         self._queue: list[tuple[bool, float, int, Job]] = []  # a heap; jobs that yield come last
@@ -85,12 +93,12 @@ class MaskWorker:
             self._thread.start()
 
     def _run(self) -> None:
-        take = self._make_take()
+        tools = self._make_tools()
         while (job := self._next()) is not None:
             began = time.monotonic()
-            more = self._advance(job, take)
+            more = self._advance(job, tools)
             while more and time.monotonic() < began + SLICE_S:
-                more = self._advance(job, take)
+                more = self._advance(job, tools)
             if job.yields:
                 now = time.monotonic()
                 self._rest_until = now + min(MOST_REST_S, REST * (now - began))
@@ -117,12 +125,12 @@ class MaskWorker:
         yielded, *_, job = self._queue[0]
         return self._rest_until - time.monotonic() if yielded and job.yields else 0.0
 
-    def _advance(self, job: Job, take: Take) -> bool:
+    def _advance(self, job: Job, tools: WorkerTools) -> bool:
         with self._condition:
             if self._is_replaced():
                 return False
             self._piece = (job, time.monotonic())
-        more = job.advance(take)
+        more = job.advance(tools)
         with self._condition:
             if self._is_replaced():
                 return False

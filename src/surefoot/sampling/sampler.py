@@ -1,4 +1,5 @@
-"""Tokens from logits: bias, penalties, then the native draw. A token depends on its own request and row alone."""
+"""Samples tokens from logits: bias, penalties, masks, then the native sampler. A token depends on its request and row
+alone."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,18 +15,18 @@ from surefoot.sampling.logprobs import Logprobs, TokenLogprobs
 from surefoot.sampling.penalties import apply_penalties, has_penalties
 from surefoot.sampling.seen import SeenTokens
 
-LEAST_TOP_P = 1e-30  # below, float32 may round to 0
+MIN_TOP_P = 1e-30  # below, float32 may round to 0
 
 
 class Draw(NamedTuple):
-    """A token to be sampled. Draws from the same row are samples of one prompt and differ only in their seeds."""
+    """A token to sample. Draws from the same row are samples of one prompt and differ only in their seeds."""
 
     row: int  # of the logits
-    params: SamplingParams  # of its request
-    seed: int  # the sample's own
-    position: int  # of the token to be sampled, counted from the prompt's start
-    seen: SeenTokens | None = None  # needed for penalties only
-    constraint: Constraint | None = None  # of its grammar
+    params: SamplingParams  # of the request
+    seed: int  # of the sample
+    position: int  # of the token to sample, counted from the start of the prompt
+    seen: SeenTokens | None = None  # for penalties
+    constraint: Constraint | None = None  # of the grammar
     barred: frozenset[int] = frozenset()  # ids that must not be sampled
 
 
@@ -42,22 +43,22 @@ class Sampler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._sampling = Sampling(backend, 16)
-        self._params: list[SamplingParams] = []  # that the first rows of `_sampling` hold
+        self._params: list[SamplingParams] = []  # of the first rows of `_sampling`
 
     def draw(self, logits: F32, draws: Sequence[Draw]) -> list[Drawn]:
         """The sampled tokens, in the order of the draws. Changes the logits."""
         firsts = {draw.row: draw for draw in reversed(draws)}
-        asking = {row: draw.params.logprobs for row, draw in firsts.items() if draw.params.logprobs is not None}
-        logprobs = Logprobs(self._backend, logits, list(asking), max(asking.values())) if asking else None
-        unchanged = {row: logits[row].copy() for row in asking if firsts[row].params.changes_logits}
+        counts = {row: draw.params.logprobs for row, draw in firsts.items() if draw.params.logprobs is not None}
+        logprobs = Logprobs(self._backend, logits, list(counts), max(counts.values())) if counts else None
+        unchanged = {row: logits[row].copy() for row in counts if firsts[row].params.changes_logits}
         _change(logits, list(firsts.values()))
         results = []
         for draw, token in zip(draws, self._tokens(logits, draws), strict=True):
-            if logprobs is None or draw.row not in asking or token < 0:
+            if logprobs is None or draw.row not in counts or token < 0:
                 results.append(Drawn(token))
                 continue
             row = unchanged.get(draw.row, logits[draw.row])
-            results.append(Drawn(token, logprobs.of(draw.row, row, token, asking[draw.row])))
+            results.append(Drawn(token, logprobs.of(draw.row, row, token, counts[draw.row])))
         return results
 
     def _tokens(self, logits: F32, draws: Sequence[Draw]) -> list[int]:
@@ -76,10 +77,10 @@ class Sampler:
             self._sampling, self._params = Sampling(self._backend, 2 * count), []
         rows = self._sampling.rows
         params = [draw.params for draw in draws]
-        if params != self._params:  # in most steps they are those of the step before
+        if params != self._params:  # most steps have the parameters of the previous step
             rows.temperature[:count] = [each.temperature for each in params]
             rows.top_k[:count] = [each.top_k for each in params]
-            rows.top_p[:count] = [max(each.top_p, LEAST_TOP_P) for each in params]
+            rows.top_p[:count] = [max(each.top_p, MIN_TOP_P) for each in params]
             rows.min_p[:count] = [each.min_p for each in params]
             self._params = params
         rows.seeds[:count] = [draw.seed for draw in draws]

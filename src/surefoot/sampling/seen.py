@@ -10,11 +10,11 @@ from surefoot.ops.arrays import F32, I64
 class SeenTokens:
     """Distinct ids in order of first occurrence, each with the number of times that it was sampled."""
 
-    def __init__(self, prompt: Iterable[int], drawn: Iterable[int] = ()) -> None:
+    def __init__(self, prompt: Iterable[int], sampled: Iterable[int] = ()) -> None:
         self._indices = {token: i for i, token in enumerate(dict.fromkeys(prompt))}
         self._ids = np.fromiter(self._indices, np.int64, len(self._indices))
         self._counts = np.zeros(len(self._indices), np.float32)
-        for token in drawn:
+        for token in sampled:
             self.add(token)
 
     def add(self, token: int) -> None:

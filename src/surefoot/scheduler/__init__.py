@@ -1,4 +1,4 @@
-"""Who runs in a step, and for how many tokens."""
+"""Plans steps: which requests run in a step, and for how many tokens."""
 
 from surefoot.scheduler.config import RequestRefused, SchedulerConfig
 from surefoot.scheduler.scheduler import Scheduler

@@ -1,4 +1,4 @@
-"""What the scheduler can be told, and which requests it refuses."""
+"""Settings of the scheduler, and the limits that requests must respect."""
 
 import math
 from collections.abc import Mapping
@@ -18,28 +18,28 @@ class SchedulerConfig:
 
     # How much runs at once.
     max_context: int = 8192
-    """Tokens of one sample, prompt and output together, that memory holds."""
+    """Limit on the tokens of one sample, prompt and output together, that memory has room for."""
     max_running: int = 64
-    """Samples that run at once: rows of the runner."""
+    """Limit on the samples that run at once: rows of the runner."""
     max_waiting: int = 100_000
-    """Requests in the queue; the next one is refused."""
+    """Limit on the requests in the queue; the next request is refused."""
     max_chunk: int = 512
-    """Tokens of one sample in one step."""
+    """Limit on the tokens of one sample in one step."""
     min_chunk: int = 16
-    """Prompt tokens that a step takes even if decoding alone is slower than its target."""
+    """Prompt tokens that a step takes even if decoding alone exceeds its target time."""
     first_chunk: int = 64
-    """Prompt tokens of a step before any step was timed."""
+    """Prompt tokens of a step before any step has been timed."""
     max_step_tokens: int = 4096
-    """Tokens of one step."""
+    """Limit on the tokens of one step."""
 
     # How long a step may take.
     gap_ms: float = 200.0
-    """Target for a step while interactive requests decode: it is the gap between their tokens. Also the target for
+    """Target duration of a step while interactive requests decode: it is their inter-token latency. Also the target of
     other steps, unless `crowd_ms` applies."""
     max_gap_ratio: float = 2.5
-    """Limit on that target, as a multiple of a step that only decodes."""
+    """Limit on that target, as a multiple of the duration of a step that only decodes."""
     crowd_ms: float = 50.0
-    """Target while several interactive requests wait for their prompts: a newcomer waits for the end of the step."""
+    """Target while several interactive requests prefill: a new request waits for the end of the step."""
     full_chunk: int = 64
     """Rows from which larger steps are hardly cheaper per token. Without interactive decoding no target is shorter
     than a step of that many prompt tokens."""
@@ -53,16 +53,16 @@ class SchedulerConfig:
     """Every `turn_every`-th admission goes to the request that has waited longest. So does the first chunk of every
     `turn_every`-th step, to the request that was admitted first."""
     output_cost: float = 2.0
-    """What a generated token costs its user, in prompt tokens."""
+    """Charge for a generated token, in prompt tokens."""
     slack_tokens: int = 512
-    """Requests whose counters differ by less are equals; the one with most tokens cached goes first."""
+    """Requests whose counters differ by less are equals; the request with most cached tokens goes first."""
     headroom_tokens: int = 64
-    """Output that must fit, besides the prompt, before a request is admitted."""
+    """Output tokens that must fit into memory, besides the prompt, before a request is admitted."""
     num_candidates: int = 4
-    """Equals that are compared."""
+    """Limit on the equals that are compared."""
     context_length: int | None = None
-    """Tokens at which an answer ends with reason LENGTH; None: `max_context`. If it is larger, answers that reach
-    `max_context` end with reason MEMORY."""
+    """Tokens at which an answer ends with reason LENGTH; None: `max_context`. If it is larger than `max_context`,
+    answers that reach `max_context` end with reason MEMORY."""
     user_weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of a user's fair share, by name; 1 for other users."""
 
@@ -81,14 +81,14 @@ class RequestRefused(ValueError):
 
 
 class Limits:
-    """What a request may ask for. A request that could never run is refused before anything is allocated."""
+    """The limits of requests. A request that could never run is refused before anything is allocated."""
 
     def __init__(self, config: SchedulerConfig, kv: KvManager) -> None:
         self._config = config
         self._kv = kv
 
     def end(self, request: Request) -> tuple[int, FinishReason]:
-        """Tokens at which each of its samples ends, and the reason. Only reason MEMORY depends on this machine."""
+        """Length in tokens at which each of its samples ends, and the reason. Only MEMORY depends on this machine."""
         context, max_tokens = self._config.context_length or self._config.max_context, request.params.max_tokens
         length = context if max_tokens is None else min(context, len(request.prompt) + max_tokens)
         if length > self._config.max_context:
@@ -96,13 +96,13 @@ class Limits:
         return length, FinishReason.LENGTH
 
     def price(self, request: Request) -> tuple[int, ...]:
-        """Blocks of each group that it takes at most."""
+        """The most blocks that it can take, for each group of the layout."""
         num_prompt = len(request.prompt)
         num_new = self.end(request)[0] - num_prompt
         return self._kv.layout.price(num_prompt, num_new, request.params.n, self._config.max_chunk)
 
     def check(self, request: Request) -> None:
-        """Raises RequestRefused."""
+        """Raises RequestRefused if the request could never run."""
         num_prompt, memory = len(request.prompt), self._config.max_context
         context = self._config.context_length or memory
         if num_prompt >= context:

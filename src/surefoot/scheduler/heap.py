@@ -1,4 +1,4 @@
-"""A heap from which anything can be removed."""
+"""A priority queue from which any item can be removed."""
 
 from collections.abc import Hashable, Iterator
 from heapq import heapify, heappop, heappush
@@ -9,9 +9,10 @@ T = TypeVar("T", bound=Hashable)
 
 
 class LazyHeap(Generic[T]):
-    """Removed entries stay until they reach the top or outnumber the others. An item is in it once, with its last key.
+    """A heap with lazy deletion: removed entries stay until they reach the top or outnumber the others.
 
-    Equal keys leave in the order they came. All but `smallest` take O(log n), amortised.
+    An item is in the heap once, with its last key. Items with equal keys leave in the order in which they were pushed.
+    All operations but `smallest` take amortised O(log n).
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class LazyHeap(Generic[T]):
         return item in self._live
 
     def __iter__(self) -> Iterator[T]:
-        """In no order."""
+        """All items, in no order."""
         return iter(self._live)
 
     def push(self, key: Any, item: T) -> None:
@@ -48,10 +49,10 @@ class LazyHeap(Generic[T]):
             heappop(self._entries)
         return None
 
-    def smallest(self, most: int) -> list[tuple[Any, T]]:
-        """The `most` smallest, in order; O(most log n)."""
+    def smallest(self, limit: int) -> list[tuple[Any, T]]:
+        """At most `limit` entries with the smallest keys, in order; O(limit log n)."""
         taken: list[tuple[Any, int, T]] = []
-        while len(taken) < most and self.peek() is not None:
+        while len(taken) < limit and self.peek() is not None:
             taken.append(heappop(self._entries))
         for entry in taken:
             heappush(self._entries, entry)

@@ -1,4 +1,4 @@
-"""Preemption: which sample goes back to the queue so that another gets its blocks or its row."""
+"""Preemption: sends a sample back to the queue so that another gets its blocks or its row."""
 
 from surefoot.core import ServiceClass
 from surefoot.scheduler.config import SchedulerConfig
@@ -8,8 +8,11 @@ from surefoot.scheduler.sample import Sample, State
 
 
 class Preemption:
-    """Blocks are taken by rank: from the least urgent sample, of equals from the youngest. Rows are taken by fair
-    share: from the user furthest above theirs."""
+    """Chooses victims and preempts them.
+
+    Blocks are taken by rank: from the least urgent sample, and of equals from the youngest. Rows are taken by fair
+    share: from the user furthest above theirs.
+    """
 
     def __init__(self, config: SchedulerConfig, running: RunningSamples, queue: PromptQueue) -> None:
         self.num_preemptions = 0
@@ -18,11 +21,11 @@ class Preemption:
         self._queue = queue
 
     def preempt(self, sample: Sample, step: PlannedStep | None = None) -> None:
-        """Back to the queue, without blocks. step: the one that is being planned, if any."""
+        """Send the sample back to the queue, without blocks. step: the step that is being planned, if any."""
         self._running.leave(sample, State.WAITING)
         self._running.blocks.release(sample)
         sample.drafts = ()
-        self._queue.wait(sample)
+        self._queue.enqueue(sample)
         self.num_preemptions += 1
         if step is not None:
             step.preempted.add(sample)
@@ -31,8 +34,10 @@ class Preemption:
     # ---- blocks ----
 
     def grow(self, step: PlannedStep, sample: Sample, num_tokens: int) -> bool:
-        """Blocks for that many tokens in all, if need be from others. The oldest sample is never preempted, and no
-        sample is preempted for one of higher rank."""
+        """Allocate blocks for `num_tokens` tokens in all, by preempting other samples if need be.
+
+        The oldest sample is never preempted, and no sample is preempted for one of higher rank.
+        """
         while not self._running.blocks.grow(step, sample, num_tokens):
             victim = self._next_victim(step)
             if victim is None or (sample is not step.oldest and victim.rank <= sample.rank):
@@ -53,13 +58,13 @@ class Preemption:
     # ---- rows ----
 
     def free_row(self, step: PlannedStep) -> Sample | None:
-        """Where all rows are taken, free one for a waiting sample, which is returned.
+        """If all rows are taken, free one for a waiting sample and return that sample.
 
         An interactive sample takes a row from a batch sample. A user who would hold at most half of their fair share
-        (or one row) takes a row from the user furthest above theirs. Half: between users who always have work the
-        order of admission decides, and no sample is preempted again and again.
+        (or one row) takes a row from the user furthest above theirs. The threshold is half, so that users who always
+        have work do not preempt each other again and again: the order of admission decides between them.
         """
-        if not self._running.is_full or not self._queue.turns:
+        if not self._running.is_full or not self._queue.waiting:
             return None
         for waiting in self._queue.candidates(self._config.num_candidates, self._config.slack_tokens):
             if waiting.state is not State.WAITING:
@@ -78,7 +83,7 @@ class Preemption:
         running = self._running
         if waiting.request.service is ServiceClass.INTERACTIVE and running.num_batch > 1:
             return max((sample for sample in running.all if sample.is_batch), key=lambda sample: sample.age)
-        num_rows = waiting.user.num_rows + len(waiting.covers)
+        num_rows = waiting.user.num_rows + len(waiting.sample_numbers)
         if num_rows > max(1.0, running.fair_share(waiting.user) / 2):
             return None
         user = running.largest_holder()

@@ -1,4 +1,4 @@
-"""Samples with prompt tokens to compute, in two orders: by precedence and fair share, and by waiting time."""
+"""Queues of samples with prompt tokens to compute: by precedence and fair share, and by waiting time."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -11,8 +11,10 @@ from surefoot.scheduler.users import User
 
 
 class FairQueue:
-    """Samples of one precedence with prompt tokens to compute, waiting or running: the user with the lowest counter
-    first, of their samples the one with the lowest tag."""
+    """Samples of one precedence with prompt tokens to compute, waiting or running.
+
+    The user with the lowest counter comes first; of their samples, the one with the lowest tag.
+    """
 
     def __init__(self) -> None:
         self._users: LazyHeap[User] = LazyHeap()  # by a counter that may be out of date: it only grows
@@ -32,7 +34,7 @@ class FairQueue:
         queue.push(sample.tag, sample)
 
     def remove(self, sample: Sample) -> None:
-        """Does nothing if it is not there."""
+        """Does nothing if the sample is not in the queue."""
         queue = self._samples.get(sample.user)
         if queue is None:
             return
@@ -41,19 +43,19 @@ class FairQueue:
             del self._samples[sample.user]
             self._users.discard(sample.user)
 
-    def candidates(self, most: int, slack: float) -> list[Sample]:
-        """The first in order and its equals, which are at most `slack` behind: one of each user before a second."""
+    def candidates(self, limit: int, slack: float) -> list[Sample]:
+        """The first sample and its equals, which are at most `slack` tokens behind; one per user before a second."""
         users: list[User] = []
-        while len(users) < most and (user := self._next_user()) is not None:
+        while len(users) < limit and (user := self._next_user()) is not None:
             if users and user.counter > users[0].counter + slack:
                 break
             users.append(user)
             self._users.discard(user)
         for user in users:
             self._users.push(user.counter, user)
-        most_of_one = most - len(users) + 1
-        in_rounds = zip_longest(*(self._first_of(user, most_of_one, slack) for user in users))
-        return [sample for round in in_rounds for sample in round if sample is not None][:most]
+        user_limit = limit - len(users) + 1
+        rounds = zip_longest(*(self._user_candidates(user, user_limit, slack) for user in users))
+        return [sample for samples in rounds for sample in samples if sample is not None][:limit]
 
     def _next_user(self) -> User | None:
         while (first := self._users.peek()) is not None:
@@ -63,13 +65,13 @@ class FairQueue:
             self._users.push(user.counter, user)
         return None
 
-    def _first_of(self, user: User, most: int, slack: float) -> list[Sample]:
-        entries = self._samples[user].smallest(most)
+    def _user_candidates(self, user: User, limit: int, slack: float) -> list[Sample]:
+        entries = self._samples[user].smallest(limit)
         return [sample for tag, sample in entries if tag <= entries[0][0] + slack]
 
 
-class TurnQueue:
-    """Waiting samples in turns: a ring of users, each with the sample that has waited longest.
+class RoundRobinQueue:
+    """Waiting samples, round robin over users; of a user's samples, the one that has waited longest comes first.
 
     A user who starts to wait, or has had a turn, goes behind all users who wait already. So later requests cannot
     delay a sample's turn, whatever their number and priority.
@@ -103,18 +105,18 @@ class TurnQueue:
         entry = queue.peek() if queue is not None else None
         return entry[1] if entry is not None else None
 
-    def end_turn(self, user: User) -> None:
+    def move_to_back(self, user: User) -> None:
         if user in self._users:
             self._users.move_to_end(user)
 
 
 class PromptQueue:
-    """All samples with prompt tokens to compute, in both orders."""
+    """All samples with prompt tokens to compute; `waiting` has those without a row."""
 
     def __init__(self) -> None:
         self._levels: dict[tuple[int, int], FairQueue] = {}  # by precedence
-        self._skipped: dict[Sample, None] = {}  # in this step, in order
-        self.turns = TurnQueue()
+        self._skipped: dict[Sample, None] = {}  # no candidates for the rest of the step; in order
+        self.waiting = RoundRobinQueue()
 
     def __bool__(self) -> bool:
         return bool(self._levels or self._skipped)
@@ -124,25 +126,25 @@ class PromptQueue:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether any of the samples is."""
+        """Whether any sample is interactive."""
         return bool(self._levels) and min(self._levels)[0] is ServiceClass.INTERACTIVE
 
-    def wait(self, sample: Sample) -> None:
-        self.turns.add(sample)
-        self._show(sample)
+    def enqueue(self, sample: Sample) -> None:
+        self.waiting.add(sample)
+        self._offer(sample)
 
     def admit(self, sample: Sample) -> None:
-        """It no longer waits, but still has prompt tokens to compute."""
-        self.turns.remove(sample)
+        """The sample no longer waits, but still has prompt tokens to compute."""
+        self.waiting.remove(sample)
 
-    def _show(self, sample: Sample) -> None:
+    def _offer(self, sample: Sample) -> None:
         level = self._levels.get(sample.precedence)
         if level is None:
             level = self._levels[sample.precedence] = FairQueue()
         level.add(sample)
 
     def remove(self, sample: Sample) -> None:
-        """Of a sample that was admitted: it has no more prompt tokens to compute, or has ended."""
+        """Remove an admitted sample that has no more prompt tokens to compute, or has ended."""
         level = self._levels.get(sample.precedence)
         if level is not None:
             level.remove(sample)
@@ -150,7 +152,7 @@ class PromptQueue:
                 del self._levels[sample.precedence]
 
     def skip(self, sample: Sample) -> None:
-        """No candidate for the rest of this step."""
+        """The sample is no candidate for the rest of this step."""
         self._skipped[sample] = None
         self.remove(sample)
 
@@ -158,12 +160,12 @@ class PromptQueue:
         return sample in self._skipped
 
     def restore_skipped(self) -> None:
-        """At the end of a step: the samples that still have prompt tokens to compute, in the order they came."""
+        """At the end of a step: put back skipped samples that still have prompt tokens to compute."""
         for sample in self._skipped:
             if sample.state in (State.WAITING, State.PREFILLING):
-                self._show(sample)
+                self._offer(sample)
         self._skipped.clear()
 
-    def candidates(self, most: int, slack: float) -> list[Sample]:
-        """Equals at the head of the first level."""
-        return self._levels[min(self._levels)].candidates(most, slack) if self._levels else []
+    def candidates(self, limit: int, slack: float) -> list[Sample]:
+        """At most `limit` equals at the head of the first level."""
+        return self._levels[min(self._levels)].candidates(limit, slack) if self._levels else []

@@ -1,4 +1,4 @@
-"""The samples that have not ended, by request: how they come, fork and end."""
+"""The requests that have not ended, with their samples."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -12,6 +12,8 @@ from surefoot.scheduler.users import Users
 
 
 class Requests:
+    """Adds requests, forks their samples at the end of the prompt, and ends them."""
+
     def __init__(self, kv: KvManager, users: Users, running: RunningSamples) -> None:
         self._kv = kv
         self._users = users
@@ -38,11 +40,11 @@ class Requests:
         return None if first is None else first[0]
 
     def add(self, request: Request, end: int, end_reason: FinishReason) -> Sample:
-        """One sample, which stands for all n until the prompt's end."""
+        """The request's first sample, which represents all n samples until the end of the prompt."""
         user = self._users.enter(request.user, request.weight)
         holding = self._kv.open(request.namespace, request.num_public_tokens)
         sample = Sample(request, 0, user, holding, next(self._arrivals), end, end_reason)
-        sample.covers = tuple(range(request.params.n))
+        sample.sample_numbers = tuple(range(request.params.n))
         sample.tag = self._users.num_served + len(request.prompt)
         self._samples[request.id] = {0: sample}
         if request.deadline is not None:
@@ -50,21 +52,21 @@ class Requests:
         return sample
 
     def fork(self, parent: Sample, number: int) -> Sample:
-        """A sample of its own at the prompt's end: it shares all blocks, and draws its own tokens from here on."""
+        """A new sample at the end of the prompt. It shares all blocks of its parent, and samples its own tokens."""
         holding = self._kv.fork(parent.holding)
         user = self._users.enter(parent.request.user)
         sample = Sample(parent.request, number, user, holding, parent.arrival, parent.end, parent.end_reason)
         sample.tag, sample.num_cached = parent.tag, parent.num_cached
         sample.num_charged = holding.num_computed
         self._samples[parent.request.id][number] = sample
-        parent.covers = (parent.key.sample,)
-        parent.num_slots = 0  # its last block is shared now: it must be copied before it is written
+        parent.sample_numbers = (parent.key.sample,)
+        parent.num_slots = 0  # the last block is shared now: copy on write
         self._running.add_fork(sample)
         return sample
 
     def end(self, sample: Sample) -> None:
         self._running.leave(sample, State.ENDED)
-        sample.plain_until = 0
+        sample.fast_until = 0
         self._kv.close(sample.holding)
         self._users.leave(sample.user)
         siblings = self._samples[sample.key.request]
@@ -74,9 +76,9 @@ class Requests:
             self._deadlines.discard(sample.key.request)
 
     def end_request(self, request_id: str, reason: FinishReason) -> list[Delta]:
-        """End all its samples, also those that another stands for. Does nothing if the request has ended."""
+        """End all samples of a request, forked or not. Does nothing if the request has ended."""
         samples = list(self._samples.get(request_id, {}).values())
-        ended = [(number, sample.num_cached) for sample in samples for number in sample.covers]
+        ended = [(number, sample.num_cached) for sample in samples for number in sample.sample_numbers]
         for sample in samples:
             self.end(sample)
         return [Delta(SampleKey(request_id, number), (), reason, num_cached) for number, num_cached in ended]

@@ -1,4 +1,4 @@
-"""The scheduler's view of a sample: its tokens, its blocks, and where it stands."""
+"""The scheduler's view of a sample: its tokens, its blocks and its state."""
 
 from enum import Enum, auto
 
@@ -8,18 +8,18 @@ from surefoot.scheduler.users import User
 
 
 class State(Enum):
-    WAITING = auto()  # holds nothing
-    PREFILLING = auto()  # holds a row and blocks, with more than one token to compute
-    DECODING = auto()  # its last token is the only one to compute
+    WAITING = auto()  # has no row and no blocks
+    PREFILLING = auto()  # has a row and blocks, and more than one token to compute
+    DECODING = auto()  # has one token to compute, its last
     ENDED = auto()
 
 
 class Sample:
-    """One continuation of a request. Until the prompt's end, one sample stands for all n."""
+    """One continuation of a request. Until the end of the prompt, one sample represents all n."""
 
     __slots__ = (
-        "arrival", "covers", "drafts", "end", "end_reason", "holding", "key", "keys", "num_cached", "num_charged",
-        "num_slots", "plain_until", "request", "state", "stops", "tag", "tokens", "user",
+        "arrival", "drafts", "end", "end_reason", "fast_until", "holding", "key", "keys", "num_cached", "num_charged",
+        "num_slots", "request", "sample_numbers", "state", "stops", "tag", "tokens", "user",
     )  # fmt: skip
 
     def __init__(
@@ -36,20 +36,20 @@ class Sample:
         self.key = SampleKey(request.id, number)
         self.user = user
         self.holding = holding
-        self.arrival = arrival  # the request's number
-        self.end = end  # tokens at which it ends, if nothing ended it before
-        self.end_reason = end_reason
+        self.arrival = arrival  # number of the request, in order of arrival
+        self.end = end  # length in tokens at which the sample ends, unless it ends earlier
+        self.end_reason = end_reason  # reported if it ends there
         self.stops = request.stop_ids
         self.tokens = list(request.prompt)
-        self.keys: list[BlockKey] = []  # of its full blocks
-        self.covers: tuple[int, ...] = (number,)  # the samples that it stands for, itself included
+        self.keys: list[BlockKey] = []  # of full blocks
+        self.sample_numbers: tuple[int, ...] = (number,)  # the samples that it represents, itself included
         self.drafts: tuple[int, ...] = ()
         self.state = State.WAITING
-        self.tag = 0.0  # its place among its user's requests: the lowest goes first
-        self.num_charged = 0  # tokens that its user has paid for
-        self.num_cached = 0  # prompt tokens that needed no computing
-        self.num_slots = 0  # in its blocks: below that it may write without a look at them
-        self.plain_until = 0  # while fewer tokens are computed, one more changes nothing but counts
+        self.tag = 0.0  # order among the user's requests: the lowest goes first
+        self.num_charged = 0  # tokens charged to the user
+        self.num_cached = 0  # prompt tokens that came from the prefix cache
+        self.num_slots = 0  # slots of blocks that only this sample writes: up to there no block must be allocated
+        self.fast_until = 0  # while fewer tokens are computed, a token fills no block and is not the last
 
     @property
     def age(self) -> tuple[int, int]:
@@ -81,24 +81,27 @@ class Sample:
 
     @property
     def num_left(self) -> int:
-        """Tokens to compute before the next can be drawn."""
+        """Tokens to compute before the next token can be sampled."""
         return len(self.tokens) - self.num_computed
 
-    def accept(self, drawn: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
-        """Its new tokens, up to the one that ends it. An embedding ends without one."""
-        for number, token in enumerate(drawn, 1):
+    def accept(self, sampled: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
+        """Append sampled tokens up to the one that ends the sample. Returns those tokens, and the reason if it ends.
+
+        An embedding ends without a token.
+        """
+        for count, token in enumerate(sampled, 1):
             if token < 0:
-                return drawn[: number - 1], FinishReason.ERROR
+                return sampled[: count - 1], FinishReason.ERROR
             self.tokens.append(token)
             if token in self.stops:
-                return drawn[:number], FinishReason.STOP
+                return sampled[:count], FinishReason.STOP
             if len(self.tokens) >= self.end:
-                return drawn[:number], self.end_reason
-        return drawn, None if drawn else FinishReason.STOP
+                return sampled[:count], self.end_reason
+        return sampled, None if sampled else FinishReason.STOP
 
     def full_keys(self, block_size: int) -> list[BlockKey]:
-        """Tokens of its full blocks. None if something is wanted of each token: it can skip no token, and many
-        documents would evict what others could share."""
+        """Keys of the full blocks. A request that needs every token computed has no keys: it cannot use the prefix
+        cache, and many such documents would evict what other requests could share."""
         if self.request.needs_every_token:
             return self.keys
         for start in range(len(self.keys) * block_size, len(self.tokens) - block_size + 1, block_size):
@@ -106,5 +109,5 @@ class Sample:
         return self.keys
 
     def known_keys(self, block_size: int) -> list[BlockKey]:
-        """Keys of blocks that may come from the cache: at least one token is computed, since its logits are wanted."""
+        """Keys of blocks that may come from the cache. The last token is always computed: its logits are needed."""
         return self.full_keys(block_size)[: (len(self.tokens) - 1) // block_size]

@@ -1,12 +1,14 @@
 """The scheduler: turns requests into step plans, and step results into new tokens.
 
-There is no prefill phase and no decode phase of a request: each sample has tokens and a count of those computed, and
-the count chases the tokens. A prompt, a cached prefix, drafts, a return after preemption are all the same to it.
+A request has no prefill phase and no decode phase. Each sample has tokens and a count of computed tokens, and steps
+raise the count. Prompts, cached prefixes, drafts and samples that return after preemption are handled alike.
 """
 
 import math
 
 from surefoot.core import (
+    BAND_ROWS,
+    NO_STATES,
     Chunk,
     Delta,
     FinishReason,
@@ -35,7 +37,7 @@ make_tuple = tuple.__new__
 
 
 class Scheduler:
-    """add, then schedule and commit in turn. Time comes in by argument; nothing here reads a clock."""
+    """Plans steps. Call `add`, then `schedule` and `commit` in turn. Time is an argument; nothing reads a clock."""
 
     def __init__(self, config: SchedulerConfig, kv: KvManager) -> None:
         self.config = config
@@ -52,11 +54,11 @@ class Scheduler:
         self._cancelled: list[str] = []
         self._step: PlannedStep | None = None  # between schedule and commit
 
-    # ---- how much there is ----
+    # ---- load ----
 
     @property
     def num_waiting(self) -> int:
-        return len(self._queue.turns)
+        return len(self._queue.waiting)
 
     @property
     def num_running(self) -> int:
@@ -75,26 +77,26 @@ class Scheduler:
         return bool(self._requests or self._cancelled)
 
     def load(self) -> Load:
-        use = max(1 - pool.num_available / pool.num_blocks for pool in self.kv.pools)
-        return Load(self.num_running, self.num_waiting, use, self.num_preemptions)
+        kv_use = max(1 - pool.num_available / pool.num_blocks for pool in self.kv.pools)
+        return Load(self.num_running, self.num_waiting, kv_use, self.num_preemptions)
 
     # ---- requests ----
 
     def price(self, request: Request) -> tuple[int, ...]:
-        """Blocks of each group that it takes at most."""
+        """The most blocks that the request can take, for each group of the layout."""
         return self._limits.price(request)
 
     def add(self, request: Request) -> None:
-        """Raises RequestRefused, before anything is allocated, if it could never run."""
+        """Raises RequestRefused, before anything is allocated, if the request could never run."""
         if request.id in self._requests:
             raise RequestRefused(f"there is a request {request.id!r} already: give it another id")
         if self.num_waiting >= self.config.max_waiting:
             raise RequestRefused(f"{self.num_waiting} requests are waiting: come back later")
         self._limits.check(request)
-        self._queue.wait(self._requests.add(request, *self._limits.end(request)))
+        self._queue.enqueue(self._requests.add(request, *self._limits.end(request)))
 
     def cancel(self, request_id: str) -> None:
-        """End it at the beginning of the next step. Does nothing if it has ended."""
+        """End a request at the beginning of the next step. Does nothing if it has ended."""
         self._cancelled.append(request_id)
 
     def finish(self, key: SampleKey) -> None:
@@ -111,7 +113,7 @@ class Scheduler:
         if sample is not None and sample.state is not State.WAITING:
             self._preemption.preempt(sample)
 
-    # ---- a step's plan ----
+    # ---- planning ----
 
     def schedule(self, now: float = 0.0) -> StepPlan:
         """Drop cancelled and overdue requests, give a token to every decoding sample, fill the rest with prompts."""
@@ -123,7 +125,7 @@ class Scheduler:
         step.drop_preempted()
         self.num_steps += 1
         self._step = step if step.chunks else None
-        return StepPlan(step.chunks, step.copies, *self._running.announce(), dropped)
+        return StepPlan(step.chunks, step.copies, *self._running.take_changes(), dropped)
 
     def _drop(self, now: float) -> list[Delta]:
         requests, reason = self._requests, FinishReason.CANCELLED
@@ -132,28 +134,32 @@ class Scheduler:
         return dropped + requests.end_overdue(now)
 
     def _plan_decoding(self, step: PlannedStep) -> None:
-        """A token and the drafts of every decoding sample, except those that are preempted meanwhile."""
-        samples, chunks, num_drafts = step.samples, step.chunks, 0
+        """Plan a token and the drafts of every decoding sample, except samples that are preempted meanwhile."""
+        samples, chunks, num_drafts, blocks = step.samples, step.chunks, 0, self._running.blocks
         for sample in list(self._running.decoding):
             holding, tokens = sample.holding, (sample.tokens[-1],)
             start = holding.num_computed
-            if start < sample.num_slots and not sample.drafts:
-                chunks.append(make_tuple(Chunk, (sample.key, start, tokens, holding.tables, 1, sample.covers)))
+            if start < sample.num_slots and not sample.drafts and not blocks.has_states:
+                chunk = (sample.key, start, tokens, holding.tables, 1, sample.sample_numbers, NO_STATES)
+                chunks.append(make_tuple(Chunk, chunk))
                 samples.append(sample)
-            elif self._grow(step, sample):
+            elif self._grow_decoding(step, sample):
                 drafted, num_logits = tokens + sample.drafts, 1 + len(sample.drafts)
-                chunks.append(Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.covers))
+                states = blocks.save_drafted(sample, len(sample.drafts))
+                chunks.append(
+                    Chunk(sample.key, start, drafted, holding.tables, num_logits, sample.sample_numbers, states)
+                )
                 samples.append(sample)
                 num_drafts += len(sample.drafts)
         step.num_tokens = len(chunks) + num_drafts
 
-    def _grow(self, step: PlannedStep, sample: Sample) -> bool:
-        """Blocks for the next token and the drafts; or for the token alone, if need be from other samples."""
+    def _grow_decoding(self, step: PlannedStep, sample: Sample) -> bool:
+        """Allocate blocks for the next token and the drafts, or for the token alone by preempting other samples."""
         if sample.state is not State.DECODING:
             return False
         sample.drafts = sample.drafts[: sample.end - len(sample.tokens) - 1]
-        num_tokens = sample.num_computed + 1
-        if sample.drafts and self._running.blocks.grow(step, sample, num_tokens + len(sample.drafts)):
+        num_tokens, blocks, num_drafts = sample.num_computed + 1, self._running.blocks, len(sample.drafts)
+        if num_drafts and blocks.may_draft(num_drafts) and blocks.grow(step, sample, num_tokens + num_drafts):
             return True
         sample.drafts = ()
         if self._preemption.grow(step, sample, num_tokens):
@@ -162,30 +168,48 @@ class Scheduler:
         return False
 
     def _budget(self, num_decoding: int, now: float) -> PromptBudget:
-        """Prompt tokens that keep the step within its target, as far as earlier steps tell."""
+        """The prompt tokens that keep the step within its target time, by the cost model."""
         config = self.config
-        target_ms, least_rows = self._target(num_decoding)
+        target_ms, min_tokens = self._target_ms(num_decoding)
         if (deadline := self._requests.first_deadline) is not None:
             left_ms = (deadline - now) * 1000 + config.late_ms
-            target_ms, least_rows = (left_ms, 0) if left_ms < target_ms else (target_ms, least_rows)
+            target_ms, min_tokens = (left_ms, 0) if left_ms < target_ms else (target_ms, min_tokens)
         within = self.cost.tokens_within(target_ms)
-        wanted = config.first_chunk if within is None else within - num_decoding
-        room = max(config.max_step_tokens - num_decoding, config.min_chunk)
-        return PromptBudget(wanted, config.min_chunk, least_rows, room, num_decoding, config.row_context)
+        target_rows = config.first_chunk if within is None else within - num_decoding
+        gap_rows = self._gap_rows(num_decoding)
+        min_rows = min(config.min_chunk, max(gap_rows, 1))
+        max_tokens = max(config.max_step_tokens - num_decoding, config.min_chunk)
+        return PromptBudget(
+            target_rows, gap_rows, min_rows, min_tokens, max_tokens, num_decoding, config.row_context
+        )  # fmt: skip
 
-    def _target(self, num_decoding: int) -> tuple[float, int]:
-        """How long the step may take, in ms, and how many prompt tokens it takes in any case."""
+    def _gap_rows(self, num_decoding: int) -> float:
+        """Prompt rows beyond which neither the least chunk nor the end of a band may take a step, if interactive
+        requests decode: the step would take `max_gap_ratio` times as long as without them. Few decoding requests count
+        as half a band."""
+        alone_ms = self.cost.predict_ms(max(num_decoding, BAND_ROWS // 2))
+        if alone_ms is None or not self._decodes_interactive:
+            return math.inf
+        within = self.cost.tokens_within(self.config.max_gap_ratio * alone_ms)
+        return math.inf if within is None else within - num_decoding
+
+    @property
+    def _decodes_interactive(self) -> bool:
+        return any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding)
+
+    def _target_ms(self, num_decoding: int) -> tuple[float, int]:
+        """The step's target time in ms, and how many prompt tokens it takes even beyond that."""
         config, predict_ms = self.config, self.cost.predict_ms
-        if any(sample.request.service is ServiceClass.INTERACTIVE for sample in self._running.decoding):
+        if self._decodes_interactive:
             return min(config.gap_ms, config.max_gap_ratio * (predict_ms(num_decoding) or math.inf)), 0
         is_crowd = len(self._requests) > 1 and self._queue.is_interactive
         full_ms = predict_ms(num_decoding + config.full_chunk) or 0.0
         return max(config.crowd_ms if is_crowd else config.gap_ms, full_ms), config.full_chunk
 
-    # ---- its result ----
+    # ---- results ----
 
     def commit(self, result: StepResult) -> list[Delta]:
-        """Advance every sample of the plan by what was computed and accepted."""
+        """Advance every sample of the plan by the tokens that were computed and accepted."""
         step, self._step = self._step, None
         if step is None:
             raise RuntimeError("commit without schedule")
@@ -198,7 +222,7 @@ class Scheduler:
         deltas: list[Delta] = []
         outputs, failed, deferred = iter(result.outputs), result.failed, result.deferred
         for sample, chunk in zip(step.samples, step.chunks, strict=True):
-            _, start, tokens, _, _, samples = chunk
+            _, start, tokens, _, _, samples, _ = chunk
             if failed and sample.key in failed:
                 deltas += self._requests.end_request(sample.key.request, FinishReason.ERROR)
                 for _ in samples:
@@ -211,27 +235,29 @@ class Scheduler:
             if not samples:
                 self._running.blocks.advance(sample, start + len(tokens))
                 continue
-            output = key, drawn, drafts = next(outputs)
+            output = key, sampled, drafts = next(outputs)
             if key is not sample.key and key != sample.key:
                 raise ValueError(f"the output of {key} where that of {sample.key} belongs")
-            if start < sample.plain_until and len(drawn) == 1 and -1 < drawn[0] not in sample.stops:
-                # _draw in short, for nearly every token: it fills no block and is not the last.
-                sample.tokens.append(drawn[0])
+            if start < sample.fast_until and len(sampled) == 1 and -1 < sampled[0] not in sample.stops:
+                # Fast path of _commit_output, for nearly every token: it fills no block and is not the last.
+                sample.tokens.append(sampled[0])
                 sample.holding.num_computed = start + 1
                 sample.drafts = drafts
-                deltas.append(make_tuple(Delta, (key, drawn, None, 0)))
+                deltas.append(make_tuple(Delta, (key, sampled, None, 0)))
             else:
-                self._draw(sample, chunk, output, [next(outputs) for _ in samples[1:]], deltas)
+                self._commit_output(sample, chunk, output, [next(outputs) for _ in samples[1:]], deltas)
         if next(outputs, None) is not None:
             raise ValueError("more outputs than the plan has samples")
         return deltas
 
-    def _draw(self, sample: Sample, chunk: Chunk, output: Output, others: list[Output], deltas: list[Delta]) -> None:
-        """others: outputs of the samples that it stood for until now."""
+    def _commit_output(
+        self, sample: Sample, chunk: Chunk, output: Output, others: list[Output], deltas: list[Delta]
+    ) -> None:
+        """others: outputs of the samples that it represented until now."""
         if sample.state is State.ENDED:
             return
         num_computed = chunk.start + len(chunk.tokens) - chunk.num_logits + len(output.tokens)
-        kept, reason = sample.accept(output.tokens)
+        accepted, reason = sample.accept(output.tokens)
         self._running.blocks.advance(sample, num_computed)
         if sample.state is State.PREFILLING:
             self._running.start_decoding(sample)
@@ -239,26 +265,26 @@ class Scheduler:
         for other in others:
             self._fork(sample, other, deltas)
         sample.drafts = output.drafts
-        self._tell(sample, kept, reason, deltas)
+        self._emit(sample, accepted, reason, deltas)
 
     def _fork(self, parent: Sample, output: Output, deltas: list[Delta]) -> None:
         sample = self._requests.fork(parent, output.key.sample)
-        kept, reason = sample.accept(output.tokens)
+        accepted, reason = sample.accept(output.tokens)
         self._running.charge_output(sample)
-        self._tell(sample, kept, reason, deltas)
+        self._emit(sample, accepted, reason, deltas)
 
-    def _tell(self, sample: Sample, kept: tuple[int, ...], reason: FinishReason | None, deltas: list[Delta]) -> None:
-        deltas.append(Delta(sample.key, kept, reason, sample.num_cached if reason else 0))
+    def _emit(self, sample: Sample, tokens: tuple[int, ...], reason: FinishReason | None, deltas: list[Delta]) -> None:
+        deltas.append(Delta(sample.key, tokens, reason, sample.num_cached if reason else 0))
         if reason:
             self._requests.end(sample)
 
     # ---- checks ----
 
     def audit(self) -> None:
-        """Prove that every sample is where its state says, and that blocks add up. For tests: it visits everything."""
+        """Check that queues and rows match the samples' states, and that blocks add up. For tests: O(samples)."""
         self.kv.audit()
         samples = list(self._requests)
-        assert {sample for sample in samples if sample.state is State.WAITING} == set(self._queue.turns)
+        assert {sample for sample in samples if sample.state is State.WAITING} == set(self._queue.waiting)
         assert {sample for sample in samples if sample.state is not State.DECODING} == set(self._queue)
         self._running.audit(samples)
         self._users.audit([sample.user for sample in samples])

@@ -1,4 +1,4 @@
-"""Fair shares: a counter of served tokens for each user, so that the user with the lowest counter goes first."""
+"""Fair sharing: each user has a counter of served tokens, and the user with the lowest counter goes first."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,16 @@ from surefoot.scheduler.heap import LazyHeap
 
 
 class User:
+    """One user's weight, counter and use."""
+
     __slots__ = ("counter", "inverse_weight", "name", "num_rows", "num_samples")
 
     def __init__(self, name: str, weight: float) -> None:
         self.name = name
         self.inverse_weight = 1.0 / weight
-        self.counter = 0.0  # tokens served so far, over the user's weight; it only grows
-        self.num_samples = 0  # that have not ended
-        self.num_rows = 0  # that they take
+        self.counter = 0.0  # tokens served so far, divided by the weight; it only grows
+        self.num_samples = 0  # samples that have not ended
+        self.num_rows = 0  # rows that they hold
 
     @property
     def weight(self) -> float:
@@ -23,9 +25,9 @@ class User:
 class Users:
     """A virtual token counter for each user.
 
-    A user is present while one of their samples has not ended. A user who returns is lifted to the lowest counter of
-    the users present (or to the counter of the last user who left, if none is present): time away earns nothing. An
-    absent user is forgotten as soon as that lift would decide their counter anyway.
+    A user is present while one of their samples has not ended. The counter of a user who returns is raised to the
+    lowest counter of the users present (or to that of the last user who left, if none is present): idle time earns no
+    credit. An absent user is forgotten as soon as their counter would be raised in any case.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
@@ -34,7 +36,7 @@ class Users:
         self._present: dict[str, User] = {}
         self._absent: dict[str, User] = {}
         self._lowest: LazyHeap[User] = LazyHeap()  # of the users present, by a counter that may be out of date
-        self._by_absence: LazyHeap[User] = LazyHeap()
+        self._lowest_absent: LazyHeap[User] = LazyHeap()
         self._last_left = 0.0  # the highest counter of the users who left
         self._total_weight = 0.0  # of the users present
 
@@ -42,11 +44,11 @@ class Users:
         return len(self._present) + len(self._absent)
 
     def enter(self, name: str, weight: float | None = None) -> User:
-        """The user, with one more sample; a given weight applies from now on."""
+        """Counts one more sample of the user. weight: applies from now on, if given."""
         user = self._present.get(name)
         if user is None:
             user = self._absent.pop(name, None) or User(name, self._weights.get(name, 1.0))
-            self._by_absence.discard(user)
+            self._lowest_absent.discard(user)
             user.counter = max(user.counter, self.floor())
             self._present[name] = user
             self._lowest.push(user.counter, user)
@@ -67,19 +69,19 @@ class Users:
         self._lowest.discard(user)
         self._last_left = max(self._last_left, user.counter)
         self._absent[user.name] = user
-        self._by_absence.push(user.counter, user)
-        self._forget()
+        self._lowest_absent.push(user.counter, user)
+        self._forget_absent()
 
     def charge(self, user: User, cost: float) -> None:
         user.counter += cost * user.inverse_weight
         self.num_served += cost
 
     def fair_share(self, user: User, num_rows: int) -> float:
-        """The user's share of that many rows, by weight among the users present."""
+        """The user's share of `num_rows` rows, by weight among the users present."""
         return num_rows * user.weight / self._total_weight
 
     def largest_holder(self) -> User:
-        """The user with most rows for their weight."""
+        """The user with most rows relative to their weight."""
         return max(self._present.values(), key=lambda user: user.num_rows * user.inverse_weight)
 
     def floor(self) -> float:
@@ -91,10 +93,10 @@ class Users:
             self._lowest.push(user.counter, user)
         return self._last_left
 
-    def _forget(self) -> None:
+    def _forget_absent(self) -> None:
         floor = self.floor()
-        while (lowest := self._by_absence.peek()) is not None and lowest[0] <= floor:
-            self._by_absence.discard(lowest[1])
+        while (lowest := self._lowest_absent.peek()) is not None and lowest[0] <= floor:
+            self._lowest_absent.discard(lowest[1])
             del self._absent[lowest[1].name]
 
     def audit(self, users: list[User]) -> None:
@@ -105,5 +107,5 @@ class Users:
         assert set(self._lowest) == set(self._present.values())
         weights = sum(user.weight for user in self._present.values())
         assert abs(self._total_weight - weights) <= 1e-6 * (1 + weights)
-        assert set(self._by_absence) == set(self._absent.values())
+        assert set(self._lowest_absent) == set(self._absent.values())
         assert not self._present.keys() & self._absent.keys()

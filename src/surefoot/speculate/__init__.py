@@ -1,22 +1,22 @@
-"""Drafts: guesses at how a text continues, and how deep to guess. The runner verifies them."""
+"""Speculative decoding: drafters that guess how a text continues, and how many tokens to draft. The runner verifies."""
 
-from surefoot.speculate.controller import MOST_DEPTH, MOST_DRAFTS, Controller, DepthChooser
-from surefoot.speculate.drafter import NOTHING, Drafter, Prospect
-from surefoot.speculate.lookup import Lookup
+from surefoot.speculate.controller import MAX_DEPTH, MAX_STEP_DRAFTS, DepthChooser, DepthController
+from surefoot.speculate.drafter import NO_DRAFT, Drafter, DraftOffer
+from surefoot.speculate.lookup import LookupDrafter
 from surefoot.speculate.lookup_first import LookupFirst
-from surefoot.speculate.speculator import Gain, Speculator, Verified
+from surefoot.speculate.speculator import DraftOutcome, SampledTokens, Speculator
 
 __all__ = [
-    "MOST_DEPTH",
-    "MOST_DRAFTS",
-    "NOTHING",
-    "Controller",
+    "MAX_DEPTH",
+    "MAX_STEP_DRAFTS",
+    "NO_DRAFT",
     "DepthChooser",
+    "DepthController",
+    "DraftOffer",
+    "DraftOutcome",
     "Drafter",
-    "Gain",
-    "Lookup",
+    "LookupDrafter",
     "LookupFirst",
-    "Prospect",
+    "SampledTokens",
     "Speculator",
-    "Verified",
 ]

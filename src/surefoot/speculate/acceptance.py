@@ -1,60 +1,75 @@
-"""How often guesses are right: the rate of their kind, and how well a sample's recent acceptance predicts its next.
+"""Estimates how likely the next drafted token is to be accepted.
 
-A text that copies goes on copying: for lookup, recent acceptance predicts much. A draft head is right about as often
-anywhere: for its guesses, three wrong ones in a row predict nothing. Which of the two a kind is, is measured:
+A text that copies goes on copying: for lookup, recent acceptance predicts future acceptance well. A draft head is right
+about as often anywhere: for its drafts, three rejections in a row predict nothing. The estimator measures which of the
+two holds for a kind of draft:
 
-    chance = rate of the kind + trust in luck * luck of the sample
+    p = acceptance rate of the kind + slope of the kind * recent excess of the sample
 
-luck: how far the sample's last few guesses were above the rates of their kinds. trust: the slope of acceptance over the
-luck before it (least squares); zero until there is evidence.
+The excess is how far the sample's last few drafts were above the rates of their kinds. The slope is the least-squares
+slope of acceptance over the excess before it; it is 0 until there is evidence.
 """
+
+from typing import NamedTuple
 
 from surefoot.core import SampleKey
 
-KEEP_SAMPLE = 0.8  # weight of earlier drafts, when a sample's next one is verified
-KEEP_KIND = 0.99
-KEEP_TRUST = 0.998
-FIRST = (4.0, 8.0)  # right, tried: prior of a kind
-WEIGHT = 4.0  # tokens without luck: prior of a sample
-FIRST_TRUST = (0.0, 2.0)  # surplus times luck, luck squared: prior of a kind
-MOST = 0.99  # no guess is certain: every text ends
+SAMPLE_DECAY = 0.8  # weight of earlier drafts when a sample's next draft is verified
+RATE_DECAY = 0.99
+SLOPE_DECAY = 0.998
+EXCESS_PRIOR_TOKENS = 4.0  # tokens without excess that shrink a sample's excess towards 0
+MAX_PROBABILITY = 0.99  # no draft is certain: every text ends
 
 
-class Acceptance:
-    """A token counts as tried if all before it were right. Surplus: right tokens beyond the rate of the kind."""
+class DecayedSums(NamedTuple):
+    """Numerator and denominator of a running ratio. A drafted token counts as tried if all before it were accepted."""
+
+    numerator: float
+    denominator: float
+
+    def add(self, decay: float, numerator: float, denominator: float) -> "DecayedSums":
+        return DecayedSums(decay * self.numerator + numerator, decay * self.denominator + denominator)
+
+
+NO_DRAFTS = DecayedSums(0.0, 0.0)
+RATE_PRIOR = DecayedSums(4.0, 8.0)  # accepted and tried tokens
+SLOPE_PRIOR = DecayedSums(0.0, 2.0)  # sums of surplus * excess and of excess squared
+
+
+class AcceptanceEstimator:
+    """Acceptance by kind of draft, corrected by each sample's recent acceptance.
+
+    The surplus of a draft is its number of accepted tokens beyond what the rate of its kind predicts.
+    """
 
     def __init__(self) -> None:
-        self._samples: dict[SampleKey, tuple[float, float]] = {}  # surplus, tried
-        self._kinds: dict[int, tuple[float, float]] = {}  # right, tried
-        self._trusts: dict[int, tuple[float, float]] = {}  # surplus times luck, luck squared
+        self._samples: dict[SampleKey, DecayedSums] = {}  # surplus, tried
+        self._rates: dict[int, DecayedSums] = {}  # by kind: accepted, tried
+        self._slopes: dict[int, DecayedSums] = {}  # by kind: surplus * excess, excess squared
 
-    def note(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None:
+    def observe(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None:
         num_tried = min(num_drafted, num_accepted + 1)
-        surplus, luck = num_accepted - num_tried * self._share(kind), self._luck(key)
-        trust = self._trusts.get(kind, FIRST_TRUST)
-        self._trusts[kind] = _moved(trust, KEEP_TRUST, surplus * luck, num_tried * luck * luck)
-        self._samples[key] = _moved(self._samples.get(key, (0.0, 0.0)), KEEP_SAMPLE, surplus, num_tried)
-        self._kinds[kind] = _moved(self._kinds.get(kind, FIRST), KEEP_KIND, num_accepted, num_tried)
+        surplus, excess = num_accepted - num_tried * self._rate(kind), self._excess(key)
+        slope = self._slopes.get(kind, SLOPE_PRIOR)
+        self._slopes[kind] = slope.add(SLOPE_DECAY, surplus * excess, num_tried * excess * excess)
+        self._samples[key] = self._samples.get(key, NO_DRAFTS).add(SAMPLE_DECAY, surplus, num_tried)
+        self._rates[kind] = self._rates.get(kind, RATE_PRIOR).add(RATE_DECAY, num_accepted, num_tried)
 
     def forget(self, key: SampleKey) -> None:
         self._samples.pop(key, None)
 
-    def share(self, key: SampleKey, kind: int) -> float:
-        """The chance that one more token is right."""
-        return min(MOST, max(0.0, self._share(kind) + self._trust(kind) * self._luck(key)))
+    def probability(self, key: SampleKey, kind: int) -> float:
+        """The probability that the sample's next drafted token of this kind is accepted."""
+        return min(MAX_PROBABILITY, max(0.0, self._rate(kind) + self._slope(kind) * self._excess(key)))
 
-    def _share(self, kind: int) -> float:
-        right, tried = self._kinds.get(kind, FIRST)
-        return right / tried
+    def _rate(self, kind: int) -> float:
+        accepted, tried = self._rates.get(kind, RATE_PRIOR)
+        return accepted / tried
 
-    def _luck(self, key: SampleKey) -> float:
-        surplus, tried = self._samples.get(key, (0.0, 0.0))
-        return surplus / (tried + WEIGHT)
+    def _excess(self, key: SampleKey) -> float:
+        surplus, tried = self._samples.get(key, NO_DRAFTS)
+        return surplus / (tried + EXCESS_PRIOR_TOKENS)
 
-    def _trust(self, kind: int) -> float:
-        together, alone = self._trusts.get(kind, FIRST_TRUST)
-        return max(0.0, together / alone)
-
-
-def _moved(sums: tuple[float, float], keep: float, *more: float) -> tuple[float, float]:
-    return keep * sums[0] + more[0], keep * sums[1] + more[1]
+    def _slope(self, kind: int) -> float:
+        covariance, variance = self._slopes.get(kind, SLOPE_PRIOR)
+        return max(0.0, covariance / variance)

@@ -1,4 +1,4 @@
-"""The protocol of drafters: they follow texts and guess how they continue. A wrong guess costs time, nothing else."""
+"""The protocol of drafters, which guess how a text continues. A wrong guess costs time, nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -7,30 +7,33 @@ from surefoot.core import Request, SampleKey
 from surefoot.ops.arrays import F32
 
 
-class Prospect(NamedTuple):
+class DraftOffer(NamedTuple):
     """What a drafter could draft for a sample."""
 
-    most: int  # tokens
-    kind: int = 0  # guesses of one kind are right about equally often
+    max_depth: int  # tokens
+    kind: int = 0  # drafts of one kind are accepted about equally often
 
 
-NOTHING = Prospect(0)
+NO_DRAFT = DraftOffer(0)
 
 
 class Drafter(Protocol):
-    """start, then advance and (prospects, draft) in turn, then end. A preempted sample ends, and starts again."""
+    """Follows each sample's text from `start` to `end`. A preempted sample ends, and starts again.
+
+    In between, each step calls `advance`, and then `offers` and `draft` if drafts may pay.
+    """
 
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
-        """A sample with all its tokens so far."""
+        """Follow a sample. tokens: its prompt and output so far."""
 
     def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
-        """It has drawn these tokens. state: the target's hidden row that the last one was drawn from, if known; it
-        stays until the next step."""
+        """Append sampled tokens. state: the target's hidden row that the last token was sampled from, if known; it is
+        valid until the next step."""
 
     def end(self, key: SampleKey) -> None: ...
 
-    def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
-        """For each of the samples, of at most `most` tokens. Must be quick: it is called at every step."""
+    def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
+        """An offer for each sample, of at most `max_depth` tokens. Must be quick: it is called at every step."""
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
-        """Guesses of at most these lengths, for samples whose prospects were just asked for."""
+        """Drafts of at most these lengths, for samples of the last call of `offers`."""

@@ -74,18 +74,18 @@ def _library(
     strips_after: Collection[int],
 ) -> Library:
     def cutting(*kinds: TokenKind) -> tokenizers.Tokenizer:
-        made = tokenizers.Tokenizer(model)
+        tokenizer = tokenizers.Tokenizer(model)
         if normalizer is not None:
-            made.normalizer = normalizer
+            tokenizer.normalizer = normalizer
         if splitter is not None:
-            made.pre_tokenizer = splitter
-        made.add_tokens(
+            tokenizer.pre_tokenizer = splitter
+        tokenizer.add_tokens(
             [
                 AddedToken(vocabulary.texts[token], normalized=False, special=False, rstrip=token in strips_after)
                 for token in sorted(vocabulary.of_kind(*kinds))
             ]
         )
-        return made
+        return tokenizer
 
     return Library(
         plain=cutting(TokenKind.USER_DEFINED),

@@ -82,10 +82,9 @@ def find_fim(vocabulary: Vocabulary, declared: Mapping[str, int | None]) -> FimT
     """The model's FIM tokens: those that its file declares, by FimTokens' names, or else those with known texts."""
 
     def find(name: str, texts: Sequence[str]) -> int | None:
-        own = declared.get(name)
-        return (
-            own if own is not None else next((vocabulary.ids[text] for text in texts if text in vocabulary.ids), None)
-        )
+        token = declared.get(name)
+        known = (vocabulary.ids[text] for text in texts if text in vocabulary.ids)
+        return token if token is not None else next(known, None)
 
     prefix, suffix, middle = find("prefix", PREFIX), find("suffix", SUFFIX), find("middle", MIDDLE)
     if prefix is None or suffix is None or middle is None:

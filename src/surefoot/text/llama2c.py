@@ -39,13 +39,13 @@ def _entries(data: bytes, name: str) -> Iterator[tuple[float, str]]:
     if len(data) < _HEADER.size:
         raise TokenizerError(f"{name} is too short for a llama2.c tokenizer")
     (longest,) = _HEADER.unpack_from(data)
-    place = _HEADER.size
-    while place < len(data):
-        if len(data) - place < _ENTRY.size:
-            raise TokenizerError(f"{name} is cut off at byte {place}")
-        score, length = _ENTRY.unpack_from(data, place)
-        place += _ENTRY.size
-        if not 0 <= length <= min(longest, len(data) - place):
-            raise TokenizerError(f"{name} has a token of {length} bytes at byte {place}: it is damaged or cut off")
-        yield score, data[place : place + length].decode(errors="replace")
-        place += length
+    position = _HEADER.size
+    while position < len(data):
+        if len(data) - position < _ENTRY.size:
+            raise TokenizerError(f"{name} is cut off at byte {position}")
+        score, length = _ENTRY.unpack_from(data, position)
+        position += _ENTRY.size
+        if not 0 <= length <= min(longest, len(data) - position):
+            raise TokenizerError(f"{name} has a token of {length} bytes at byte {position}: it is damaged or cut off")
+        yield score, data[position : position + length].decode(errors="replace")
+        position += length

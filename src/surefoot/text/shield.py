@@ -38,9 +38,9 @@ class Shield:
 
     def _broken(self, start: re.Match[str]) -> str:
         """The first two characters of a control token, with a mark between them if the rest of the token follows."""
-        text, place = start.string, start.start()
+        text, position = start.string, start.start()
         lengths = self._lengths_by_start[start[0]]
-        is_token = any(text[place : place + length] in self._texts for length in lengths)
+        is_token = any(text[position : position + length] in self._texts for length in lengths)
         return start[0][0] + MARK + start[0][1:] if is_token else start[0]
 
     @cached_property
@@ -84,8 +84,8 @@ def shielded(parsing: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     shielding.add_tokens(
         [_as_written(added[token]) for token in sorted(added)]
     )  # in this order they get the same ids again
-    own = [] if parsing.normalizer is None else [parsing.normalizer]
-    shielding.normalizer = normalizers.Sequence([normalizers.Replace(MARK, ""), *own])
+    normalizer = [] if parsing.normalizer is None else [parsing.normalizer]
+    shielding.normalizer = normalizers.Sequence([normalizers.Replace(MARK, ""), *normalizer])
     if parsing.pre_tokenizer is not None:
         shielding.pre_tokenizer = parsing.pre_tokenizer
     return shielding

@@ -1,6 +1,6 @@
 """Checks a model's exactness on this machine: requests alone and under hostile conditions, bit for bit."""
 
-from surefoot.verify.conditions import ALL, HOSTILE, QUICK, TOGETHER, Condition, elsewhere
+from surefoot.verify.conditions import ALL, HOSTILE, QUICK, TOGETHER, Condition, on_variants
 from surefoot.verify.findings import Difference, Finding, differences
 from surefoot.verify.verifier import ConditionedEngine, Verifier
 
@@ -15,5 +15,5 @@ __all__ = [
     "Finding",
     "Verifier",
     "differences",
-    "elsewhere",
+    "on_variants",
 ]

@@ -19,14 +19,14 @@ class Condition:
     caching: bool = True  # of prefixes
     arrivals: int | None = None  # seed of random arrivals; None: all requests at once
     preempt_every: int | None = None  # steps after which half of the running requests are preempted
-    memory: float = 1.0  # share of what all requests at once need; 0: the largest request fits, so others are preempted
+    memory: float = 1.0  # fraction of the need of all requests at once; 0: only the largest request fits
     max_running: int = 16  # requests
-    is_short: bool = False  # leaves out the longest prompts, which would need much memory
-    timed: bool = False  # whether the scheduler chooses chunks by measured time, as in serving
+    is_short: bool = False  # leaves out long prompts, which would need much memory
+    timed: bool = False  # the scheduler chooses chunks by measured time, as in serving
     threads: int | None = None  # None: all cores
     variant: str | None = None  # None: the best
     drafter: str | None = None  # "lookup", "draft model" (the model itself) or one of RULES; None: no speculation
-    governed: bool = False  # whether the controller chooses depths, as in serving; else they are random
+    governed: bool = False  # the controller chooses depths, as in serving; else they are random
 
 
 TOGETHER = Condition("all at once")
@@ -68,11 +68,16 @@ def every() -> tuple[Condition, ...]:
 ALL = every()
 
 
-def elsewhere(conditions: Sequence[Condition], variants: Sequence[str], threads: Sequence[int]) -> list[Condition]:
+def on_variants(conditions: Sequence[Condition], variants: Sequence[str], threads: Sequence[int]) -> list[Condition]:
     """The conditions on every variant with every number of threads, grouped by variant."""
     return [
-        replace(one, name=f"{one.name}, {variant}, {count} thread{'s' * (count > 1)}", variant=variant, threads=count)
+        replace(
+            condition,
+            name=f"{condition.name}, {variant}, {count} thread{'s' * (count > 1)}",
+            variant=variant,
+            threads=count,
+        )
         for variant in variants
         for count in threads
-        for one in conditions
+        for condition in conditions
     ]

@@ -1,4 +1,4 @@
-"""What a run under a condition showed, and where its answers differ from those of requests that ran alone."""
+"""The result of a run under a condition, and how its answers differ from those of requests that ran alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ Answers = Mapping[SampleKey, CompletionOutput]
 
 @dataclass(frozen=True)
 class Difference:
-    """An answer that is not the same as alone."""
+    """An answer that differs from that of the request alone."""
 
-    request: str
-    sample: int
-    place: int  # first token that differs in its id or logprobs
+    request: str  # id
+    sample: int  # number
+    place: int  # index of the first token whose id or logprobs differ
     what: str  # ids, logprobs, text or embedding
 
 
@@ -29,36 +29,36 @@ class Finding:
     condition: Condition
     variant: str
     threads: int
-    num_requests: int  # that ran, which may be some of all
-    is_whole: bool  # whether all requests ran and were compared
-    unmet: tuple[str, ...]  # what the condition should have caused and did not, such as a preemption
+    num_requests: int  # requests that ran, which may be a subset
+    is_whole: bool  # all requests ran and were compared
+    unmet: tuple[str, ...]  # events that the condition should have caused and did not, such as a preemption
     num_samples: int  # answers that ended and were compared
     num_tokens: int  # of these answers
     num_steps: int
     num_preemptions: int
-    num_cached: int  # tokens of prompts
-    num_drafted: int  # tokens, without those of requests with a grammar, which drafts forced tokens itself
+    num_cached: int  # prompt tokens
+    num_drafted: int  # tokens; requests with a grammar do not count, since a grammar drafts the tokens it forces
     num_accepted: int  # of the drafted tokens
     seconds: float
     differences: tuple[Difference, ...]
 
 
-def differences(expected: Answers, found: Answers) -> Iterator[Difference]:
-    """The answers in `found` that are not equal to those in `expected`."""
-    for key, other in found.items():
-        answer = expected[key]
-        if answer == other:
+def differences(expected: Answers, actual: Answers) -> Iterator[Difference]:
+    """The answers in `actual` that are not equal to those in `expected`."""
+    for key, answer in actual.items():
+        alone = expected[key]
+        if alone == answer:
             continue
-        what, place = "text or reason of its end", len(answer.token_ids)
-        if answer.text.startswith(EMBEDDING):
+        what, index = "text or reason of its end", len(alone.token_ids)
+        if alone.text.startswith(EMBEDDING):
             what = "embedding"
-        if answer.logprobs != other.logprobs:
-            what, place = "logprobs", _first_difference(answer.logprobs or (), other.logprobs or ())
-        if answer.token_ids != other.token_ids:
-            what, place = "ids", _first_difference(answer.token_ids, other.token_ids)
-        yield Difference(key.request, key.sample, place, what)
+        if alone.logprobs != answer.logprobs:
+            what, index = "logprobs", _first_difference(alone.logprobs or (), answer.logprobs or ())
+        if alone.token_ids != answer.token_ids:
+            what, index = "ids", _first_difference(alone.token_ids, answer.token_ids)
+        yield Difference(key.request, key.sample, index, what)
 
 
-def _first_difference(one: Sequence[object], other: Sequence[object]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _first_difference(first: Sequence[object], second: Sequence[object]) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -8,19 +8,19 @@ from itertools import zip_longest
 from surefoot.core import Request, SamplingParams
 from surefoot.verify.texts import ENGLISH, QUESTION, TEXTS
 
-LONGEST_PROMPT = 150
-SHARED = 70  # tokens that a third of the prompts begin with, so that there are cache hits
+MAX_RANDOM_PROMPT = 150  # tokens
+SHARED_TOKENS = 70  # common prefix of a third of the prompts, so that there are cache hits
 # Short enough to occur in answers, and to span tokens.
 STOPS = (("e ", "zzz"), ("and", " t"), (".", ","))
-SEGMENT = 128  # tokens that attention takes at a time
-LONG_SEGMENTS = 2  # a long prompt has more than these
-LONGEST_TEXT = 96
+SEGMENT = 128  # tokens that attention processes at a time
+LONG_SEGMENTS = 2  # a long prompt has more segments
+MAX_TEXT_TOKENS = 96
 RANDOM_FOR_EACH_NATURAL = 3
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What the requests depend on in a model."""
+    """The properties of a model that the requests depend on."""
 
     vocab_size: int
     context: int  # tokens
@@ -33,8 +33,8 @@ class Traits:
 
 def make_requests(traits: Traits, count: int, num_new: int) -> list[Request]:
     """`count` random requests and one of each natural kind, mixed so that any first part has several kinds."""
-    few = list(_random(traits, count, num_new))
-    parts = [few[i : i + RANDOM_FOR_EACH_NATURAL] for i in range(0, len(few), RANDOM_FOR_EACH_NATURAL)]
+    randoms = list(_random(traits, count, num_new))
+    parts = [randoms[i : i + RANDOM_FOR_EACH_NATURAL] for i in range(0, len(randoms), RANDOM_FOR_EACH_NATURAL)]
     pairs = zip_longest(parts, _natural(traits, num_new), fillvalue=None)
     return [request for part, natural in pairs for request in [*(part or []), *([natural] if natural else [])]]
 
@@ -45,19 +45,19 @@ def make_requests(traits: Traits, count: int, num_new: int) -> list[Request]:
 def _random(traits: Traits, count: int, num_new: int) -> Iterator[Request]:
     """Greedy and sampled requests, with filters, penalties, biases, stops, several samples, logprobs."""
     rng = random.Random(count)
-    longest = min(LONGEST_PROMPT, traits.context - num_new)
+    longest = min(MAX_RANDOM_PROMPT, traits.context - num_new)
 
     def tokens(length: int) -> tuple[int, ...]:
         return tuple(rng.randrange(traits.vocab_size) for _ in range(length))
 
-    shared = tokens(min(SHARED, longest // 2))
-    before: tuple[int, ...] = ()
+    shared = tokens(min(SHARED_TOKENS, longest // 2))
+    previous: tuple[int, ...] = ()
     for number in range(count):
         length = rng.choice([1, rng.randint(2, 20), rng.randint(15, 17), rng.randint(20, longest)])
         prompt = tokens(length) if number % 3 else shared + tokens(min(length, longest - len(shared)))
         if number % 8 == 7:
-            prompt = before  # repeated, so that all of it may be cached
-        before = prompt
+            prompt = previous  # repeated, so that all of it may be cached
+        previous = prompt
         yield Request(f"r{number}", prompt, _params(number, num_new, rng), eos_token_ids=traits.eos)
 
 
@@ -89,7 +89,7 @@ def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
         return Request(name, tuple(prompt), params, eos_token_ids=traits.eos, embeds=embeds)
 
     def cut(text: str) -> Sequence[int]:
-        return _tokens(traits, text)[: min(LONGEST_TEXT, traits.context - num_new)]
+        return _tokens(traits, text)[: min(MAX_TEXT_TOKENS, traits.context - num_new)]
 
     for name, grammar in traits.grammars.items():
         yield make(f"{name}, greedy", cut(QUESTION), SamplingParams(temperature=0, grammar=grammar, logprobs=1))
@@ -105,10 +105,10 @@ def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
 
 def _long(traits: Traits, num_new: int) -> Sequence[int]:
     """A prompt longer than several segments of attention and than every window, up to `traits.longest`."""
-    wanted = max(LONG_SEGMENTS * SEGMENT, *traits.windows) + SEGMENT // 2
+    min_length = max(LONG_SEGMENTS * SEGMENT, *traits.windows) + SEGMENT // 2
     text = _tokens(traits, "\n\n".join(TEXTS.values()))
-    length = min(wanted, traits.longest, traits.context - num_new)
-    return [text[place % len(text)] for place in range(length)]
+    length = min(min_length, traits.longest, traits.context - num_new)
+    return [text[index % len(text)] for index in range(length)]
 
 
 def _tokens(traits: Traits, text: str) -> Sequence[int]:

@@ -12,27 +12,27 @@ from surefoot.api.loading import Loaded, load_model
 from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
-from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout
 from surefoot.ops import Backend, supported_variants
 from surefoot.runner import DraftModel, Executor, Runner, SessionRunner
 from surefoot.sampling import GrammarError, Grammars
 from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
-from surefoot.speculate import Controller, Drafter, Lookup, Speculator
+from surefoot.speculate import DepthController, Drafter, LookupDrafter, Speculator
 from surefoot.verify.conditions import Condition
-from surefoot.verify.drafters import RULES, RandomDepths, Scripted
+from surefoot.verify.drafters import RULES, RandomDepths, ScriptedDrafter
 from surefoot.verify.findings import EMBEDDING, Answers, Finding, differences
 from surefoot.verify.hostile import HostileScheduler
-from surefoot.verify.requests import LONGEST_PROMPT, Traits, make_requests
+from surefoot.verify.requests import MAX_RANDOM_PROMPT, Traits, make_requests
 from surefoot.verify.texts import DATE, SCHEMA
 from surefoot.weights import Report
 
-NEVER_MS = 1e12
+NEVER_MS = 1e12  # as a target time: chunks do not depend on measured time
 ALONE = Condition("alone", max_chunk=512, caching=False, max_running=4)
 
-LONGEST = 4608  # tokens of the longest prompt, by default
-SHARE = 2.0  # time for a condition on another variant, over the slowest condition's time on the best variant
-LEAST_SHARE_S = 20.0  # least time for a condition on another variant
+MAX_PROMPT_TOKENS = 4608  # tokens of the longest prompt, by default
+SHARE = 2.0  # time for a condition on another variant, as a multiple of the slowest condition on the best variant
+MIN_SHARE_S = 20.0  # minimum time for a condition on another variant
 NUM_PILOTS = 2  # requests that are run to estimate a variant's speed
 
 IsOver = Callable[[], bool]
@@ -42,7 +42,7 @@ class Verifier:
     """Compares answers under conditions with the answers of requests that ran alone on the best variant.
 
     model: a GGUF file or a Hugging Face folder. num_requests: requests with random tokens, besides the natural ones.
-    num_new: longest answer in tokens. longest: tokens of the longest prompt. least_share_s: least time for each
+    num_new: longest answer in tokens. longest: tokens of the longest prompt. min_share_s: minimum time for each
     condition on another variant. report: progress of loading weights, again for each variant.
     """
 
@@ -52,8 +52,8 @@ class Verifier:
         num_requests: int = 64,
         num_new: int = 24,
         float_format: str = "w8",
-        longest: int = LONGEST,
-        least_share_s: float = LEAST_SHARE_S,
+        longest: int = MAX_PROMPT_TOKENS,
+        min_share_s: float = MIN_SHARE_S,
         report: Report = lambda done, total: None,
     ) -> None:
         self._path, self._format, self._report = model, float_format, report
@@ -70,8 +70,8 @@ class Verifier:
         )  # fmt: skip
         self.requests = make_requests(traits, num_requests, num_new)
         self._alone: dict[SampleKey, CompletionOutput] | None = None
-        self._least_share_s = least_share_s
-        self._slowest_s = 0.0  # of whole runs on the best variant
+        self._least_share_s = min_share_s
+        self._slowest_s = 0.0  # of complete runs on the best variant
 
     def check(self, conditions: Sequence[Condition], is_over: IsOver = lambda: False) -> Iterator[Finding]:
         """A finding for each condition, until `is_over`. Conditions on other variants get a share of the time."""
@@ -93,7 +93,7 @@ class Verifier:
         return self.measure_alone()
 
     def measure_alone(self, is_over: IsOver = lambda: False) -> Answers:
-        """Runs each request alone. Requests that there is no time for are left out from then on."""
+        """Runs each request alone, until `is_over`. Requests that did not run are left out of all conditions."""
         if self._alone is None:
             self._alone = {}
             engine = ConditionedEngine(self, ALONE, self.requests)
@@ -106,19 +106,19 @@ class Verifier:
         return self._alone
 
     def run(self, condition: Condition, share_s: float | None = None, is_over: IsOver = lambda: False) -> Finding:
-        """Runs the requests under a condition. share_s: time for it; only requests that probably fit are run."""
+        """Runs the requests under a condition. share_s: time limit; only requests that probably fit are run."""
         expected = self.alone
         requests = [
-            request for request in self.requests if not condition.is_short or len(request.prompt) <= LONGEST_PROMPT
+            request for request in self.requests if not condition.is_short or len(request.prompt) <= MAX_RANDOM_PROMPT
         ]
-        num_wanted = sum(request.params.n for request in requests)
+        num_samples = sum(request.params.n for request in requests)
         if share_s is not None:
             requests = self._affordable(requests, condition, share_s, is_over)
         engine = ConditionedEngine(self, condition, requests)
         start = time.perf_counter()
         answers = engine.run(requests, condition.arrivals, is_over)
         num_preemptions = engine.engine.load().num_preemptions
-        is_whole = len(answers) == num_wanted
+        is_whole = len(answers) == num_samples
         return Finding(
             condition,
             engine.backend.variant,
@@ -157,10 +157,10 @@ class Verifier:
 
     def backend(self, condition: Condition) -> tuple[Loaded, Backend]:
         variant = condition.variant or supported_variants()[0]
-        loaded, place = self._load(variant), (variant, condition.threads)
-        if place not in self._backends:
-            self._backends[place] = Backend(variant, condition.threads)
-        return loaded, self._backends[place]
+        loaded, key = self._load(variant), (variant, condition.threads)
+        if key not in self._backends:
+            self._backends[key] = Backend(variant, condition.threads)
+        return loaded, self._backends[key]
 
     def _load(self, variant: str) -> Loaded:
         """The model for a variant. Weights are packed for one variant at a time, to save memory."""
@@ -178,10 +178,13 @@ class ConditionedEngine:
         self._loaded, self._condition = loaded, condition
         longest = max(len(request.prompt) + (request.params.max_tokens or 0) for request in requests)
         layout = make_layout(loaded.model.config.windows, condition, requests, longest)
+        if loaded.model.config.states:
+            layout = replace(layout, states=make_state_layout(condition))
         config = scheduling(condition, longest)
         runner = Runner(
             self.backend, loaded.model, longest, {group.window: group.num_blocks for group in layout.groups},
             condition.max_chunk, block_size=condition.block_size,
+            num_slots=0 if layout.states is None else layout.states.num_slots,
         )  # fmt: skip
 
         def planner() -> Scheduler:
@@ -198,16 +201,16 @@ class ConditionedEngine:
         name, vocab_size = self._condition.drafter, self._loaded.model.config.vocab_size
         if name is None:
             return None
-        drafter: Drafter = Lookup()
-        if name == "draft model":
-            # Room for a few requests only: some get no drafts, some lose theirs.
+        drafter: Drafter = LookupDrafter()
+        if name == "draft model" and not self._loaded.model.config.states:  # a draft model rolls back: states cannot
+            # Memory for a few requests only: some get no drafts, some lose theirs.
             model, max_running = self._loaded.model, self._condition.max_running
             sessions = SessionRunner.make(self.backend, model, 4 * longest, max_running, block_size=16)
             drafter = DraftModel(sessions, vocab_size)
         if name in RULES:
-            truth = {key: answer.token_ids for key, answer in verifier.alone.items()}
-            drafter = Scripted(truth, RULES[name], vocab_size)
-        return Speculator(drafter, Controller() if self._condition.governed else RandomDepths())
+            answers = {key: answer.token_ids for key, answer in verifier.alone.items()}
+            drafter = ScriptedDrafter(answers, RULES[name], vocab_size)
+        return Speculator(drafter, DepthController() if self._condition.governed else RandomDepths())
 
     def run(
         self, requests: Sequence[Request], arrivals: int | None = None, is_over: IsOver = lambda: False
@@ -217,7 +220,7 @@ class ConditionedEngine:
         if arrivals is not None:
             rng.shuffle(waiting)
         answers = {
-            SampleKey(request.id, number): Growing(
+            SampleKey(request.id, number): AnswerInProgress(
                 AnswerBuilder(self._loaded.tokenizer, request, number, True), request.params.grammar is not None
             )
             for request in requests
@@ -228,9 +231,9 @@ class ConditionedEngine:
                 if waiting:
                     self.engine.add(waiting.pop())
             self._step(answers)
-        return {key: growing.output() for key, growing in answers.items() if growing.answer.is_done}
+        return {key: progress.output() for key, progress in answers.items() if progress.answer.is_done}
 
-    def _step(self, answers: Mapping[SampleKey, "Growing"]) -> None:
+    def _step(self, answers: Mapping[SampleKey, "AnswerInProgress"]) -> None:
         self.num_steps += 1
         for event in self.engine.step():
             answer = answers[event.key].answer
@@ -247,12 +250,12 @@ class ConditionedEngine:
 
 
 @dataclass
-class Growing:
+class AnswerInProgress:
     """An answer in progress. The output of an embedding has its bits as text."""
 
     answer: AnswerBuilder
-    has_grammar: bool
-    embedding: tuple[float, ...] | None = None
+    has_grammar: bool  # of the request
+    embedding: tuple[float, ...] | None = None  # if requested
 
     def output(self) -> CompletionOutput:
         output = self.answer.output()
@@ -277,16 +280,16 @@ def _num_tokens(request: Request) -> int:
 
 
 def _unmet(condition: Condition, num_preemptions: int, num_cached: int, num_drafted: int) -> tuple[str, ...]:
-    wanted = {
+    expected = {
         "preemption": (condition.preempt_every is not None or condition.memory == 0, num_preemptions),
         "cache hit": (condition.caching, num_cached),
         "draft": (condition.drafter is not None and not condition.governed, num_drafted),
     }
-    return tuple(name for name, (is_wanted, count) in wanted.items() if is_wanted and not count)
+    return tuple(name for name, (is_expected, count) in expected.items() if is_expected and not count)
 
 
 def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence[Request], longest: int) -> KvLayout:
-    """KV blocks for `condition.memory` of what can run at once, and at least for the largest request."""
+    """KV blocks for the fraction `condition.memory` of all running requests, and at least for the largest request."""
     probe = KvLayout(condition.block_size, tuple(KvGroup(1, window) for window in windows))
 
     def price(request: Request) -> tuple[int, ...]:
@@ -295,10 +298,17 @@ def make_layout(windows: Sequence[int], condition: Condition, requests: Sequence
 
     largest = [max(prices) for prices in zip(*map(price, requests), strict=True)]
     full, share = probe.price(longest, 1, 1, condition.max_chunk), condition.memory * condition.max_running
-    counts = [max(least, round(share * one)) for least, one in zip(largest, full, strict=True)]
+    counts = [max(minimum, round(share * blocks)) for minimum, blocks in zip(largest, full, strict=True)]
     return KvLayout(
         condition.block_size, tuple(KvGroup(count, window) for count, window in zip(counts, windows, strict=True))
     )
+
+
+def make_state_layout(condition: Condition) -> StateLayout:
+    """Slots for `condition.memory` of a few snapshots for each request that can run at once."""
+    promised = 2 * condition.max_running
+    snapshots = round(condition.memory * 4 * condition.max_running)
+    return StateLayout(promised + max(2, snapshots), promised, 2 * condition.block_size)
 
 
 def scheduling(condition: Condition, longest: int) -> SchedulerConfig:

@@ -29,7 +29,12 @@ PART_WEIGHTS = 1 << 18  # weights rounded at a time: a megabyte of floats, which
 INDEX = "model.safetensors.index.json"
 MAX_SHARDS = 1024  # files that are mapped at once
 PREFIXES = ("model.language_model.", "language_model.model.", "model.")
-WHOLE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+WHOLE = {
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "embedding_norm": "token_embd_norm",
+    "lm_head": "output",
+}
 LAYER = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -63,12 +68,40 @@ GEMMA = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+DELTA = {
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.A_log": "ssm_a_log",
+    "linear_attn.dt": "ssm_dt",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
 FAMILY_LAYER = {
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
     "gpt_oss": {"post_attention_layernorm": "post_attention_norm"},
+    "qwen3_5": DELTA,
+    "qwen3_5_text": DELTA,
+    "lfm2": {
+        "operator_norm": "attn_norm",
+        "ffn_norm": "ffn_norm",
+        "self_attn.out_proj": "attn_output",
+        "self_attn.q_layernorm": "attn_q_norm",
+        "self_attn.k_layernorm": "attn_k_norm",
+        "conv.conv": "shortconv.conv",
+        "conv.in_proj": "shortconv.in_proj",
+        "conv.out_proj": "shortconv.out_proj",
+        "feed_forward.w1": "ffn_gate",
+        "feed_forward.w3": "ffn_up",
+        "feed_forward.w2": "ffn_down",
+    },
 }
+CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d")  # [columns, 1, taps]
 IN_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 ONE_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
 
@@ -289,6 +322,9 @@ def _rename_part(
         yield f"{block}.ffn_down_exps.weight", Derived((experts, n, k), lambda: tensor.floats().swapaxes(1, 2))
     elif part == "self_attn.kv_b_proj":
         yield from _split_latent(config, block, tensor)
+    elif part in CONVOLUTIONS and part in names and kind == "weight":
+        columns, _, taps = _three(tensor, part)
+        yield f"{block}.{names[part]}.weight", Derived((columns, taps), lambda: tensor.floats().reshape(columns, taps))
     elif part in names:
         yield f"{block}.{names[part]}.{kind}", tensor
 

@@ -14,6 +14,7 @@ import numpy as np
 from surefoot.weights.gguf_header import Strings
 
 Metadata = Mapping[str, Any]
+MAX_LAYERS = 1024
 SHOWN = 60  # characters of a wrong value that an error shows
 
 
@@ -51,6 +52,18 @@ def listed(rule: Rule, most: int) -> Rule:
     return Rule(f"a list of at most {most}, each {rule.allowed}", accepts)
 
 
+def per_layer(most: int) -> Rule:
+    """A count for all layers, or an array with one for each layer, some of them 0."""
+    count, count_or_none = whole(1, most), whole(0, most)
+
+    def accepts(value: Any) -> bool:
+        if not isinstance(value, np.ndarray):
+            return count.accepts(value)
+        return len(value) <= MAX_LAYERS and all(map(count_or_none.accepts, value.tolist())) and bool(value.any())
+
+    return Rule(f"{count.allowed}, or one for each layer", accepts)
+
+
 def array(kinds: str, allowed: str) -> Rule:
     """An array of numbers in GGUF metadata; `kinds` are numpy's letters."""
     return Rule(allowed, lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds)
@@ -75,13 +88,20 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (INNER, ("feed_forward_length", "expert_feed_forward_length"), ("intermediate_size", "moe_intermediate_size")),
     (real(0, 1), ("attention.layer_norm_rms_epsilon",), ("rms_norm_eps",)),
     (NAME, (), ("hidden_act", "hidden_activation")),
+    # short convolutions (LFM 2)
+    (whole(2, 16), ("shortconv.l_cache",), ("conv_L_cache",)),
+    (real(0, 1), (), ("norm_eps",)),
+    (INNER, (), ("block_ff_dim", "block_multiple_of")),
+    (FACTOR, (), ("block_ffn_dim_multiplier",)),
+    (FLAG, (), ("block_auto_adjust_ff_dim",)),
     (FLAG, (), ("tie_word_embeddings",)),
     # attention
     (
         whole(1, 1024),
-        ("attention.head_count", "attention.head_count_kv"),
+        ("attention.head_count",),
         ("num_attention_heads", "num_key_value_heads"),
     ),
+    (per_layer(1024), ("attention.head_count_kv",), ()),
     (LANES, ("attention.key_length", "attention.value_length"), ("head_dim",)),
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
     (LANES, ("rope.dimension_count",), ("qk_rope_head_dim",)),
@@ -89,13 +109,22 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(0, 1 << 27), ("attention.sliding_window",), ("sliding_window",)),
     (whole(1, 1024), ("attention.sliding_window_pattern",), ("sliding_window_pattern",)),
     (FLAG, (), ("use_sliding_window",)),
-    (listed(one_of("sliding_attention", "full_attention"), 1024), (), ("layer_types",)),
+    (listed(one_of("sliding_attention", "full_attention", "conv", "linear_attention"), 1024), (), ("layer_types",)),
+    (listed(LAYERS, 1024), (), ("full_attn_idxs",)),
     (SCALE, (), ("query_pre_attn_scalar",)),
     (
         real(0, 1e6),
         ("attn_logit_softcapping", "final_logit_softcapping"),
         ("attn_logit_softcapping", "final_logit_softcapping"),
     ),
+    # the gated delta rule (Qwen 3.5)
+    (whole(2, 16), ("ssm.conv_kernel",), ("linear_conv_kernel_dim",)),
+    (whole(1, 512), ("ssm.state_size",), ("linear_key_head_dim", "linear_value_head_dim")),
+    (whole(1, 1024), ("ssm.group_count", "ssm.time_step_rank"), ("linear_num_key_heads", "linear_num_value_heads")),
+    (INNER, ("ssm.inner_size",), ()),
+    (whole(1, 1024), ("full_attention_interval",), ("full_attention_interval",)),
+    (array("biu", "a list of flags"), ("attention.recurrent_layers",), ()),
+    (whole(0, 16), ("nextn_predict_layers",), ()),
     # experts
     (whole(0, 4096), ("expert_count",), ("num_experts", "num_local_experts", "n_routed_experts")),
     (whole(1, 256), ("expert_used_count",), ("num_experts_per_tok",)),

@@ -8,8 +8,8 @@ from tests.bench.reports import report_of
 from tests.stories import stories_gguf
 
 LONG = {"prefill512_of_peak", "prefill2048_of_peak"}
-FIGURES = LONG | {"decode_of_bandwidth", "python_overhead_share"}
-PEERS = {"decode_vs_llamacpp", "prefill512_vs_llamacpp", "prefill2048_vs_llamacpp"}
+FIGURES = LONG | {"decode_of_bandwidth", "decode32_step_ms", "python_overhead_share"}
+PEERS = {"decode_vs_llamacpp", "prefill512_vs_llamacpp", "prefill2048_vs_llamacpp", "prefill8k_vs_llamacpp"}
 
 
 def test_every_figure_comes(tmp_path: Path) -> None:
@@ -19,10 +19,12 @@ def test_every_figure_comes(tmp_path: Path) -> None:
     assert set(figures) == FIGURES | PEERS
     assert all(math.isfinite(figures[name]) and figures[name] > 0 for name in FIGURES)
     assert all(figures[name] is None and "--peers" in report["reasons"][name] for name in PEERS)
-    assert {case["name"] for case in report["cases"]} == {"prefill/512", "prefill/2048", "decode/1"}
+    assert {case["name"] for case in report["cases"]} == {
+        "prefill/512", "prefill/2048", "decode/1", "decode/32",
+    }  # fmt: skip
 
 
 def test_a_short_context_leaves_long_prompts_out() -> None:
     report = report_of("model", str(stories_gguf()), seconds=3, wanted=FIGURES - LONG)
-    assert {case["name"] for case in report["cases"]} == {"decode/1"}
+    assert {case["name"] for case in report["cases"]} == {"decode/1", "decode/32"}
     assert all(report["reasons"][name] == "not part of this run" for name in LONG)

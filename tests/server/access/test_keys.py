@@ -1,4 +1,4 @@
-"""Point 3.6: changes to the file of keys are atomic, and what they mean to a running server."""
+"""Changes to the key file are atomic, and take effect on a running server."""
 
 import json
 import multiprocessing

@@ -442,7 +442,7 @@ def test_3_3_a_body_that_does_not_come(gated: Callable[..., Gated]) -> None:
 
 
 def test_3_3_withheld_uploads_refuse_nobody_else(tmp_path: Path) -> None:
-    """As issue 15 found it, on a whole server: four uploads that do not end, then others' requests and uploads."""
+    """On a whole server: four uploads that never end, then requests and uploads of other users."""
     keys = tmp_path / "keys.toml"
     alice, bob = quick_key(keys, "alice"), quick_key(keys, "bob")
     server = Server(stories_gguf(), "--keys", str(keys), "--max-file-bytes", "65536")

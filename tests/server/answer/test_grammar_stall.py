@@ -1,4 +1,4 @@
-"""Point 3.1 of the attack's list, on a real server: a small grammar that takes for ever holds up nobody else."""
+"""On a real server, a small grammar that never finishes delays no other request."""
 
 import threading
 

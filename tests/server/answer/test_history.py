@@ -1,4 +1,4 @@
-"""Point 1.3: answers go back as history, just as the clients' own objects write themselves."""
+"""Answers are accepted as history, in the form in which clients serialise them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Point 4.2: a user who writes control tokens out writes text."""
+"""Control tokens that a user writes out are plain text."""
 
 import httpx
 

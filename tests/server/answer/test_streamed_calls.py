@@ -1,4 +1,4 @@
-"""Point 1.1: streamed calls, put together by the clients' own helpers."""
+"""Streamed tool calls, assembled by the clients' own helpers."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Point 1.7: what clients call the model."""
+"""The model names that clients may use."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Point 4.4: token ids are whole numbers, on every route that takes them."""
+"""Token ids must be integers, on every route that takes them."""
 
 from typing import Any
 

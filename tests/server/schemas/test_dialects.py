@@ -1,4 +1,4 @@
-"""Point 1.4: parameters of other servers' clients, and parameters that nobody knows."""
+"""Parameters of other servers' clients, and unknown parameters."""
 
 import json
 import re

@@ -15,6 +15,7 @@ from surefoot.core import Request, ServiceClass
 
 FULL_STEP = 24  # least number of decoding requests in a step that counts as a step of 32
 NUM_QUIET = 12  # steps before the long prompt arrives
+MOST_STARTING = 128  # tokens of the first request before the last one decodes
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,15 @@ class EngineLoad:
         steps = self._gaps_of(6, lambda events: False)
         self._drop(numbers)
         return EngineSpeed(prefill / 256, statistics.median(steps))
+
+    def decode_steps(self, num_requests: int, num_steps: int) -> float:
+        """Seconds of steps in which this many requests decode and no prompt is read."""
+        tasks = [Task(task.prompt, MOST_STARTING + num_steps) for task in self._prompts(num_requests, 16)]
+        numbers = [self.add(task) for task in tasks]
+        self.until_all_decode(num_requests)
+        seconds = sum(self._gaps_of(num_steps, lambda events: False))
+        self._drop(numbers)
+        return seconds
 
     def gaps(self, num_streams: int, num_prompt: int) -> float:
         """Seconds of a run in which a long prompt arrives while other requests decode.

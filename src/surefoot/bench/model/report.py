@@ -15,8 +15,8 @@ def show_model(results: ModelResults, console: Console) -> None:
 def _model_speeds(results: ModelResults) -> Table:
     table = make_table(model_title(results.model), "case", "best tokens/s", "median", "of limit")
     for m in results.measurements.values():
-        if m.case.kind in ("prefill", "decode") and m.best and m.median:
-            tokens = float(m.case.labels.get("tokens", 1))
+        if m.case.kind in ("prefill", "decode", "batch") and m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", m.case.labels.get("requests", 1)))
             gauge = INT8_PEAK if m.case.operations else BANDWIDTH
             limit = share_of([m], gauge) if m.case.engine == "surefoot" else ""
             table.add_row(title(m), f"{tokens / m.best:,.1f}", f"{tokens / m.median:,.1f}", limit)

@@ -11,6 +11,7 @@ import numpy as np
 
 from surefoot.api import LLM, SamplingParams
 from surefoot.bench.harness.cpu_usage import usage
+from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.limits import gauges
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults, describe_model
@@ -20,8 +21,8 @@ from surefoot.bench.harness.timing import (
     Interleaver,
     TimeBudget,
 )
-from surefoot.bench.model.figures import model_questions
-from surefoot.bench.peers.llama_tools import LlamaBench
+from surefoot.bench.model.figures import BATCH, LONG_PREFILL, model_questions
+from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
 from surefoot.models import linear_products
 
@@ -33,15 +34,18 @@ NO_PEER = "llama.cpp takes no part: add --peers (its native build takes some min
 class ModelSettings:
     """How much is measured."""
 
-    prefills: tuple[int, ...] = (512, 2048)  # prompt lengths; those beyond the model's context are left out
+    prefills: tuple[int, ...] = (512, 2048, LONG_PREFILL)  # prompt lengths; those beyond the context are left out
     decode_context: int = 128  # tokens before the first that is decoded
     decode_tokens: int = 32  # of one sample
-    seconds: float = 300  # for the run, without loading
+    batch_steps: int = 8  # of one sample of `BATCH` requests
+    seconds: float = 1800  # for the run, without loading: a long prompt takes minutes
     footprint_bytes: int = 1024 * MIB  # read by the bandwidth gauge
     float_format: str = "w8"  # that float weights are converted to
 
 
-QUICK = ModelSettings(decode_tokens=16, seconds=40, footprint_bytes=512 * MIB)
+QUICK = ModelSettings(
+    prefills=(512, 2048), decode_tokens=16, batch_steps=2, seconds=40, footprint_bytes=512 * MIB
+)  # fmt: skip
 
 
 class OneUser:
@@ -87,18 +91,22 @@ def run_model(
     say("loading")
     start = time.perf_counter()
     llm = LLM(
-        model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=1,
+        model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=BATCH,
         speculate="off", float_format=settings.float_format,
     )  # fmt: skip
     load_seconds = time.perf_counter() - start
     settings = replace(
         settings, prefills=tuple(num_tokens for num_tokens in settings.prefills if num_tokens < llm.max_context)
     )
-    bench, absent = _find_peer(model, llm, peers, say)
+    bench, absent = _find_peer(model, llm, variant, peers, say)
     backend, before = llm.backend, usage()
     facts, start = machine_facts(backend), time.perf_counter()
     user = OneUser(llm)
-    cases = [*_own_cases(llm, user, settings), *(_peer_cases(bench, settings) if bench else [])]
+    cases = [
+        *_own_cases(llm, user, settings),
+        *(_peer_cases(bench, settings, linear_products(llm.model)) if bench else []),
+    ]
+    cases.sort(key=lambda case: case.operations)  # short ones first, and what is compared side by side
     limits = gauges(backend, settings.footprint_bytes)
     interleaver = Interleaver(limits, TimeBudget(settings.seconds), report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
@@ -109,35 +117,41 @@ def run_model(
     return ModelResults(measurements, figures, described, named, absent, facts | facts_of_run(before, start))
 
 
-def _find_peer(model: str, llm: LLM, wanted: bool | None, say: Say) -> tuple[LlamaBench | None, dict[str, str]]:
+def _find_peer(
+    model: str, llm: LLM, variant: str | None, wanted: bool | None, say: Say
+) -> tuple[LlamaBench | None, dict[str, str]]:
     if not wanted:
         return None, {"llama.cpp": NO_PEER}
     if not model.endswith(".gguf"):
         return None, {"llama.cpp": "reads GGUF files only"}
     try:
-        return LlamaBench.install(Path(model), llm.backend.threads, say), {}
+        return LlamaBench.install(Path(model), llm.backend.threads, build_for(variant), say), {}
     except (OSError, RuntimeError) as failure:
         return None, {"llama.cpp": str(failure)}
 
 
 def _own_cases(llm: LLM, user: OneUser, settings: ModelSettings) -> Iterator[Case]:
-    products = linear_products(llm.model)
     for tokens in settings.prefills:
-        # A limb of activations is one product for every weight, whatever the weight's own limbs cost us.
-        yield Case(
-            f"prefill/{tokens}", "prefill", partial(user.prefill, tokens),
-            operations=2.0 * products * tokens, labels={"tokens": tokens},
-        )  # fmt: skip
+        operations = _prefill_operations(linear_products(llm.model), tokens)
+        run = partial(user.prefill, tokens)
+        yield Case(f"prefill/{tokens}", "prefill", run, operations=operations, labels={"tokens": tokens})
     context, num_tokens = settings.decode_context, settings.decode_tokens
     nbytes = llm.read_bytes(context + num_tokens // 2)
     yield Case("decode/1", "decode", lambda: user.decode(context, num_tokens), num_tokens, nbytes)
+    batch = partial(EngineLoad(llm).decode_steps, BATCH, settings.batch_steps)
+    nbytes = llm.read_bytes(0)
+    yield Case(f"decode/{BATCH}", "batch", batch, settings.batch_steps, nbytes, labels={"requests": BATCH})
 
 
-def _peer_cases(bench: LlamaBench, settings: ModelSettings) -> Iterator[Case]:
+def _peer_cases(bench: LlamaBench, settings: ModelSettings, products: int) -> Iterator[Case]:
     for tokens in settings.prefills:
-        yield Case(
-            f"llama.cpp/prefill/{tokens}", "prefill", partial(bench.prefill, tokens),
-            engine="llama.cpp", labels={"tokens": tokens},
-        )  # fmt: skip
+        operations, run = _prefill_operations(products, tokens), partial(bench.prefill, tokens)
+        name, labels = f"llama.cpp/prefill/{tokens}", {"tokens": tokens}
+        yield Case(name, "prefill", run, operations=operations, engine="llama.cpp", labels=labels)
     num_tokens = settings.decode_tokens
     yield Case("llama.cpp/decode/1", "decode", lambda: bench.decode(num_tokens), num_tokens, engine="llama.cpp")
+
+
+def _prefill_operations(products: int, num_tokens: int) -> float:
+    """A limb of activations is one product for every weight, whatever the weight's own limbs cost us."""
+    return 2.0 * products * num_tokens

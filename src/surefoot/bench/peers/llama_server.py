@@ -5,8 +5,7 @@ from pathlib import Path
 
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.server_process import HOST, MODEL_NAME, Launch
-from surefoot.bench.peers.install import LLAMA_SOURCE
-from surefoot.bench.peers.llama_tools import install_tools
+from surefoot.bench.peers.llama_tools import NATIVE_BUILD, install_tool
 from surefoot.bench.peers.model_forms import gguf_form
 from surefoot.bench.peers.serving import PeerLimits
 
@@ -33,7 +32,7 @@ class LlamaServer:
             "--batch-size", 2048, "--ubatch-size", 512, "--cache-reuse", 0, "--threads-http", 4, "--no-webui",
         ]  # fmt: skip
         flags = (*map(str, options), *(LOOKUP if self.speculates else ()))
-        command = (str(install_tools(say) / "llama-server"), "--model", str(file), "--alias", MODEL_NAME)
-        described = {"build": f"{LLAMA_SOURCE}, GGML_NATIVE=ON", "model": file.name, "flags": " ".join(flags)}
+        command = (str(install_tool("llama-server", say)), "--model", str(file), "--alias", MODEL_NAME)
+        described = {"build": NATIVE_BUILD.described, "model": file.name, "flags": " ".join(flags)}
         where = ("--host", HOST, "--port", str(port))
         return Launch((*command, *flags, *where), "/health", described=described)

