@@ -43,7 +43,7 @@ LEAST_PER_CLIENT_S = 1 / 3  # requests of a hostile client a second: 24,000 by 1
 MOST_PAUSE_S = 0.8  # between a hostile client's requests
 NUM_HONEST_REQUESTS = 10
 GRACE_S = 30.0
-START_S = 60.0  # for the hostile clients' process
+START_S = 300.0  # for the first answers, and for the hostile clients' process to begin: a bound, not an aim
 KEYS_VARIABLE = "SUREFOOT_SOAK_KEYS"
 BOOKS = "ended: all memory for keys and values was freed"
 
@@ -209,6 +209,7 @@ class HonestClients:
     users: list[httpx.AsyncClient]
     count: int
     quiet: list[Any]  # the whole answers as they must be
+    grace_s: float  # after which a client that still waits at the end is cut off
 
     async def run(self, seconds: float, report: Report, phase: Phase) -> None:
         began = time.monotonic()
@@ -219,7 +220,7 @@ class HonestClients:
     async def _be_honest(self, client: int, until: float, report: Report, phase: Phase) -> None:
         number, http = client, self.users[client % len(self.users)]
         try:
-            async with asyncio.timeout(until + GRACE_S - time.monotonic()):
+            async with asyncio.timeout(until + self.grace_s - time.monotonic()):
                 while time.monotonic() < until or not phase.num_answers:
                     await read_streamed(http, number, phase)
                     which = number % NUM_HONEST_REQUESTS
@@ -281,7 +282,9 @@ async def run_hostile(root: str, keys: list[str], num_clients: int) -> HostileRe
 
 
 @asynccontextmanager
-async def hostile_company(root: str, keys: list[str], num_clients: int, report: Report) -> AsyncIterator[None]:
+async def hostile_company(
+    root: str, keys: list[str], num_clients: int, report: Report, grace_s: float
+) -> AsyncIterator[None]:
     """Hostile clients in a process of their own: its work must not delay the honest clients' clocks."""
     words = [sys.executable, "-m", __spec__.name, "--hostile", root, "--clients", str(num_clients)]
     pipe = asyncio.subprocess.PIPE
@@ -293,7 +296,7 @@ async def hostile_company(root: str, keys: list[str], num_clients: int, report: 
         async with asyncio.timeout(START_S):
             await process.stdout.readline()
         yield
-        async with asyncio.timeout(GRACE_S):
+        async with asyncio.timeout(grace_s):
             output, _ = await process.communicate(b"")  # closes its standard input
         report.hostile = HostileReport(**json.loads(output))
     finally:
@@ -305,16 +308,17 @@ async def hostile_company(root: str, keys: list[str], num_clients: int, report: 
 # ---- all of them ----
 
 
-async def run_clients(server: Server, keys: Keys, num_clients: int, seconds: float, report: Report) -> None:
+async def run_clients(server: Server, keys: Keys, seconds: float, report: Report, grace_s: float) -> None:
     assert server.process.stdout is not None
     asyncio.get_running_loop().add_reader(server.process.stdout, server.read)  # a full pipe would stop the server
+    num_clients = report.num_clients
     num_honest = num_honest_of(num_clients)
     async with connected(server.root, keys.honest, num_clients) as users:
         async with asyncio.timeout(START_S):
             quiet = [await honest_answer(users[0], number) for number in range(NUM_HONEST_REQUESTS)]
-        honest = HonestClients(users, num_honest, quiet)
+        honest = HonestClients(users, num_honest, quiet, grace_s)
         await honest.run(SHARE_ALONE * seconds, report, report.alone)
-        async with hostile_company(server.root, keys.hostile, num_clients - num_honest, report):
+        async with hostile_company(server.root, keys.hostile, num_clients - num_honest, report, grace_s):
             await honest.run((1 - SHARE_ALONE) * seconds, report, report.beside)
 
 
@@ -332,7 +336,14 @@ def make_keys(file: Path, num_of_each: int | None, num_clients: int) -> Keys:
     )
 
 
-def soak(model: Path, num_clients: int, seconds: float, memory_mib: int, one_key_each: bool = False) -> Report:
+def soak(
+    model: Path,
+    num_clients: int,
+    seconds: float,
+    memory_mib: int,
+    one_key_each: bool = False,
+    grace_s: float = GRACE_S,
+) -> Report:
     report = Report(num_clients, memory_mib)
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
         file = Path(folder) / "keys.toml"
@@ -341,7 +352,7 @@ def soak(model: Path, num_clients: int, seconds: float, memory_mib: int, one_key
         server = Server(model, *words, "--state-dir", f"{folder}/state", memory_bytes=memory_mib << 20)
         try:
             began = time.monotonic()
-            asyncio.run(run_clients(server, keys, num_clients, seconds, report))
+            asyncio.run(run_clients(server, keys, seconds, report, grace_s))
             report.seconds = time.monotonic() - began
             _look_at(server, keys.honest[0], report)
         finally:

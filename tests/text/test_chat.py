@@ -257,3 +257,16 @@ def test_secrets_are_not_passed_to_the_renderer(monkeypatch: pytest.MonkeyPatch)
     given = Path(f"/proc/{_program(template)}/environ").read_bytes()
     assert b"swordfish" not in given
     assert b"PYTHONPATH=" in given
+
+
+def test_the_program_can_be_started_before_the_first_conversation() -> None:
+    template = ChatTemplate("{{ messages[0].content }}")
+    template.start()
+    started = template._renderer._running
+    assert started is not None
+    assert template.render([{"role": "user", "content": "a"}]) == "a"
+    assert template._renderer._running is started
+    template.close()
+    without = ChatTemplate({})
+    without.start()
+    assert without._renderer._running is None
