@@ -14,8 +14,8 @@
 
 namespace sf::row_blocks {
 
+static_assert(kChunkLines <= kInt32Lines);
 inline constexpr int64_t kBlockRows = 96;
-inline constexpr int64_t kChunkLines = kInt32Lines;
 inline constexpr int64_t kRowsBytes = 512 << 10;  // of rows that stay in L2 beside all else
 
 // Few rows times 4-bit codes are as quick without unpacking them.
@@ -62,6 +62,7 @@ struct Groups {
 // A weight is (code - m) * M + Z', Z' = Z + (t + m) * M, where the table is code + t and m the variant's kCodeMiddle.
 // A span adds M times the sum of (code - m) * x, and Z' times X, the sum of x. Either both at once, or (kOffsetsFirst)
 // a chunk's sums start as those of Z' times X, two spans at a time.
+// Where rows are biased (kBiasedRows), bytes of x + 128 meet the codes, and a span's sums start as -128 times its codes.
 
 struct CodeBlock {
   using Source = WideSource<4>;
@@ -71,9 +72,29 @@ struct CodeBlock {
   // Of the sums X of a row's spans: what add_codes takes [span][limb]; or (kOffsetsFirst) pairs of words [span /
   // 2][limb].
   static constexpr int64_t kSpanNumbers = kOffsetsFirst ? 1 : 2;
-  static int64_t row_prepared(const Problem& p) { return num_spans(p) * kSpanNumbers; }
+  static int64_t span_numbers(const Problem& p) { return num_spans(p) * kSpanNumbers; }
+  // Then, where rows are biased, their bytes [limb][line].
+  static int64_t row_prepared(const Problem& p) { return span_numbers(p) + (kBiasedRows ? 2 * p.lines() : 0); }
   static void prepare(const Problem& p, int64_t row, int32_t* out) {
     span_lines(p) == 8 ? prepare<8>(p, p.row(row), out) : prepare<4>(p, p.row(row), out);
+    if constexpr (kBiasedRows)
+      for (int limb = 0; limb < 2; ++limb)
+        bias_row(p.row(row) + limb * p.x.stride, p.lines(), out + span_numbers(p) + limb * p.lines());
+  }
+  static void bias_row(const int8_t* x, int64_t lines, int32_t* out) {
+    for (int64_t line = 0; line < lines; ++line)
+      out[line] = static_cast<int32_t>(static_cast<uint32_t>(four_bytes(x + 4 * line)) ^ 0x80808080u);
+  }
+  // The bytes that meet the codes, from the chunk's first line on.
+  static CodeRows bytes_of(const Problem& p, CodeRows x, const Chunk& c) {
+    if constexpr (kBiasedRows) {
+      x.x = reinterpret_cast<const int8_t*>(x.prepared + span_numbers(p));
+      x.limb_stride = 4 * p.lines();
+      x.row_stride = 4 * x.row_prepared;
+    }
+    x.x += 4 * c.first;
+    x.prepared += c.first / span_lines(p) * kSpanNumbers;
+    return x;
   }
   template <int Span>
   static void prepare(const Problem& p, const int8_t* x, int32_t* out) {
@@ -89,19 +110,30 @@ struct CodeBlock {
     else out[0] = code_extra(first), out[2] = code_extra(second);
   }
 
-  // Codes [line][half], then multipliers [span][half], then (kOffsetsFirst) pairs of offsets [span / 2][half].
+  // Spans of codes [line][half], after those of biased rows their starts [half]; then multipliers [span][half], then
+  // (kOffsetsFirst) pairs of offsets [span / 2][half].
+  static constexpr int64_t kStartBytes = kBiasedRows ? 2 * kLine : 0;
+  static int64_t codes_bytes(int64_t span, int64_t lines) { return 2 * kLine * lines + kStartBytes * (lines / span); }
   static int64_t unpacked_bytes(const Problem& p, int64_t lines) {
-    return 2 * kLine * lines + 3 * kLine * (lines / span_lines(p));
+    return codes_bytes(span_lines(p), lines) + 3 * kLine * (lines / span_lines(p));
+  }
+  static uint8_t* unpack_span(const uint8_t* codes, int64_t lines, uint8_t* out) {
+    CodeSums starts[2] = {no_codes(), no_codes()};
+    for (int64_t line = 0; line < lines; ++line, codes += kLine, out += 2 * kLine) {
+      prefetch(codes + kAhead);
+      const Line both = load_line(codes), halves[2] = {low_nibbles(both), high_nibbles(both)};
+      for (int half = 0; half < 2; ++half) {
+        store_line(out + half * kLine, halves[half]);
+        starts[half] = subtract_bias(starts[half], halves[half]);
+      }
+    }
+    for (int half = 0; half < 2; ++half) store_start(out + half * kLine, starts[half]);
+    return out + kStartBytes;
   }
   static void unpack(const Problem& p, const Source& w, const Chunk& c, uint8_t* out) {
-    const uint8_t* codes = w.codes + c.first * kLine;
-    for (int64_t line = 0; line < c.lines; ++line, out += 2 * kLine) {
-      prefetch(codes + line * kLine + kAhead);
-      const Line both = load_line(codes + line * kLine);
-      store_line(out, low_nibbles(both));
-      store_line(out + kLine, high_nibbles(both));
-    }
     const int64_t span = span_lines(p);
+    for (int64_t line = 0; line < c.lines; line += span)
+      out = unpack_span(w.codes + (c.first + line) * kLine, span, out);
     auto* multipliers = reinterpret_cast<int32_t*>(out);
     int32_t* offsets = multipliers + c.lines / span * kPanel;
     Groups groups(w, c.first);
@@ -125,22 +157,26 @@ struct CodeBlock {
     const int8_t* rows[Rows];
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) rows[r] = x.x + r * x.row_stride;
-    for (int64_t span = 0; span < spans; ++span, codes += Span * 2 * kLine, multipliers += kPanel) {
+    Ints held[Rows][2][2], (*totals)[2][2] = kHoldsTotals ? held : sums;
+    if constexpr (kHoldsTotals) copy_sums<Rows>(sums, held);
+    for (int64_t span = 0; span < spans; ++span, codes += Span * 2 * kLine + kStartBytes, multipliers += kPanel) {
       CodeSums s[Rows][2][2];
+      const uint8_t* starts = codes + Span * 2 * kLine;
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-        for (int limb = 0; limb < 2; ++limb) s[r][limb][0] = s[r][limb][1] = no_codes();
+        for (int limb = 0; limb < 2; ++limb)
+          s[r][limb][0] = start_codes(starts), s[r][limb][1] = start_codes(starts + kLine);
 #pragma GCC unroll 8
       for (int i = 0; i < Span; ++i) {
-        const Line low = load_line(codes + 2 * i * kLine), high = load_line(codes + (2 * i + 1) * kLine);
+        const RowCodes low = load_codes(codes + 2 * i * kLine), high = load_codes(codes + (2 * i + 1) * kLine);
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
           for (int limb = 0; limb < 2; ++limb) {
             const int32_t four = four_bytes(rows[r] + limb * x.limb_stride + 4 * i);
-            s[r][limb][0] = dot_codes(s[r][limb][0], low, four);
-            s[r][limb][1] = dot_codes(s[r][limb][1], high, four);
+            s[r][limb][0] = dot_row(s[r][limb][0], low, four);
+            s[r][limb][1] = dot_row(s[r][limb][1], high, four);
             keep(s[r][limb]);
           }
         end_line();
@@ -153,10 +189,19 @@ struct CodeBlock {
         for (int limb = 0; limb < 2; ++limb)
 #pragma GCC unroll 8
           for (int half = 0; half < 2; ++half)
-            sums[r][limb][half] =
-                add_codes(sums[r][limb][half], s[r][limb][half], extra + limb, loadi(multipliers + half * kHalf));
+            totals[r][limb][half] =
+                add_codes(totals[r][limb][half], s[r][limb][half], extra + limb, loadi(multipliers + half * kHalf));
       }
     }
+    if constexpr (kHoldsTotals) copy_sums<Rows>(held, sums);
+  }
+
+  template <int Rows>
+  [[gnu::always_inline]] static void copy_sums(const Ints (*from)[2][2], Ints (*to)[2][2]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+      for (int limb = 0; limb < 2; ++limb) to[r][limb][0] = from[r][limb][0], to[r][limb][1] = from[r][limb][1];
   }
 
   template <int Rows>
@@ -185,18 +230,18 @@ struct CodeBlock {
   }
 
   template <int Rows, int Span>
-  static void sum_chunk(const uint8_t* unpacked, const Chunk& c, CodeRows x, Ints (*sums)[2][2]) {
+  static void sum_chunk(const uint8_t* unpacked, const Chunk& c, const CodeRows& x, Ints (*sums)[2][2]) {
     const int64_t spans = c.lines / Span;
-    const auto* multipliers = reinterpret_cast<const int32_t*>(unpacked + c.lines * 2 * kLine);
-    x.x += 4 * c.first;
-    x.prepared += c.first / Span * kSpanNumbers;
+    const auto* multipliers = reinterpret_cast<const int32_t*>(unpacked + codes_bytes(Span, c.lines));
     start<Rows>(multipliers + spans * kPanel, spans, x, sums);
     add_some<Rows, Span>(unpacked, multipliers, spans, x, sums);
   }
 
   template <int Rows>
-  static void multiply(const Problem& p, const uint8_t* unpacked, const Chunk& c, const CodeRows& x, Waiting* waiting) {
+  static void multiply(const Problem& p, const uint8_t* unpacked, const Chunk& c, const CodeRows& rows,
+                       Waiting* waiting) {
     alignas(64) Ints sums[Rows][2][2];
+    const CodeRows x = bytes_of(p, rows, c);
     if (span_lines(p) == 8) sum_chunk<Rows, 8>(unpacked, c, x, sums);
     else sum_chunk<Rows, 4>(unpacked, c, x, sums);
     for (int r = 0; r < Rows; ++r)
