@@ -97,7 +97,12 @@ def workspace_bytes(config: ModelConfig, max_running: int, most_drafts: int = 0)
     """What a step's arrays take at most: rows of the stream and of both halves of a layer, and logits."""
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
-    per_row = 8 * config.width + 4 * copies * (config.ffn + config.width) + 3 * config.heads * heads
+    per_row = (
+        8 * config.width
+        + 2 * config.layer_lanes * (len(config.layers) + 2)
+        + 4 * copies * (config.ffn + config.width)
+        + 3 * config.heads * heads
+    )
     return 4 * (rows * per_row + 2 * (max_running + most_drafts) * config.vocab_size)
 
 

@@ -36,10 +36,19 @@ __all__ = [
     "row_context",
 ]
 
-FAMILIES = ("deepseek_v2", "gemma2", "gemma3", "gpt_oss", "llama", "phi3", "qwen2", "qwen3", "qwen3_moe")
+FAMILIES = (
+    "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite", "hunyuan_v1_dense",
+    "llama", "ministral3", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_moe", "seed_oss", "smollm3",
+)  # fmt: skip
 # Names in files that differ from the family's.
-GGUF_NAMES = {"qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
-HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3"}
+GGUF_NAMES = {
+    "qwen3moe": "qwen3_moe",
+    "gpt-oss": "gpt_oss",
+    "deepseek2": "deepseek_v2",
+    "hunyuan-dense": "hunyuan_v1_dense",
+    "mistral3": "ministral3",
+}
+HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3", "gemma4_text": "gemma4"}
 
 
 class Family(Protocol):
