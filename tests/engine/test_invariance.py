@@ -85,7 +85,10 @@ def test_a_real_model(condition: Condition) -> None:
     check(smollm2(), condition)
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt_oss", "deepseek_v2", "qwen3_moe", "lfm2", "qwen3_5"])
+@pytest.mark.parametrize(
+    "family",
+    ["gemma3", "gemma4", "gemma4_moe", "gpt_oss", "deepseek_v2", "qwen3_moe", "ministral3", "lfm2", "qwen3_5"],
+)
 def test_windows_experts_latents_and_states(family: str, tmp_path: Path) -> None:
     pytest.importorskip("tests.models.tiny").save(family, tmp_path)
     verifier = Verifier(tmp_path, num_requests=8, num_new=40)

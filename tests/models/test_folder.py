@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from surefoot.models import read_config
 from surefoot.weights import HuggingFaceCheckpoint
+from surefoot.weights.derived import InMemory
 from surefoot.weights.safetensors import read_safetensors
 from tests.models import tiny
 
@@ -21,6 +23,22 @@ def test_folder_equals_memory(tmp_path: Path, name: str, shard: str) -> None:
     for tensor in want.tensors:
         assert got.tensors[tensor].shape == want.tensors[tensor].shape == got.floats(tensor).shape
         assert np.array_equal(got.floats(tensor), want.floats(tensor))
+
+
+@pytest.mark.parametrize("prefix", ["model.language_model.", "language_model.model."])
+def test_text_part_of_a_multimodal_model(prefix: str) -> None:
+    """Names of mistral3's folders, as transformers writes them now and as it wrote them before."""
+    model, want = tiny.reference("ministral3"), tiny.checkpoint("ministral3")
+    head = "lm_head" if prefix.startswith("model.") else "language_model.lm_head"
+    weights = {
+        name.replace("lm_head", head) if "lm_head" in name else name.replace("model.", prefix, 1): tensor
+        for name, tensor in model.state_dict().items()
+    }
+    stored = {name: InMemory(tensor.numpy()) for name, tensor in weights.items()}
+    stored["model.vision_tower.norm.weight"] = InMemory(np.ones(4, np.float32))
+    got = HuggingFaceCheckpoint({"model_type": "mistral3", "text_config": model.config.to_dict()}, stored)
+    assert read_config(got) == read_config(want)
+    assert got.tensors.keys() == want.tensors.keys()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

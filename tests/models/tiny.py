@@ -61,6 +61,18 @@ QWEN3_5 = {
     "linear_key_head_dim": 24, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
 }  # fmt: skip
+PHI4 = {
+    **LONGROPE, "partial_rotary_factor": 0.75,
+    "short_factor": [1.0 + 0.1 * i for i in range(6)], "long_factor": [1.0 + 2 * i for i in range(6)],
+}  # fmt: skip
+YARN_TRUNCATED = {**YARN, "truncate": True}
+OLMO3 = {
+    "full_attention": YARN_TRUNCATED,
+    "sliding_attention": {"rope_type": "default", "rope_theta": YARN["rope_theta"]},
+}
+MINISTRAL = {**YARN_TRUNCATED, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
+ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
+POST_NORMED = ("olmo", "exaone", "gemma4")  # layers norm what they add, with weights as they are
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -84,6 +96,60 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2": ("Lfm2Config", LFM2),
     "lfm2_bias": ("Lfm2Config", {**LFM2, "conv_bias": True, "conv_L_cache": 4}),
     "phi3": ("Phi3Config", {"sliding_window": 40}),
+    "phi4_mini": ("Phi3Config", {"rope_parameters": PHI4, "original_max_position_embeddings": 512}),
+    "granite": (
+        "GraniteConfig",
+        {
+            "embedding_multiplier": 1.5,
+            "attention_multiplier": 0.1,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 3.0,
+        },
+    ),
+    "smollm3": ("SmolLM3Config", {"num_hidden_layers": 5}),
+    "olmo2": ("Olmo2Config", {}),
+    "olmo3": ("Olmo3Config", {"num_hidden_layers": 4, "sliding_window": 24, "rope_parameters": OLMO3}),
+    "exaone4": ("Exaone4Config", {"num_hidden_layers": 4, "sliding_window": 24, "rope_parameters": LLAMA3}),
+    "exaone4_global": ("Exaone4Config", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+    "ministral3": ("Ministral3Config", {"head_dim": 32, "rope_parameters": MINISTRAL}),
+    "ernie4_5": ("Ernie4_5Config", {"head_dim": 32}),
+    "seed_oss": ("SeedOssConfig", {"head_dim": 32}),
+    "hunyuan_v1_dense": (
+        "HunYuanDenseV1Config",
+        {"head_dim": 32, "rope_parameters": ALPHA, "max_position_embeddings": 32768},
+    ),
+    "gemma4": (
+        "Gemma4TextConfig",
+        {
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "sliding_window": 24,
+            "head_dim": 32,
+            "global_head_dim": 64,
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": VOCAB,
+            "final_logit_softcapping": 30.0,
+        },
+    ),
+    "gemma4_moe": (
+        "Gemma4TextConfig",
+        {
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+            "sliding_window": 24,
+            "head_dim": 32,
+            "global_head_dim": 64,
+            "num_global_key_value_heads": 1,
+            "attention_k_eq_v": True,
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 64,
+            "final_logit_softcapping": 30.0,
+        },
+    ),
     "phi3_long": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 512}),
 }
 
@@ -98,7 +164,10 @@ def reference(name: str, seed: int = 0) -> Any:
     torch.manual_seed(1 + 1000 * seed)
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
-            parameter.copy_(draw(parameter_name, parameter, "gemma" in name, config.tie_word_embeddings))
+            parameter.copy_(draw(parameter_name, parameter, name, config.tie_word_embeddings))
+        for buffer_name, buffer in model.named_buffers():
+            if buffer_name.endswith("layer_scalar"):
+                buffer.fill_(0.8)
         if not config.tie_word_embeddings:
             # The successor's row points along the embedding as the stream holds it, brought to one size (0.5).
             head, embeddings = model.lm_head.weight, model.model.embed_tokens.weight
@@ -106,14 +175,18 @@ def reference(name: str, seed: int = 0) -> Any:
     return model
 
 
-def draw(name: str, parameter: Any, gemma: bool, tied: bool) -> Any:
+def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
     """Random values in a trained model's proportions: each layer adds less to the stream than there is, some tokens are
     likelier than others, and half of them have a likely successor. (Where all logits are alike, near-ties abound and
     the rounding of weights decides them.)"""
-    values = torch.randn_like(parameter)
+    values, gemma = torch.randn_like(parameter), "gemma" in model
     if "norm" in name:
-        added_after = gemma and ("post_attention" in name or "post_feedforward" in name)
-        return parameter + 0.3 * values - (0.6 if added_after else 0.0)
+        last = "post_attention" in name or "post_feedforward" in name or "post_per_layer" in name
+        if last and model.startswith(POST_NORMED):
+            return 0.1 * (parameter + 0.3 * values)
+        if "q_norm" in name and model.startswith("gemma4"):  # which does not scale attention's logits
+            return (parameter + 0.3 * values) * len(parameter) ** -0.5
+        return parameter + 0.3 * values - (0.6 if last and gemma else 0.0)
     if parameter.ndim == 1 or "bias" in name:
         return 0.3 * values
     if "embed" in name and not gemma:

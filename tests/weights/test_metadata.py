@@ -163,8 +163,8 @@ def test_every_field_that_a_family_reads_has_a_rule(family: str) -> None:
     """By its source: what is asked of metadata by a literal name is in the table."""
     folder = Path(models.__file__).parent
     source = "".join((folder / f"{name}.py").read_text() for name in (family, "hf_config"))
-    asked = set(re.findall(r'(?:given|config)\.get\("(\w+)"', source)) | set(
-        re.findall(r'need\((?:given|config), "(\w+)"\)', source)
+    asked = set(re.findall(r'(?:given|config|hf|rope)\.get\("(\w+)"', source)) | set(
+        re.findall(r'need\((?:given|config|hf|rope), "(\w+)"\)', source)
     )
     known = {key.rpartition("/")[2] for key in CONFIG_RULES}
     assert asked - known == set()

@@ -122,7 +122,12 @@ def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) 
     """Upper bound on the activations of a step: residual stream, attention, feed-forward, and logits."""
     rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
-    per_row = 8 * config.width + 4 * copies * (config.ffn + config.width) + 3 * config.heads * heads
+    per_row = (
+        8 * config.width
+        + 2 * config.layer_lanes * (len(config.layers) + 2)
+        + 4 * copies * (config.ffn + config.width)
+        + 3 * config.heads * heads
+    )
     return 4 * (rows * per_row + 2 * (max_running + max_drafts) * config.vocab_size)
 
 

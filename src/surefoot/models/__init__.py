@@ -39,21 +39,20 @@ __all__ = [
 ]
 
 FAMILIES = (
-    "deepseek_v2",
-    "gemma2",
-    "gemma3",
-    "gpt_oss",
-    "lfm2",
-    "llama",
-    "phi3",
-    "qwen2",
-    "qwen3",
-    "qwen3_5",
-    "qwen3_moe",
-)
+    "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite", "hunyuan_v1_dense",
+    "lfm2", "llama", "ministral3", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_moe", "seed_oss",
+    "smollm3",
+)  # fmt: skip
 # Names in files that differ from the family's.
-GGUF_NAMES = {"qwen35": "qwen3_5", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "deepseek2": "deepseek_v2"}
-HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3", "qwen3_5_text": "qwen3_5"}
+GGUF_NAMES = {
+    "qwen35": "qwen3_5",
+    "qwen3moe": "qwen3_moe",
+    "gpt-oss": "gpt_oss",
+    "deepseek2": "deepseek_v2",
+    "hunyuan-dense": "hunyuan_v1_dense",
+    "mistral3": "ministral3",
+}
+HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "qwen3_5_text": "qwen3_5"}
 
 
 class Family(Protocol):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from surefoot.models.linear import Linear
 from surefoot.models.step import Norm, Rope, Step
 from surefoot.models.workspace import Features
-from surefoot.ops import attention, kv_write, norm_heads, rope
+from surefoot.ops import NormForm, attention, kv_write, norm_heads, rope
 from surefoot.ops.arrays import F32
 
 
@@ -21,10 +21,13 @@ class Attention:
     qkv: Linear  # outputs: heads of queries, of keys, of values; queries alone if the layer writes no keys and values
     out: Linear  # projects the heads' outputs to the stream
     rope: Rope | None  # None: positions are not encoded
+    query_rope: Rope | None = None  # of queries, where it is another than the keys'
     window: int = 0  # tokens that a token sees, itself included; 0: all before it
     softcap: float = 0.0  # of the logits; 0: none
-    query_norm: Norm | None = None  # per head; None: none
-    key_norm: Norm | None = None  # per head; None: none
+    query_norm: Norm | None = None  # of each head, or of all heads together, as its lanes say; None: none
+    key_norm: Norm | None = None  # likewise
+    value_norm: NormForm | None = None  # of each head of values, without weights; None: none
+    norms_rotated: bool = False  # queries and keys are normed after they are rotated, not before
     sinks: F32 | None = None  # one logit per head
     keeps: bool = True  # writes keys and values; False: reads those of another layer
 
@@ -38,11 +41,17 @@ class Attention:
         qkv = step.project(self.qkv, x, "qkv").reshape(step.rows, self.heads + 2 * kv_heads, self.head_dim)
         rotated = self.heads + kv_heads  # keys follow queries: one call rotates both
         queries, keys, values = qkv[:, : self.heads], qkv[:, self.heads : rotated], qkv[:, rotated:]
-        for normed, heads in ((self.query_norm, queries), (self.key_norm, keys)):
-            if normed is not None and heads.size:
-                norm_heads(step.backend, normed.form, heads, normed.weight)
-        if self.rope is not None:
-            rope(step.backend, qkv[:, :rotated], step.table(self.rope), self.rope.form.pairing)
+        if not self.norms_rotated:
+            self._norm(step, queries, keys)
+        if self.query_rope is not None:
+            _rotate(step, queries, self.query_rope)
+            _rotate(step, keys, self.rope)
+        else:
+            _rotate(step, qkv[:, :rotated], self.rope)
+        if self.norms_rotated:
+            self._norm(step, queries, keys)
+        if self.value_norm is not None and self.keeps:
+            norm_heads(step.backend, self.value_norm, values)
         if self.keeps:
             kv_write(step.backend, step.caches[self.layer], keys, values, step.batch.kv[self.window].slots)
         attended = step.floats("attended", step.rows, self.heads, self.head_dim)
@@ -51,3 +60,14 @@ class Attention:
             window=self.window, sinks=self.sinks, softcap=self.softcap, out=attended,
         )  # fmt: skip
         return attended
+
+    def _norm(self, step: Step, queries: F32, keys: F32) -> None:
+        for normed, heads in ((self.query_norm, queries), (self.key_norm, keys)):
+            if normed is not None and heads.size:
+                parts = heads.reshape(step.rows, -1, len(normed.weight))  # a view: a row's heads are contiguous
+                norm_heads(step.backend, normed.form, parts, normed.weight)
+
+
+def _rotate(step: Step, heads: F32, by: Rope | None) -> None:
+    if by is not None and heads.size:
+        rope(step.backend, heads, step.table(by), by.form.pairing)

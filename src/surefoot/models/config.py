@@ -40,6 +40,7 @@ class LayerConfig:
 
     kv: KvLayer | SharedKv | StateLayer  # what the layer stores or reads
     rope: RopeForm | None  # None: positions are not encoded
+    ffn: int = 0  # units of its feed-forward, where they are fewer than the model's; 0: as many
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,14 @@ class DeltaConfig:
 
 
 @dataclass(frozen=True)
+class QueryGrowth:
+    """Queries grow with their position: they are multiplied by 1 + factor * ln(1 + position // period)."""
+
+    factor: float  # 0.1 in the models known
+    period: int  # tokens
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """All sizes and forms of a model."""
 
@@ -86,7 +95,7 @@ class ModelConfig:
     vocab_size: int  # tokens
     width: int  # of the residual stream
     heads: int  # of queries
-    ffn: int  # units of a feed-forward layer
+    ffn: int  # units of a feed-forward layer, at most
     context: int  # tokens, at most
     layers: tuple[LayerConfig, ...]  # in order
     norm: NormForm  # of all norms
@@ -94,11 +103,14 @@ class ModelConfig:
     scale: float  # of attention logits
     attention_softcap: float = 0.0  # of attention logits; 0: none
     logit_softcap: float = 0.0  # of the model's logits; 0: none
+    logit_scale: float = 1.0  # that the model's logits are multiplied by
     embedding_scale: float = 1.0  # that embeddings are multiplied by
     moe: MoeConfig | None = None  # of families with experts
     latent: LatentConfig | None = None  # of families with latent attention
     delta: DeltaConfig | None = None  # of families with the gated delta rule
     num_unused: int = 0  # layers at the file's end that only draft
+    layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none
+    query_growth: QueryGrowth | None = None  # None: queries are as long at every position
 
     @property
     def windows(self) -> tuple[int, ...]:

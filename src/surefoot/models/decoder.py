@@ -9,7 +9,7 @@ from surefoot.models.config import ModelConfig
 from surefoot.models.linear import Linear
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
-from surefoot.ops import Backend, embed, norm, softcap
+from surefoot.ops import Backend, add, embed, norm, softcap
 from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
@@ -53,6 +53,8 @@ class Model:
         norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
         logits = workspace.floats("logits", len(h), self.head.num_outputs)
         self.head.project(backend, x, logits)
+        if self.config.logit_scale != 1.0:
+            add(backend, logits, scale=self.config.logit_scale, out=logits)
         if self.config.logit_softcap:
             softcap(backend, logits, self.config.logit_softcap, out=logits)
         return logits

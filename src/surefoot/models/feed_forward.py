@@ -32,6 +32,7 @@ class Experts:
     gate: Linear  # the router's matrix, in float32
     gate_up: ExpertLinear  # outputs: the gates, then the values that they gate
     down: ExpertLinear  # back to the stream
+    scales: F32 | None = None  # one per expert, that its weight is multiplied by; None: 1
 
     @property
     def num_experts(self) -> int:
@@ -39,8 +40,12 @@ class Experts:
 
     def add_to_stream(self, step: Step, x: Features) -> None:
         """Adds the experts' output for `x` to the stream. `x` must hold floats, for the router."""
+        h = step.settle()
+        self.apply(step, x, self.route(step, x), residual=h, out=h)
+
+    def apply(self, step: Step, x: Features, routes: Routes, residual: F32 | None, out: F32) -> None:
+        """out = the experts' output for `x`, plus the residual. `x` must hold floats, of which rows are gathered."""
         assert x.floats is not None
-        routes = self._route(step, x)
         rows = self._group(step, routes.ids)
         gathered = step.floats("gathered", len(rows.rows), x.floats.shape[1])
         embed(step.backend, rows.rows, x.floats, out=gathered)
@@ -49,13 +54,13 @@ class Experts:
         outputs = step.floats("expert down", len(rows.rows), self.down.num_outputs)
         hidden = gated(step, self.glu, gate_up, self.down.matrices)
         self.down.project(step.backend, hidden, rows.starts, outputs)
-        h = step.settle()
-        combine(step.backend, outputs, rows.places, routes.weights, residual=h, out=h)
+        combine(step.backend, outputs, rows.places, routes.weights, residual=residual, out=out)
 
-    def _route(self, step: Step, x: Features) -> Routes:
+    def route(self, step: Step, x: Features) -> Routes:
         shape = (step.rows, self.router.top_k)
         out = Routes(step.workspace.integers("chosen", *shape), step.floats("chosen weights", *shape))
-        return route(step.backend, step.project(self.gate, x, "router"), self.router, out=out)
+        logits = step.project(self.gate, x, "router")
+        return route(step.backend, logits, self.router, expert_scales=self.scales, out=out)
 
     def _group(self, step: Step, ids: I64) -> ExpertRows:
         integers, (rows, k) = step.workspace.integers, ids.shape

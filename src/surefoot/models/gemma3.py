@@ -23,10 +23,10 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     """GGUF files hold norm weights to which 1 has already been added."""
     gguf = Gguf(checkpoint)
     window, theta = gguf.need("attention.sliding_window"), gguf.get("rope.freq_base_swa", LOCAL_THETA)
-    pattern = gguf.get("attention.sliding_window_pattern", PATTERN)
+    slides = gguf.slides(every=PATTERN)
 
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
-        if (i + 1) % pattern == 0:
+        if not slides[i]:
             return LayerConfig(kv, rope)
         return LayerConfig(replace(kv, window=window), replace(rope, theta=theta, scaling=None))
 
@@ -35,6 +35,8 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = dict(checkpoint.metadata)
+    if hf.get("use_bidirectional_attention"):
+        raise ValueError("gemma3 models whose tokens all see each other (EmbeddingGemma) are not supported")
     if not hf.get("layer_types"):
         pattern, count = hf.get("sliding_window_pattern") or PATTERN, need(hf, "num_hidden_layers")
         hf["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]

@@ -31,6 +31,25 @@ class Gguf:
             raise ValueError(f"the file lacks {self._prefix}.{key}; convert it again with a recent llama.cpp")
         return value
 
+    def by_layer(self, key: str) -> list[int]:
+        """A number for each layer, of which the file has one for all or a list."""
+        count, value = self.need("block_count"), self.need(key)
+        if isinstance(value, int):
+            return [value] * count
+        if len(value) < count:
+            raise MetadataError(f"{key} lists {len(value)} layers of {count}")
+        return [int(number) for number in value[:count]]
+
+    def slides(self, every: int) -> list[bool]:
+        """Whether each layer has a window: as the file lists them, or all but each `pattern`-th (`every`-th if it does
+        not say)."""
+        count, pattern = self.need("block_count"), self.get("attention.sliding_window_pattern", every)
+        if isinstance(pattern, int):
+            return [(i + 1) % pattern != 0 for i in range(count)]
+        if len(pattern) < count:
+            raise MetadataError(f"attention.sliding_window_pattern lists {len(pattern)} layers of {count}")
+        return [bool(flag) for flag in pattern[:count]]
+
     def rope(self, dim: int, pairing: Literal["halves", "neighbours"]) -> RopeForm:
         dim = self.get("rope.dimension_count", dim)
         return RopeForm(dim, self.get("rope.freq_base", 10000.0), self._scaling(), pairing)
@@ -40,7 +59,10 @@ class Gguf:
             return FactorScaling(tuple(map(float, self.checkpoint.floats("rope_freqs.weight"))))
         kind, factor = self.get("rope.scaling.type", "none"), self.get("rope.scaling.factor") or 1.0
         if kind == "yarn":
-            return YarnScaling(factor, self.need("rope.scaling.original_context_length"))
+            return YarnScaling(
+                factor, self.need("rope.scaling.original_context_length"),
+                self.get("rope.scaling.yarn_beta_fast", 32.0), self.get("rope.scaling.yarn_beta_slow", 1.0),
+            )  # fmt: skip
         if kind == "linear" or (kind == "none" and factor != 1.0):
             return LinearScaling(factor)
         if kind not in ("none", "longrope"):

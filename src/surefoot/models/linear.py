@@ -81,6 +81,13 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class EmbeddingTable:
+    """A matrix of which a token reads one row."""
+
+    matrix: Matrix  # [vocabulary, lanes]
+
+
+@dataclass(frozen=True)
 class ExpertPart:
     """One matrix of each expert, all in one format."""
 

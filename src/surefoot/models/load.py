@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 
 from surefoot.formats import ModelFormat
 from surefoot.models.attention import Attention
-from surefoot.models.config import ModelConfig, SharedKv
+from surefoot.models.config import ModelConfig, QueryGrowth, SharedKv
 from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts, FeedForward
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
@@ -29,6 +30,7 @@ class Loader:
         self.config = config
         self._format, self._inputs = fmt.weights, fmt.inputs
         self._ropes: dict[RopeForm, Rope] = {}
+        self._query_ropes: dict[RopeForm, Rope] = {}
 
     def has(self, name: str) -> bool:
         return f"{name}.weight" in self.checkpoint.tensors
@@ -52,6 +54,15 @@ class Loader:
         if form not in self._ropes:
             self._ropes[form] = Rope.of(form)
         return self._ropes[form]
+
+    def query_rope(self, form: RopeForm | None) -> Rope | None:
+        """The RoPE of queries, where they grow with their position; None: the keys' one."""
+        if form is None or self.config.query_growth is None:
+            return None
+        if form not in self._query_ropes:
+            growth = growth_by_position(self.config.query_growth, self.config.context)
+            self._query_ropes[form] = Rope.of(form, growth)
+        return self._query_ropes[form]
 
     def linear(self, *names: str, inputs: ActivationForm | None = None) -> Linear:
         """The matrices fused, their outputs side by side, with biases if the checkpoint has any."""
@@ -110,7 +121,8 @@ class Loader:
         makes that matrix itself."""
         config, name = self.config, f"blk.{layer}.attn"
         kv, keeps = config.kv(layer), not isinstance(config.layers[layer].kv, SharedKv)
-        separate = (f"{name}_q", f"{name}_k", f"{name}_v") if keeps else (f"{name}_q",)
+        value = f"{name}_v" if self.has(f"{name}_v") else f"{name}_k"  # some models use keys as values
+        separate = (f"{name}_q", f"{name}_k", value) if keeps else (f"{name}_q",)
         sinks = f"{name}_sinks.weight"
         return Attention(
             layer=layer,
@@ -121,6 +133,7 @@ class Loader:
             qkv=qkv or (self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate)),
             out=self.linear(f"{name}_output"),
             rope=self.rope(config.layers[layer].rope),
+            query_rope=self.query_rope(config.layers[layer].rope),
             window=kv.window,
             softcap=config.attention_softcap,
             query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
@@ -136,14 +149,17 @@ class Loader:
         return FeedForward(self.config.glu, gate_up, self.linear(down))
 
     def mixture(self, layer: int) -> Experts:
+        """Some files have the experts' gate and up as one tensor; some have a scale for each expert."""
         name, moe = f"blk.{layer}.ffn", self.config.moe
         assert moe is not None
+        fused, scales = f"{name}_gate_up_exps", f"{name}_down_exps.scale"
         return Experts(
             glu=self.config.glu,
             router=moe.router,
             gate=self.float_linear(f"{name}_gate_inp"),
-            gate_up=self.experts(f"{name}_gate_exps", f"{name}_up_exps"),
+            gate_up=self.experts(*((fused,) if self.has(fused) else (f"{name}_gate_exps", f"{name}_up_exps"))),
             down=self.experts(f"{name}_down_exps"),
+            scales=self.vector(scales) if scales in self.checkpoint.tensors else None,
         )
 
     def model(self, layers: Sequence[Layer]) -> Model:
@@ -167,6 +183,13 @@ def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:
         scales=None if weights.scales is None else weights.scales[rows],
         offsets=None if weights.offsets is None else weights.offsets[rows],
     )
+
+
+def growth_by_position(growth: QueryGrowth, context: int) -> F32:
+    """[context, 1]. Computed in decimal arithmetic, which no machine's libm can change."""
+    steps = [1 + Decimal(growth.factor) * (1 + i).ln() for i in map(Decimal, range(-(-context // growth.period)))]
+    by_step = np.array([float(step) for step in steps], np.float32)
+    return np.repeat(by_step, growth.period)[:context, None].copy()
 
 
 def _joined(arrays: Sequence[F32]) -> F32:

@@ -19,12 +19,30 @@ Shape = tuple[int | str, ...]
 
 LAYER_NAME = re.compile(r"blk\.(\d{1,6})\.")
 LANES, MAX_LANES = 16, 576  # of keys and values: what the attention kernels take
+AROUND = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+AFTER = ("post_attention_norm", "post_ffw_norm")
 NORMS = {
-    "gemma2": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
-    "gemma3": ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
+    "gemma2": AROUND,
+    "gemma3": AROUND,
+    "gemma4": AROUND,
+    "olmo2": AFTER,
+    "olmo3": AFTER,
+    "exaone4": AFTER,
     "gpt_oss": ("attn_norm", "post_attention_norm"),
     "qwen3_5": ("attn_norm", "post_attention_norm"),
+    "seed_oss": ("attn_norm", "post_attention_norm"),
 }
+# Families with a feed-forward beside the experts: the vectors that this takes, and their sizes.
+BESIDE = {
+    "gemma4": {
+        "post_ffw_norm_1.weight": "width",
+        "post_ffw_norm_2.weight": "width",
+        "pre_ffw_norm_2.weight": "width",
+        "ffn_gate_inp.scale": "width",
+        "ffn_down_exps.scale": "experts",
+    }
+}
+NORM_ALL_HEADS = ("olmo2", "olmo3")  # families that norm the queries of all heads together, and their keys
 USUAL_NORMS = ("attn_norm", "ffn_norm")
 
 
@@ -132,6 +150,11 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor(f"{last_norm(config)}.weight", (config.width,))
     yield ExpectedTensor("output.weight", (config.vocab_size, config.width), optional=True)
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
+    if config.layer_lanes:
+        lanes = config.layer_lanes * len(config.layers)
+        yield ExpectedTensor("per_layer_token_embd.weight", (config.vocab_size, lanes))
+        yield ExpectedTensor("per_layer_model_proj.weight", (lanes, config.width))
+        yield ExpectedTensor("per_layer_proj_norm.weight", (config.layer_lanes,))
 
 
 def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
@@ -147,10 +170,16 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
         yield from _attention(config, layer, tensors)
     else:
         yield from _latent_attention(config, config.latent, name, tensors)
-    if moe is None or layer < moe.num_dense:
-        yield from _feed_forward(name, "", config.ffn, config.width, tensors)
+    if config.layer_lanes:
+        yield from _layer_embedding(name, config.layer_lanes, config.width)
+    dense = moe is None or layer < moe.num_dense
+    if dense or config.family in BESIDE:
+        yield from _feed_forward(name, "", config.layers[layer].ffn or config.ffn, config.width, tensors)
+    if dense:
         return
-    yield from _experts(name, config.width)
+    yield from _experts(name, config.width, tensors)
+    for extra, size in BESIDE.get(config.family, {}).items():
+        yield ExpectedTensor(f"{name}.{extra}", (config.width if size == "width" else size,))
     if config.latent is not None:
         yield from _feed_forward(name, "_shexp", "shared", config.width, tensors)
 
@@ -164,13 +193,16 @@ def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Ex
         parts = {"qkv": queries + keys + values}
     elif isinstance(config.layers[layer].kv, SharedKv):
         parts = {"q": queries}
+    elif config.family == "gemma4" and f"{name}_v.weight" not in tensors:  # keys are values too
+        parts = {"q": queries, "k": keys}
     else:
         parts = {"q": queries, "k": keys, "v": values}
     for part, rows in parts.items():
         yield from _matrix(f"{name}_{part}", rows, config.width)
     yield from _matrix(f"{name}_output", config.width, config.heads * kv.value_dim)
-    yield ExpectedTensor(f"{name}_q_norm.weight", (kv.key_dim,), optional=True)
-    yield ExpectedTensor(f"{name}_k_norm.weight", (kv.key_dim,), optional=True)
+    together = config.family in NORM_ALL_HEADS
+    yield ExpectedTensor(f"{name}_q_norm.weight", (queries if together else kv.key_dim,), optional=True)
+    yield ExpectedTensor(f"{name}_k_norm.weight", (keys if together else kv.key_dim,), optional=True)
     yield ExpectedTensor(f"{name}_sinks.weight", (config.heads,), optional=True)
 
 
@@ -224,9 +256,18 @@ def _feed_forward(layer: str, suffix: str, inner: int | str, width: int, tensors
     yield from _matrix(down, width, inner)
 
 
-def _experts(layer: str, width: int) -> Iterator[ExpectedTensor]:
+def _layer_embedding(layer: str, lanes: int, width: int) -> Iterator[ExpectedTensor]:
+    yield from _matrix(f"{layer}.inp_gate", lanes, width)
+    yield from _matrix(f"{layer}.proj", width, lanes)
+    yield ExpectedTensor(f"{layer}.post_norm.weight", (width,))
+
+
+def _experts(layer: str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    """Gate and up may be one tensor."""
     yield from _matrix(f"{layer}.ffn_gate_inp", "experts", width)
-    for part, rows, columns in (("gate", "inner", width), ("up", "inner", width), ("down", width, "inner")):
+    fused = f"{layer}.ffn_gate_up_exps.weight" in tensors
+    both = (("gate_up", "both", width),) if fused else (("gate", "inner", width), ("up", "inner", width))
+    for part, rows, columns in (*both, ("down", width, "inner")):
         yield ExpectedTensor(f"{layer}.ffn_{part}_exps.weight", ("experts", rows, columns))
         yield ExpectedTensor(f"{layer}.ffn_{part}_exps.bias", ("experts", rows), optional=True)
 

@@ -17,6 +17,7 @@ from surefoot.ops import (
     StateRows,
     add,
     attention_factor,
+    embed,
     inverse_frequencies,
     norm,
     quantise,
@@ -59,10 +60,11 @@ class Rope:
     form: RopeForm  # its dimensions, base and scaling
     inv_freq: F32  # one per pair of lanes
     scale: float  # of cos and sin
+    growth: F32 | None = None  # [positions, 1]: what multiplies cos and sin too; None: nothing
 
     @classmethod
-    def of(cls, form: RopeForm) -> "Rope":
-        return cls(form, inverse_frequencies(form), attention_factor(form))
+    def of(cls, form: RopeForm, growth: F32 | None = None) -> "Rope":
+        return cls(form, inverse_frequencies(form), attention_factor(form), growth)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,10 @@ class Step:
         )  # fmt: skip
         return x
 
+    def stream(self, reader: Linear | ExpertLinear) -> Features:
+        """The stream itself, in the forms that its reader takes."""
+        return self.features("stream", self.settle(), reader)
+
     def add(self, x: F32) -> None:
         """Adds x to the stream at the next norm. x must not change until then."""
         self.settle()
@@ -123,6 +129,11 @@ class Step:
             add(self.backend, self.h, self._addend, out=self.h)
             self._addend = None
         return self.h
+
+    def scale(self, factor: float) -> None:
+        """Multiplies the stream, with a pending addend added."""
+        add(self.backend, self.h, self._addend, factor, out=self.h)
+        self._addend = None
 
     # ---- rows through matrices ----
 
@@ -146,9 +157,14 @@ class Step:
         if rope not in self._tables:
             name, shape = f"rope {len(self._tables)}", (self.rows, len(rope.inv_freq))
             table = RopeTable(self.floats(f"{name} cos", *shape), self.floats(f"{name} sin", *shape))
-            rope_table(self.backend, self.batch.positions, rope.inv_freq, rope.scale, out=table)
+            grown = None if rope.growth is None else self._growth(name, rope.growth)
+            rope_table(self.backend, self.batch.positions, rope.inv_freq, rope.scale, grown, table)
             self._tables[rope] = table
         return self._tables[rope]
+
+    def _growth(self, name: str, growth: F32) -> F32:
+        out = self.floats(f"{name} growth", self.rows, 1)
+        return embed(self.backend, self.batch.positions, growth, out=out).reshape(self.rows)
 
 
 def empty_batch(rows: int, num_chunks: int, num_wanted: int, table_widths: Mapping[int, int]) -> Batch:

@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.models.decoder import Model
 from surefoot.models.feed_forward import Experts
+from surefoot.models.linear import EmbeddingTable
 from surefoot.models.workspace import Matrix
 from surefoot.ops import PackedWeights
 
@@ -45,6 +46,8 @@ def _arrays(part: Any, share: float = 1.0) -> Iterator[tuple[float, Matrix]]:
     """Every array in a part of a model, with the share of tokens that use it."""
     if isinstance(part, PackedWeights | np.ndarray):
         yield share, part
+    elif isinstance(part, EmbeddingTable):
+        return
     elif isinstance(part, Experts):
         yield from _arrays(part.gate, share)
         yield from _arrays((part.gate_up, part.down), share * part.router.top_k / part.num_experts)

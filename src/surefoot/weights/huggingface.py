@@ -28,12 +28,15 @@ PART_WEIGHTS = 1 << 18  # weights rounded at a time: a megabyte of floats, which
 
 INDEX = "model.safetensors.index.json"
 MAX_SHARDS = 1024  # files that are mapped at once
-PREFIXES = ("model.language_model.", "language_model.model.", "model.")
+PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 WHOLE = {
     "embed_tokens": "token_embd",
     "norm": "output_norm",
     "embedding_norm": "token_embd_norm",
     "lm_head": "output",
+    "embed_tokens_per_layer": "per_layer_token_embd",
+    "per_layer_model_projection": "per_layer_model_proj",
+    "per_layer_projection_norm": "per_layer_proj_norm",
 }
 LAYER = {
     "input_layernorm": "attn_norm",
@@ -45,6 +48,8 @@ LAYER = {
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "self_attn.query_layernorm": "attn_q_norm",
+    "self_attn.key_layernorm": "attn_k_norm",
     "self_attn.sinks": "attn_sinks",
     "self_attn.q_a_proj": "attn_q_a",
     "self_attn.q_a_layernorm": "attn_q_a_norm",
@@ -80,11 +85,26 @@ DELTA = {
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
 }
+GEMMA4 = {
+    **GEMMA,
+    "post_feedforward_layernorm_1": "post_ffw_norm_1",
+    "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    "post_feedforward_layernorm_2": "post_ffw_norm_2",
+    "router.proj": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "experts.gate_up_proj": "ffn_gate_up_exps",
+    "experts.down_proj": "ffn_down_exps",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "layer_scalar": "layer_output_scale",
+}
+AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 FAMILY_LAYER = {
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
-    "gpt_oss": {"post_attention_layernorm": "post_attention_norm"},
     "qwen3_5": DELTA,
     "qwen3_5_text": DELTA,
     "lfm2": {
@@ -100,6 +120,13 @@ FAMILY_LAYER = {
         "feed_forward.w3": "ffn_up",
         "feed_forward.w2": "ffn_down",
     },
+    "gemma4": GEMMA4,
+    "gemma4_text": GEMMA4,
+    "olmo2": GEMMA,
+    "olmo3": GEMMA,
+    "exaone4": GEMMA,
+    "gpt_oss": AFTER_ATTENTION,
+    "seed_oss": AFTER_ATTENTION,
 }
 CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d")  # [columns, 1, taps]
 IN_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
@@ -326,7 +353,8 @@ def _rename_part(
         columns, _, taps = _three(tensor, part)
         yield f"{block}.{names[part]}.weight", Derived((columns, taps), lambda: tensor.floats().reshape(columns, taps))
     elif part in names:
-        yield f"{block}.{names[part]}.{kind}", tensor
+        name = names[part]
+        yield f"{block}.{name}" if name.endswith(".scale") else f"{block}.{name}.{kind}", tensor
 
 
 def _three(tensor: Stored, name: str) -> tuple[int, int, int]:

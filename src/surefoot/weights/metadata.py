@@ -69,11 +69,32 @@ def array(kinds: str, allowed: str) -> Rule:
     return Rule(allowed, lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds)
 
 
+def either(first: Rule, second: Rule) -> Rule:
+    return Rule(f"{first.allowed}, or {second.allowed}", lambda value: first.accepts(value) or second.accepts(value))
+
+
 TEXT = Rule("a text", lambda value: isinstance(value, str))
 NAME = Rule("a text of at most 200 characters", lambda value: isinstance(value, str) and len(value) <= 200)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool | int) and value in (0, 1))
+PATTERN = Rule(
+    "letters L and G", lambda value: isinstance(value, str) and 0 < len(value) <= 1024 and set(value) <= {"L", "G"}
+)
 OBJECT = Rule("an object", lambda value: isinstance(value, dict))
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, Strings))
+
+
+def counts(least: int, most: int) -> Rule:
+    """An array of whole numbers in GGUF metadata, one per layer."""
+
+    def accepts(value: Any) -> bool:
+        return (
+            isinstance(value, np.ndarray)
+            and value.dtype.kind in "iu"
+            and bool(((value >= least) & (value <= most)).all())
+        )
+
+    return Rule(f"a list of whole numbers from {least} to {most}", accepts)
+
 
 COUNT_OF_TOKENS = whole(1, 1 << 27)
 LANES, INNER, LAYERS = whole(1, 1024), whole(1, 1 << 20), whole(0, 1024)
@@ -85,7 +106,10 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1 << 17), ("embedding_length",), ("hidden_size",)),
     (whole(1, 1 << 22), ("vocab_size",), ("vocab_size",)),
     (COUNT_OF_TOKENS, ("context_length",), ("max_position_embeddings",)),
-    (INNER, ("feed_forward_length", "expert_feed_forward_length"), ("intermediate_size", "moe_intermediate_size")),
+    (INNER, ("expert_feed_forward_length",), ("intermediate_size", "moe_intermediate_size")),
+    (either(INNER, counts(1, 1 << 20)), ("feed_forward_length",), ()),
+    (whole(0, 1 << 14), ("embedding_length_per_layer_input",), ("hidden_size_per_layer_input",)),
+    (FLAG, (), ("use_double_wide_mlp",)),
     (real(0, 1), ("attention.layer_norm_rms_epsilon",), ("rms_norm_eps",)),
     (NAME, (), ("hidden_act", "hidden_activation")),
     # short convolutions (LFM 2)
@@ -99,15 +123,23 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         whole(1, 1024),
         ("attention.head_count",),
-        ("num_attention_heads", "num_key_value_heads"),
+        ("num_attention_heads", "num_key_value_heads", "num_global_key_value_heads"),
     ),
     (per_layer(1024), ("attention.head_count_kv",), ()),
-    (LANES, ("attention.key_length", "attention.value_length"), ("head_dim",)),
+    (LANES, ("attention.key_length", "attention.value_length"), ("head_dim", "global_head_dim")),
+    (LANES, ("attention.key_length_swa", "rope.dimension_count_swa"), ()),
+    (LAYERS, ("attention.shared_kv_layers",), ("num_kv_shared_layers",)),
+    (FLAG, (), ("attention_k_eq_v", "enable_moe_block")),
+    (either(FLAG, NAME), (), ("use_bidirectional_attention",)),
+    (OBJECT, (), ("per_layer_config",)),
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
     (LANES, ("rope.dimension_count",), ("qk_rope_head_dim",)),
     (whole(1, 1 << 14), ("attention.kv_lora_rank", "attention.q_lora_rank"), ("kv_lora_rank", "q_lora_rank")),
     (whole(0, 1 << 27), ("attention.sliding_window",), ("sliding_window",)),
-    (whole(1, 1024), ("attention.sliding_window_pattern",), ("sliding_window_pattern",)),
+    (either(whole(1, 1024), array("b", "a list of flags")), ("attention.sliding_window_pattern",), ()),
+    (either(whole(0, 1024), PATTERN), (), ("sliding_window_pattern",)),
+    (listed(FLAG, 1024), (), ("no_rope_layers",)),
+    (whole(1, 1024), (), ("no_rope_layer_interval",)),
     (FLAG, (), ("use_sliding_window",)),
     (listed(one_of("sliding_attention", "full_attention", "conv", "linear_attention"), 1024), (), ("layer_types",)),
     (listed(LAYERS, 1024), (), ("full_attn_idxs",)),
@@ -125,9 +157,12 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), ("full_attention_interval",), ("full_attention_interval",)),
     (array("biu", "a list of flags"), ("attention.recurrent_layers",), ()),
     (whole(0, 16), ("nextn_predict_layers",), ()),
+    # multipliers
+    (SCALE, ("embedding_scale", "residual_scale"), ("embedding_multiplier", "residual_multiplier")),
+    (SCALE, ("attention.scale", "logit_scale"), ("attention_multiplier", "logits_scaling")),
     # experts
     (whole(0, 4096), ("expert_count",), ("num_experts", "num_local_experts", "n_routed_experts")),
-    (whole(1, 256), ("expert_used_count",), ("num_experts_per_tok",)),
+    (whole(1, 256), ("expert_used_count",), ("num_experts_per_tok", "top_k_experts")),
     (whole(0, 256), ("expert_shared_count",), ("n_shared_experts",)),
     (whole(0, 16), ("expert_gating_func",), ()),
     (FLAG, ("expert_weights_norm",), ("norm_topk_prob",)),
@@ -147,6 +182,8 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(2, 1 << 27), ("rope.scaling.original_context_length",), ("original_max_position_embeddings",)),
     (whole(2, 1 << 27), (), ("rope/original_max_position_embeddings",)),
     (SCALE, ("rope.scaling.attn_factor",), ("rope/attention_factor",)),
+    (real(0, 100), ("attention.temperature_scale",), ("rope/llama_4_scaling_beta",)),
+    (FACTOR, ("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), ("rope/alpha",)),
     (real(0, 100), ("rope.scaling.yarn_log_multiplier",), ("rope/mscale", "rope/mscale_all_dim")),
     (real(0.01, 1), (), ("partial_rotary_factor", "rope/partial_rotary_factor")),
     (listed(FACTOR, 1024), (), ("rope/short_factor",)),

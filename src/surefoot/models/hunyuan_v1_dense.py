@@ -1,0 +1,48 @@
+"""Hunyuan without experts: Llama's layers, with queries and keys normed per head after they are rotated.
+
+Long-context files raise RoPE's base by a power of a factor, alpha.
+"""
+
+from dataclasses import replace
+from decimal import Decimal, localcontext
+
+from surefoot.models.config import ModelConfig
+from surefoot.models.decoder import Model
+from surefoot.models.gguf_config import gguf_config
+from surefoot.models.hf_config import hf_config
+from surefoot.models.llama import LlamaLayer, make_layer
+from surefoot.models.load import Loader
+from surefoot.weights.checkpoint import Checkpoint
+
+DIGITS = 40
+
+
+def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+    """GGUF files hold a base that has already been raised."""
+    return gguf_config(checkpoint, "hunyuan_v1_dense")
+
+
+def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+    hf = dict(checkpoint.metadata)
+    rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    if (rope.get("rope_type") or rope.get("type")) == "dynamic" and rope.get("alpha"):
+        theta = rope.get("rope_theta") or hf.get("rope_theta") or 10000.0
+        lanes = hf.get("head_dim") or hf["hidden_size"] // hf["num_attention_heads"]
+        hf["rope_parameters"] = {"rope_theta": _raised(theta, rope["alpha"], lanes)}
+    return hf_config(hf, "hunyuan_v1_dense")
+
+
+def _raised(theta: float, alpha: float, lanes: int) -> float:
+    """theta * alpha ** (lanes / (lanes - 2)), in decimal arithmetic, which no machine's libm can change."""
+    with localcontext() as context:
+        context.prec = DIGITS
+        return float(Decimal(theta) * Decimal(alpha) ** (Decimal(lanes) / (lanes - 2)))
+
+
+def build(load: Loader) -> Model:
+    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
+
+
+def _layer(load: Loader, i: int) -> LlamaLayer:
+    layer = make_layer(load, i)
+    return replace(layer, attention=replace(layer.attention, norms_rotated=True))
