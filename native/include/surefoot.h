@@ -131,6 +131,7 @@ typedef struct {
   const float* inv_freq;    /* [pairs] */
   float* cos;
   float* sin;
+  const float* row_scales; /* [rows]: multiply scale; null: all 1 */
   int64_t rows, pairs;
   float scale; /* multiplies cos and sin (yarn's attention factor) */
   int32_t unused;
@@ -277,10 +278,11 @@ typedef struct {
 
 /* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights ---- */
 typedef struct {
-  const float* logits; /* [rows][experts] */
-  const float* bias;   /* [experts] added to the scores for the choice only, or null */
-  int64_t* ids;        /* [rows][k] */
-  float* weights;      /* [rows][k] */
+  const float* logits;        /* [rows][experts] */
+  const float* bias;          /* [experts] added to the scores for the choice only, or null */
+  const float* expert_scales; /* [experts] multiply the weights last; null: all 1 */
+  int64_t* ids;               /* [rows][k] */
+  float* weights;             /* [rows][k] */
   int64_t rows, experts, k;
   int32_t scoring;   /* 0: softmax over all, 1: softmax over the chosen, 2: sigmoid */
   int32_t normalise; /* divide by the chosen weights' sum */

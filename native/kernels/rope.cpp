@@ -1,5 +1,6 @@
 // Rotary embedding.
-//   table:     angle = float32(position) * inv_freq;  cos(angle) * scale, sin(angle) * scale
+//   table:     angle = float32(position) * inv_freq;  cos(angle) * scale, sin(angle) * scale; where rows have scales,
+//              scale is the product of both
 //   rotation:  (a, b) becomes (a cos - b sin, b cos + a sin), each as fma of the second product onto the rounded first
 // A head's first 2 * pairs lanes rotate; the rest stay as they are.
 #include "core/check.h"
@@ -37,10 +38,11 @@ Error op_rope_table(Context& context, sf_rope_table_args& args) {
   // An angle costs as much as a hundred elements of a row of floats.
   run_rows(context, args.rows, args.pairs * 100, [&](int64_t row, int) {
     const float position = static_cast<float>(args.positions[row]);
+    const float scale = args.row_scales ? args.scale * args.row_scales[row] : args.scale;
     for (int64_t i = 0; i < args.pairs; ++i) {
       const float angle = position * args.inv_freq[i];
-      args.cos[row * args.pairs + i] = cos(angle) * args.scale;
-      args.sin[row * args.pairs + i] = sin(angle) * args.scale;
+      args.cos[row * args.pairs + i] = cos(angle) * scale;
+      args.sin[row * args.pairs + i] = sin(angle) * scale;
     }
   });
   return kOk;

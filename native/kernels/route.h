@@ -2,7 +2,8 @@
 //   score:   softmax over all experts: e^(x - max) / sum;  sigmoid: 1 / (1 + e^-x);  softmax over the chosen: x itself
 //   choice:  the k first by rank (larger first, ties to the lower id) of x, or of score + bias when there is a bias
 //   weight:  the chosen's score; for softmax over the chosen e^(x - max of the chosen) / sum of the chosen
-//   then, if asked, weight / (sum of the chosen weights + 1e-20), and last weight * scale
+//   then, if asked, weight / (sum of the chosen weights + 1e-20), then weight * scale, and last weight * the
+//   expert's own scale, if experts have one
 // Sums are strided over the experts' ids or over the slots. Slot 0 is the first by rank.
 #pragma once
 #include <algorithm>
@@ -59,6 +60,8 @@ inline void route_row(const sf_route_args& args, int64_t row, uint64_t* keys, fl
   if (args.scoring == kSoftmaxChosen) softmax(weights, weights, args.k);
   const float sum = args.normalise ? strided_sum(weights, args.k) + 1e-20f : 1.0f;
   for (int64_t j = 0; j < args.k; ++j) weights[j] = weights[j] / sum * args.scale;
+  if (args.expert_scales)
+    for (int64_t j = 0; j < args.k; ++j) weights[j] *= args.expert_scales[ids[j]];
 }
 
 }  // namespace sf::routing

@@ -72,7 +72,7 @@ TEST(rope_both_pairings_and_part_of_a_head) {
         for (int64_t i = 0; i < pairs; ++i) inv_freq[i] = 1.0f / static_cast<float>(i + 1);
         Numbers(8).fill(x);
         sf_rope_table_args table{
-            positions.data(), inv_freq.data(), cosines.data(), sines.data(), kRows, pairs, 1.0f, 0};
+            positions.data(), inv_freq.data(), cosines.data(), sines.data(), nullptr, kRows, pairs, 1.0f, 0};
         CHECK(session.run("rope_table", table) == sf::kOk);
         sf_rope_args args{x.data(), cosines.data(), sines.data(),      kRows,   kHeads,
                           kHeadDim, pairs,          kHeads * kHeadDim, pairing, 0};

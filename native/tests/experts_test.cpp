@@ -14,8 +14,8 @@ TEST(route_every_scoring) {
         Numbers(20).fill(logits);
         Numbers(21).fill(bias);
         Buffer<int64_t> ids(kRows * k);
-        sf_route_args args{
-            logits.data(), bias.data(), ids.data(), weights.data(), kRows, experts, k, scoring, 1, 1.0f, 0};
+        sf_route_args args{logits.data(), bias.data(), bias.data(), ids.data(), weights.data(), kRows,
+                           experts,       k,           scoring,     1,          1.0f,           0};
         CHECK(session.run("route", args) == sf::kOk);
         for (int64_t i = 0; i < ids.size(); ++i) CHECK(ids[i] >= 0 && ids[i] < experts);
         args.k = experts + 1;

@@ -61,3 +61,10 @@ def test_server_says_where_its_start_went() -> None:
     server.stop()
     parts = [part.rpartition(" ")[0] for part in line.split(", ")]
     assert parts == ["imports", "header", "weights", "tokenizer and passes", "server"]
+
+
+def test_the_web_framework_is_not_imported_before_the_weights_are_read() -> None:
+    """It is imported beside them, in `serve` (`import_beside`)."""
+    code = "import sys, surefoot.cli.serve; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"fastapi", "starlette", "uvicorn"}.isdisjoint(modules)

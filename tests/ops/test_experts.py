@@ -38,10 +38,11 @@ def routers(draw: st.DrawFn) -> tuple[int, Router]:
     rows=st.integers(1, 40),
     levels=st.sampled_from([0, 3, 20]),
     biased=st.booleans(),
+    scaled=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_route_equals_oracle(
-    backends: list[Backend], case: tuple[int, Router], rows: int, levels: int, biased: bool, seed: int
+    backends: list[Backend], case: tuple[int, Router], rows: int, levels: int, biased: bool, scaled: bool, seed: int
 ) -> None:
     experts, router = case
     rng = np.random.default_rng(seed)
@@ -49,9 +50,10 @@ def test_route_equals_oracle(
     if levels:  # few distinct values: many ties, among them 0 with -0
         logits = np.round(logits * levels) / np.float32(levels)
     bias = rng.choice([-0.5, -0.0, 0.0, 0.25], experts).astype(np.float32) if biased else None
-    want = oracle.route(logits, router, bias)
+    scales = rng.random(experts, np.float32) if scaled else None
+    want = oracle.route(logits, router, bias, scales)
     for backend in backends:
-        got = route(backend, logits, router, bias)
+        got = route(backend, logits, router, bias, scales)
         assert np.array_equal(got.ids, want.ids)
         assert np.array_equal(got.weights.view(np.int32), want.weights.view(np.int32))
 

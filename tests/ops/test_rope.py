@@ -42,6 +42,21 @@ def test_table_equals_oracle(backends: list[Backend], rows: int, pairs: int, see
 
 
 @fixtures
+@given(rows=st.integers(0, 20), pairs=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
+def test_table_with_a_factor_for_each_row_equals_oracle(
+    backends: list[Backend], rows: int, pairs: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    positions, factors = rng.integers(0, 10**6, rows), rng.random(rows, np.float32) + 1
+    inv_freq = inverse_frequencies(RopeForm(2 * pairs))
+    want = oracle.rope_table(positions, inv_freq, 1.2, factors)
+    for backend in backends:
+        got = rope_table(backend, positions, inv_freq, 1.2, factors)
+        assert same_bits(got.cos, want[0])
+        assert same_bits(got.sin, want[1])
+
+
+@fixtures
 @given(
     rows=st.integers(1, 20), heads=st.integers(1, 5), pairs=st.integers(1, 70), rest=st.integers(0, 20),
     pairing=st.sampled_from(["halves", "neighbours"]), seed=st.integers(0, 2**32 - 1),

@@ -1,7 +1,9 @@
 // The integer products of attention in 16-bit words, for many query rows. A segment's keys and values are widened to
 // words once for all rows of a unit; then one vpmaddwd multiplies two words of eight lanes, whatever they mean:
-//   scores  keys of two limbs: total = sum of qh (128 kh + kl) + ql kh, four pairs of words per four dims;
-//           keys of one limb: total = sum of (128 qh + ql) k, two pairs per four dims
+//   scores  keys of one limb: total = sum of (128 qh + ql) k, two pairs of words per four dims;
+//           keys of two limbs: total = sum of qh (128 kh + kl) + sum of ql kh. The first sum is two pairs of words per
+//           four dims. In the second ql + 64 is an unsigned byte of 7 bits, so that vpmaddubsw takes all four dims and
+//           cannot saturate; what is too much, 64 times the sum of kh, is the same for all rows
 //   values  out = sum of P v = sum of (P - 32768) v + 32768 sum of v, where P - 32768 is a signed word and the second
 //           sum is the same for all rows: the rows' sums begin with it
 // Every product and sum is exact in int32, so the bits are those of the limbs' products.
@@ -15,27 +17,44 @@ inline constexpr int kLineWords = 32;  // 16 tokens of two dims, or 16 dims of t
 inline __m256i load_words(const int16_t* from) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(from)); }
 inline void store_words(int16_t* to, __m256i words) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
 
-// sums[r] += lines[i] * factors[r * stride + i], i ascending. A line is 16 lanes of two words, a factor two words.
-// count: a multiple of 4. Not inlined, so that all registers are there for the sums; the pragmas unroll early enough
-// for gcc 12 to use them.
-template <int kRows>
+// Lines of a quad of four dims: two of words; for keys of two limbs a third of bytes, kh.
+inline constexpr int kOneLimbLines = 2, kTwoLimbLines = 3;
+
+// A line times a factor: two words of both, or four bytes, the factor's unsigned and below 128.
+template <bool kBytes>
+inline __m256i product(__m256i line, __m256i factor) {
+  if constexpr (kBytes) return _mm256_madd_epi16(_mm256_maddubs_epi16(factor, line), _mm256_set1_epi16(1));
+  return _mm256_madd_epi16(line, factor);
+}
+
+template <int kRows, bool kBytes>
+[[gnu::always_inline]] inline void add_line(const int16_t* line, const int32_t* factors, int64_t stride,
+                                            Ints (&sums)[kRows]) {
+  const __m256i lo = load_words(line), hi = load_words(line + 16);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const __m256i factor = _mm256_set1_epi32(factors[r * stride]);
+    sums[r].lo = _mm256_add_epi32(sums[r].lo, product<kBytes>(lo, factor));
+    sums[r].hi = _mm256_add_epi32(sums[r].hi, product<kBytes>(hi, factor));
+    asm("" : "+x"(sums[r].lo), "+x"(sums[r].hi));  // row by row: gcc would need more registers than there are
+  }
+}
+
+// sums[r] += lines[i] * factors[r * stride + i], i ascending. kBytes: every third line is of bytes. count: a multiple
+// of 3 then, else of 4. Not inlined, so that all registers are there for the sums; the pragmas unroll early enough for
+// gcc 12 to use them.
+template <int kRows, bool kBytes>
 [[gnu::noinline]] inline void add_products(const int16_t* lines, const int32_t* factors, int64_t stride, int64_t count,
                                            Ints* sums) {
+  constexpr int kAtOnce = kBytes ? kTwoLimbLines : 4;
   Ints own[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) own[r] = sums[r];
-  for (int64_t i = 0; i < count; i += 4, lines += 4 * kLineWords, factors += 4)
+  for (int64_t i = 0; i < count; i += kAtOnce, lines += kAtOnce * kLineWords, factors += kAtOnce) {
 #pragma GCC unroll 4
-    for (int n = 0; n < 4; ++n) {
-      const __m256i lo = load_words(lines + n * kLineWords), hi = load_words(lines + n * kLineWords + 16);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const __m256i factor = _mm256_set1_epi32(factors[r * stride + n]);
-        own[r].lo = _mm256_add_epi32(own[r].lo, _mm256_madd_epi16(lo, factor));
-        own[r].hi = _mm256_add_epi32(own[r].hi, _mm256_madd_epi16(hi, factor));
-        asm("" : "+x"(own[r].lo), "+x"(own[r].hi));  // row by row: gcc would need more registers than there are
-      }
-    }
+    for (int n = 0; n < kAtOnce - 1; ++n) add_line<kRows, false>(lines + n * kLineWords, factors + n, stride, own);
+    add_line<kRows, kBytes>(lines + (kAtOnce - 1) * kLineWords, factors + kAtOnce - 1, stride, own);
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) sums[r] = own[r];
 }
@@ -43,9 +62,9 @@ template <int kRows>
 class WordDots {
  public:
   WordDots(const KvLayout& layout, int64_t rows, Carve& memory)
-      : layout_(layout), key_pairs_(layout.head_dim / 4 * pairs_per_quad(layout)),
-        queries_(memory.take<int32_t>(rows * key_pairs_)),
-        keys_(memory.take<int16_t>(kSegmentGroups * key_pairs_ * kLineWords)),
+      : layout_(layout), quad_lines_(layout.key_limbs == 2 ? kTwoLimbLines : kOneLimbLines),
+        key_lines_(layout.head_dim / 4 * quad_lines_), queries_(memory.take<int32_t>(rows * key_lines_)),
+        keys_(memory.take<int16_t>(kSegmentGroups * key_lines_ * kLineWords)), starts_(memory.take<int32_t>(kSegment)),
         values_(memory.take<int16_t>(layout.value_limbs * layout.value_dim * kSegment)),
         begins_(memory.take<int32_t>(layout.value_limbs * (kSegmentGroups + 1) * layout.value_dim)), ahead_(layout) {}
 
@@ -54,7 +73,7 @@ class WordDots {
     for (int64_t row = 0; row < rows; ++row) {
       const int8_t* high = query.limbs + row * 2 * depth;
       for (int64_t dim = 0; dim < layout_.head_dim; dim += 4)
-        write_factors(high + dim, high + depth + dim, queries_ + row * key_pairs_ + dim / 4 * pairs_per_quad(layout_));
+        write_factors(high + dim, high + depth + dim, queries_ + row * key_lines_ + dim / 4 * quad_lines_);
     }
     keeps_ = rows > kTileRows;
     set_pace(rows);
@@ -74,9 +93,12 @@ class WordDots {
       if (!keeps_) widen_keys(segment, g);
       const auto take_row = take(g);
       by_rows(rows, [&]<int kRows>(int row) {
-        Ints sums[kRows] = {};
+        Ints sums[kRows];
+        for (int r = 0; r < kRows; ++r) sums[r] = loadi(starts_ + g * kGroupTokens);
         ahead_.ask(pace_);
-        add_products<kRows>(key_lines(g), queries_ + (first + row) * key_pairs_, key_pairs_, key_pairs_, sums);
+        const int32_t* queries = queries_ + (first + row) * key_lines_;
+        if (layout_.key_limbs == 2) add_products<kRows, true>(key_lines(g), queries, key_lines_, key_lines_, sums);
+        else add_products<kRows, false>(key_lines(g), queries, key_lines_, key_lines_, sums);
         for (int r = 0; r < kRows; ++r) take_row(row + r, sums[r]);
       });
     }
@@ -117,9 +139,8 @@ class WordDots {
  private:
   static constexpr int kGroupPairs = kGroupTokens / 2;  // of tokens
   static constexpr int kSegmentPairs = kSegment / 2;    // of tokens
+  static constexpr int8_t kLowBias = 64;                // makes a query's low limb unsigned
   static constexpr int kBlockRows = 4;                  // whose sums fit into the registers
-
-  static int64_t pairs_per_quad(const KvLayout& layout) { return 2 * layout.key_limbs; }
 
   static int32_t pair(int a, int b) { return static_cast<int32_t>((a & 0xFFFF) | static_cast<uint32_t>(b) << 16); }
 
@@ -127,13 +148,16 @@ class WordDots {
   void write_factors(const int8_t* high, const int8_t* low, int32_t* to) const {
     for (int odd = 0; odd < 2; ++odd) {
       const int h0 = high[odd], h1 = high[odd + 2], l0 = low[odd], l1 = low[odd + 2];
-      if (layout_.key_limbs == 2) to[odd] = pair(h0, h1), to[odd + 2] = pair(l0, l1);
-      else to[odd] = pair(128 * h0 + l0, 128 * h1 + l1);
+      to[odd] = layout_.key_limbs == 2 ? pair(h0, h1) : pair(128 * h0 + l0, 128 * h1 + l1);
     }
+    if (layout_.key_limbs == 1) return;
+    uint8_t bytes[4];
+    for (int i = 0; i < 4; ++i) bytes[i] = static_cast<uint8_t>(low[i] + kLowBias);
+    std::memcpy(to + 2, bytes, 4);
   }
 
   // Where words lie. With one tile of rows they are used once, so all groups and all dims share one small place.
-  int16_t* key_lines(int g) const { return keys_ + (keeps_ ? g * key_pairs_ * kLineWords : 0); }
+  int16_t* key_lines(int g) const { return keys_ + (keeps_ ? g * key_lines_ * kLineWords : 0); }
   int16_t* value_lines(int limb, int64_t dim) const {
     return values_ + (keeps_ ? limb * layout_.value_dim + dim : limb * kLanes) * kSegment;
   }
@@ -146,27 +170,28 @@ class WordDots {
 
   template <int kLimbs>
   void widen_keys(const Segment& segment, int g) {
-    const __m256i bias = _mm256_set1_epi8(-128);
+    const __m256i bias = _mm256_set1_epi8(-128), too_much = _mm256_set1_epi8(kLowBias), ones = _mm256_set1_epi16(1);
     const uint8_t* from = segment.group[g];
     int16_t* to = key_lines(g);
-    for (int64_t dim = 0; dim < layout_.head_dim; dim += 4, from += 64) {
+    Ints start = set1i(0);
+    for (int64_t dim = 0; dim < layout_.head_dim; dim += 4, from += 64, to += quad_lines_ * kLineWords) {
       if (dim % 8 == 0 && !keeps_) ahead_.ask(1);
-      for (int half = 0; half < 2; ++half, to += 16) {
-        const __m256i high = _mm256_xor_si256(load_256(from + half * 32), bias), even = even_bytes(high),
-                      odd = odd_bytes(high);
-        if constexpr (kLimbs == 1) {
-          store_words(to, even);
-          store_words(to + kLineWords, odd);
-        } else {
+      for (int half = 0; half < 2; ++half) {
+        const __m256i high = _mm256_xor_si256(load_256(from + half * 32), bias);
+        __m256i even = even_bytes(high), odd = odd_bytes(high);
+        if constexpr (kLimbs == 2) {
           const __m256i low = _mm256_xor_si256(load_256(from + layout_.head_dim * kGroupTokens + half * 32), bias);
-          store_words(to, _mm256_add_epi16(_mm256_slli_epi16(even, 7), even_bytes(low)));
-          store_words(to + kLineWords, _mm256_add_epi16(_mm256_slli_epi16(odd, 7), odd_bytes(low)));
-          store_words(to + 2 * kLineWords, even);
-          store_words(to + 3 * kLineWords, odd);
+          even = _mm256_add_epi16(_mm256_slli_epi16(even, 7), even_bytes(low));
+          odd = _mm256_add_epi16(_mm256_slli_epi16(odd, 7), odd_bytes(low));
+          store_words(to + 2 * kLineWords + half * 16, high);
+          __m256i& sum = half ? start.hi : start.lo;
+          sum = _mm256_sub_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(too_much, high), ones));
         }
+        store_words(to + half * 16, even);
+        store_words(to + kLineWords + half * 16, odd);
       }
-      to += (2 * kLimbs - 1) * kLineWords;
     }
+    storei(starts_ + g * kGroupTokens, start);
   }
 
   void widen_values(const Segment& segment, int64_t dim) {
@@ -203,7 +228,8 @@ class WordDots {
     for (int r = 0; r < kRows; ++r) sums[r] = start;
     ahead_.ask(pace_);
     const int64_t first = segment.first * kGroupPairs, count = (segment.last - segment.first) * kGroupPairs;
-    add_products<kRows>(value_lines(limb, dim) + first * kLineWords, factors + first, kSegmentPairs, count, sums);
+    add_products<kRows, false>(value_lines(limb, dim) + first * kLineWords, factors + first, kSegmentPairs, count,
+                               sums);
   }
 
   // block<rows>(row) for each block of a tile's rows.
@@ -230,9 +256,11 @@ class WordDots {
   }
 
   const KvLayout& layout_;
-  int64_t key_pairs_;  // pairs of words in a token's key
-  int32_t* queries_;   // [rows][key_pairs]
-  int16_t* keys_;      // [group][key_pairs][16 tokens][2]
+  int quad_lines_;
+  int64_t key_lines_;  // of a group's keys
+  int32_t* queries_;   // [rows][key_lines]
+  int16_t* keys_;      // [group][key_lines][16 tokens][2 words or 4 bytes]
+  int32_t* starts_;    // [128 tokens], what the rows' sums begin with
   int16_t* values_;    // [limb][dim / 16][token pairs][16 dims][2]
   int32_t* begins_;    // [limb][group + 1][value_dim]
   bool keeps_ = true;  // a segment's words for several tiles of rows

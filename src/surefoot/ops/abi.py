@@ -87,8 +87,9 @@ class NormArgs(Structure):
 
 class RopeTableArgs(Structure):
     _fields_ = _fields(
-        positions=PTR, inv_freq=PTR, cos=PTR, sin=PTR, rows=c_int64, pairs=c_int64, scale=c_float, unused=c_int32
-    )
+        positions=PTR, inv_freq=PTR, cos=PTR, sin=PTR, row_scales=PTR, rows=c_int64, pairs=c_int64, scale=c_float,
+        unused=c_int32,
+    )  # fmt: skip
 
 
 class RopeArgs(Structure):
@@ -171,7 +172,7 @@ class DeltaRuleArgs(Structure):
 
 class RouteArgs(Structure):
     _fields_ = _fields(
-        logits=PTR, bias=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
+        logits=PTR, bias=PTR, expert_scales=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
         scoring=c_int32, normalise=c_int32, scale=c_float, unused=c_int32,
     )  # fmt: skip
 

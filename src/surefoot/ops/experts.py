@@ -36,23 +36,32 @@ class Routes:
     weights: F32
 
 
-def route(backend: Backend, logits: F32, router: Router, bias: F32 | None = None, out: Routes | None = None) -> Routes:
-    """Each row's experts. A bias [experts] is added to the scores for the choice alone, never to the weights."""
+def route(
+    backend: Backend,
+    logits: F32,
+    router: Router,
+    bias: F32 | None = None,
+    expert_scales: F32 | None = None,
+    out: Routes | None = None,
+) -> Routes:
+    """Each row's experts. A bias [experts] is added to the scores for the choice alone, never to the weights; scales
+    [experts] multiply the weights alone."""
     check("logits", logits, np.float32, None, None)
     rows, experts = logits.shape
     if not logits.flags.c_contiguous:
         raise ValueError("logits must be contiguous")
-    if bias is not None:
-        check("bias", bias, np.float32, experts)
+    for name, vector in (("bias", bias), ("expert_scales", expert_scales)):
+        if vector is not None:
+            check(name, vector, np.float32, experts)
     k = router.top_k
     if out is None:
         out = Routes(empty((rows, k), np.int64), empty((rows, k), np.float32))
     check_routes("out", out, rows, k)
     args = abi.RouteArgs(
-        pointer(logits), pointer(bias), pointer(out.ids), pointer(out.weights), rows, experts, k,
-        router.scoring, router.normalise, router.scale,
+        pointer(logits), pointer(bias), pointer(expert_scales), pointer(out.ids), pointer(out.weights),
+        rows, experts, k, router.scoring, router.normalise, router.scale,
     )  # fmt: skip
-    backend.run("route", args, logits, bias, out)
+    backend.run("route", args, logits, bias, expert_scales, out)
     return out
 
 

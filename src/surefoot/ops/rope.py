@@ -161,17 +161,26 @@ class RopeTable:
 
 
 def rope_table(
-    backend: Backend, positions: I64, inv_freq: F32, scale: float = 1.0, out: RopeTable | None = None
+    backend: Backend,
+    positions: I64,
+    inv_freq: F32,
+    scale: float = 1.0,
+    row_scales: F32 | None = None,
+    out: RopeTable | None = None,
 ) -> RopeTable:
-    """The table of these positions; scale is the attention factor."""
+    """The table of these positions; scale is the attention factor, row_scales one more factor for each row."""
     check("positions", positions, np.int64, None)
     check("inv_freq", inv_freq, np.float32, None)
     shape = positions.size, inv_freq.size
     if out is None:
         out = RopeTable(empty(shape, np.float32), empty(shape, np.float32))
     _check_table(out, *shape)
-    args = abi.RopeTableArgs(pointer(positions), pointer(inv_freq), pointer(out.cos), pointer(out.sin), *shape, scale)
-    backend.run("rope_table", args, positions, inv_freq, out)
+    if row_scales is not None:
+        check("row_scales", row_scales, np.float32, positions.size)
+    args = abi.RopeTableArgs(
+        pointer(positions), pointer(inv_freq), pointer(out.cos), pointer(out.sin), pointer(row_scales), *shape, scale
+    )  # fmt: skip
+    backend.run("rope_table", args, positions, inv_freq, row_scales, out)
     return out
 
 

@@ -50,7 +50,7 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
     files = Files(state) if state is not None else None
     batches = Batches(service, keys, state, files) if state is not None and files is not None else None
     lifespan = _lifespan(service, keys, batches)
-    app = FastAPI(title="surefoot", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS)
     app.include_router(ollama_router(service), responses=OLLAMA_ERRORS)
     for router in (
@@ -70,7 +70,10 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
     )
     app.include_router(operations_router(service, has_keys=keys is not None))
     _add_errors(app, service)
-    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:  # not async: the schema takes a while to make, so it is made on another thread
+        return JSONResponse(_schema(app))
 
     def on_refusal(scope: Scope, error: ApiError) -> None:
         service.metrics.refuse(error.status)

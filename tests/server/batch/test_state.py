@@ -14,7 +14,7 @@ import pytest
 from surefoot import LLM
 from surefoot.api import batch
 from surefoot.api.answer_file import AnswerFile
-from surefoot.api.batch import MOST_LEVELS, MOST_LINE_BYTES, BatchLine, read_lines
+from surefoot.api.batch import MAX_LEVELS, MAX_LINE_BYTES, BatchLine, read_lines
 from surefoot.api.checksummed import verified, with_checksum
 from surefoot.server.batch.records import Records
 from surefoot.server.batch.run_batch import run_batch
@@ -69,7 +69,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def test_35_a_deep_line_gets_an_error_of_its_own(tmp_path: Path) -> None:
-    data = text_of(LINES[:1]) + deep(1, 100_000) + deep(2, MOST_LEVELS + 1) + text_of([line(3)])
+    data = text_of(LINES[:1]) + deep(1, 100_000) + deep(2, MAX_LEVELS + 1) + text_of([line(3)])
     record, answers = inside(tmp_path / "state", runs(data))
     assert (record.status, record.request_counts.completed, record.request_counts.failed) == ("completed", 2, 2)
     for name in ("line-1", "line-2"):
@@ -89,7 +89,7 @@ def test_35_a_deep_line_without_a_name_is_no_batch(tmp_path: Path) -> None:
 
 def test_levels_are_counted_outside_strings(tmp_path: Path) -> None:
     many = line(1, messages=[{"role": "user", "content": '[{"\\' * 300}] * 2, tools=[{"a": [{}] * 200}])
-    (tmp_path / "in.jsonl").write_bytes(text_of([many]) + deep(2, MOST_LEVELS - 2) + deep(3, MOST_LEVELS - 1))
+    (tmp_path / "in.jsonl").write_bytes(text_of([many]) + deep(2, MAX_LEVELS - 2) + deep(3, MAX_LEVELS - 1))
     first, at_most, beyond = read_lines(tmp_path / "in.jsonl")
     assert (first.content, first.problem) == (many, None)
     assert at_most.problem is None
@@ -101,15 +101,15 @@ def test_a_line_of_too_many_bytes_is_refused_before_it_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = b'{"custom_id": "line-1", "body": ['
-    flat = (head + b"[]," * (MOST_LINE_BYTES // 3))[: MOST_LINE_BYTES - 2]  # brackets side by side
+    flat = (head + b"[]," * (MAX_LINE_BYTES // 3))[: MAX_LINE_BYTES - 2]  # brackets side by side
     parsed: list[int] = []
     monkeypatch.setattr(batch, "_parse", lambda text: parsed.append(len(text)) or ({"custom_id": "line-1"}, None))
     (tmp_path / "in.jsonl").write_bytes(flat + b"]}")
     assert [line.number for line in read_lines(tmp_path / "in.jsonl")] == [1]
     (tmp_path / "in.jsonl").write_bytes(flat + b" ]}")
-    with pytest.raises(ValueError, match=f"line 1 has {MOST_LINE_BYTES + 1} bytes"):
+    with pytest.raises(ValueError, match=f"line 1 has {MAX_LINE_BYTES + 1} bytes"):
         list(read_lines(tmp_path / "in.jsonl"))
-    assert parsed == [MOST_LINE_BYTES]
+    assert parsed == [MAX_LINE_BYTES]
 
 
 # ---- answers ----

@@ -15,7 +15,7 @@ def softmax(x: F32) -> F32:
     return powers / strided_sum(powers)[:, None]
 
 
-def route(logits: F32, router: Router, bias: F32 | None = None) -> Routes:
+def route(logits: F32, router: Router, bias: F32 | None = None, expert_scales: F32 | None = None) -> Routes:
     scores = logits
     if router.scoring is Scoring.SOFTMAX_ALL:
         scores = softmax(logits)
@@ -27,7 +27,8 @@ def route(logits: F32, router: Router, bias: F32 | None = None) -> Routes:
         weights = softmax(weights)
     if router.normalise:
         weights = weights / (strided_sum(weights) + f32(1e-20))[:, None]
-    return Routes(ids, weights * f32(router.scale))
+    weights = weights * f32(router.scale)
+    return Routes(ids, weights if expert_scales is None else weights * expert_scales[ids])
 
 
 def group_by_expert(ids: I64, num_experts: int) -> ExpertRows:

@@ -7,10 +7,11 @@ from surefoot.ops.oracle.arithmetic import F32, fma
 from surefoot.ops.oracle.elementary import cos, sin
 
 
-def rope_table(positions: I64, inv_freq: F32, scale: float = 1.0) -> tuple[F32, F32]:
+def rope_table(positions: I64, inv_freq: F32, scale: float = 1.0, row_scales: F32 | None = None) -> tuple[F32, F32]:
     """cos and sin, [rows, pairs]."""
     angle = positions.astype(np.float32)[:, None] * inv_freq
-    return cos(angle) * np.float32(scale), sin(angle) * np.float32(scale)
+    scales = np.float32(scale) * (np.ones(len(positions), np.float32) if row_scales is None else row_scales)
+    return cos(angle) * scales[:, None], sin(angle) * scales[:, None]
 
 
 def rope(x: F32, cosines: F32, sines: F32, pairing: str) -> F32:

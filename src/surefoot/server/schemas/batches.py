@@ -2,12 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
 from pydantic import BaseModel, Field
 
 from surefoot.server.schemas.base import Body, Reply
 
-After = Annotated[str | None, Query(max_length=64)]
+After = Annotated[str | None, Field(max_length=64)]  # not of fastapi, which is imported beside the weights
 FileId = Annotated[str, Field(max_length=64)]
 Status = Literal[
     "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
