@@ -1,12 +1,13 @@
 """Models with states: a prefix hit gives the bits of a miss, and what hits save."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from surefoot.core import Request, SampleKey, SamplingParams
-from surefoot.engine import Engine, Usage, make_engine, make_runner, plan_memory
+from surefoot.engine import Engine, MemoryRequest, Usage, make_engine, make_runner, plan_memory
 from surefoot.models import Model
 from surefoot.ops import Backend, KvForm
 from surefoot.runner import Runner, slot_bytes
@@ -33,10 +34,14 @@ def model(family: str) -> Model:
 class Server:
     """An engine, one request after the other."""
 
-    def __init__(self, family: str, caching: bool, max_running: int = 4, megabytes: int = 64) -> None:
-        sizes = slot_bytes(backend(), model(family).config, block_size=BLOCK)
-        self.capacity = plan_memory(model(family), sizes, megabytes << 20, None, max_running, 256, BLOCK)
-        self.runner: Runner = make_runner(backend(), model(family), self.capacity, KvForm.KEYS_TWO_LIMBS)
+    def __init__(
+        self, family: str, caching: bool, max_running: int = 4, megabytes: int = 64, context: int = 1024
+    ) -> None:
+        longer = replace(model(family), config=replace(model(family).config, context=context))
+        sizes = slot_bytes(backend(), longer.config, block_size=BLOCK)
+        request = MemoryRequest(sizes, megabytes << 20, None, max_running, max_chunk=256, block_size=BLOCK)
+        self.capacity = plan_memory(longer, request)
+        self.runner: Runner = make_runner(backend(), longer, self.capacity, KvForm.KEYS_TWO_LIMBS)
         self.engine: Engine = make_engine(self.capacity, self.runner, caching=caching)
 
     def ask(self, prompt: list[int], num_new: int = 3, n: int = 1) -> tuple[list[Answer], Usage]:
@@ -114,6 +119,19 @@ def test_the_next_turn_computes_little_beyond_its_own_tokens(family: str) -> Non
     rewritten = [*first[:-10], *text(2, 60)]
     _, usage = server.ask(rewritten)
     assert usage.num_prompt - usage.num_cached <= 60 + 256
+
+
+@pytest.mark.nightly
+@families
+def test_the_next_turn_of_a_long_conversation(family: str) -> None:
+    """15,000 tokens: minutes on a small machine."""
+    server = Server(family, caching=True, megabytes=512, context=16_384)
+    first, new = text(0, 15_000), text(1, 40)
+    ((answer, _),), _ = server.ask(first, num_new=100)
+    _, usage = server.ask([*first, *answer, *new])
+    assert usage.num_prompt - usage.num_cached <= len(new) + 256
+    _, usage = server.ask([*first[:-10], *new])
+    assert usage.num_prompt - usage.num_cached <= len(new) + 256
 
 
 @families
