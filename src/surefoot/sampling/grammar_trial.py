@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
+from surefoot.machine.cpu_allowance import CpuAllowance
 from surefoot.sampling import grammar_checker
 
-SECONDS = 2.0  # for one grammar
+SECONDS = 2.0  # of processor time, for one grammar
 START_SECONDS = 30.0  # for the program to start
 MEMORY_BYTES = 1 << 30  # address space of the program
 MOST_REPLY_BYTES = 1 << 16
@@ -107,20 +108,19 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def _receive(process: subprocess.Popen[bytes], seconds: float) -> str:
-    deadline = time.monotonic() + seconds
-    (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, deadline))
+    allowance = CpuAllowance(process.pid, seconds)
+    (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, allowance))
     if length > MOST_REPLY_BYTES:
         raise EOFError
-    return _read(process, length, deadline).decode(errors="replace")
+    return _read(process, length, allowance).decode(errors="replace")
 
 
-def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: float) -> bytes:
+def _read(process: subprocess.Popen[bytes], num_bytes: int, allowance: CpuAllowance) -> bytes:
     assert process.stdout is not None
     data = b""
     while len(data) < num_bytes:
-        left = deadline - time.monotonic()
-        if left <= 0 or not _is_readable(process.stdout, left):
-            raise TimeoutError
+        if not _is_readable(process.stdout, allowance.wait_s()):
+            continue
         piece = os.read(process.stdout.fileno(), num_bytes - len(data))
         if not piece:
             raise EOFError
