@@ -3,15 +3,20 @@
 import signal
 from collections import Counter
 
+import httpx
 import pytest
 from hypothesis import settings
 
 from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
+from tests.waiting import PATIENCE_S
 
 # A processor shared with others stands still for half a second at times: no failure of what is tested.
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
+# Nor is it for a request that a test gives no time of its own: httpx would give it five seconds.
+for part in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, part, PATIENCE_S)
 
 # A shell lets its background jobs ignore Ctrl-C, and they hand that down to the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

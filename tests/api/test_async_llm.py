@@ -1,7 +1,7 @@
 """Many requests at once from an event loop, on a small real model."""
 
 import asyncio
-import time
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +12,7 @@ from surefoot.api import async_llm as module
 from surefoot.api.async_llm import AsyncLLM, EngineFailed, SlowReader
 from surefoot.core import Request
 from tests.stories import stories_gguf
+from tests.waiting import PATIENCE_S
 
 PROMPTS = ["Once upon a time", "One day", "The dog"]
 
@@ -28,7 +29,7 @@ def run(test: Callable[[AsyncLLM], Coroutine[Any, Any, None]]) -> None:
         async_llm = AsyncLLM(LLM(stories_gguf(), max_running=4))
         async_llm.start()
         try:
-            await asyncio.wait_for(test(async_llm), 60)
+            await asyncio.wait_for(test(async_llm), PATIENCE_S)
         finally:
             await async_llm.stop()
 
@@ -57,7 +58,8 @@ def test_a_slow_reader_gets_the_same_text(single: bool) -> None:
     async def test(llm: AsyncLLM) -> None:
         whole = (await (await llm.submit([request(llm, "a")])).outputs())[0].outputs[0]
         stream = await llm.submit([request(llm, "b")], single=single)
-        await asyncio.sleep(0.5)  # all is there before the first piece is read
+        while llm.num_requests:  # all is there before the first piece is read
+            await asyncio.sleep(0.01)
         pieces = [piece async for piece in stream]
         assert "".join(piece.text for piece in pieces) == whole.text
         assert sum((piece.token_ids for piece in pieces), ()) == whole.token_ids
@@ -162,17 +164,18 @@ def test_a_failed_step_fails_only_its_requests() -> None:
 def test_a_stuck_engine_is_not_alive() -> None:
     async def test(llm: AsyncLLM) -> None:
         assert llm.is_alive(0.0), "an idle one is"
-        step = llm.engine.step
+        step, go_on = llm.engine.step, threading.Event()
 
-        def slow() -> Any:
-            time.sleep(0.6)
+        def stuck() -> Any:
+            go_on.wait()
             return step()
 
-        llm.engine.step = slow  # type: ignore[method-assign]
+        llm.engine.step = stuck  # type: ignore[method-assign]
         stream = await llm.submit([request(llm, "a", max_tokens=1)])
-        await asyncio.sleep(0.4)
-        assert llm.is_alive(5.0)
-        assert not llm.is_alive(0.3)
+        while llm.is_alive(0.1):
+            await asyncio.sleep(0.01)
+        assert llm.is_alive(3600.0)
+        go_on.set()
         await stream.outputs()
 
     run(test)

@@ -52,7 +52,7 @@ def test_a_small_address_limit_ends_with_an_error_message(mib: int) -> None:
 
     done = subprocess.run(
         [sys.executable, "-m", "surefoot", "generate", stories_gguf(), "Once", "-n", "2"],
-        capture_output=True, text=True, check=False, timeout=120, preexec_fn=limit,
+        capture_output=True, text=True, check=False, timeout=300, preexec_fn=limit,
     )  # fmt: skip
     lines = done.stderr.splitlines()
     assert (done.returncode, len(lines)) == (1, 1), done.stderr

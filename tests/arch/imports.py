@@ -16,7 +16,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "kv": ("core",),
     "scheduler": ("kv",),
     "ops": ("machine", "core"),
-    "text": ("core",),
+    "text": ("machine", "core"),
     "formats": ("ops",),
     "weights": ("formats",),
     "models": ("weights",),

@@ -16,6 +16,8 @@ from typing import Any
 
 import pyte
 
+from tests.waiting import PATIENCE_S
+
 COMMAND = [sys.executable, "-m", "surefoot"]
 ROWS = 50
 ALONE = {"XDG_STATE_HOME": "/dev/null"}  # no file of the tester's own is written
@@ -23,7 +25,7 @@ ALONE = {"XDG_STATE_HOME": "/dev/null"}  # no file of the tester's own is writte
 
 def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=120
+        [*COMMAND, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -79,13 +81,13 @@ class Terminal:
         """Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
-    def wait_for(self, words: str, seconds: float = 60) -> str:
+    def wait_for(self, words: str, seconds: float = PATIENCE_S) -> str:
         """The output since the last wait, up to and including these words."""
         self._read_until(lambda: words in self.seen, repr(words), seconds)
         before, _, self.seen = self.seen.partition(words)
         return before + words
 
-    def wait_for_line(self, line: str, seconds: float = 60) -> None:
+    def wait_for_line(self, line: str, seconds: float = PATIENCE_S) -> None:
         """Until this is the last line of the screen."""
         self._read_until(lambda: self.lines()[-1:] == [line], f"the line {line!r}", seconds)
 
@@ -105,4 +107,4 @@ class Terminal:
         self._stream.feed(text)
 
     def leave(self) -> int:
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)

@@ -64,7 +64,7 @@ CHECKS: dict[str, Callable[[Events, bool], None]] = {
 def test_body_is_answered(path: Path, server: Server) -> None:
     asked = json.loads(path.read_text())
     url = f"{server.root}{asked['route']}{asked['query']}"
-    reply = httpx.post(url, json=asked["body"], headers=asked["headers"], timeout=120)
+    reply = httpx.post(url, json=asked["body"], headers=asked["headers"], timeout=300)
     assert reply.status_code == 200, reply.text
     found = events_of(reply.text)
     assert found
@@ -77,7 +77,7 @@ def test_1_4_first_event(path: Path, server: Server) -> None:
     """Closing the stream ends the request. What is ignored of it is named in a header."""
     asked = json.loads(path.read_text())
     url = f"{server.root}{asked['route']}{asked['query']}"
-    with httpx.stream("POST", url, json=asked["body"], headers=asked["headers"], timeout=60) as reply:
+    with httpx.stream("POST", url, json=asked["body"], headers=asked["headers"], timeout=300) as reply:
         assert reply.status_code == 200, reply.read()
         first = next(line for line in reply.iter_lines() if line.startswith("data: "))
         assert "error" not in json.loads(first.removeprefix("data: ")) or '"error":null' in first

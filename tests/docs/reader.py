@@ -21,7 +21,7 @@ MODEL = "model.gguf"
 ADDRESS = "http://127.0.0.1:8000"
 HUB_ID = re.compile(r"\b([A-Z][\w-]+)/([\w.-]+-GGUF):(\w+)")
 REVISION = "0" * 40
-NUM_CHARACTERS = 3000  # of the text that commands read: quick, and more than 512 tokens
+NUM_CHARACTERS = 1600  # of the text that commands read: quick, and more than 1024 tokens
 LIMIT_S = 600  # for one command, on a busy machine
 
 

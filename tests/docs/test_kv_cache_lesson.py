@@ -34,6 +34,7 @@ def test_tokens_and_logprobs_are_identical(lesson: ModuleType, temperature: floa
     assert lesson.without_cache(llm, prompt, lesson.sampling(1, temperature), 64) == cached
 
 
+@pytest.mark.nightly
 def test_longer_pasts_cost_more_without_a_cache(lesson: ModuleType) -> None:
     llm = LLM(stories_gguf(), prefix_caching=False)
     timings = lesson.measure(llm, [1] * 256, [8, 256], rounds=3)

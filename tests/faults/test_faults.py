@@ -75,7 +75,7 @@ def wait(client: OpenAI, batch: str, until: Callable[[Any], bool]) -> Any:
 
 def is_healthy(server: Server) -> bool:
     try:
-        return httpx.get(f"{server.root}/health", timeout=30).status_code == 200
+        return httpx.get(f"{server.root}/health", timeout=300).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -86,7 +86,7 @@ def test_a_server_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monke
     state = tmp_path / "state"
     server = served(monkeypatch, Fault(("write",), 6, errno.ENOSPC, lasting=True, torn=True), state)
     try:
-        client = OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=60)
+        client = OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=300)
         file = client.files.create(file=("in.jsonl", REQUESTS), purpose="batch").id
         batch = client.batches.create(input_file_id=file, endpoint=ROUTE, completion_window="24h").id
         seen = wait(client, batch, lambda one: one.errors is not None)
@@ -100,7 +100,7 @@ def test_a_server_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monke
         server.stop()
     server = served(monkeypatch, Fault(("accept",), 2, errno.EMFILE), state)
     try:
-        client = OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=60)
+        client = OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=300)
         found = wait(client, batch, lambda one: one.status not in ("in_progress", "validating"))
         assert (found.status, found.errors) == ("completed", None)
         files = [found.output_file_id, found.error_file_id]

@@ -62,7 +62,7 @@ def started(image: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
+        process.wait(timeout=300)
 
 
 def wait_for_url(process: subprocess.Popen[str]) -> str:
@@ -118,7 +118,7 @@ def test_it_serves(image: Path) -> None:
     }
     with started(image, *serve) as process:
         url = wait_for_url(process)
-        reply = httpx.post(f"{url}/chat/completions", json=body, timeout=120)
+        reply = httpx.post(f"{url}/chat/completions", json=body, timeout=300)
     assert reply.status_code == 200, reply.text
     answer = reply.json()["choices"][0]["message"]["content"]
     print(answer)

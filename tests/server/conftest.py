@@ -19,4 +19,4 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def client(server: Server) -> OpenAI:
-    return OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=60)
+    return OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=300)

@@ -13,8 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.cli.process import COMMAND
-
-START_S = 60.0
+from tests.waiting import PATIENCE_S
 
 
 class Server:
@@ -45,12 +44,12 @@ class Server:
         )  # fmt: skip
         self.log = ""
         began = time.monotonic()
-        found = self.wait_for(r"ready\s+http://\S+?:(\d+)/v1", START_S)
+        found = self.wait_for(r"ready\s+http://\S+?:(\d+)/v1")
         self.ready_s = time.monotonic() - began
         self.root = f"http://127.0.0.1:{found[1]}"
         self.url = f"{self.root}/v1"
 
-    def wait_for(self, pattern: str, seconds: float) -> re.Match[str]:
+    def wait_for(self, pattern: str, seconds: float = PATIENCE_S) -> re.Match[str]:
         """The log has it."""
         end = time.monotonic() + seconds
         while (found := re.search(pattern, self.log)) is None:
@@ -79,7 +78,7 @@ class Server:
     def stop(self) -> str:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=300)
         assert self.process.stdout is not None
         if not self.process.stdout.closed:
             self.log += self.process.stdout.read()

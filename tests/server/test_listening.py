@@ -17,7 +17,7 @@ from tests.stories import stories_gguf
 
 def start(model: Path, port: int, state: Path) -> subprocess.CompletedProcess[str]:
     words = ["serve", str(model), "--port", str(port), "--state-dir", str(state)]
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_a_port_in_use_is_told_before_loading(tmp_path: Path) -> None:

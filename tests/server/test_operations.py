@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,16 @@ from openai import BadRequestError, OpenAI
 
 from surefoot.server.access.line_log import QUIET_S, LineLog
 from surefoot.server.access.log_limit import WINDOW_S, LogLimit
-from tests.server.access.test_sharing import wait_for
 from tests.server.process import Server
 from tests.stories import stories_gguf
+from tests.waiting import PATIENCE_S, wait_for
 
 FULL = Path("/dev/full")
 BODY: dict[str, Any] = {"model": "small", "prompt": "Once upon a time", "max_tokens": 4, "seed": 1}
 
 
 def ask(server: Server, **headers: str) -> httpx.Response:
-    return httpx.post(f"{server.url}/completions", json=BODY, headers=headers, timeout=60)
+    return httpx.post(f"{server.url}/completions", json=BODY, headers=headers, timeout=300)
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -39,7 +41,7 @@ class Operated:
     def __init__(self, folder: Path) -> None:
         self.access = folder / "access.jsonl"
         self.server = Server(
-            stories_gguf(), "--audit-log", str(FULL), "--access-log", str(self.access), "--drain-s", "30"
+            stories_gguf(), "--audit-log", str(FULL), "--access-log", str(self.access), "--drain-s", "600"
         )
 
     def access_line(self, request_id: str) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def test_3_7_a_full_disk_fails_no_request(operated: Operated) -> None:
     for _ in range(3):
         assert ask(operated.server).status_code == 200
     wait_for(lambda: operated.server.metric("surefoot:audit_lines_lost_total") == before + 3)
-    operated.server.wait_for("the audit log has lost", 10)
+    operated.server.wait_for("the audit log has lost")
     assert operated.server.log.count("the audit log has lost") == 1
 
 
@@ -121,7 +123,7 @@ def test_3_7_access_log(operated: Operated) -> None:
 def test_3_7_garbage_does_not_fill_the_log(operated: Operated) -> None:
     address = operated.server.root.removeprefix("http://").split(":")
     for _ in range(100):
-        with socket.create_connection((address[0], int(address[1])), timeout=10) as connection:
+        with socket.create_connection((address[0], int(address[1])), timeout=300) as connection:
             connection.sendall(b"\x16\x03\x01 garbage\r\n\r\n")
             connection.recv(4096)
     assert ask(operated.server).status_code == 200
@@ -141,20 +143,40 @@ FORMATS = [
 
 @pytest.mark.parametrize("wanted", FORMATS, ids=str)
 def test_3_7_huge_repeat_counts_are_no_failure(operated: Operated, wanted: dict[str, Any]) -> None:
-    reply = httpx.post(f"{operated.server.url}/completions", json={**BODY, "response_format": wanted}, timeout=60)
+    reply = httpx.post(f"{operated.server.url}/completions", json={**BODY, "response_format": wanted}, timeout=300)
     assert reply.status_code in (200, 400), reply.text
     if reply.status_code == 400:
         assert re.search("make it (simpler|smaller)", reply.json()["error"]["message"])
 
 
+@contextmanager
+def unfinished_request(server: Server) -> Iterator[Callable[[], bytes]]:
+    """A request whose body keeps coming, fast enough to be waited for. What is given completes it, for its answer."""
+    host, port = server.root.removeprefix("http://").split(":")
+    body, done = [b" " * 128] * 4095 + [json.dumps(BODY).encode().ljust(128)], threading.Event()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {128 * 4096}\r\n"
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+
+        def keep_coming() -> None:
+            for piece in body:
+                connection.sendall(piece)
+                done.wait(0.05)
+
+        def complete() -> bytes:
+            done.set()
+            sending.join()
+            return connection.recv(4096)
+
+        sending = threading.Thread(target=keep_coming, daemon=True)
+        connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n")
+        sending.start()
+        yield complete
+
+
 def test_3_7_while_it_drains_it_says_so(operated: Operated) -> None:
     """Last in this file, since it ends the server. A request that has begun to arrive is what it waits for."""
     server = operated.server
-    host, port = server.root.removeprefix("http://").split(":")
-    body = json.dumps(BODY).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-    with socket.create_connection((host, int(port)), timeout=60) as slow:
-        slow.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:5])
+    with unfinished_request(server) as complete:
         assert httpx.get(f"{server.root}/ready").status_code == 200
         server.terminate()
         wait_for(lambda: httpx.get(f"{server.root}/ready").status_code == 503)
@@ -164,9 +186,8 @@ def test_3_7_while_it_drains_it_says_so(operated: Operated) -> None:
         for refused in (ask(server), httpx.get(f"{server.url}/models")):
             assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (503, True)
             assert "shutting down" in refused.json()["error"]["message"]
-        slow.sendall(body[5:])
-        assert b"503" in slow.recv(4096)
-    assert server.process.wait(timeout=20) in (0, -signal.SIGTERM)
+        assert b" 503 " in complete()
+    assert server.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
     assert "Traceback" not in server.stop()
 
 

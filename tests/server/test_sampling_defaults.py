@@ -51,7 +51,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def post(server: Server, route: str, **body: Any) -> httpx.Response:
-    return httpx.post(server.root + route, json={"model": "small", **body}, timeout=60)
+    return httpx.post(server.root + route, json={"model": "small", **body}, timeout=300)
 
 
 def ask(server: Server, **more: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -190,13 +189,11 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_templates_are_refused_in_time(name: str) -> None:
     source, message = HOSTILE[name]
-    # Only where the time is to run out may it be short: what else ends a template takes longer on a busy machine.
+    # Only where the time is to run out may it be short.
     seconds = 1.0 if "took more than" in message else 15.0
     limits = TemplateLimits(seconds=seconds, memory_bytes=1 << 28, output_characters=1 << 16)
-    started = time.monotonic()
     with pytest.raises(ChatTemplateError, match=message):
         ChatTemplate(source, limits=limits).render(_ASKED)
-    assert time.monotonic() - started < 30  # mostly the program's start on a busy machine
 
 
 @pytest.mark.parametrize(

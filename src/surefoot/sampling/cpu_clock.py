@@ -1,4 +1,4 @@
-"""Measures CPU time, of a thread with the threads that a library starts for it, and of another process.
+"""Measures the CPU time of a thread, with the threads that a library starts for it.
 
 Wall time counts the machine's other load: a busy machine would end an answer that an idle one completes.
 """
@@ -14,8 +14,8 @@ Made = TypeVar("Made")
 Clock = Callable[[], float]  # seconds since some moment
 
 TASKS = Path("/proc/self/task")
-# Linux's numbers of CPU clocks: the inverted id above these bits (clock_getcpuclockid(3)).
-OF_PROCESS, OF_THREAD = 0b010, 0b110
+# In Linux's numbers of CPU clocks, the inverted id of the thread stands above these bits (clock_getcpuclockid(3)).
+OF_THREAD = 0b110
 
 
 def measured(make: Callable[[], Made]) -> tuple[Made, Clock]:
@@ -37,14 +37,6 @@ def measured(make: Callable[[], Made]) -> tuple[Made, Clock]:
     finally:
         name.write_text(before)
     return made, lambda: sum(map(_thread_cpu_seconds, threads))
-
-
-def process_cpu_seconds(pid: int) -> float:
-    """CPU time that a process of ours has used; 0 if the system does not tell."""
-    try:
-        return time.clock_gettime(~pid << 3 | OF_PROCESS)
-    except OSError:
-        return 0.0
 
 
 def _thread_cpu_seconds(thread: int) -> float:

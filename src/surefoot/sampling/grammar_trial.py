@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
+from surefoot.machine.cpu_allowance import CpuAllowance
 from surefoot.sampling import grammar_checker
-from surefoot.sampling.cpu_clock import process_cpu_seconds
 
-CPU_SECONDS = 2.0  # that the program may use for one grammar
-START_CPU_SECONDS = 30.0  # that it may use to start
-WAIT_SECONDS = 60.0  # for an answer, however busy the machine is
-POLL_SECONDS = 0.1  # between two looks at the program's CPU time
+SECONDS = 2.0  # of CPU time, for one grammar
+START_SECONDS = 30.0  # for the program to start
 MEMORY_BYTES = 1 << 30  # address space of the program
 MAX_REPLY_BYTES = 1 << 16
 CACHE_S = 20.0  # how long a complaint is cached
@@ -32,9 +30,9 @@ class Trial:
     Complaints are cached for a while, so that a client that repeats a bad grammar delays no other client.
     """
 
-    def __init__(self, pieces: Sequence[bytes], cpu_seconds: float = CPU_SECONDS) -> None:
+    def __init__(self, pieces: Sequence[bytes], seconds: float = SECONDS) -> None:
         self._pieces = pieces
-        self._cpu_seconds = cpu_seconds
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._complaints: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,10 +60,10 @@ class Trial:
             process = self._start()
             assert process.stdin is not None
             grammar_checker.send(process.stdin, grammar)
-            return _receive(process, self._cpu_seconds)
+            return _receive(process, self._seconds)
         except TimeoutError:
             self._end()
-            return f"it takes more than {self._cpu_seconds:g} s to prepare: make it simpler"
+            return f"it takes more than {self._seconds:g} s to prepare: make it simpler"
         except (OSError, EOFError):
             self._end()
             return "it takes too much memory to prepare: make it simpler"
@@ -79,7 +77,7 @@ class Trial:
             self._process = _started()
             assert self._process.stdin is not None
             grammar_checker.send(self._process.stdin, json.dumps([piece.hex() for piece in self._pieces]))
-            _receive(self._process, START_CPU_SECONDS)
+            _receive(self._process, START_SECONDS)
         return self._process
 
     def _end(self) -> None:
@@ -109,35 +107,20 @@ def _started() -> subprocess.Popen[bytes]:
         raise RuntimeError(f"The program that tries grammars does not start ({error!r})") from error
 
 
-def _receive(process: subprocess.Popen[bytes], cpu_seconds: float) -> str:
-    """The program's answer. Raises TimeoutError if it needs more CPU time than that."""
-    deadline = Deadline(process, cpu_seconds)
-    (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, deadline))
+def _receive(process: subprocess.Popen[bytes], seconds: float) -> str:
+    allowance = CpuAllowance(process.pid, seconds)
+    (length,) = grammar_checker.LENGTH.unpack(_read(process, grammar_checker.LENGTH.size, allowance))
     if length > MAX_REPLY_BYTES:
         raise EOFError
-    return _read(process, length, deadline).decode(errors="replace")
+    return _read(process, length, allowance).decode(errors="replace")
 
 
-class Deadline:
-    """Passes when a program has used so much CPU time, or after WAIT_SECONDS."""
-
-    def __init__(self, process: subprocess.Popen[bytes], cpu_seconds: float) -> None:
-        self._pid = process.pid
-        self._cpu_end = process_cpu_seconds(process.pid) + cpu_seconds
-        self._end = time.monotonic() + WAIT_SECONDS
-
-    @property
-    def has_passed(self) -> bool:
-        return process_cpu_seconds(self._pid) > self._cpu_end or time.monotonic() > self._end
-
-
-def _read(process: subprocess.Popen[bytes], num_bytes: int, deadline: Deadline) -> bytes:
+def _read(process: subprocess.Popen[bytes], num_bytes: int, allowance: CpuAllowance) -> bytes:
     assert process.stdout is not None
     data = b""
     while len(data) < num_bytes:
-        while not _is_readable(process.stdout, POLL_SECONDS):
-            if deadline.has_passed:
-                raise TimeoutError
+        if not _is_readable(process.stdout, allowance.wait_s()):
+            continue
         piece = os.read(process.stdout.fileno(), num_bytes - len(data))
         if not piece:
             raise EOFError

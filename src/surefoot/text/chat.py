@@ -3,19 +3,21 @@
 import json
 import math
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_text
+from surefoot.machine.cpu_allowance import PATIENCE, CpuAllowance
 from surefoot.text.errors import ChatTemplateError
 from surefoot.text.huggingface import read_json, token_text
 from surefoot.text.tokenizer import Tokenizer
@@ -40,7 +42,7 @@ _FAULTS = {
 class TemplateLimits:
     """Limits on what a template may use. The defaults are far above the needs of any honest template."""
 
-    seconds: float = 5.0  # to render one conversation
+    seconds: float = 5.0  # of processor time, to render one conversation
     memory_bytes: int = 1 << 30  # address space of the rendering program
     template_characters: int = 1 << 18  # length of the template
     output_characters: int = 1 << 24  # length of a prompt
@@ -236,12 +238,11 @@ class _Renderer:
         program = self._program()
         try:
             answer = program.ask(data, self._limits)
-        except TimeoutError:
+        except (OSError, EOFError) as error:  # a TimeoutError among them
             self._end()
-            raise ChatTemplateError(f"The chat template took more than {self._limits.seconds} s: {_OWN}") from None
-        except (OSError, EOFError):
-            self._end()
-            raise ChatTemplateError(f"The chat template made its program fail: {_OWN}") from None
+            took_long = isinstance(error, TimeoutError) or program.has_used_its_time()
+            fault = f"took more than {self._limits.seconds} s" if took_long else "made its program fail"
+            raise ChatTemplateError(f"The chat template {fault}: {_OWN}") from None
         return json.loads(answer)  # type: ignore[no-any-return]
 
     def _end(self) -> None:
@@ -276,35 +277,39 @@ class _Program:
             )
         self._process = process
         self.end = weakref.finalize(self, _end, process, self._channel)
-        self._receive(time.monotonic() + self._START_SECONDS, max_bytes=0)
+        self._receive(CpuAllowance(process.pid, self._START_SECONDS), max_bytes=0)
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, data: bytes, limits: TemplateLimits) -> bytes:
-        deadline = time.monotonic() + limits.seconds
-        self._channel.settimeout(limits.seconds)
-        self._channel.sendall(_LENGTH.pack(len(data)) + data)
-        return self._receive(deadline, max_bytes=12 * limits.output_characters + 4096)  # 12: as a pair of \uXXXX
+    def has_used_its_time(self) -> bool:
+        """Whether it ended at the limit of processor time that it set itself."""
+        return self._process.poll() == -signal.SIGXCPU
 
-    def _receive(self, deadline: float, max_bytes: int) -> bytes:
-        (length,) = _LENGTH.unpack(self._read(deadline, _LENGTH.size))
+    def ask(self, data: bytes, limits: TemplateLimits) -> bytes:
+        allowance = CpuAllowance(self._process.pid, limits.seconds)
+        self._channel.settimeout(PATIENCE * limits.seconds)
+        self._channel.sendall(_LENGTH.pack(len(data)) + data)
+        return self._receive(allowance, max_bytes=12 * limits.output_characters + 4096)  # 12: as a pair of \uXXXX
+
+    def _receive(self, allowance: CpuAllowance, max_bytes: int) -> bytes:
+        (length,) = _LENGTH.unpack(self._read(allowance, _LENGTH.size))
         if length > max_bytes:
             raise EOFError
-        return self._read(deadline, length)
+        return self._read(allowance, length)
 
-    def _read(self, deadline: float, num_bytes: int) -> bytes:
+    def _read(self, allowance: CpuAllowance, num_bytes: int) -> bytes:
         data = bytearray()
         while len(data) < num_bytes:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._channel.settimeout(left)
-            piece = self._channel.recv(min(num_bytes - len(data), 1 << 20))
-            if not piece:
-                raise EOFError
-            data += piece
+            self._channel.settimeout(allowance.wait_s())
+            with suppress(TimeoutError):  # the allowance tells whether to go on
+                data += self._receive_some(num_bytes - len(data))
         return bytes(data)
+
+    def _receive_some(self, most: int) -> bytes:
+        if piece := self._channel.recv(min(most, 1 << 20)):
+            return piece
+        raise EOFError
 
 
 def _start_program(memory_bytes: int) -> _Program:

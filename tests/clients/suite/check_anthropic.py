@@ -3,7 +3,7 @@
 from anthropic import Anthropic
 from common import ASK, ROOT, Weather
 
-client = Anthropic(base_url=ROOT, api_key="none", max_retries=0, timeout=120)
+client = Anthropic(base_url=ROOT, api_key="none", max_retries=0, timeout=300)
 GREEDY = {"model": "small", "messages": ASK, "max_tokens": 16, "extra_body": {"temperature": 0.0}}
 TOOL = {"name": "Weather", "description": "The weather of a city.", "input_schema": Weather.model_json_schema()}
 

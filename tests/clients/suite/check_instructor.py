@@ -11,7 +11,7 @@ MODES = [instructor.Mode.TOOLS, instructor.Mode.JSON, instructor.Mode.JSON_SCHEM
 @pytest.mark.parametrize("mode", MODES)
 def test_structured(mode: instructor.Mode) -> None:
     """JSON mode tells the schema in words: a small model may miss it, which is no fault of the API."""
-    client = instructor.from_openai(OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=120), mode=mode)
+    client = instructor.from_openai(OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=300), mode=mode)
     ask = {"model": "small", "messages": ASK, "response_model": Person, "max_tokens": 120, "max_retries": 0, "seed": 1}
     if mode is instructor.Mode.JSON:
         ask["response_model"] = Loose

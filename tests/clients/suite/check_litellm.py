@@ -24,13 +24,13 @@ def test_chat_whole_and_streamed(route: str) -> None:
 @pytest.mark.parametrize("route", ["openai", "anthropic"])
 def test_tools(route: str) -> None:
     reply = litellm.completion(
-        **ROUTES[route], messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=80, timeout=120
+        **ROUTES[route], messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=80, timeout=300
     )
     Weather.model_validate_json(reply.choices[0].message.tool_calls[0].function.arguments)
 
 
 def test_structured() -> None:
-    reply = litellm.completion(**ROUTES["openai"], messages=ASK, response_format=Person, max_tokens=80, timeout=120)
+    reply = litellm.completion(**ROUTES["openai"], messages=ASK, response_format=Person, max_tokens=80, timeout=300)
     Person.model_validate_json(reply.choices[0].message.content)
 
 

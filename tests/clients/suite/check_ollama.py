@@ -4,7 +4,7 @@ import pytest
 from common import ASK, ROOT, TOOL, Person
 from ollama import Client, ResponseError
 
-client = Client(host=ROOT, timeout=120)
+client = Client(host=ROOT, timeout=300)
 GREEDY = {"temperature": 0, "num_predict": 16}
 
 

@@ -3,7 +3,7 @@
 from common import ASK, TOOL, URL, Person, Weather
 from openai import OpenAI
 
-client = OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=120)
+client = OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=300)
 GREEDY = {"model": "small", "messages": ASK, "temperature": 0, "max_tokens": 16}
 
 

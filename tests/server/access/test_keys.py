@@ -18,9 +18,10 @@ from surefoot.cli.main import app
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key, read_keys, revoke_keys
 from surefoot.server.access.keys import KeyStore
 from tests.cli.process import run
-from tests.server.access.test_sharing import quick_key, wait_for
+from tests.server.access.test_sharing import quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
+from tests.waiting import wait_for
 
 NUM_WRITERS, KEYS_EACH = 20, 10
 
@@ -227,7 +228,7 @@ def test_3_6_figures_of_all_users_are_for_admins(tmp_path: Path) -> None:
         revoke_keys(file, user="bob")
         wait_for(lambda: status(user) == 401)
         file.write_text("")
-        server.wait_for("it had keys and has none now", 30)
+        server.wait_for("it had keys and has none now")
         assert status(admin) == 200
     finally:
         server.stop()

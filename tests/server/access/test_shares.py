@@ -6,7 +6,6 @@ import io
 import re
 import socket
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
@@ -25,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
-from surefoot.server.access.gate import Gate, send_error
+from surefoot.server.access.gate import BoundedBody, Gate, send_error
 from surefoot.server.access.keys import Caller, KeyStore
 from surefoot.server.access.shares import EVERYONE, SharedBudget, Turns, asking_user
 from surefoot.server.answer.structured import constrain
@@ -40,8 +39,7 @@ from surefoot.server.settings import ServerSettings
 from tests.server.access.test_sharing import quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
-
-WAIT_S = 20.0
+from tests.waiting import PATIENCE_S, wait_for
 
 TESTS = Path(__file__).parents[2]
 TABLE = TESTS.parent / "docs" / "design" / "server.md"
@@ -120,7 +118,7 @@ class Blocked:
 
     def __call__(self, user: str) -> None:
         self.users.append(user)
-        assert self._go.wait(WAIT_S)
+        assert self._go.wait(PATIENCE_S)
 
     async def release(self) -> None:
         """When the slots are taken and the rest waits."""
@@ -196,7 +194,7 @@ def test_3_3_who_leaves_takes_no_turn_along() -> None:
             waiting[1].cancel()
         waiting[2].cancel()  # at the moment at which it is given the slot
         await asyncio.gather(*waiting, return_exceptions=True)
-        await asyncio.wait_for(_pass(turns), WAIT_S)
+        await asyncio.wait_for(_pass(turns), PATIENCE_S)
 
     asyncio.run(run())
 
@@ -333,8 +331,7 @@ class Gated:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
+        wait_for(lambda: self._server.started)
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -345,7 +342,7 @@ class Gated:
 
     def begin(self, key: str, path: str, body: bytes, length: int) -> socket.socket:
         """A request that says it has `length` bytes, of which these come now."""
-        one = socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
+        one = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
         head = [f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {key}", f"Content-Length: {length}"]
         one.sendall("\r\n".join([*head, "", ""]).encode() + body)
         return one
@@ -353,7 +350,7 @@ class Gated:
     def status(self, key: str, path: str, num_bytes: int) -> int:
         headers = {"Authorization": f"Bearer {key}"}
         url = f"http://127.0.0.1:{self.port}{path}"
-        return httpx.post(url, content=bytes(num_bytes), headers=headers, timeout=WAIT_S).status_code
+        return httpx.post(url, content=bytes(num_bytes), headers=headers, timeout=PATIENCE_S).status_code
 
     def stop(self) -> None:
         self._server.should_exit = self._server.force_exit = True
@@ -371,13 +368,6 @@ def gated(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
     yield make
     for one in made:
         one.stop()
-
-
-def wait_for(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not happened():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("path", "name"), [("/any", "_bodies"), ("/v1/files", "_uploads")], ids=["bodies", "uploads"])
@@ -420,22 +410,46 @@ def test_3_3_requests_at_the_gate(gated: Callable[..., Gated]) -> None:
 
 
 def test_3_3_a_body_that_does_not_come(gated: Callable[..., Gated]) -> None:
-    """Silent from the start, dribbling, or silent after a burst: 408. Slow but steady is welcome, however long."""
-    grace_s = 1.0
-    server = gated(body_grace_s=grace_s, read_s=3 * grace_s, least_body_rate=1000)
+    """Silent from the start, or silent after a burst: 408."""
+    server = gated(body_grace_s=0.2, read_s=0.3, least_body_rate=1000)
     silent = server.begin(server.alice, "/any", b"a", 10_000)
-    dribbling = server.begin(server.alice, "/v1/files", b"a", 10_000)
     stalled = server.begin(server.alice, "/v1/files", bytes(90_000), 100_000)
-    steady = server.begin(server.bob, "/any", bytes(5000), 8000)
-    with silent, dribbling, stalled, steady:
-        for _ in range(30):
-            time.sleep(2 * grace_s / 30)
-            steady.sendall(bytes(100))
-            with suppress(ConnectionError):
-                dribbling.sendall(b"a")
-        assert b" 200 " in steady.recv(4096)
-        for one in (silent, dribbling, stalled):
-            assert b" 408 " in one.recv(4096)
+    with silent, stalled:
+        assert b" 408 " in silent.recv(4096)
+        assert b" 408 " in stalled.recv(4096)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "seconds"),
+    [([100] * 300, None), ([1] * 300, 20), ([20_000, *[1] * 400], 32), ([0] * 300, 20)],
+    ids=["steady", "dribbling", "after a burst", "silent"],
+)
+def test_3_3_how_slow_a_body_may_be(pieces: list[int], seconds: int | None) -> None:
+    """A piece comes every tenth of a second. Slow but steady is welcome, however long; else it ends soon after the
+    grace of ten seconds, and after a burst when what came is as old as it is long."""
+    settings = ServerSettings(least_body_rate=1000)
+    now, given = 0.0, iter(pieces)
+
+    async def receive() -> dict[str, Any]:
+        nonlocal now
+        now += 0.1
+        return {"type": "http.request", "body": bytes(next(given)), "more_body": True}
+
+    body = BoundedBody(receive, "alice", SharedBudget(1 << 30), 1 << 20, settings, lambda: now)
+    if seconds is None:
+        assert len(read_pieces(body, len(pieces))) == len(pieces)
+    else:
+        with pytest.raises(ApiError) as refused:
+            read_pieces(body, len(pieces))
+        assert refused.value.status == 408
+        assert settings.body_grace_s <= now < seconds
+
+
+def read_pieces(body: BoundedBody, count: int) -> list[Any]:
+    async def read() -> list[Any]:
+        return [await body() for _ in range(count)]
+
+    return asyncio.run(read())
 
 
 # ---- all together ----
@@ -453,7 +467,7 @@ def test_3_3_withheld_uploads_refuse_nobody_else(tmp_path: Path) -> None:
     try:
         with ExitStack() as stack:
             for _ in range(6):
-                one = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT_S))
+                one = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S))
                 one.sendall(head.encode() + part)
             assert b" 429 " in one.recv(4096)
             for key, status in ((alice, 429), (bob, 200)):

@@ -40,7 +40,7 @@ def test_1_3_a_chat_reply_with_calls(client: OpenAI, is_streamed: bool) -> None:
 
 
 def test_1_3_a_claude_reply(server: Server) -> None:
-    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=60)
+    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     choice = {"type": "tool", "name": "get_weather"}
     asked = {"model": "small", "max_tokens": 60, "messages": IN_PARIS, "tools": [CLAUDE_TOOL]}
     for more in ({"tool_choice": choice}, {"tool_choice": {"type": "none"}}):
@@ -87,7 +87,7 @@ def test_1_3_thoughts_and_unknown_keys(server: Server) -> None:
     messages = [{"role": "user", "content": [part], "id": "1", "timestamp": 5}, said]
     tool = {"type": "function", "strict": True, "function": {"name": "f", "extra": 1}, "cache_control": {}}
     body = {**ASK, "messages": [*messages, {"role": "tool", "tool_call_id": "1", "content": "1"}], "tools": [tool]}
-    reply = httpx.post(f"{server.url}/chat/completions", json=body, timeout=60)
+    reply = httpx.post(f"{server.url}/chat/completions", json=body, timeout=300)
     assert reply.status_code == 200, reply.text
     assert "warning" not in reply.headers
     plain = [{"role": "user", "content": "Go."}]
@@ -108,7 +108,7 @@ def test_1_3_reasoning_items(client: OpenAI) -> None:
 
 
 def test_1_3_another_servers_hidden_thoughts(server: Server) -> None:
-    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=60)
+    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     said = [
         {"type": "redacted_thinking", "data": "xyz"},
         {"type": "thinking", "thinking": "Hm.", "signature": "s"},

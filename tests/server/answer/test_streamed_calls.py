@@ -29,7 +29,7 @@ def test_1_1_the_clients_helper_gets_the_whole_calls(client: OpenAI) -> None:
 
 def test_1_1_no_event_has_two_entries_for_one_call(server: Server) -> None:
     body = {**ASK, **CALL, "messages": IN_PARIS, "stream": True}
-    reply = httpx.post(f"{server.url}/chat/completions", json=body, timeout=60)
+    reply = httpx.post(f"{server.url}/chat/completions", json=body, timeout=300)
     lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: {")]
     entries = [json.loads(line)["choices"][0]["delta"].get("tool_calls", []) for line in lines]
     assert any(entries)

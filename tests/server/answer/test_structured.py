@@ -173,7 +173,7 @@ def test_result_of_a_tool_goes_back(client: OpenAI) -> None:
     ids=lambda value: str(value)[:60],
 )
 def test_refused(server: Server, change: dict[str, Any], param: str | None) -> None:
-    reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=20)
+    reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=300)
     assert reply.status_code == 400, reply.text
     assert (reply.json()["error"]["param"] or "").split(".")[0] == (param or "")
 
@@ -191,7 +191,7 @@ def test_1_5_errors_show_no_grammar(server: Server) -> None:
     ]  # fmt: skip
     for schema in schemas:
         change = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
-        reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=20)
+        reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=300)
         message = reply.json()["error"]["message"]
         assert reply.status_code == 400, reply.text
         assert message.startswith("response_format cannot be used: ")
@@ -202,7 +202,7 @@ def test_1_5_errors_show_no_grammar(server: Server) -> None:
 def test_1_5_format_that_cannot_be_kept_is_refused_by_its_keyword(server: Server) -> None:
     schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
     change = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
-    reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=20)
+    reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=300)
     assert reply.status_code == 400
     assert "'uniqueItems'" in reply.json()["error"]["message"]
 
@@ -215,12 +215,12 @@ def test_1_5_tool_is_closed_and_what_it_is_not_held_to_is_said(server: Server) -
     tool = {"type": "function", "function": {"name": "tag", "parameters": parameters}}
     body = {**ASK, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 80}
     for seed in range(3):
-        reply = httpx.post(f"{server.url}/chat/completions", json={**body, "seed": seed}, timeout=60)
+        reply = httpx.post(f"{server.url}/chat/completions", json={**body, "seed": seed}, timeout=300)
         assert reply.status_code == 200, reply.text
         assert "'uniqueItems'" in reply.headers["warning"]
         (call,) = reply.json()["choices"][0]["message"]["tool_calls"]
         assert set(json.loads(call["function"]["arguments"])) <= {"tags"}
-    with httpx.stream("POST", f"{server.url}/chat/completions", json={**body, "stream": True}, timeout=60) as streamed:
+    with httpx.stream("POST", f"{server.url}/chat/completions", json={**body, "stream": True}, timeout=300) as streamed:
         assert "'uniqueItems'" in streamed.headers["warning"]
-    plain = httpx.post(f"{server.url}/chat/completions", json={**ASK, "max_tokens": 1}, timeout=60)
+    plain = httpx.post(f"{server.url}/chat/completions", json={**ASK, "max_tokens": 1}, timeout=300)
     assert "warning" not in plain.headers

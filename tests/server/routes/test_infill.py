@@ -31,7 +31,7 @@ def filling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def infill(server: Server, **body: object) -> httpx.Response:
-    return httpx.post(f"{server.root}/infill", json={"n_predict": 12, "temperature": 0, **body}, timeout=60)
+    return httpx.post(f"{server.root}/infill", json={"n_predict": 12, "temperature": 0, **body}, timeout=300)
 
 
 def test_1_6_suffix_makes_the_prompt_of_the_models_own_tokens(filling: Server) -> None:
@@ -71,7 +71,7 @@ def test_1_6_infill_as_llama_server_answers(filling: Server) -> None:
 
 def test_1_6_infill_as_an_editor_asks(filling: Server) -> None:
     path = Path(__file__).parents[2] / "clients" / "bodies" / "llama_vscode_infill.json"
-    found = httpx.post(f"{filling.root}/infill", json=json.loads(path.read_text())["body"], timeout=60)
+    found = httpx.post(f"{filling.root}/infill", json=json.loads(path.read_text())["body"], timeout=300)
     assert found.status_code == 200, found.text
     assert found.json()["tokens_predicted"] <= 16
 

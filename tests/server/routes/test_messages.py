@@ -17,7 +17,7 @@ TOOL = {
 
 @pytest.fixture(scope="module")
 def claude(server: Server) -> Anthropic:
-    return Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=60)
+    return Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
 
 
 def test_whole_and_streamed(claude: Anthropic) -> None:

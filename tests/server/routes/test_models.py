@@ -13,7 +13,7 @@ ASK = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2}
 
 
 def client_of(server: Server) -> OpenAI:
-    return OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=60)
+    return OpenAI(base_url=server.url, api_key="none", max_retries=0, timeout=300)
 
 
 @pytest.fixture(scope="module")

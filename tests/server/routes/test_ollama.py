@@ -16,7 +16,7 @@ GREEDY = {"temperature": 0, "num_predict": 16, "num_ctx": 4096, "num_gpu": 1}
 
 
 def post(server: Server, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{server.root}/api/{path}", json={"model": "small:latest", **body}, timeout=60)
+    return httpx.post(f"{server.root}/api/{path}", json={"model": "small:latest", **body}, timeout=300)
 
 
 def lines(reply: httpx.Response) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def test_1_6_chat_whole_and_as_lines(server: Server) -> None:
         assert last["done_reason"] in ("stop", "length")
         assert last["total_duration"] >= last["eval_duration"] >= 0
     chat = {"model": "small", "messages": QUESTION, "temperature": 0, "max_tokens": 16}
-    same = httpx.post(f"{server.url}/chat/completions", json=chat, timeout=60).json()
+    same = httpx.post(f"{server.url}/chat/completions", json=chat, timeout=300).json()
     assert same["choices"][0]["message"]["content"] == whole["message"]["content"]
     assert same["usage"]["prompt_tokens"] == whole["prompt_eval_count"]
 
@@ -99,7 +99,7 @@ def test_1_6_models(server: Server) -> None:
 
 def test_1_6_body_need_not_say_that_it_is_json(server: Server) -> None:
     body = json.dumps({"model": "small", "messages": QUESTION, "options": GREEDY, "stream": False})
-    reply = httpx.post(f"{server.root}/api/chat", content=body, timeout=60)
+    reply = httpx.post(f"{server.root}/api/chat", content=body, timeout=300)
     assert "content-type" not in reply.request.headers
     assert reply.json()["done"]
 
@@ -131,6 +131,6 @@ def test_1_6_refusals_in_its_own_shape(server: Server, path: str, body: dict[str
 
 def test_1_6_client_that_goes_ends_its_request(server: Server) -> None:
     body = {"model": "small", "messages": QUESTION, "options": {"num_predict": 1500}}
-    with httpx.stream("POST", f"{server.root}/api/chat", json=body, timeout=60) as reply:
+    with httpx.stream("POST", f"{server.root}/api/chat", json=body, timeout=300) as reply:
         next(reply.iter_lines())
     wait_until_idle(server, 20)

@@ -44,7 +44,7 @@ NAMES = [route for route, _ in ROUTES]
 
 
 def post(server: Server, route: str, body: dict[str, Any]) -> httpx.Response:
-    return httpx.post(f"{server.root}{route}", json=body, timeout=60)
+    return httpx.post(f"{server.root}{route}", json=body, timeout=300)
 
 
 # ---- parameters that nobody knows ----
@@ -210,7 +210,7 @@ def test_1_4_harmless_parameters_by_the_clients(client: OpenAI, server: Server) 
     more = {"store": True, "truncation": "auto", "include": ["reasoning.encrypted_content"], "max_tool_calls": 3}
     raw = client.responses.with_raw_response.create(**RESPOND, **more, stream_options={"include_obfuscation": False})
     assert "warning" not in raw.headers
-    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=60)
+    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     raw = claude.beta.messages.with_raw_response.create(
         model="small", max_tokens=2, messages=IN_PARIS, betas=["x"], metadata={"user_id": "u" * 400},
         context_management={"edits": [{"type": "clear_tool_uses_20250919"}]}, cache_control={"type": "ephemeral"},
@@ -295,7 +295,7 @@ def test_1_4_bad_formats(server: Server, more: dict[str, Any]) -> None:
 
 
 def test_1_4_claude_asks_for_a_schema(server: Server) -> None:
-    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=60)
+    claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     wanted = {"format": {"type": "json_schema", "schema": SCHEMA}}
     reply = claude.messages.create(
         model="small", max_tokens=60, messages=IN_PARIS, extra_body={"output_config": wanted}

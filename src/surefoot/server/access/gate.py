@@ -146,7 +146,10 @@ def _is_upload(scope: Scope) -> bool:
 class BoundedBody:
     """A request's body, refused if it is too large, too slow, or its user already holds too many bytes."""
 
-    def __init__(self, receive: Receive, user: str, budget: SharedBudget, most: int, settings: ServerSettings) -> None:
+    def __init__(
+        self, receive: Receive, user: str, budget: SharedBudget, most: int, settings: ServerSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._receive = receive
         self._user = user
         self._budget = budget
@@ -154,15 +157,16 @@ class BoundedBody:
         self._num_bytes = 0
         self._rate = settings.least_body_rate
         self._pause_s = settings.read_s
-        self._due = time.monotonic() + settings.body_grace_s
-        self._end = time.monotonic() + settings.deadline_s * max(1.0, most / settings.max_body_bytes)
+        self._clock = clock
+        self._due = clock() + settings.body_grace_s
+        self._end = clock() + settings.deadline_s * max(1.0, most / settings.max_body_bytes)
         self._whole = False
 
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()  # the next message says that the client has disconnected
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, min(self._due, self._end) - time.monotonic()))
+            message = await asyncio.wait_for(self._receive(), max(0.0, min(self._due, self._end) - self._clock()))
         except TimeoutError:
             advice = f"the body must arrive at {self._rate} bytes per second or faster: send it faster, or send less"
             raise ApiError(408, advice) from None
@@ -176,7 +180,7 @@ class BoundedBody:
         if not self._budget.take(self._user, length):
             raise too_many("the bodies of your requests have reached your share of memory", 5.0, "queue_full")
         self._num_bytes += length
-        self._due = min(self._due + length / self._rate, time.monotonic() + self._pause_s)
+        self._due = min(self._due + length / self._rate, self._clock() + self._pause_s)
 
     def release(self) -> None:
         self._budget.give_back(self._user, self._num_bytes)
