@@ -62,7 +62,8 @@ struct Groups {
 // A weight is (code - m) * M + Z', Z' = Z + (t + m) * M, where the table is code + t and m the variant's kCodeMiddle.
 // A span adds M times the sum of (code - m) * x, and Z' times X, the sum of x. Either both at once, or (kOffsetsFirst)
 // a chunk's sums start as those of Z' times X, two spans at a time.
-// Where rows are biased (kBiasedRows), bytes of x + 128 meet the codes, and a span's sums start as -128 times its codes.
+// Where rows are biased (kBiasedRows), bytes of x + 128 meet the codes, and a span's sums start as -128 times its
+// codes.
 
 struct CodeBlock {
   using Source = WideSource<4>;

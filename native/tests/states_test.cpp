@@ -1,4 +1,6 @@
 // Short convolution and the gated delta rule: chunks that load a slot or none, and save after some rows.
+#include <initializer_list>
+
 #include "core/ops.h"
 #include "tests/testing.h"
 
@@ -20,6 +22,10 @@ struct Chunks {
   Buffer<int64_t> starts, loads, saves;
 };
 
+void fill(Numbers& numbers, std::initializer_list<const Buffer<float>*> buffers) {
+  for (const Buffer<float>* buffer : buffers) numbers.fill(*buffer);
+}
+
 }  // namespace
 
 TEST(short_conv_all_parts) {
@@ -29,7 +35,7 @@ TEST(short_conv_all_parts) {
         const Chunks chunks;
         Buffer<float> x(kRows * cols), gate(kRows * cols), weight(3 * cols), bias(cols), y(kRows * cols);
         Numbers numbers(3);
-        for (const auto* buffer : {&x, &gate, &weight, &bias, &state}) numbers.fill(*buffer);
+        fill(numbers, {&x, &gate, &weight, &bias, &state});
         sf_short_conv_args args{};
         args.rows = chunks.rows(), args.x = x.data(), args.weight = weight.data(), args.state = state.data();
         args.y = y.data(), args.cols = args.x_stride = args.y_stride = cols, args.taps = 3;
@@ -54,7 +60,7 @@ TEST(delta_rule_every_width) {
         Buffer<float> qkv(kRows * stride), a(kRows * kHeads), b(kRows * kHeads), rate(kHeads), bias(kHeads);
         Buffer<float> decay(kRows * kHeads), beta(kRows * kHeads), y(kRows * kHeads * value_dim);
         Numbers numbers(4);
-        for (const auto* buffer : {&qkv, &a, &b, &rate, &bias, &state}) numbers.fill(*buffer);
+        fill(numbers, {&qkv, &a, &b, &rate, &bias, &state});
         for (int64_t head = 0; head < kHeads; ++head) rate[head] = -1.0f;
         sf_delta_gates_args gates{a.data(),    b.data(), rate.data(), bias.data(), decay.data(),
                                   beta.data(), kRows,    kHeads,      kHeads,      kHeads};
