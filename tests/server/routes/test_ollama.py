@@ -133,4 +133,4 @@ def test_1_6_client_that_goes_ends_its_request(server: Server) -> None:
     body = {"model": "small", "messages": QUESTION, "options": {"num_predict": 1500}}
     with httpx.stream("POST", f"{server.root}/api/chat", json=body, timeout=300) as reply:
         next(reply.iter_lines())
-    wait_until_idle(server, 20)
+    wait_until_idle(server)
