@@ -25,6 +25,7 @@ LARGEST = 2**31 - 1  # bounds from here on say only that a number is a number
 # The first part of a path that a group of routes has in common, and the group's heading.
 GROUPS = {
     "/v1/messages": "Anthropic", "/v1/files": "Files and batches", "/v1/batches": "Files and batches",
+    "/v1/rerank": "Reranking", "/v2/rerank": "Reranking", "/rerank": "Reranking",
     "/v1/": "OpenAI", "/api/": "Ollama", "/infill": "llama-server", "/": "Tokens and operation",
 }  # fmt: skip
 HEAD = """# HTTP reference

@@ -108,6 +108,8 @@ int32_t sf_run(sf_context* context, const sf_call* calls, int64_t count, int64_t
 
 void sf_stop(sf_context* context, int32_t stop) { context->stop.store(stop, std::memory_order_relaxed); }
 
+void sf_use_threads(sf_context* context, int32_t num_threads) { context->pool.use(num_threads); }
+
 void* sf_alloc(int64_t bytes) {
   if (bytes <= 0) return nullptr;
   // One huge page more than asked for, so that the returned address can be aligned; the rest is never touched.

@@ -1,4 +1,4 @@
-// What this processor has and this operating system allows.
+// What this processor has and this operating system allows. architectures/<name>/features.cpp finds it out.
 #pragma once
 #include <cstdint>
 
@@ -12,10 +12,11 @@ enum Feature : uint64_t {
   kAmxInt8 = 8,  // with the OS saving tile state
   kAmxBf16 = 16,
   kAmxPermitted = 32,  // this process may use tiles (asking is what grants it)
+  kAvxVnni = 64,       // vpdpbusd on 256 bits, encoded as AVX2 is
+  kDotProduct = 128,   // ARM: sdot and udot
+  kInt8Matrix = 256,   // ARM: smmla, usmmla and usdot
 };
 
 uint64_t features();
-// Asks for the tiles' state on behalf of this process. False: refused.
-bool ask_for_tiles();
 
 }  // namespace sf

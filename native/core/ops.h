@@ -30,6 +30,9 @@
   X(short_conv)     \
   X(delta_gates)    \
   X(delta_rule)     \
+  X(ssd_gates)      \
+  X(ssd_scan)       \
+  X(gated_norm)     \
   /* one name a line */
 
 namespace sf {

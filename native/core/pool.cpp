@@ -1,32 +1,24 @@
 #include "core/pool.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "relax.h"
 
 namespace sf {
-namespace {
 
-inline void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
-
-// About 50 microseconds: longer than the gap between two operations of a step, shorter than anyone would notice.
-constexpr int kSpins = 2000;
-
-}  // namespace
-
-Pool::Pool(int num_threads) : stretches_(num_threads) {
+Pool::Pool(int num_threads) : active_(num_threads), stretches_(num_threads) {
   for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
 }
 
 Pool::~Pool() {
   stop_.store(true);
+  use(static_cast<int>(workers_.size()) + 1);
   epoch_.fetch_add(1);
   epoch_.notify_all();
   for (auto& worker : workers_) worker.join();
+}
+
+void Pool::use(int num_threads) {
+  active_.store(std::clamp(num_threads, 1, static_cast<int>(workers_.size()) + 1), std::memory_order_release);
+  active_.notify_all();
 }
 
 void Pool::claim(int thread) {
@@ -38,6 +30,7 @@ void Pool::claim(int thread) {
 void Pool::work(int thread) {
   uint32_t seen = 0;
   for (;;) {
+    for (int active; thread >= (active = active_.load(std::memory_order_acquire));) active_.wait(active);
     for (int spin = 0; epoch_.load(std::memory_order_acquire) == seen && spin < kSpins; ++spin) relax();
     epoch_.wait(seen, std::memory_order_acquire);
     seen = epoch_.load(std::memory_order_acquire);

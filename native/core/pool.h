@@ -16,13 +16,18 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  // Threads that take tasks, the caller's among them.
+  int size() const { return active_.load(std::memory_order_relaxed); }
+
+  // Lets at most so many threads take tasks; the others sleep. Between runs, from the thread that runs. Memory by
+  // thread must have room for all the same: a thread that is just being put to sleep may still take a task.
+  void use(int num_threads);
 
   // body(task, thread) for every task in [0, count), on all threads, the caller's among them. body must not throw.
   template <class Body>
   void run(int64_t count, const Body& body) {
     if (count <= 0) return;
-    if (count == 1 || workers_.empty()) {
+    if (count == 1 || size() == 1) {
       for (int64_t task = 0; task < count; ++task) body(task, 0);
       return;
     }
@@ -48,7 +53,7 @@ class Pool {
   // The task that a thread will probably run after `task` (of `count`), to ask for its memory early: one thread runs
   // them upwards, several claim them downwards. After the last it is any.
   int64_t probably_next(int64_t task, int64_t count) const {
-    return workers_.empty() ? std::min(task + 1, count - 1) : std::max<int64_t>(task - size(), 0);
+    return size() == 1 ? std::min(task + 1, count - 1) : std::max<int64_t>(task - size(), 0);
   }
 
  private:
@@ -64,6 +69,7 @@ class Pool {
   alignas(64) std::atomic<int64_t> unclaimed_{0};
   alignas(64) std::atomic<int64_t> unfinished_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};
+  std::atomic<int> active_;
   std::atomic<bool> stop_{false};
   struct Stretch {
     alignas(64) std::atomic<int64_t> next{0};  // task

@@ -153,7 +153,8 @@ typedef struct {
   float* y;                 /* or null */
   sf_activations quantised; /* values null: not wanted */
   int64_t rows, cols, gate_stride, up_stride, y_stride;
-  int32_t kind;       /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss, 4: sigmoid */
+  int32_t kind;       /* 0: silu, 1: gelu (erf), 2: gelu (tanh), 3: the clamped swiglu of gpt-oss, 4: sigmoid,
+                         5: relu squared */
   float limit, alpha; /* kind 3 */
   int32_t unused;
 } sf_glu_args;
@@ -276,6 +277,42 @@ typedef struct {
   int32_t unused;
 } sf_delta_rule_args;
 
+/* The gates of Mamba-2's scan: dt = softplus(x + bias), decay = exp(rate * dt). */
+typedef struct {
+  const float* x;    /* [rows][x_stride] */
+  const float* rate; /* [heads], not above 0 */
+  const float* bias; /* [heads] */
+  float* decay;      /* [rows][heads] */
+  float* dt;         /* [rows][heads] */
+  int64_t rows, heads, x_stride;
+} sf_ssd_gates_args;
+
+/* Mamba-2's scan: a matrix a head, changed by one row after the other; see kernels/ssd_scan.cpp. */
+typedef struct {
+  sf_state_rows rows;
+  const float* x;     /* [rows][heads][head_dim], rows x_stride apart */
+  const float* b;     /* [rows][groups][state_dim], rows x_stride apart: what x is written with */
+  const float* c;     /* like b: what the state is read with */
+  const float* decay; /* [rows][heads] */
+  const float* dt;    /* [rows][heads] */
+  const float* skip;  /* [heads]: how much of x goes to y directly */
+  float* state;       /* [slots][heads][state_dim][head_dim] */
+  float* y;           /* [rows][heads][head_dim], rows y_stride apart */
+  int64_t groups, heads, state_dim, head_dim, x_stride, y_stride;
+} sf_ssd_scan_args;
+
+/* RMSNorm of silu(gate) * x, each group of columns by itself: see kernels/gated_norm.cpp. */
+typedef struct {
+  const float* x;           /* [rows][x_stride] */
+  const float* gate;        /* [rows][gate_stride] */
+  const float* weight;      /* [cols] */
+  float* y;                 /* [rows][y_stride], or null */
+  sf_activations quantised; /* values null: not wanted */
+  int64_t rows, cols, groups, x_stride, gate_stride, y_stride;
+  float eps;
+  int32_t unused;
+} sf_gated_norm_args;
+
 /* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights ---- */
 typedef struct {
   const float* logits;        /* [rows][experts] */
@@ -366,6 +403,8 @@ SF_API void sf_close(sf_context*);
 SF_API int32_t sf_run(sf_context*, const sf_call* calls, int64_t count, int64_t* failed);
 /* From any thread. While set, a run ends before its next operation; single operations are never stopped. */
 SF_API void sf_stop(sf_context*, int32_t stop);
+/* At most so many of the context's threads compute, from the next run on; not beside a run. Results do not change. */
+SF_API void sf_use_threads(sf_context*, int32_t num_threads);
 SF_API void* sf_alloc(int64_t bytes); /* 2 MiB aligned, huge pages asked for */
 SF_API void sf_free(void*, int64_t bytes);
 SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets);

@@ -8,12 +8,13 @@
 // (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
 // Weights of one limb go this way too while rows are few: making them takes twice the instructions of one row's
 // products.
-// 8-bit codes: the weight itself, a word, times a limb of x as a word.
+// 8-bit codes: the weight itself, a word, times x as a word (row_words.h).
 #pragma once
 #include <algorithm>
 
 #include "core/context.h"
 #include "kernels/linear.h"
+#include "kernels/row_words.h"
 
 namespace sf {
 
@@ -66,6 +67,9 @@ struct SpanSums {
         for (int64_t at = 0; at < kTileLines; at += Span) sums[(line + at) / Span * 2 + limb] = pairs[at];
       }
   }
+  static Doubles add_to(const Doubles& total, const Ints& high, const Ints& low) {
+    return add_scaled(add_scaled(total, high, 128.0), low, 1.0);
+  }
   static int32_t of(const CodeRows& x, int64_t row, int64_t span, int limb) {
     return x.prepared[row * x.row_prepared + span * 2 + limb];
   }
@@ -99,10 +103,10 @@ struct Direct : SpanSums {
         lower[r][limb] = upper[r][limb] = no_codes();
         fours[r][limb] = in_register(x.x + span * Span * 4 + r * x.row_stride + limb * x.limb_stride);
       }
-    const uint8_t* codes = in_register(w.codes + span * Span * kLine);
+    const uint8_t *codes = in_register(w.codes + span * Span * kLine), *later = in_register(codes + ahead.codes);
 #pragma GCC unroll 8
     for (int i = 0; i < Span; ++i) {
-      prefetch(codes + i * kLine + ahead.codes);
+      prefetch(later + i * kLine);
       const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < 2; ++limb) {
@@ -163,25 +167,14 @@ struct LookedUp : SpanSums {
   }
 };
 
-// 8-bit codes. A row's limbs as pairs of words, [limb][columns 0 and 2, columns 1 and 3][line].
+// 8-bit codes: the sums of a span are T and H of its pieces.
 struct Int16Weights {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kLineBytes = 2 * kLine;
   using Source = WideSource<8>;
 
-  static int64_t row_prepared(const Problem& p) { return p.lines() * 4; }
-  static void prepare(const Problem& p, int64_t row, int32_t* pairs) {
-    const int64_t lines = p.lines();
-    const Ints low_half = set1i(0xFFFF);
-    for (int limb = 0; limb < 2; ++limb, pairs += 2 * lines)
-      for (int64_t line = 0; line < lines; line += kTileLines) {
-        int32_t fours[kTileLines];
-        std::memcpy(fours, p.row(row) + limb * p.x.stride + 4 * line, sizeof fours);
-        const Ints four = loadi(fours);
-        storei(pairs + line, addi(andi(sar<24>(shl<24>(four)), low_half), shl<16>(sar<24>(shl<8>(four)))));
-        storei(pairs + lines + line, addi(andi(sar<24>(shl<16>(four)), low_half), shl<16>(sar<24>(four))));
-      }
-  }
+  static int64_t row_prepared(const Problem& p) { return WordRow::count(p); }
+  static void prepare(const Problem& p, int64_t row, int32_t* out) { WordRow::prepare(p, row, out); }
 
   template <int Rows, int Span>
   [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
@@ -189,29 +182,45 @@ struct Int16Weights {
                                                 LimbSums<Rows>& sums) {
     const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)),
                            for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
-    const int64_t line = span * Span, lines = x.row_prepared / 4;
-    const uint8_t* codes = in_register(w.codes + line / kTileLines * (2 * kPlaneBytes) + line % kTileLines * kLine);
-    const int32_t* pairs = in_register(x.prepared + line);
-    Ints s[Rows][2][2];
-    std::copy_n(&sums[0][0][0], Rows * 4, &s[0][0][0]);
+    const int64_t line = span * Span;
+    const uint8_t* codes = w.codes + line / kTileLines * (2 * kPlaneBytes) + line % kTileLines * kLine;
+    const int32_t* pairs = x.prepared + WordRow::at(line);
+    const bool long_pieces = piece_lines<Rows>(x.prepared, x.row_prepared) >= 4;
+    for (int i = 0; i < Span; i += 4, codes += 4 * kLine, pairs += 4) {
+      if (long_pieces) {
+        add_piece<Rows, 4>(codes, group, pairs, x.row_prepared, ahead.codes, sums);
+      } else {
+        add_piece<Rows, 2>(codes, group, pairs, x.row_prepared, ahead.codes, sums);
+        add_piece<Rows, 2>(codes + 2 * kLine, group, pairs + 2, x.row_prepared, ahead.codes, sums);
+      }
+    }
+  }
+  template <int Rows, int Lines>
+  [[gnu::always_inline]] static inline void add_piece(const uint8_t* codes, const Wide (&group)[2],
+                                                      const int32_t* pairs, int64_t row_stride, int64_t ahead,
+                                                      LimbSums<Rows>& sums) {
+    Ints piece[Rows][2];
+    for (int r = 0; r < Rows; ++r) piece[r][0] = piece[r][1] = set1i(0);
 #pragma GCC unroll 8
-    for (int i = 0; i < Span; ++i) {
-      Ints even[2], odd[2];
+    for (int i = 0; i < Lines; ++i)
+#pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         const uint8_t* at = codes + half * kPlaneBytes + i * kLine;
-        prefetch(at + ahead.codes);
-        words<8>(load_line(at), group[half], even[half], odd[half]);
-      }
-      for (int r = 0; r < Rows; ++r)
-        for (int limb = 0; limb < 2; ++limb) {
-          const int32_t* pair = pairs + r * x.row_prepared + limb * 2 * lines + i;
-          const Ints x_even = set1i(pair[0]), x_odd = set1i(pair[lines]);
-          for (int half = 0; half < 2; ++half)
-            s[r][limb][half] = dot_pairs(dot_pairs(s[r][limb][half], even[half], x_even), odd[half], x_odd);
+        prefetch(at + ahead);
+        Ints even, odd;
+        words<8>(load_line(at), group[half], even, odd);
+        for (int r = 0; r < Rows; ++r) {
+          const int32_t* pair = pairs + r * row_stride + i;
+          piece[r][half] = dot_pairs(dot_pairs(piece[r][half], even, set1i(pair[0])), odd, set1i(pair[kTileLines]));
         }
-    }
-    std::copy_n(&s[0][0][0], Rows * 4, &sums[0][0][0]);
+      }
+    for (int r = 0; r < Rows; ++r)
+      for (int half = 0; half < 2; ++half) {
+        sums[r][0][half] = addi(sums[r][0][half], piece[r][half]);
+        sums[r][1][half] = addi(sums[r][1][half], sar<16>(piece[r][half]));
+      }
   }
+  static Doubles add_to(const Doubles& total, const Ints& t, const Ints& h) { return add_pieces(total, t, h); }
 };
 
 // Panels that are read in turn, so many spans each, and the bytes from each to the one that is read after it.
@@ -266,8 +275,7 @@ void wide_codes_times_panels(const Problem& p, const Reading<typename Method::So
     for (int i = 0; i < panels; ++i)
       for (int r = 0; r < Rows; ++r)
         for (int half = 0; half < 2; ++half)
-          totals[i][r][half] =
-              add_scaled(add_scaled(totals[i][r][half], sums[i][r][0][half], 128.0), sums[i][r][1][half], 1.0);
+          totals[i][r][half] = Method::add_to(totals[i][r][half], sums[i][r][0][half], sums[i][r][1][half]);
   }
   for (int i = 0; i < panels; ++i) {
     const PanelEnd end(p, panel + i);

@@ -1,16 +1,11 @@
 // The gates of the delta rule, every head of every row by itself:
-//   softplus(x) = max(x, 0) + log(1 + exp(-|x|))
 //   decay = exp(rate softplus(a + bias)),  beta = 1 / (1 + exp(-b))
 #include "core/check.h"
 #include "kernels/elements.h"
 #include "kernels/glu.h"
+#include "kernels/softplus.h"
 
 namespace sf {
-namespace {
-
-Lanes softplus(Lanes x) { return add(max(zero(), x), log(add(set1(1.0f), exp(neg(abs(x)))))); }
-
-}  // namespace
 
 Error op_delta_gates(Context& context, sf_delta_gates_args& args) {
   SF_REQUIRE(args.rows >= 0 && args.heads > 0, kBadShape);

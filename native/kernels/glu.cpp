@@ -59,6 +59,9 @@ Error op_glu(Context& context, sf_glu_args& args) {
     case Activation::kSigmoid:
       glu_rows<Activation::kSigmoid>(context, args);
       return kOk;
+    case Activation::kRelu2:
+      glu_rows<Activation::kRelu2>(context, args);
+      return kOk;
   }
   return kBadOption;
 }

@@ -5,6 +5,7 @@
 //   gelu_tanh(x)   = logistic(x, x (a x x + b)),  b = 2 sqrt(2 / pi), a = 0.044715 b
 //                    since (1 + tanh t) / 2 = 1 / (1 + exp(-2t))
 //   sigmoid(x)     = logistic(1, x)
+//   relu2(x)       = max(0, x) max(0, x)
 //   clamped(x, up) = logistic(x', alpha x') (up' + 1),  x' = min(x, limit), up' = up within +-limit
 #pragma once
 #include "core/elementary.h"
@@ -12,7 +13,7 @@
 
 namespace sf {
 
-enum class Activation : int32_t { kSilu, kGelu, kGeluTanh, kClamped, kSigmoid };
+enum class Activation : int32_t { kSilu, kGelu, kGeluTanh, kClamped, kSigmoid, kRelu2 };
 
 inline Lanes logistic(Lanes x, Lanes t) { return div(x, add(set1(1.0f), exp(neg(t)))); }
 
@@ -28,6 +29,7 @@ inline Lanes activate(Lanes x, const sf_glu_args& args) {
   if constexpr (kind == Activation::kGelu) return gelu(x);
   if constexpr (kind == Activation::kGeluTanh) return gelu_tanh(x);
   if constexpr (kind == Activation::kSigmoid) return logistic(set1(1.0f), x);
+  if constexpr (kind == Activation::kRelu2) return mul(max(zero(), x), max(zero(), x));
   const Lanes low = min(set1(args.limit), x);
   return logistic(low, mul(set1(args.alpha), low));
 }

@@ -87,7 +87,7 @@ struct Source {
   }
 };
 
-struct Panel {
+struct BlockPanel {
   const Source& source;
   uint8_t* bytes;
   int64_t first;    // row of the source
@@ -170,7 +170,7 @@ Error op_pack_blocks(Context& context, sf_pack_blocks_args& args) {
   std::atomic<bool> good{true};
   context.pool.run(divide_up(args.rows, kPanel), [&](int64_t p, int) {
     uint8_t* at = bytes + header.panels + (first_panel + p) * header.panel_bytes;
-    const Panel panel{source, at, p * kPanel, std::min<int64_t>(kPanel, args.rows - p * kPanel)};
+    const BlockPanel panel{source, at, p * kPanel, std::min<int64_t>(kPanel, args.rows - p * kPanel)};
     if (!panel.write(row_scales + p * kPanel)) good = false;
   });
   return good ? kOk : kOutOfRange;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "bf16_matrix_peak.h"
 #include "core/check.h"
 #include "core/context.h"
 #include "core/sizes.h"

@@ -86,7 +86,7 @@ TEST(rope_both_pairings_and_part_of_a_head) {
 
 TEST(glu_every_kind) {
   for (const int64_t cols : kCols)
-    for (const int32_t kind : {0, 1, 2, 3, 4})
+    for (const int32_t kind : {0, 1, 2, 3, 4, 5})
       same_for_all_threads(kManyRows * cols, [&](Session& session, const Buffer<float>& y) {
         Buffer<float> gate(kManyRows * cols), up(kManyRows * cols);
         Numbers(9).fill(gate);

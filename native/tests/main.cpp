@@ -1,5 +1,7 @@
 // Runs every test with buffers on the heap, then with buffers before a guard page. Built once per variant.
+// Prints a hash of each test's numbers, for comparing machines. `brief`: on the heap only.
 // `overrun`, `overrun-guarded`, `overflow` and `race` commit that fault instead, to show that it would be found.
+#include <cinttypes>
 #include <string_view>
 
 #include "core/ops.h"
@@ -37,21 +39,27 @@ void commit(std::string_view fault) {
   if (fault == "race") race();
 }
 
+void run_all(testing::Place place) {
+  testing::place = place;
+  for (const auto& test : testing::tests()) {
+    std::printf("%s %s ", test.name, place == testing::Place::kHeap ? "heap" : "guarded");
+    std::fflush(stdout);
+    testing::digest = 0;
+    test.body();
+    std::printf("%016" PRIx64 "\n", testing::digest);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
-  if (count > 1) {
-    commit(words[1]);
+  const std::string_view word = count > 1 ? words[1] : "";
+  if (!word.empty() && word != "brief") {
+    commit(word);
     return 0;
   }
-  for (const auto place : {testing::Place::kHeap, testing::Place::kBeforeGuard}) {
-    testing::place = place;
-    for (const auto& test : testing::tests()) {
-      std::printf("%s %s\n", test.name, place == testing::Place::kHeap ? "heap" : "guarded");
-      std::fflush(stdout);
-      test.body();
-    }
-  }
+  run_all(testing::Place::kHeap);
+  if (word != "brief") run_all(testing::Place::kBeforeGuard);
 #define SF_CHECK(name) CHECK(testing::succeeded().at(sf_op(#name)));  // a new operation needs a test here
   SF_OPS(SF_CHECK)
 #undef SF_CHECK

@@ -1,4 +1,5 @@
-// Short convolution and the gated delta rule: chunks that load a slot or none, and save after some rows.
+// Short convolution, the gated delta rule and Mamba-2's scan: chunks that load a slot or none, and save after some
+// rows.
 #include <initializer_list>
 
 #include "core/ops.h"
@@ -75,5 +76,46 @@ TEST(delta_rule_every_width) {
         CHECK(session.run("delta_rule", args) == sf::kBadShape);
         args.value_dim = value_dim, args.tiled = 2;
         CHECK(session.run("delta_rule", args) == sf::kBadOption);
+      });
+}
+
+TEST(ssd_scan_every_width) {
+  constexpr int64_t kGroups = 2, kHeads = 4, kStateDim = 20;
+  for (const int64_t head_dim : {16, 48, 112})
+    same_for_all_threads(kSlots * kHeads * kStateDim * head_dim, [&](Session& session, const Buffer<float>& state) {
+      const Chunks chunks;
+      const int64_t inner = kHeads * head_dim, lanes = kGroups * kStateDim, stride = inner + 2 * lanes;
+      Buffer<float> x(kRows * stride), raw(kRows * kHeads), rate(kHeads), bias(kHeads), skip(kHeads);
+      Buffer<float> decay(kRows * kHeads), dt(kRows * kHeads), y(kRows * inner);
+      Numbers numbers(5);
+      fill(numbers, {&x, &raw, &rate, &bias, &skip, &state});
+      for (int64_t head = 0; head < kHeads; ++head) rate[head] = -1.0f;
+      sf_ssd_gates_args gates{raw.data(), rate.data(), bias.data(), decay.data(), dt.data(), kRows, kHeads, kHeads};
+      CHECK(session.run("ssd_gates", gates) == sf::kOk);
+      sf_ssd_scan_args args{};
+      args.rows = chunks.rows(), args.x = x.data(), args.b = x.data() + inner, args.c = x.data() + inner + lanes;
+      args.decay = decay.data(), args.dt = dt.data(), args.skip = skip.data(), args.state = state.data();
+      args.y = y.data(), args.groups = kGroups, args.heads = kHeads, args.state_dim = kStateDim;
+      args.head_dim = head_dim, args.x_stride = stride, args.y_stride = inner;
+      CHECK(session.run("ssd_scan", args) == sf::kOk);
+      args.groups = 3;
+      CHECK(session.run("ssd_scan", args) == sf::kBadShape);
+      args.groups = kGroups, args.head_dim = head_dim - 1;
+      CHECK(session.run("ssd_scan", args) == sf::kBadShape);
+    });
+}
+
+TEST(gated_norm_in_groups) {
+  for (const int64_t cols : {6, 96, 700})
+    for (const int64_t groups : {1, 2})
+      same_for_all_threads(kRows * cols, [&](Session& session, const Buffer<float>& y) {
+        Buffer<float> x(kRows * cols), gate(kRows * cols), weight(cols);
+        Numbers numbers(6);
+        fill(numbers, {&x, &gate, &weight});
+        sf_gated_norm_args args{x.data(), gate.data(), weight.data(), y.data(), {},    kRows, cols,
+                                groups,   cols,        cols,          cols,     1e-5f, 0};
+        CHECK(session.run("gated_norm", args) == sf::kOk);
+        args.groups = cols + 1;
+        CHECK(session.run("gated_norm", args) == sf::kBadShape);
       });
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 #include "surefoot.h"
@@ -45,6 +46,25 @@ struct Register {
 enum class Place { kHeap, kBeforeGuard };
 inline Place place = Place::kHeap;
 
+// A hash of what buffers held when they were given back. Tests use the same numbers every time, so it is the same on
+// every machine and in every variant.
+inline uint64_t digest = 0;
+inline void add_to_digest(uint64_t word) {
+  digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+  digest ^= digest >> 29;
+}
+template <class T>
+void add_to_digest(const T* data, int64_t count) {
+  constexpr bool kReal = std::is_floating_point_v<T>;
+  constexpr int64_t kAtOnce = kReal ? 1 : 8 / sizeof(T);
+  for (int64_t i = 0; i < count; i += kAtOnce) {
+    uint64_t word = 0;
+    std::memcpy(&word, data + i, sizeof(T) * (count - i < kAtOnce ? count - i : kAtOnce));
+    if (kReal && data[i] != data[i]) word = 1;  // which NaN an operation makes is not promised
+    add_to_digest(word);
+  }
+}
+
 // `count` elements and not a byte more; 64-byte aligned if `Aligned` (only whole lines then end at the guard).
 template <class T, bool Aligned = false>
 class Buffer {
@@ -67,6 +87,7 @@ class Buffer {
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
   ~Buffer() {
+    if constexpr (std::is_arithmetic_v<T>) add_to_digest(data_, count_);
     if (guarded_) munmap(raw_, mapped_);
     else if (Aligned) ::operator delete(raw_, std::align_val_t(64));
     else ::operator delete(raw_);

@@ -22,7 +22,7 @@ STORY = ", there was a little girl named Lily. She loved to play outside in the 
 
 @functools.cache
 def llm() -> LLM:
-    return LLM(stories_gguf(), threads=2)
+    return LLM(stories_gguf(), threads=2, pooling="mean")
 
 
 def facts(output: RequestOutput) -> tuple:
@@ -293,7 +293,8 @@ def test_memory_is_divided_and_never_exceeded() -> None:
     sizes = {0: 1000}
 
     def plan(nbytes: int, max_context: int | None = None) -> tuple[int, int]:
-        capacity = plan_memory(model, MemoryRequest(sizes, nbytes, max_context, max_running=8, max_chunk=512))
+        request = MemoryRequest(sizes, nbytes, max_context, max_running=8, max_chunk=512)
+        capacity = plan_memory(model, request, "portable")
         assert capacity.layout.total_bytes <= nbytes
         return capacity.scheduling.max_context, capacity.layout.groups[0].num_blocks
 

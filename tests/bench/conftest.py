@@ -1,4 +1,4 @@
-"""A server as the benchmarks start it: on a model of milliseconds."""
+"""The fixture of a server, started as the benchmarks do, with a tiny model."""
 
 from collections.abc import Iterator
 
@@ -11,5 +11,5 @@ from tests.stories import stories_gguf
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     port = free_port()
-    with running(own_launch(stories_gguf(), port, "--max-running", "8", "--max-queue", "24"), port) as started:
-        yield started
+    with running(own_launch(stories_gguf(), port, "--max-running", "8", "--max-queue", "24"), port) as server:
+        yield server

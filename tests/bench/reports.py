@@ -1,4 +1,4 @@
-"""What a benchmark's command reports, given time enough."""
+"""Runs a benchmark's command and returns its report."""
 
 import json
 from collections.abc import Collection
@@ -10,13 +10,13 @@ from surefoot.cli.main import app
 
 
 def report_of(*command: str, seconds: int, wanted: Collection[str]) -> Any:
-    """The report of `surefoot bench COMMAND`. A machine that is busy with other things may not get to every figure in
-    so many seconds: it gets five times as many, once."""
-    for given in (seconds, 5 * seconds):
-        words = ["bench", *command, "--json", "--quick", "--seconds", str(given)]
-        result = CliRunner().invoke(app, words, catch_exceptions=False)
+    """The report of `surefoot bench COMMAND`. If a busy machine does not measure all wanted figures in `seconds`, the
+    command runs once more with five times as many."""
+    for budget in (seconds, 5 * seconds):
+        arguments = ["bench", *command, "--json", "--quick", "--seconds", str(budget)]
+        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         report = json.loads(result.stdout)
-        if all(report["figures"][name] for name in wanted):  # nothing measured is 0 at best
+        if all(report["figures"][name] for name in wanted):  # a measured figure is never 0
             break
     return report

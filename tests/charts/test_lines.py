@@ -22,7 +22,7 @@ def test_nothing_is_clipped_whatever_the_values(values: list[float], logarithmic
 
 
 @given(st.floats(1e-9, 1e9))
-def test_ticks_are_round_and_hold_the_values(high: float) -> None:
+def test_ticks_are_round_and_cover_the_values(high: float) -> None:
     root = ElementTree.fromstring(category_chart(["a", "b"], [Series("a", [0.0, high])], Axes("across", "up")))
     labels = [
         float(element.text or "") for element in root.iter(f"{SVG}text") if element.attrib["text-anchor"] == "end"

@@ -1,5 +1,5 @@
 """The server that the clients share."""
 
-from tests.server.conftest import server
+from tests.server.conftest import ranking, server
 
-__all__ = ["server"]
+__all__ = ["ranking", "server"]

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.long
 SUITE = Path(__file__).parent / "suite"
 MODULES = {
     "openai": "openai", "anthropic": "anthropic", "ollama": "ollama", "litellm": "litellm",
-    "langchain": "langchain_openai", "instructor": "instructor", "llm": "llm",
+    "langchain": "langchain_openai", "instructor": "instructor", "llm": "llm", "cohere": "cohere",
 }  # fmt: skip
+RERANKERS = ("cohere",)  # clients that rerank
 # Nothing is fetched, and nobody is told.
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -42,8 +43,9 @@ def python_of(client: str) -> str:
 
 
 @pytest.mark.parametrize("client", MODULES)
-def test_client_works_unmodified(client: str, server: Server, tmp_path: Path) -> None:
+def test_client_works_unmodified(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     python = python_of(client)
+    server: Server = request.getfixturevalue("ranking" if client in RERANKERS else "server")
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TMPDIR")}
     environment = {
         **kept, **QUIET, "SUREFOOT_ROOT": server.root, "HOME": str(tmp_path), "LLM_USER_PATH": str(tmp_path),

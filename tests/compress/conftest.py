@@ -1,4 +1,4 @@
-"""numpy's products on one thread: small ones that wait for each other on shared cores take a hundred times as long."""
+"""Limits numpy's products to one thread: on busy cores, threads that wait for each other are a hundred times slower."""
 
 from collections.abc import Iterator
 

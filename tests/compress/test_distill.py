@@ -1,4 +1,4 @@
-"""A draft of stories260K: taught, stopped and taken up again, and run by surefoot itself."""
+"""A draft model of stories260K: trained, interrupted, resumed, and run by surefoot."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_a_distilled_draft_model_learns_and_runs(tmp_path: Path) -> None:
 
 
 def test_training_resumes(tmp_path: Path) -> None:
-    """The same bits as without the stop."""
+    """An interrupted training gives the same bits as an uninterrupted one."""
     straight, stopped = tmp_path / "straight.gguf", tmp_path / "stopped.gguf"
     make_draft(stories_gguf(), straight, options(4))
 

@@ -46,7 +46,7 @@ def test_a_draft_head_learns_and_drafts(tmp_path: Path) -> None:
 
 
 def test_training_resumes(tmp_path: Path) -> None:
-    """The same bits as without the stop, and no answer is written twice."""
+    """An interrupted training gives the same bits as an uninterrupted one, and no answer is written twice."""
     straight, stopped = tmp_path / "straight.safetensors", tmp_path / "stopped.safetensors"
     make_head(stories_gguf(), straight, options(tmp_path, 4))
 

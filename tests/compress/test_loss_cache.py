@@ -20,7 +20,7 @@ def test_cached_losses_belong_to_one_fingerprint(tmp_path: Path) -> None:
     other = {"blk.0.attn_q.weight": [FormatOption("Q4_K", 144, 0.5)]}
     assert cache("layer 1", lambda: other) == other
     assert LossCache(cache.path, "that")("layer 0", lambda: other) == other
-    assert cache("layer 0", lambda: table) == table  # what "that" left is not read, though it is of the same part
+    assert cache("layer 0", lambda: table) == table  # the entry of "that" is ignored, although it has the same name
     assert cache("all", lambda: cache("layer 2", lambda: other) | table) == other | table
     assert set(json.loads(cache.path.read_text())["parts"]) == {"layer 0", "all"}
     assert LossCache(tmp_path / "no folder" / "losses", "this")("layer 0", lambda: table) == table

@@ -1,4 +1,4 @@
-"""A real model in milliseconds (stories260K): streamed, measured, written, and read by others."""
+"""A tiny real model (stories260K) is streamed, measured, written, and read by other programs."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,7 @@ CONTEXT = 128
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Stories of the model's own."""
+    """Stories that the model generates."""
     llm = LLM(stories_gguf(), threads=1)
     stories = [
         llm.generate(start, SamplingParams(max_tokens=150, temperature=1.0, seed=seed))[0].text
@@ -76,7 +76,7 @@ def test_the_torch_forward_equals_the_models(text: Path) -> None:
 
 
 def test_each_method_beats_the_one_before(text: Path) -> None:
-    """On the text it was calibrated on, where calibration must help."""
+    """On the calibration text, where calibration must help."""
     checkpoint, _ = open_model(stories_gguf())
     calibration = windows(text)
     # Groups of 4: the model's rows have 64, 128 and 172 columns.
@@ -133,7 +133,7 @@ def test_an_abandoned_walk_leaves_gradients_enabled(text: Path) -> None:
 
 
 def test_measuring_resumes(text: Path, tmp_path: Path) -> None:
-    """With the same table as if it had not; and nothing is measured twice."""
+    """An interrupted measurement gives the same table, and nothing is measured twice."""
     checkpoint, _ = open_model(stories_gguf())
     formats, asked = [parse_format(name) for name in ("int4-g4", "int8-g4")], list[str]()
     kept = LossCache(tmp_path / "losses", "this")

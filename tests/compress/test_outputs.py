@@ -1,4 +1,4 @@
-"""What cannot be written is refused before anything is measured."""
+"""Outputs that cannot be written are refused before anything is measured."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Levels and their assignment on small matrices whose inputs have a few large columns, as real ones do."""
+"""Quantisers on small matrices whose inputs have a few large columns, as in real models."""
 
 import functools
 from typing import cast
@@ -57,7 +57,7 @@ def test_more_bits_lose_less() -> None:
 
 
 def test_gptq_without_correlation_is_rounding() -> None:
-    """Where columns have nothing to do with each other there is no error to propagate."""
+    """Without correlation between columns, there is no error to propagate."""
     weights, _ = matrix()
     grid = parse_format("int4-g32").fit(weights, None)
     hessian = HessianFactor.of(np.eye(COLUMNS, dtype=np.float32), INPUTS)
@@ -65,7 +65,7 @@ def test_gptq_without_correlation_is_rounding() -> None:
 
 
 def test_few_inputs_are_damped_more() -> None:
-    """Judged on other inputs, GPTQ of few is no worse than rounding, and of many far better."""
+    """On other inputs, GPTQ from few inputs is no worse than rounding, and from many far better."""
     weights, moments = matrix()
     mixed = np.linalg.cholesky(moments / INPUTS + 1e-6 * np.eye(COLUMNS))
     rng = np.random.default_rng(9)
@@ -125,7 +125,7 @@ def test_fitting_a_matrix_in_parts_changes_nothing(name: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("name", list(GGML))
 def test_blocks_encode_the_grid(name: str) -> None:
-    """Written as the file's bytes, and read by our reader of GGUF files and by the gguf package: the same floats."""
+    """Encoded blocks decode to the same floats in our GGUF reader and in the gguf package."""
     gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
     weights, moments = matrix()
     weights = weights.copy()
@@ -181,7 +181,8 @@ def test_allocation_is_optimal(seed: int) -> None:
 
 
 def test_correlated_positions_lose_more() -> None:
-    """An error that is felt alike at all places of a window is the square of their sum; a format's share stays."""
+    """Errors with the same effect at all positions of a window add up before they are squared; shares of formats do not
+    change."""
     rng = np.random.default_rng(0)
     apart = rng.standard_normal((4, 1000, 64)).astype(np.float32)
     alike = np.repeat(rng.standard_normal((4, 1000, 1)).astype(np.float32), 64, axis=-1)
@@ -199,7 +200,7 @@ def test_too_small_a_budget_is_refused() -> None:
 
 
 def outlier_layer() -> tuple[F32, F32]:
-    """Inputs of which one channel in a hundred is fifty times as large, as in large models."""
+    """A layer with inputs of which one channel in a hundred is fifty times as large, as in large models."""
     rng = np.random.default_rng(5)
     x = rng.standard_normal((256, 576)).astype(np.float32)
     x[:, ::100] *= 50
@@ -213,7 +214,7 @@ def test_rotation_is_orthogonal() -> None:
 
 
 def test_smoothing_and_rotation_tame_outliers() -> None:
-    """Errors fall to less than a third of the plain ones."""
+    """Errors are less than a third of those of plain rounding."""
     x, weights = outlier_layer()
     moments = Moments(x.T @ x / len(x), np.abs(x).max(axis=0), len(x))
     config = cast(ModelConfig, None)  # which heads share lanes matters to attn_output alone

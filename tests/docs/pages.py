@@ -25,6 +25,10 @@ ELSEWHERE = {
     "systemctl": "needs a system with systemd",
     "sudo": "needs root",
     "git": "needs a network",
+    **dict.fromkeys(
+        [f"python docs/cookbook/{path.name}" for path in ROOT.glob("docs/cookbook/*.py")],
+        "test_cookbook.py runs every script",
+    ),
 }
 
 

@@ -19,7 +19,7 @@ from tests.stories import stories_gguf
 
 MODEL = "model.gguf"
 ADDRESS = "http://127.0.0.1:8000"
-HUB_ID = re.compile(r"\b([A-Z][\w-]+)/([\w.-]+-GGUF):(\w+)")
+HUB_ID = re.compile(r"\b([A-Za-z][\w-]+)/([\w.-]+-GGUF):(\w+)")
 REVISION = "0" * 40
 NUM_CHARACTERS = 1600  # of the text that commands read: quick, and more than 1024 tokens
 LIMIT_S = 600  # for one command, on a busy machine
@@ -28,7 +28,7 @@ LIMIT_S = 600  # for one command, on a busy machine
 @cache
 def shared_server() -> Server:
     """All pages' clients talk to this one; it knows the models by every name that they use."""
-    return Server(stories_gguf(), "--any-model-name", "--speculate", "off")
+    return Server(stories_gguf(), "--any-model-name", "--speculate", "off", "--pooling", "mean")
 
 
 @cache
@@ -38,6 +38,7 @@ def folder_of(page: str) -> Path:
     (folder / MODEL).symlink_to(stories_gguf())
     (folder / "docs").symlink_to(ROOT / "docs")
     (folder / "notes.txt").write_text((ROOT / "README.md").read_text()[:NUM_CHARACTERS])
+    (folder / "handbook.txt").write_text((ROOT / "README.md").read_text()[:200])
     lines = [block.text for block in blocks(ROOT / page) if block.language == "json"]
     (folder / "requests.jsonl").write_text("".join(lines))
     return folder

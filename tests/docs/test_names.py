@@ -21,6 +21,7 @@ def test_options_are_of_some_command() -> None:
 
 def test_metrics_are_of_the_server() -> None:
     named = set(re.findall(r"`((?:vllm|surefoot):\w+)`", GUIDES))
-    source = "\n".join(file.read_text() for file in (ROOT / "src/surefoot/server").rglob("*.py"))
+    layers = [ROOT / "src/surefoot" / layer for layer in ("server", "front")]
+    source = "\n".join(file.read_text() for layer in layers for file in layer.rglob("*.py"))
     assert len(named) > 20
     assert [name for name in sorted(named) if name.removesuffix("_total") not in source] == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from surefoot import LLM, SamplingParams
-from surefoot.core import FinishReason, Request
+from surefoot.core import FinishReason, Pooling, Request
 from surefoot.engine import Engine
 from surefoot.ops import KvForm
 from surefoot.scheduler import SchedulerConfig
@@ -36,7 +36,12 @@ def run(engine: Engine, given: list[Request], preempt_every: int = 0) -> dict[st
 
 
 def asked() -> list[Request]:
-    return [Request(f"e{number}", prompt, PARAMS, embeds=True) for number, prompt in enumerate(PROMPTS)]
+    """Each prompt with each pooling."""
+    return [
+        Request(f"{pooling.value}{number}", prompt, PARAMS, pooling=pooling)
+        for number, prompt in enumerate(PROMPTS)
+        for pooling in Pooling
+    ]
 
 
 def company() -> list[Request]:
@@ -50,7 +55,13 @@ def alone() -> dict[str, tuple[float, ...]]:
     answers: dict[str, tuple[float, ...]] = {}
     for request in asked():
         answers |= run(make_engine(), [request])
-    assert len(answers) == len(PROMPTS) == len(set(answers.values()))
+    assert len(answers) == len(PROMPTS) * len(Pooling)
+    single = {answers[f"{pooling.value}0"] for pooling in Pooling}
+    assert len(single) == 1, "of one token, all poolings are its state"
+    means = {answers[f"mean{number}"] for number in range(len(PROMPTS))}
+    lasts = {answers[f"last{number}"] for number in range(len(PROMPTS))}
+    assert len(means) == len(lasts) == len(PROMPTS)
+    assert len({answers[f"cls{number}"] for number in range(len(PROMPTS))}) == 1, "all begin with the same token"
     assert {len(one) for one in answers.values()} == {model().config.width}
     return answers
 
@@ -97,7 +108,7 @@ def test_a_failing_neighbour_does_not_change_answers(
 
 def test_cancelled_and_refused() -> None:
     engine = make_engine(replace(CONFIG, max_chunk=16))
-    (request,) = [one for one in asked() if len(one.prompt) == 120]
+    request = next(one for one in asked() if len(one.prompt) == 120)
     engine.add(request)
     engine.step()
     engine.abort(request.id)
@@ -109,12 +120,14 @@ def test_cancelled_and_refused() -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_the_mean_of_transformers_hidden_states(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+def test_pools_transformers_hidden_states(family: str, pooling: str, tmp_path: Path) -> None:
     torch, tiny = pytest.importorskip("torch"), pytest.importorskip("tests.models.tiny")
     tiny.save(family, tmp_path)
     prompts = [tiny.tokens(length) for length in (1, 40, 150)]
-    for output in LLM(tmp_path, threads=2, float_format="f32", kv_form=KvForm.TWO_LIMBS).embed(prompts):
+    llm = LLM(tmp_path, threads=2, float_format="f32", kv_form=KvForm.TWO_LIMBS, pooling=pooling)
+    for output in llm.embed(prompts):
         with torch.no_grad():
             states = tiny.reference(family).model(torch.tensor([output.prompt_token_ids])).last_hidden_state[0]
-        wanted = states.mean(0).numpy()
+        wanted = {"mean": states.mean(0), "cls": states[0], "last": states[-1]}[pooling].numpy()
         assert np.abs(np.array(output.embedding) - wanted).max() < 1e-3 * np.abs(wanted).max()

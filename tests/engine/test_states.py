@@ -16,7 +16,7 @@ from surefoot.sampling import TokenLogprobs
 tiny = pytest.importorskip("tests.models.tiny")
 
 BLOCK = 16
-FAMILIES = ("lfm2", "qwen3_5")
+FAMILIES = ("lfm2", "qwen3_5", "granitemoehybrid", "nemotron_h")
 families = pytest.mark.parametrize("family", FAMILIES)
 Answer = tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]
 
@@ -40,7 +40,7 @@ class Server:
         longer = replace(model(family), config=replace(model(family).config, context=context))
         sizes = slot_bytes(backend(), longer.config, block_size=BLOCK)
         request = MemoryRequest(sizes, megabytes << 20, None, max_running, max_chunk=256, block_size=BLOCK)
-        self.capacity = plan_memory(longer, request)
+        self.capacity = plan_memory(longer, request, backend().variant)
         self.runner: Runner = make_runner(backend(), longer, self.capacity, KvForm.KEYS_TWO_LIMBS)
         self.engine: Engine = make_engine(self.capacity, self.runner, caching=caching)
 

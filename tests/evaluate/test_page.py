@@ -13,7 +13,7 @@ from surefoot.evaluate.speed import Rate, ServedSpeed
 from surefoot.evaluate.verdict import verdicts
 from tests.charts.clipping import assert_nothing_is_clipped
 
-LOST = Fidelity(0.039861, 0.296031, 12.73864, 0.1006, 2048)
+DIVERGED = Fidelity(0.039861, 0.296031, 12.73864, 0.1006, 2048)
 LONG_NAME = "2: a-long-name-of-a-model-in-4-bits.gguf"
 ORIGIN = Origin("2026-01-02 03:04 UTC", "1.2.3", "avx2, 2 threads", "surefoot eval compare a.gguf '<b>.gguf'")
 
@@ -36,7 +36,7 @@ def compared(
 
 
 def comparison(*others: ComparedModel) -> Comparison:
-    return Comparison(4, 2048, 4, [compared("a.gguf", None), *(others or [compared(LONG_NAME, LOST)])])
+    return Comparison(4, 2048, 4, [compared("a.gguf", None), *(others or [compared(LONG_NAME, DIVERGED)])])
 
 
 def test_numbers_stay_whole_on_a_terminal_of_80_columns() -> None:
@@ -61,27 +61,27 @@ def test_the_page_states_the_arithmetic_of_reference_and_speeds() -> None:
 
 
 def test_the_verdict_is_a_sentence() -> None:
-    other = compared("b.gguf", LOST, nbytes=8_901_000_000, decode=160.4)
+    other = compared("b.gguf", DIVERGED, nbytes=8_901_000_000, decode=160.4)
     assert verdicts(comparison(other)) == [
         "b.gguf loses 0.04 nats a token beside a.gguf in float32 (perplexity +1.14%), takes 25% of its bytes and "
         "decodes 1.3 times as fast (both as served)."
     ]
 
 
-@pytest.mark.parametrize(("kl", "said"), [(0.0000844, "0.000084"), (0.0123, "0.012"), (1.26, "1.3"), (0.0, "0")])
-def test_the_loss_has_no_power_of_ten(kl: float, said: str) -> None:
+@pytest.mark.parametrize(("kl", "shown"), [(0.0000844, "0.000084"), (0.0123, "0.012"), (1.26, "1.3"), (0.0, "0")])
+def test_the_loss_has_no_exponent(kl: float, shown: str) -> None:
     other = compared("b.gguf", Fidelity(kl, 1.0, 1.0, 0.1, 2048))
-    assert f"loses {said} nats" in verdicts(comparison(other))[0]
+    assert f"loses {shown} nats" in verdicts(comparison(other))[0]
 
 
 @pytest.mark.parametrize(("median", "best"), [(124.0, 140.0), (150.0, 120.0), (121.0, 119.0)])
 def test_a_difference_within_the_noise_is_not_reported(median: float, best: float) -> None:
-    original, other = compared("a.gguf", None), compared("b.gguf", LOST)
+    original, other = compared("a.gguf", None), compared("b.gguf", DIVERGED)
     models = [original, ComparedModel(**{**vars(other), "served": served(median, best)})]
     assert "decodes about as fast" in verdicts(Comparison(1, 1, 1, models))[0]
 
 
-class Seen(HTMLParser):
+class ParsedPage(HTMLParser):
     """The page's elements and text."""
 
     def __init__(self, text: str) -> None:
@@ -98,10 +98,10 @@ class Seen(HTMLParser):
 
 
 def test_the_page_has_verdict_date_version_machine_and_command() -> None:
-    made = comparison()
-    seen = Seen(page(made, "a.gguf & <co>", ORIGIN))
+    compared_models = comparison()
+    parsed = ParsedPage(page(compared_models, "a.gguf & <co>", ORIGIN))
     for fact in (
-        *verdicts(made),
+        *verdicts(compared_models),
         ORIGIN.date,
         "surefoot 1.2.3",
         ORIGIN.machine,
@@ -109,22 +109,22 @@ def test_the_page_has_verdict_date_version_machine_and_command() -> None:
         "as served",
         "(float32)",
     ):
-        assert fact in seen.text, fact
+        assert fact in parsed.text, fact
     for title in ("share of positions", "KL that they stay below (nats)", "tokens of the continuation", "layer"):
-        assert title in seen.text, title
-    assert seen.text.index(verdicts(made)[0]) < seen.text.index("mean KL")
-    assert "&lt;co&gt;" in page(made, "a.gguf & <co>", ORIGIN)
+        assert title in parsed.text, title
+    assert parsed.text.index(verdicts(compared_models)[0]) < parsed.text.index("mean KL")
+    assert "&lt;co&gt;" in page(compared_models, "a.gguf & <co>", ORIGIN)
 
 
 def test_the_page_is_self_contained_and_fits_a_phone() -> None:
     text = page(comparison(), "a", ORIGIN)
-    seen = Seen(text)
-    assert not [tag for tag, attributes in seen.tags if tag in ("script", "link", "img") or "src" in attributes]
+    parsed = ParsedPage(text)
+    assert not [tag for tag, attributes in parsed.tags if tag in ("script", "link", "img") or "src" in attributes]
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
-    viewport = [attributes["content"] for tag, attributes in seen.tags if attributes.get("name") == "viewport"]
+    viewport = [attributes["content"] for tag, attributes in parsed.tags if attributes.get("name") == "viewport"]
     assert viewport == ["width=device-width, initial-scale=1"]
-    order = [(tag, attributes.get("class")) for tag, attributes in seen.tags]
-    assert all(order[place - 1] == ("div", "scroll") for place, (tag, _) in enumerate(order) if tag == "table")
+    order = [(tag, attributes.get("class")) for tag, attributes in parsed.tags]
+    assert all(order[index - 1] == ("div", "scroll") for index, (tag, _) in enumerate(order) if tag == "table")
 
 
 def test_nothing_on_the_page_is_clipped() -> None:

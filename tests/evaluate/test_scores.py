@@ -1,4 +1,4 @@
-"""Scores of handmade logits."""
+"""Scores of synthetic logits."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ VOCAB = 11
 
 
 def tokenizer(before: tuple[int, ...] = ()) -> Tokenizer:
-    """Letters are tokens."""
+    """A tokenizer whose tokens are letters. before: tokens at the start of every text."""
     encode = lambda text: [*before, *(ord(letter) - ord("a") for letter in text)]  # noqa: E731
     return cast(Tokenizer, SimpleNamespace(encode=encode, ids=SimpleNamespace(before=before)))
 
@@ -39,8 +39,8 @@ def test_a_short_text_is_refused() -> None:
 
 
 @dataclass(frozen=True)
-class Made:
-    """Logits that depend on the token alone, in chunks of 3 rows."""
+class TableEngine:
+    """An engine whose logits depend on the token alone, in chunks of 3 rows."""
 
     name: str
     table: F32
@@ -55,13 +55,13 @@ def table(seed: int) -> F32:
 
 
 def softmax(logits: F32) -> F32:
-    grown = np.exp(logits.astype(np.float64))
-    return grown / grown.sum(axis=-1, keepdims=True)
+    powers = np.exp(logits.astype(np.float64))
+    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def test_perplexity_covers_the_second_half_of_each_window() -> None:
     windows = [[1, 2, 3, 4, 5, 6, 7, 8], [8, 3, 1, 0, 2, 2, 9, 10]]
-    score = evaluate(windows, [Made("a", table(1))]).scores["a"]
+    score = evaluate(windows, [TableEngine("a", table(1))]).scores["a"]
     probabilities = softmax(table(1))
     losses = [-math.log(probabilities[w[i], w[i + 1]]) for w in windows for i in range(4, 7)]
     assert score.num_predictions == 6
@@ -71,14 +71,19 @@ def test_perplexity_covers_the_second_half_of_each_window() -> None:
 
 def test_divergence_covers_all_positions() -> None:
     windows = [[1, 2, 3, 4, 5, 6, 7, 8]]
-    seen: list[int] = []
-    results = evaluate(windows, [Made("a", table(1)), Made("same", table(0))], Made("reference", table(0)), seen.append)
+    progress: list[int] = []
+    results = evaluate(
+        windows,
+        [TableEngine("a", table(1)), TableEngine("same", table(0))],
+        TableEngine("reference", table(0)),
+        progress.append,
+    )
     p, q = softmax(table(0))[windows[0]], softmax(table(1))[windows[0]]
     kl = (p * np.log(p / q)).sum(axis=1)
     score, same = results.scores["a"].fidelity, results.scores["same"].fidelity
     assert score is not None
     assert same is not None
-    assert (score.num_positions, sum(seen)) == (8, 8)
+    assert (score.num_positions, sum(progress)) == (8, 8)
     assert score.mean_kl == pytest.approx(kl.mean(), rel=1e-9)
     assert score.max_kl == pytest.approx(kl.max(), rel=1e-9)
     assert score.flips == (p.argmax(axis=1) != q.argmax(axis=1)).mean()
@@ -87,7 +92,7 @@ def test_divergence_covers_all_positions() -> None:
 
 
 def test_small_divergences_are_resolved() -> None:
-    """A tenth of a millionth, over a wide vocabulary."""
+    """Divergences of 1e-7 are exact, with a large vocabulary."""
     rng = np.random.default_rng(2)
     logits = 10 * rng.standard_normal((9, 50_000))
     noise = 0.0005 * rng.standard_normal(logits.shape)

@@ -15,9 +15,13 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { WRITE = 1, SYNC = 2, OPEN = 4, RENAME = 8, UNLINK = 16, TRUNCATE = 32, FORK = 64, ACCEPT = 128, ALLOCATE = 256 };
+enum { WRITE = 1, SYNC = 2, OPEN = 4, RENAME = 8, UNLINK = 16, TRUNCATE = 32, FORK = 64, ACCEPT = 128, ALLOCATE = 256,
+       READ = 512 };
 
 static char below[PATH_MAX];
 static size_t large = 1 << 20;
@@ -85,6 +89,13 @@ ssize_t write(int fd, const void *data, size_t size) {
     return -1;
 }
 
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    REAL(writev);
+    if (!fails_on(WRITE, fd)) return real(fd, parts, count);
+    if (is_torn && count > 1) return real(fd, parts, count / 2), errno = error_number, -1;
+    return -1;
+}
+
 #define ON_DESCRIPTOR(kind, type, name, parameters, arguments) \
     type name parameters { \
         REAL(name); \
@@ -92,6 +103,9 @@ ssize_t write(int fd, const void *data, size_t size) {
     }
 ON_DESCRIPTOR(WRITE, ssize_t, pwrite, (int fd, const void *data, size_t size, off_t at), (fd, data, size, at))
 ON_DESCRIPTOR(WRITE, ssize_t, pwrite64, (int fd, const void *data, size_t size, off64_t at), (fd, data, size, at))
+ON_DESCRIPTOR(READ, ssize_t, read, (int fd, void *data, size_t size), (fd, data, size))
+ON_DESCRIPTOR(READ, ssize_t, pread, (int fd, void *data, size_t size, off_t at), (fd, data, size, at))
+ON_DESCRIPTOR(READ, ssize_t, pread64, (int fd, void *data, size_t size, off64_t at), (fd, data, size, at))
 ON_DESCRIPTOR(SYNC, int, fsync, (int fd), (fd))
 ON_DESCRIPTOR(SYNC, int, fdatasync, (int fd), (fd))
 ON_DESCRIPTOR(TRUNCATE, int, ftruncate, (int fd, off_t size), (fd, size))
@@ -134,6 +148,16 @@ int renameat(int from_folder, const char *from, int to_folder, const char *to) {
 int unlink(const char *path) {
     REAL(unlink);
     return fails_at(UNLINK, path) ? -1 : real(path);
+}
+
+int truncate(const char *path, off_t size) {
+    REAL(truncate);
+    return fails_at(TRUNCATE, path) ? -1 : real(path, size);
+}
+
+int truncate64(const char *path, off64_t size) {
+    REAL(truncate64);
+    return fails_at(TRUNCATE, path) ? -1 : real(path, size);
 }
 
 int mkdir(const char *path, mode_t mode) {
@@ -189,6 +213,32 @@ void *aligned_alloc(size_t alignment, size_t size) {
 MAPPING(mmap)
 MAPPING(mmap64)
 
+/* The time of day jumps by so many seconds at every reading, back and forth. */
+static long jump;
+static atomic_long num_readings;
+static long jumped(void) { return num_readings++ % 2 ? jump : -jump; }
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    REAL(clock_gettime);
+    int result = real(clock, now);
+    if (jump && !result && clock == CLOCK_REALTIME) now->tv_sec += jumped();
+    return result;
+}
+
+int gettimeofday(struct timeval *now, void *zone) {
+    REAL(gettimeofday);
+    int result = real(now, zone);
+    if (jump && !result) now->tv_sec += jumped();
+    return result;
+}
+
+time_t time(time_t *now) {
+    struct timespec precise;
+    clock_gettime(CLOCK_REALTIME, &precise);
+    if (now) *now = precise.tv_sec;
+    return precise.tv_sec;
+}
+
 /* Armed from the start in a process that cannot be told later. */
 __attribute__((constructor)) static void arm_from_environment(void) {
     const char *words = getenv("FAULT");
@@ -196,6 +246,7 @@ __attribute__((constructor)) static void arm_from_environment(void) {
     int which, error, lasting, torn;
     long n;
     size_t size;
+    if (getenv("FAULT_CLOCK")) jump = atol(getenv("FAULT_CLOCK"));
     if (words && sscanf(words, "%d %ld %d %d %d %zu %4095s", &which, &n, &error, &lasting, &torn, &size, folder) == 7)
         fault_arm(which, n, error, lasting, torn, folder, size);
 }

@@ -15,7 +15,7 @@ import pytest
 SOURCE = Path(__file__).with_name("faults.c")
 KINDS = {
     "write": 1, "sync": 2, "open": 4, "rename": 8, "unlink": 16, "truncate": 32, "fork": 64, "accept": 128,
-    "allocate": 256,
+    "allocate": 256, "read": 512,
 }  # fmt: skip
 LARGE_BYTES = 64 << 10
 
@@ -49,9 +49,10 @@ def library() -> Path:
     return path
 
 
-def environment(fault: Fault | None = None, below: Path = Path("/nowhere")) -> dict[str, str]:
-    """Of a process with the library, armed from its start if there is a fault."""
-    made = {**os.environ, "LD_PRELOAD": str(library())}
+def environment(fault: Fault | None = None, below: Path = Path("/nowhere"), jump_s: int = 0) -> dict[str, str]:
+    """Of a process with the library, armed from its start if there is a fault. jump_s: seconds by which its time of day
+    jumps at every reading, back and forth."""
+    made = {**os.environ, "LD_PRELOAD": str(library()), "FAULT_CLOCK": str(jump_s)}
     if fault is not None:
         words = (fault.mask, fault.n, fault.error, int(fault.lasting), int(fault.torn), LARGE_BYTES, below)
         made["FAULT"] = " ".join(map(str, words))

@@ -39,6 +39,17 @@ FAULTS = (
 )
 
 
+class LoggedErrors(logging.Handler):
+    """Of the run at hand. Without tracebacks: these read the sources, and each call counts."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.getMessage()}: {record.exc_info and record.exc_info[1]!r}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="of the calls")
@@ -47,15 +58,17 @@ def main() -> None:
     if "LD_PRELOAD" not in os.environ:
         command = [sys.executable, "-m", "tests.faults.run", *sys.argv[1:]]
         sys.exit(subprocess.run(command, env=environment(), check=False).returncode)
-    logging.disable(logging.CRITICAL)
-    Runner(lambda: LLM(stories_gguf(), threads=1), Injector()).run_all(words.every, words.first)
+    errors = LoggedErrors()
+    logging.basicConfig(handlers=[errors])
+    Runner(lambda: LLM(stories_gguf(), threads=1), Injector(), errors).run_all(words.every, words.first)
 
 
 class Runner:
-    def __init__(self, make: Callable[[], LLM], injector: Injector) -> None:
+    def __init__(self, make: Callable[[], LLM], injector: Injector, errors: LoggedErrors) -> None:
         self._make = make
         self._llm = make()
         self._injector = injector
+        self._errors = errors
         self._peaceful = asyncio.run(self._run_in_peace())
         self._damaged = self._make_damaged()
 
@@ -66,7 +79,7 @@ class Runner:
                 return place.answers(record)
 
     def _make_damaged(self) -> bytes:
-        """BatchAnswers of run-batch with a line that came twice, one with a changed byte, and a torn end."""
+        """Answers of run-batch with a line that came twice, one with a changed byte, and a torn end."""
         with _folder() as target:
             source = target.with_name("in.jsonl")
             source.write_bytes(REQUESTS)
@@ -86,11 +99,12 @@ class Runner:
         began, num_runs = time.monotonic(), 0
         for n in itertools.count(1 + offset % every, every):
             fault = replace(kind, n=n)
+            self._errors.lines.clear()
             try:
                 with _folder() as folder:
                     is_hit = run(fault, folder)
             except BaseException:
-                print(f"{name}: not whole after {fault}", flush=True)
+                print(f"{name}: not whole after {fault}; it logged: {self._errors.lines}", flush=True)
                 raise
             if not is_hit:
                 break

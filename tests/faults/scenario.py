@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from surefoot import LLM
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
+from surefoot.server.batch.lines import answer_line
 from surefoot.server.batch.state import StateFolder, storage_errors
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.batches import UNFINISHED, BatchRecord, BatchRequest
@@ -64,7 +66,10 @@ async def opened(folder: Path, llm: LLM, **settings: Any) -> AsyncIterator[Place
     service = Service(AsyncLLM(llm), ServerSettings(model_name="small", **settings), fingerprint="")
     service.llm.start()
     files = Files(state)
-    batches = Batches(service, None, state, files)
+    batches = Batches(
+        partial(answer_line, service), None, state, files, num_slots=max(1, service.llm.max_running // 2),
+        disk_patience_s=service.settings.disk_patience_s,
+    )  # fmt: skip
     batches.start()
     try:
         yield Place(state, files, batches)

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.long
 NUM_LINES = REQUESTS.count(b"\n")
 
 
+@pytest.mark.nightly  # a race was found here on a busy machine; .ci/nightly runs every call
 def test_every_nth_call_fails() -> None:
     """Each kind of fault has its turn, at every sixteenth call: all is whole after a start without it."""
     command = [sys.executable, "-m", "tests.faults.run", "--every", "16"]

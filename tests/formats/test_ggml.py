@@ -19,8 +19,8 @@ from surefoot.ops.oracle.linear import linear as oracle_linear
 QUANTISED = [kind for kind in ggml.TYPES.values() if not kind.is_float]
 FLOATS = [kind for kind in ggml.TYPES.values() if kind.is_float]
 UNIT = 1 / 16256
-# The largest |t|, what the multiplier is rounded to as a part of a unit per t, whether there are offsets:
-# stretched and centred values of 8-bit codes, entries of centred tables.
+# The largest |t| (of stretched and centred 8-bit codes, or of a centred table's entries), the steps per unit to which
+# multipliers are rounded, and whether there are offsets.
 LARGEST = {
     "Q5_0": (80, 128, False), "Q5_1": (80, 128, True), "Q5_K": (80, 128, True), "Q6_K": (96, 128, False),
     "Q8_0": (127, 128, False), "Q4_0": (8, 1, False), "Q4_1": (8, 1, True), "Q4_K": (8, 1, True),
@@ -30,20 +30,21 @@ LARGEST = {
 
 
 def roundings(kind: ggml.BlockType) -> tuple[float, int]:
-    """Rounding error of a multiplier in units per t, and how many half units are lost besides: by the product of an
-    8-bit code, and by an offset."""
+    """The largest rounding error of a multiplier in units per t, and the number of other errors of half a unit: one for
+    the product of an 8-bit code, one for an offset."""
     _, fraction, with_offsets = LARGEST[kind.name]
     return 0.5 / fraction, (fraction > 1) + with_offsets
 
 
 def worst_units(kind: ggml.BlockType) -> float:
-    """And a little for the float32 arithmetic on the way."""
+    """The largest error of an integer in units, with a margin for float32 arithmetic."""
     per_t, halves = roundings(kind)
     return LARGEST[kind.name][0] * per_t + 0.5 * halves + 0.01
 
 
 def expected_units(kind: ggml.BlockType, t: F32) -> float:
-    """The rms error if every rounding is off evenly. (MXFP4's is not: powers of two are all off by a third.)"""
+    """The rms error if rounding errors are uniformly distributed. (MXFP4's are not: all powers of two are off by a
+    third.)"""
     per_t, halves = roundings(kind)
     return float(np.sqrt((per_t**2 * (t**2).mean() + 0.25 * halves) / 3))
 
@@ -76,7 +77,7 @@ def random_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, blocks: 
 
 
 def quantised_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, blocks: int) -> U8:
-    """Normal weights with a few outliers, through gguf's quantiser where it has one."""
+    """Normal weights with a few outliers, quantised by gguf; random rows if gguf has no quantiser for the type."""
     weights = rng.standard_normal((n, blocks * kind.block)).astype(np.float32)
     weights[rng.random(weights.shape) < 0.002] *= 8
     try:
@@ -86,7 +87,7 @@ def quantised_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, block
 
 
 def bound(kind: ggml.BlockType, rows: U8) -> F32:
-    """Each row's largest weight that its groups could hold."""
+    """The largest weight that the groups of each row could encode."""
     groups = ggml.decode(kind, rows)
     offsets = 0 if groups.offsets is None else groups.offsets
     return np.max([np.abs(groups.scales * np.float32(end) + offsets) for end in groups.span], axis=(0, 2))
@@ -136,7 +137,7 @@ def test_integers_fit_their_limbs(kind: ggml.BlockType, seed: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 70), blocks=st.integers(1, 9))
 @settings(max_examples=8)
 def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: int, blocks: int) -> None:
-    """Natively from a file's bytes to panels, whole or in parts, == decode, row_integers and pack, byte for byte."""
+    """Native packing of a file's bytes, whole or in parts, gives the same bytes as decode, row_integers and pack."""
     rows = random_rows(kind, np.random.default_rng(seed), n, blocks)
     weights = row_integers(ggml.decode(kind, rows))
     want = pack(backend("portable", 1), weights)
@@ -148,8 +149,8 @@ def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: i
 
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
-def test_linear_takes_them(kind: ggml.BlockType) -> None:
-    """Negative multipliers and groups of 16 with a table, which rounding of floats never makes."""
+def test_linear_multiplies_every_type(kind: ggml.BlockType) -> None:
+    """The types have negative multipliers and groups of 16 with a table, which rounding of floats never gives."""
     rng = np.random.default_rng(5)
     weights = row_integers(ggml.decode(kind, random_rows(kind, rng, 40, 2)))
     x = rng.standard_normal((3, weights.shape[1])).astype(np.float32)
@@ -181,10 +182,10 @@ def test_a_scale_that_is_not_finite_is_refused(name: str, scale: float) -> None:
     with pytest.raises(ValueError, match="infinite or not a number"):
         row_integers(ggml.decode(kind, rows))
     weights = ggml.block_weights(kind, rows)
-    room = empty_packed(weights.format, *weights.shape, weights.offsets is not None)
+    packed = empty_packed(weights.format, *weights.shape, weights.offsets is not None)
     for variant in supported_variants():
         with pytest.raises(OpError, match="outside its range"):
-            pack_blocks(backend(variant, 2), weights, room)
+            pack_blocks(backend(variant, 2), weights, packed)
 
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from surefoot import machine
+from surefoot.machine.apple import Mac, mac
 from surefoot.machine.cgroups import cpu_quota, memory_limit_bytes, throttled_s
 from surefoot.machine.files import parse_cpu_list
 from surefoot.machine.limits import Cores, Memory
@@ -161,6 +162,19 @@ def test_huge_pages_and_model(tree: Tree) -> None:
     assert machine.cpu_model(tree.root / "nowhere")
 
 
+def arm_core(part: str, implementer: str = "0x41") -> str:
+    return f"processor\t: 0\nCPU implementer\t: {implementer}\nCPU architecture: 8\nCPU part\t: {part}\n"
+
+
+def test_arm_cores_have_names(tree: Tree) -> None:
+    tree.write("proc/cpuinfo", "\n".join([arm_core("0xd40")] * 2))
+    assert machine.cpu_model(tree.root) == "Neoverse V1"
+    tree.write("proc/cpuinfo", "\n".join([arm_core("0xd05")] * 4 + [arm_core("0xd0b")] * 2))
+    assert machine.cpu_model(tree.root) == "4 x Cortex-A55, 2 x Cortex-A76"
+    tree.write("proc/cpuinfo", arm_core("0x999", "0x42"))
+    assert machine.cpu_model(tree.root) == "ARM core 0x42/0x999"
+
+
 def test_cpu_lists() -> None:
     assert parse_cpu_list("") == ()
     assert parse_cpu_list("0-2,7,9-10") == (0, 1, 2, 7, 9, 10)
@@ -180,3 +194,13 @@ def test_throttled_time_of_version_1(tree: Tree) -> None:
     tree.write("proc/self/cgroup", "3:cpu,cpuacct:/a")
     tree.write("sys/fs/cgroup/cpu,cpuacct/a/cpu.stat", "nr_periods 5\nthrottled_time 1500000000")
     assert throttled_s(tree.root) == 1.5
+
+
+def test_a_mac_counts_its_fast_cores() -> None:
+    told = {
+        "machdep.cpu.brand_string": "Apple M2", "hw.memsize": str(16 << 30), "hw.perflevel0.physicalcpu": "4",
+        "hw.physicalcpu": "8",
+    }  # fmt: skip
+    assert mac(lambda name: told[name]) == Mac("Apple M2", 4, 16 << 30)
+    told["hw.perflevel0.physicalcpu"] = ""  # an older macOS
+    assert mac(lambda name: told[name]).fast_cores == 8

@@ -4,6 +4,7 @@ llama.cpp's source tree and its gguf-py must be in PYTHONPATH. Each folder's fil
 files have no vocabulary: the converter knows tokenizers by their hash, and a tiny model's is not among them.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ from conversion import ModelBase, ModelType, get_model_architecture, get_model_c
 
 
 def convert(folder: Path) -> None:
-    architecture = get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT)
-    model = get_model_class(architecture)(folder, gguf.LlamaFileType.ALL_F32, folder / "model.gguf")
+    config = json.loads((folder / "config.json").read_text())
+    kind = get_model_class(get_model_architecture(ModelBase.load_hparams(folder, False), ModelType.TEXT))
+    kind.no_mtp = not config.get("mtp_num_hidden_layers")
+    # With transformers' defaults in its config, every Nemotron-H would have experts.
+    given = {"hparams": config} if config["model_type"] == "nemotron_h" else {}
+    model = kind(folder, gguf.LlamaFileType.ALL_F32, folder / "model.gguf", **given)
     writing = getattr(model, "impl", model)  # mistral3 hands its work to another
     writing.set_vocab = lambda: leave_out_vocabulary(writing)
     model.write()

@@ -1,19 +1,29 @@
 """Every family against transformers in float32, and the integer path against the float path."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from surefoot.formats import FLOAT32
-from surefoot.models import FAMILIES, load, read_config
-from surefoot.ops import Backend, KvForm
-from surefoot.ops.arrays import F32
+from surefoot.models import FAMILIES, feed_forward, load, read_config
+from surefoot.ops import Backend, KvForm, Routes
+from surefoot.ops.arrays import F32, I64
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from tests.models import tiny
 
 LENGTH = 500
-TIED = {"llama3"}  # random tied weights predict the token that they are given, however wrong the layers are
+TIED = {
+    "llama3",
+    "lfm2_moe_tied",
+}  # random tied weights predict the token that they are given, however wrong the layers are
 # Not reached. Over the same codes both paths agree on every position, so it is the rounding of weights.
-BELOW = {"gemma2": "98.7 % of favourites kept at W8, not 99", "gemma3": "98.3 % of favourites kept at W8, not 99"}
+BELOW = {
+    name: f"{share} % of favourites kept at W8, not 99"
+    for name, share in {
+        "gemma2": 98.7, "gemma3": 98.3, "lfm2_moe": 98.7, "nemotron_h_moe": 98.97, "qwen3_next": 98.97
+    }.items()
+}  # fmt: skip
 families = pytest.mark.parametrize("name", list(tiny.MODELS))
 
 
@@ -61,6 +71,50 @@ def test_integer_path_has_the_float_paths_favourites(backend: Backend, name: str
         want = float_logits(backend, tiny.checkpoint(name, seed))
         assert (want.argmax(axis=1) == tiny.tokens(LENGTH)).mean() < 0.2, "predicting the token itself proves nothing"
         shares.append(same_favourite(integer_logits(backend, name, seed), want))
+    assert np.mean(shares) >= 0.99
+
+
+class ChosenExperts:
+    """What routers choose, pass by pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ids: list[I64] = []
+        self._route = feed_forward.route
+        monkeypatch.setattr(feed_forward, "route", self._spy)
+
+    def _spy(self, *args: Any, **options: Any) -> Routes:
+        routes = self._route(*args, **options)
+        self._ids.append(np.sort(routes.ids, axis=1))
+        return routes
+
+    def take(self) -> I64:
+        """[rows, choices] of all layers since the last call."""
+        ids, self._ids = self._ids, []
+        return np.concatenate(ids, axis=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("lfm2_moe", marks=pytest.mark.xfail(strict=True, reason="98.9 %: not the routers alone")),
+        "nemotron_h_moe",
+        "qwen3_next",
+    ],
+)
+def test_where_routers_choose_alike_favourites_are_kept(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What limits families with experts: in 1 to 4 % of positions two experts are so near that rounded weights before
+    the router, whose own matrix is in float32, choose another. There, every 20th to 5th favourite changes."""
+    chosen, shares, alike = ChosenExperts(monkeypatch), [], []
+    for seed in range(6):
+        want, wanted = float_logits(backend, tiny.checkpoint(name, seed)), chosen.take()
+        runner = tiny.make_runner(backend, tiny.make_model(backend, name, seed), record=False)
+        got = tiny.all_logits(runner, tiny.tokens(LENGTH), [LENGTH])
+        same = (chosen.take() == wanted).all(axis=1)
+        shares.append(same_favourite(got[same], want[same]))
+        alike.append(same.mean())
+    assert np.mean(alike) > 0.95
     assert np.mean(shares) >= 0.99
 
 

@@ -13,6 +13,7 @@ from surefoot.models import Model, load
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
 from surefoot.weights import GgufFile
+from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from tests.models import tiny
 
 gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[reference]'")
@@ -79,12 +80,13 @@ def tiled(values: F32, key_heads: int, heads: int, axis: int = 0) -> F32:
     return np.concatenate([parts[head] for head in order], axis)
 
 
-def as_converted(config: Any) -> dict[str, F32]:
+def as_converted(config: Any, checkpoint: HuggingFaceCheckpoint) -> dict[str, F32]:
     """What llama.cpp's converter makes of Qwen 3.5's tensors."""
     key_heads, heads = config.linear_num_key_heads, config.linear_num_value_heads
     keys = 2 * key_heads * config.linear_key_head_dim
     converted: dict[str, F32] = {}
-    for name, values in tensors_of("qwen3_5").items():
+    for name, tensor in checkpoint.tensors.items():
+        values = tensor.floats()
         part = name.split(".", 2)[-1]
         if part in ("attn_qkv.weight", "ssm_conv1d.weight"):
             values = np.concatenate([values[:keys], tiled(values[keys:], key_heads, heads)])
@@ -100,11 +102,8 @@ def as_converted(config: Any) -> dict[str, F32]:
     return converted
 
 
-@pytest.mark.parametrize("with_mtp", [False, True])
-def test_qwen3_5(backend: Backend, tmp_path: Path, with_mtp: bool) -> None:
-    """In float32, since another order of heads has other groups of codes. A layer that only drafts is left out."""
-    config = tiny.reference("qwen3_5").config
-    keys = {
+def qwen3_5_keys(config: Any) -> dict[str, Any]:
+    return {
         "attention.head_count_kv": config.num_key_value_heads, "attention.key_length": config.head_dim,
         "attention.value_length": config.head_dim, "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
         "rope.freq_base": 1e6, "rope.dimension_count": config.head_dim // 4,
@@ -112,11 +111,12 @@ def test_qwen3_5(backend: Backend, tmp_path: Path, with_mtp: bool) -> None:
         "ssm.group_count": config.linear_num_key_heads, "ssm.time_step_rank": config.linear_num_value_heads,
         "ssm.inner_size": config.linear_num_value_heads * config.linear_value_head_dim,
     }  # fmt: skip
-    tensors = as_converted(config)
-    if with_mtp:
-        keys |= {"nextn_predict_layers": 1, "block_count": config.num_hidden_layers + 1}
-        tensors["blk.4.nextn.eh_proj.weight"] = np.zeros((32, 64), np.float32)
-    write(tmp_path / "qwen35.gguf", "qwen35", config, keys, tensors)
+
+
+def test_qwen3_5(backend: Backend, tmp_path: Path) -> None:
+    """In float32, since another order of heads has other groups of codes."""
+    config, checkpoint = tiny.reference("qwen3_5").config, tiny.checkpoint("qwen3_5")
+    write(tmp_path / "qwen35.gguf", "qwen35", config, qwen3_5_keys(config), as_converted(config, checkpoint))
     got = logits(backend, load(backend, GgufFile(tmp_path / "qwen35.gguf"), FLOAT32))
-    want = logits(backend, load(backend, tiny.checkpoint("qwen3_5"), FLOAT32))
+    want = logits(backend, load(backend, checkpoint, FLOAT32))
     assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()

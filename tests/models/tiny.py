@@ -1,6 +1,8 @@
 """Tiny random models of every family, made by transformers, and surefoot's own from the same weights."""
 
 import functools
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,30 @@ LFM2 = {
     "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 3,
     "norm_eps": 1e-5, "block_auto_adjust_ff_dim": False, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }  # fmt: skip
+LFM2_MOE = {**LFM2, **MOE, "num_experts": 8, "num_dense_layers": 1}
 QWEN3_5 = {
     "head_dim": 64, "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "linear_key_head_dim": 24, "linear_value_head_dim": 32, "linear_conv_kernel_dim": 4,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
 }  # fmt: skip
+GRANITE = {
+    "embedding_multiplier": 1.5, "attention_multiplier": 0.1, "residual_multiplier": 0.5, "logits_scaling": 3.0,
+}  # fmt: skip
+GRANITE_HYBRID = {
+    **GRANITE, "layer_types": ["mamba", "attention", "mamba"], "intermediate_size": 64, "shared_intermediate_size": 96,
+    "mamba_n_heads": 6, "mamba_d_head": 32, "mamba_d_state": 24, "num_local_experts": 8, "num_experts_per_tok": 3,
+}  # fmt: skip
+DENSE = {"num_local_experts": 0, "num_experts_per_tok": 0, "intermediate_size": 96}
+NEMOTRON = {
+    "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"], "head_dim": 32, "n_groups": 2,
+    "mamba_num_heads": 6, "mamba_head_dim": 32, "ssm_state_size": 24, "time_step_min": 1e-9,
+}  # fmt: skip
+NEMOTRON_MOE = {
+    **NEMOTRON, "layers_block_type": ["mamba", "attention", "moe"], "n_routed_experts": 8,
+    "num_experts_per_tok": 3, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
+    "routed_scaling_factor": 1.5,
+}  # fmt: skip
+SQUARE = {"linear_key_head_dim": 32}  # as llama.cpp has them: keys as wide as values
 PHI4 = {
     **LONGROPE, "partial_rotary_factor": 0.75,
     "short_factor": [1.0 + 0.1 * i for i in range(6)], "long_factor": [1.0 + 2 * i for i in range(6)],
@@ -83,6 +104,31 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2Config", {"sliding_window": 24, "head_dim": 32, "query_pre_attn_scalar": 24, **GEMMA}),
     "gemma3": ("Gemma3TextConfig", {"sliding_window": 24, "head_dim": 32, "num_hidden_layers": 7, **GEMMA}),
     "qwen3_5": ("Qwen3_5TextConfig", QWEN3_5),
+    "qwen3_5_square": ("Qwen3_5TextConfig", {**QWEN3_5, **SQUARE}),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeTextConfig",
+        {
+            **QWEN3_5,
+            **SQUARE,
+            **MOE,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+            "num_experts": 8,
+            "shared_expert_intermediate_size": 96,
+        },
+    ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        {
+            **QWEN3_5,
+            **SQUARE,
+            **MOE,
+            "num_hidden_layers": 3,
+            "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+            "num_experts": 8,
+            "shared_expert_intermediate_size": 96,
+        },
+    ),
     "qwen3_moe": ("Qwen3MoeConfig", {"head_dim": 32, "num_experts": 8, **MOE, "norm_topk_prob": True}),
     "gpt_oss": (
         "GptOssConfig",
@@ -95,17 +141,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lfm2": ("Lfm2Config", LFM2),
     "lfm2_bias": ("Lfm2Config", {**LFM2, "conv_bias": True, "conv_L_cache": 4}),
+    "lfm2_moe": ("Lfm2MoeConfig", LFM2_MOE),
+    "lfm2_moe_tied": ("Lfm2MoeConfig", {**LFM2_MOE, "tie_word_embeddings": True}),
     "phi3": ("Phi3Config", {"sliding_window": 40}),
     "phi4_mini": ("Phi3Config", {"rope_parameters": PHI4, "original_max_position_embeddings": 512}),
-    "granite": (
-        "GraniteConfig",
-        {
-            "embedding_multiplier": 1.5,
-            "attention_multiplier": 0.1,
-            "residual_multiplier": 0.5,
-            "logits_scaling": 3.0,
-        },
+    "granite": ("GraniteConfig", GRANITE),
+    "granitemoehybrid": ("GraniteMoeHybridConfig", GRANITE_HYBRID),
+    "granitemoehybrid_dense": ("GraniteMoeHybridConfig", {**GRANITE_HYBRID, **DENSE}),
+    "granitemoehybrid_attention": (
+        "GraniteMoeHybridConfig",
+        {**GRANITE_HYBRID, **DENSE, "layer_types": ["attention"] * 3, "position_embedding_type": "rope"},
     ),
+    "nemotron_h": ("NemotronHConfig", NEMOTRON),
+    "nemotron_h_moe": ("NemotronHConfig", NEMOTRON_MOE),
     "smollm3": ("SmolLM3Config", {"num_hidden_layers": 5}),
     "olmo2": ("Olmo2Config", {}),
     "olmo3": ("Olmo3Config", {"num_hidden_layers": 4, "sliding_window": 24, "rope_parameters": OLMO3}),
@@ -168,9 +216,11 @@ def reference(name: str, seed: int = 0) -> Any:
         for buffer_name, buffer in model.named_buffers():
             if buffer_name.endswith("layer_scalar"):
                 buffer.fill_(0.8)
+            elif buffer_name.endswith(("e_score_correction_bias", "expert_bias")):
+                buffer.copy_(0.1 * torch.randn_like(buffer))
         if not config.tie_word_embeddings:
             # The successor's row points along the embedding as the stream holds it, brought to one size (0.5).
-            head, embeddings = model.lm_head.weight, model.model.embed_tokens.weight
+            head, embeddings = model.lm_head.weight, model.get_input_embeddings().weight
             head[1::2] += 0.6 * 0.5 * embeddings[0::2] / embeddings.std()
     return model
 
@@ -187,12 +237,14 @@ def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
         if "q_norm" in name and model.startswith("gemma4"):  # which does not scale attention's logits
             return (parameter + 0.3 * values) * len(parameter) ** -0.5
         return parameter + 0.3 * values - (0.6 if last and gemma else 0.0)
+    if name.endswith(("mamba.dt_bias", "mixer.dt_bias")):
+        return 0.5 * values - 3  # a state that lasts: it fades by some 5 % a token
     if parameter.ndim == 1 or "bias" in name:
         return 0.3 * values
     if "embed" in name and not gemma:
         return (0.2 if tied else 0.5) * values
     values = values * parameter.shape[-1] ** -0.5
-    if any(part in name for part in ("o_proj", "out_proj", "down_proj", "w2")):
+    if any(part in name for part in ("o_proj", "out_proj", "down_proj", "output_linear", "w2")):
         values = 0.2 * values
     if "lm_head" in name:
         values = values * torch.exp(torch.randn(len(values), 1))
@@ -202,10 +254,29 @@ def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
 def save(name: str, folder: Path) -> None:
     """As a Hugging Face folder, with a token for each byte."""
     reference(name).save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(as_published(json.loads(path.read_text()))))
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
     made.decoder = tokenizers.decoders.ByteLevel()
     made.save(str(folder / "tokenizer.json"))
+
+
+OF_EXPERTS = re.compile(r"expert|^moe_|^n_group$|^topk_group$")
+
+
+def as_published(config: dict[str, Any]) -> dict[str, Any]:
+    """With layers in the words of the families' published files, which transformers writes no longer."""
+    if config["model_type"] == "granitemoehybrid":
+        words = {"linear_attention": "mamba", "full_attention": "attention"}
+        return config | {"layer_types": [words[kind] for kind in config["layer_types"]]}
+    if config["model_type"] != "nemotron_h":
+        return config
+    letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+    pattern = "".join(letters[kind] for kind in config.pop("layers_block_type"))
+    if "E" not in pattern:
+        config = {key: value for key, value in config.items() if not OF_EXPERTS.search(key)}
+    return config | {"hybrid_override_pattern": pattern, "num_hidden_layers": len(pattern)}
 
 
 @functools.cache

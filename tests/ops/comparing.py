@@ -7,7 +7,7 @@ from surefoot.ops.arrays import F32
 
 
 def same_bits(got: F32, want: F32) -> bool:
-    """Equal in shape and in every bit; NaNs count as one value."""
+    """Whether two arrays are equal in shape and in every bit; all NaNs count as equal."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return False
     both_nan = np.isnan(got) & np.isnan(want)

@@ -1,4 +1,4 @@
-"""Backends of every variant and several thread counts; a variant that the machine lacks is skipped, saying so."""
+"""Backends of every variant with several thread counts. Variants that the machine cannot run are skipped."""
 
 import functools
 
@@ -6,7 +6,7 @@ import pytest
 
 from surefoot.ops import Backend
 
-THREADS = (1, 2, 7)  # 7 on a small machine is oversubscribed, on purpose
+THREADS = (1, 2, 7)  # 7 threads oversubscribe a small machine, on purpose
 
 
 @functools.cache
@@ -16,5 +16,5 @@ def backend(variant: str, threads: int) -> Backend:
 
 @pytest.fixture
 def backends(variant: str) -> list[Backend]:
-    """One variant with 1, 2 and 7 threads."""
+    """Backends of a variant with 1, 2 and 7 threads."""
     return [backend(variant, threads) for threads in THREADS]

@@ -1,4 +1,4 @@
-"""Requests with KV in shuffled blocks: what the tests of kv and attention are made of."""
+"""Requests with KV in shuffled blocks, for the tests of kv and attention."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Request:
-    """All of a request's tokens: q [tokens, heads, dim], keys and values [tokens, kv heads, dim], its blocks."""
+    """A request's tokens: q [tokens, heads, dim], keys and values [tokens, kv heads, dim], and its blocks."""
 
     q: F32
     keys: F32
@@ -38,10 +38,10 @@ def aligned(x: F32) -> F32:
 def make_requests(
     rng: np.random.Generator, shape: Shape, lengths: list[int], spread: bool = True
 ) -> tuple[list[Request], int]:
-    """Requests of these lengths and how many blocks the cache must have. spread: tokens differ much in size."""
+    """Requests of these lengths, and the number of blocks that they need. spread: tokens differ much in magnitude."""
     counts = [-(-length // shape.block_size) for length in lengths]
     num_blocks = sum(counts) + 3
-    ids = rng.spawn(1)[0].permutation(num_blocks)  # a stream of its own: the data do not depend on the block size
+    ids = rng.spawn(1)[0].permutation(num_blocks)  # another stream, so that data do not depend on the block size
 
     def draw(length: int, heads: int, dim: int, low: float, high: float) -> F32:
         size = rng.uniform(low, high, (length, 1, 1)) if spread else 1.0
@@ -57,7 +57,7 @@ def make_requests(
 
 
 def new_cache(backend: Backend, shape: Shape, num_blocks: int) -> KvCache:
-    """A cache full of junk: what was never written must never show."""
+    """A cache full of random bytes: unwritten slots must not affect results."""
     cache = empty_kv_cache(
         backend, num_blocks, shape.block_size, shape.kv_heads, shape.head_dim, shape.value_dim, shape.form
     )
@@ -71,7 +71,7 @@ def slots(shape: Shape, request: Request, start: int, end: int) -> I64:
 
 
 def write(backend: Backend | None, cache: KvCache, shape: Shape, request: Request, start: int, end: int) -> None:
-    """Natively, or by the oracle where there is no backend."""
+    """Writes keys and values with the backend; None: with the oracle."""
     rows = (request.keys[start:end], request.values[start:end], slots(shape, request, start, end))
     if backend is None:
         oracle.kv_write(cache, *rows)
@@ -93,7 +93,7 @@ def make_chunks(requests: list[Request], spans: list[tuple[int, int]]) -> tuple[
 def run_in_steps(
     backend: Backend, shape: Shape, request: Request, cuts: list[int], num_blocks: int, scale: float
 ) -> F32:
-    """The whole request, its tokens arriving in chunks that end at these positions."""
+    """Attention of a whole request whose tokens arrive in chunks that end at these positions."""
     cache = new_cache(backend, shape, num_blocks)
     outs = []
     for start, end in zip([0, *cuts], [*cuts, len(request.q)], strict=True):

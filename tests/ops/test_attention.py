@@ -34,7 +34,7 @@ shapes = st.builds(
     st.sampled_from([16, 32, 64]),
     forms,
 )
-# How many tokens came before, and how many are in the chunk.
+# Tokens before the chunk, and tokens of the chunk.
 spans = st.tuples(st.integers(0, 300), st.one_of(st.just(1), st.integers(1, 5), st.integers(6, 70)))
 
 
@@ -103,7 +103,7 @@ def test_the_block_size_cannot_show(backends: list[Backend], form: KvForm) -> No
 
 
 def test_a_long_context_is_shared_out(backends: list[Backend]) -> None:
-    """Long enough for one kv head's segments to be cut into several tasks."""
+    """The context is long enough for a kv head's segments to be split into several tasks."""
     shape = Shape(5, 1, 64, 64, 32, KvForm.KEYS_TWO_LIMBS)
     (request,), num_blocks = make_requests(np.random.default_rng(11), shape, [3000])
     cache = new_cache(backends[0], shape, num_blocks)
@@ -117,7 +117,7 @@ def test_a_long_context_is_shared_out(backends: list[Backend]) -> None:
 
 @pytest.mark.parametrize("form", list(KvForm))
 def test_the_largest_heads_and_sums(backends: list[Backend], form: KvForm) -> None:
-    """Every limb at its bound, so that the int32 sums are as large as they get."""
+    """With every limb at its bound, int32 sums reach their maximum."""
     shape = Shape(3, 1, 576, 512, 16, form)
     (request,), num_blocks = make_requests(np.random.default_rng(2), shape, [140])
     signs = np.where(np.arange(140)[:, None, None] % 3, np.float32(1), np.float32(-1))
@@ -141,19 +141,19 @@ def exact(request: Request, shape: Shape, scale: float, window: int, sinks: F32 
     t = np.arange(len(request.q))
     seen = (t <= t[:, None]) & ((t > t[:, None] - window) if window else True)
     logits = np.where(seen, logits, -np.inf)
-    own = (
+    sink_logits = (
         np.full((shape.heads, len(t), 1), -np.inf)
         if sinks is None
         else np.broadcast_to(sinks[:, None, None], (shape.heads, len(t), 1))
     )
-    whole = np.concatenate([logits, own], axis=2)
+    whole = np.concatenate([logits, sink_logits], axis=2)
     p = np.exp(whole - whole.max(axis=2, keepdims=True))
     p /= p.sum(axis=2, keepdims=True)
     return np.einsum("hqk,khd->qhd", p[..., :-1], values)
 
 
 def stored(cache: KvCache, request: Request) -> Request:
-    """The request with its keys and values as the cache holds them."""
+    """The request with its keys and values rounded as in the cache."""
     heads = [oracle_kv.read(cache, request.blocks, head) for head in range(cache.kv_heads)]
 
     def dequantised(limbs: Any, scales: F32) -> Any:
@@ -167,7 +167,8 @@ def stored(cache: KvCache, request: Request) -> Request:
 
 
 def noise(form: KvForm, request: Request, scale: float) -> float:
-    """Five deviations of what rounding q, leaving out the product of the low limbs and rounding p do to an output."""
+    """Five standard deviations of an output's error from rounding q, omitting the product of low limbs and rounding
+    p."""
     q, k, v = (float(np.abs(x).max()) for x in (request.q, request.keys, request.values))
     if form == KvForm.BFLOAT16:
         return 1e-5 * v
@@ -214,7 +215,7 @@ def test_blocks_outside_are_refused(backends: list[Backend], block: int) -> None
     chunks.block_table[0, 1] = block
     with pytest.raises(OpError, match="outside its range"):
         attention(backends[0], q, cache, chunks, 0.25)
-    # The window hides block 1 from all rows but leaves block 2 in sight.
+    # Block 1 is outside the window of all rows, block 2 is not.
     attention(backends[0], q[-5:], cache, dataclasses.replace(chunks, starts=np.array([0, 5])), 0.25, window=2)
 
 

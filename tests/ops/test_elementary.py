@@ -1,4 +1,4 @@
-"""Elementary functions: the oracle's bits in every variant, and an error no larger than numerics.md states."""
+"""Elementary functions: every variant has the oracle's bits, and errors are within the bounds of numerics.md."""
 
 import functools
 import math
@@ -37,7 +37,7 @@ EDGES = np.array(
 
 @functools.cache
 def every_kind_of_float() -> F32:
-    """Every 65521st bit pattern (so all exponents, both signs, denormals and NaNs), the edges, and ordinary values."""
+    """Every 65521st bit pattern (all exponents, both signs, denormals and NaNs), edge cases, and ordinary values."""
     patterns = np.arange(0, 2**32, 65521, dtype=np.uint64).astype(np.uint32).view(np.float32)
     ordinary = np.concatenate([np.linspace(-12, 12, 20001), np.linspace(-90, 90, 20001), np.linspace(0.5, 2, 20001)])
     return np.concatenate([patterns, EDGES, -EDGES, ordinary.astype(np.float32)])
@@ -57,7 +57,7 @@ def test_equals_oracle(backends: list[Backend], function: Function) -> None:
 
 
 def ulps(got: F32, exact: np.ndarray) -> np.ndarray:
-    """Error in units of the last place of the exact value's binade."""
+    """The error in units of the exact value's last place."""
     ulp = np.exp2(np.floor(np.log2(np.maximum(np.abs(exact), 2.0**-126))) - 23)
     return np.abs(got.astype(np.float64) - exact) / ulp
 
@@ -69,7 +69,8 @@ def promised_range(function: Function, x: F32) -> F32:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_error_against_float64(function: Function) -> None:
-    """Two million values: all exponents, then densely where models live. float64 can judge float32."""
+    """Two million values: all exponents, and densely in the range of models. float64 is exact enough to check
+    float32."""
     patterns = np.arange(0, 2**32, 8191, dtype=np.uint64).astype(np.uint32).view(np.float32)
     dense = np.concatenate([np.linspace(-10, 10, 1000003), np.linspace(-90, 90, 300007), np.linspace(0.5, 2, 500009)])
     x = promised_range(function, np.concatenate([patterns, dense.astype(np.float32)]))
@@ -85,7 +86,7 @@ def test_error_against_float64(function: Function) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_error_against_mpmath(function: Function) -> None:
-    """The judge itself is judged: two thousand values against fifty digits."""
+    """The float64 reference itself is correct, for two thousand values against fifty digits."""
     x = promised_range(function, every_kind_of_float())
     x = np.random.default_rng(1).choice(x, 2000)
     with mpmath.workdps(50):

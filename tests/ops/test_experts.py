@@ -25,7 +25,7 @@ quick = settings(max_examples=50, suppress_health_check=[HealthCheck.function_sc
 
 @st.composite
 def routers(draw: st.DrawFn) -> tuple[int, Router]:
-    """A number of experts and a rule of routing among them."""
+    """A number of experts, and a routing rule."""
     experts = draw(st.integers(1, 140))
     top_k = draw(st.integers(1, min(experts, 20)))
     scale = draw(st.sampled_from([1.0, 2.5]))
@@ -47,7 +47,7 @@ def test_route_equals_oracle(
     experts, router = case
     rng = np.random.default_rng(seed)
     logits = (rng.standard_normal((rows, experts)) * 10.0 ** rng.integers(-2, 3, (rows, 1))).astype(np.float32)
-    if levels:  # few distinct values: many ties, among them 0 with -0
+    if levels:  # few distinct values: many ties, such as 0 and -0
         logits = np.round(logits * levels) / np.float32(levels)
     bias = rng.choice([-0.5, -0.0, 0.0, 0.25], experts).astype(np.float32) if biased else None
     scales = rng.random(experts, np.float32) if scaled else None
@@ -66,7 +66,7 @@ def test_route_is_what_it_says(backends: list[Backend]) -> None:
     np.testing.assert_allclose(got.weights[0], everything[0, [1, 2, 0]], rtol=1e-6)
     got = route(backends[0], logits, Router(2, Scoring.SOFTMAX_CHOSEN, scale=2.0))
     assert got.weights.tolist() == [[1, 1]]
-    bias = np.array([0, -1, 0, 1], np.float32)  # lifts expert 3 above all, drops expert 1 below all
+    bias = np.array([0, -1, 0, 1], np.float32)  # moves expert 3 to the top, expert 1 to the bottom
     got = route(backends[0], logits, Router(2, Scoring.SIGMOID, normalise=True), bias)
     assert got.ids.tolist() == [[3, 2]]
     sigmoid = 1 / (1 + np.exp([2.0, -3.0]))
@@ -129,7 +129,7 @@ def test_combine_refuses_rows_outside(backends: list[Backend]) -> None:
 
 
 def mixture(backend: Backend, x: np.ndarray, logits: np.ndarray, experts: list[PackedWeights]) -> np.ndarray:
-    """One matrix per expert, two experts a row, their outputs added to x."""
+    """A layer with a matrix per expert and two experts per row, whose outputs are added to x."""
     routes = route(backend, logits, Router(2, normalise=True))
     grouped = group_by_expert(backend, routes.ids, len(experts))
     y = linear_experts(backend, quantise(backend, x[grouped.rows]), experts, grouped.starts)
@@ -148,7 +148,7 @@ def test_a_row_among_experts_does_not_see_its_company(backends: list[Backend]) -
     for r in range(rows):
         alone = mixture(backends[0], x[r : r + 1], logits[r : r + 1], experts)
         assert alone.tobytes() == together[r].tobytes()
-    for r in range(rows):  # and it is the layer that it says it is
+    for r in range(rows):  # equals the definition of the layer
         chosen = np.argsort(-logits[r])[:2]
         weights = np.exp(logits[r, chosen]) / np.exp(logits[r, chosen]).sum()
         outputs = (codes[chosen] * scales[chosen][:, :, None]) @ x[r]

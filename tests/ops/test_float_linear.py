@@ -35,7 +35,7 @@ def test_equals_oracle(
 
 
 def test_rows_and_outputs_stand_alone(backends: list[Backend]) -> None:
-    """A row's bits do not depend on its company, nor an output's on its neighbours."""
+    """A row's bits do not depend on other rows, nor an output's on other outputs."""
     rng = np.random.default_rng(5)
     x, weights = draw(rng, np.float32, 131, 333), draw(rng, np.uint16, 77, 333)
     whole = float_linear(backends[1], x, weights)
@@ -55,7 +55,7 @@ def test_strided_arrays(backends: list[Backend]) -> None:
 
 
 def test_close_to_numpy(backends: list[Backend]) -> None:
-    """The oracle itself is a matrix product."""
+    """The oracle computes a matrix product."""
     rng = np.random.default_rng(7)
     x, weights = rng.standard_normal((3, 500)).astype(np.float32), rng.standard_normal((9, 500)).astype(np.float32)
     got = float_linear(backends[0], x, weights)

@@ -45,20 +45,22 @@ TEXTBOOK = {
     "gelu": lambda g, u: g * (1 + math.erf(g / math.sqrt(2))) / 2 * u,
     "gelu_tanh": lambda g, u: g * (1 + math.tanh(math.sqrt(2 / math.pi) * (g + 0.044715 * g**3))) / 2 * u,
     "sigmoid": lambda g, u: _logistic(g) * u,
+    "relu2": lambda g, u: max(g, 0) ** 2 * u,
     "clamped": lambda g, u: min(g, 7) * _logistic(1.702 * min(g, 7)) * (min(max(u, -7), 7) + 1),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_glu_is_what_it_says(backends: list[Backend], kind: str) -> None:
-    """Against the textbook in float64."""
+    """It equals the textbook formula in float64."""
     rng = np.random.default_rng(2)
     gate = np.linspace(-12, 12, 4001, dtype=np.float32)[None]
     up = (rng.standard_normal((1, 4001)) * 5).astype(np.float32)
     want = np.array([TEXTBOOK[kind](g, u) for g, u in zip(gate[0].tolist(), up[0].tolist(), strict=True)])
     y = np.empty_like(gate)
     glu(backends[0], GluForm(kind), gate, up, y=y)  # type: ignore[arg-type]
-    largest = np.maximum(np.abs(gate[0]), kind == "sigmoid") * (np.abs(up[0]) + (kind == "clamped"))
+    size = np.abs(gate[0]) ** (2 if kind == "relu2" else 1)
+    largest = np.maximum(size, kind == "sigmoid") * (np.abs(up[0]) + (kind == "clamped"))
     assert np.all(np.abs(y[0] - want) <= 3e-7 * largest)
 
 

@@ -46,7 +46,7 @@ def test_write_equals_oracle(
 
 @pytest.mark.parametrize("form", list(KvForm))
 def test_rows_may_be_part_of_a_wider_array(backends: list[Backend], form: KvForm) -> None:
-    """Keys and values as they come out of one fused projection."""
+    """Keys and values may be parts of the output of a fused projection."""
     rng = np.random.default_rng(1)
     wide = rng.standard_normal((5, 3 * 32)).astype(np.float32)
     keys, values = (wide[:, at : at + 32].reshape(5, 1, 32) for at in (32, 64))

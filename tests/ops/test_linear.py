@@ -34,13 +34,13 @@ row_counts = st.one_of(st.integers(1, 20), st.sampled_from([31, 32, 33, 47, 64, 
 
 
 def random_table(rng: np.random.Generator, low: int, high: int) -> np.ndarray:
-    """One that counts (the kernels need not look it up then), or any other."""
+    """A table of consecutive values (which kernels need not look up), or any other table."""
     first = int(rng.integers(max(low, -20), min(high - 15, 5)))
     return (np.arange(first, first + 16) if rng.random() < 0.5 else rng.integers(low, high, 16)).astype(np.int8)
 
 
 def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) -> IntegerWeights:
-    """Codes, scales and offsets drawn at the edges of what the format allows, not only what rounding would give."""
+    """Weights with codes, scales and offsets over the format's whole range, beyond the results of rounding."""
     shape = (n, fmt.num_groups(k))
     rows = rng.standard_normal(n).astype(np.float32)
     if fmt.bits == 8:
@@ -112,7 +112,7 @@ def test_linear_equals_oracle(
     "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 32)]
 )
 def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: ActivationForm) -> None:
-    """Several chunks of depth, several blocks of rows, full tasks of panels."""
+    """Sizes with several chunks of columns, several blocks of rows and full tasks of panels."""
     rng = np.random.default_rng(1)
     weights = random_weights(rng, fmt, 300, 2500)
     x = aligned(random_rows(rng, 531, 2500, form))
@@ -125,7 +125,7 @@ def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: Ac
 @pytest.mark.parametrize("limbs", [1, 2])
 @pytest.mark.parametrize("rows", range(1, 7))
 def test_few_rows_of_codes_that_count(backends: list[Backend], rows: int, limbs: int, group: int) -> None:
-    """Each of the few row counts has its own way, on one side of a threshold; weights and rows at their ends."""
+    """Small row counts have kernels of their own. Weights and rows are at the ends of their range."""
     rng = np.random.default_rng(rows)
     n, k = 75, 1500
     fmt = WeightFormat(4, limbs, group)
@@ -146,7 +146,7 @@ def test_few_rows_of_codes_that_count(backends: list[Backend], rows: int, limbs:
 )
 @pytest.mark.parametrize("rows", [1, 5, 16, 17, 25, 31, 32, 33])
 def test_residual_in_place(backends: list[Backend], rows: int, fmt: WeightFormat) -> None:
-    """Whichever way so many rows go, each output is added to what lies there once."""
+    """With any kernel, each output is added to the residual once."""
     rng = np.random.default_rng(rows)
     weights = random_weights(rng, fmt, 70, 700)
     x = aligned(random_rows(rng, rows, 700, ActivationForm(2)))
@@ -162,7 +162,7 @@ def test_residual_in_place(backends: list[Backend], rows: int, fmt: WeightFormat
 @pytest.mark.parametrize("group", [16, 32, 64])
 @pytest.mark.parametrize("rows", [1, 4, 9, 20])
 def test_largest_sums(backends: list[Backend], table: np.ndarray, group: int, rows: int) -> None:
-    """Every weight and every activation as large as it may be, signs agreeing: nothing may overflow on the way."""
+    """With the largest weights and activations of equal sign, no sum overflows."""
     rng = np.random.default_rng(3)
     n, k = 40, 5000
     x = aligned(largest_rows(rng, rows, k))
@@ -170,7 +170,7 @@ def test_largest_sums(backends: list[Backend], table: np.ndarray, group: int, ro
     largest, smallest = int(np.argmax(table)), int(np.argmin(table))
     codes = np.where(signs > 0, largest, smallest).astype(np.int8)[None].repeat(n, axis=0)
     fmt = WeightFormat(4, 2, group)
-    # As large as both ends of the table allow, about the middle of the two.
+    # As large as both ends of the table allow, around their middle.
     middle, width = (int(table.max()) + int(table.min())) / 2, (int(table.max()) - int(table.min())) / 2
     scale = int(16319 / width)
     offset = round(-middle * scale)
@@ -179,6 +179,25 @@ def test_largest_sums(backends: list[Backend], table: np.ndarray, group: int, ro
         fmt, codes, np.ones(n, np.float32), np.full(shape, scale, np.int16), np.full(shape, offset, np.int16),
         table.astype(np.int8),
     )  # fmt: skip
+    want = oracle.linear(x, weights)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+@pytest.mark.parametrize("columns", [8, 16, 32, 64])
+@pytest.mark.parametrize("excess", [-1, 0, 1])
+def test_sums_at_the_end_of_int32(backends: list[Backend], columns: int, excess: int) -> None:
+    """Sums over some columns just below and above 2^31: however many a kernel adds up in an int32, none wraps."""
+    rows, n, k = 9, 40, 256
+    most = (2**31 // 16319) // columns + excess  # times the largest weight, over so many columns
+    numbers = np.full((rows, k), min(most, 16256), np.float32)
+    numbers[:, 200] = 16256  # sets the scale
+    numbers *= np.where(np.arange(rows) % 2, -1, 1)[:, None]
+    x = aligned(oracle_activations.quantise(numbers, ActivationForm(2)))
+    fmt = WeightFormat(8, 2, 32)
+    weights = IntegerWeights(
+        fmt, np.full((n, k), 127, np.int8), np.ones(n, np.float32), np.full((n, fmt.num_groups(k)), 16447, np.int16)
+    )
     want = oracle.linear(x, weights)
     for backend in backends:
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
@@ -201,7 +220,7 @@ def test_largest_sums_of_8_bit_codes(backends: list[Backend], group: int, rows: 
 
 
 def test_two_limbs_by_two_are_rounded_once() -> None:
-    """The oracle's own exactness: Python's integers and one rounding."""
+    """The oracle equals exact integer arithmetic with one rounding."""
     rng = np.random.default_rng(2)
     weights, x = random_weights(rng, WeightFormat(8, 2, 32), 3, 700), random_rows(rng, 2, 700, ActivationForm(2))
     got = oracle.linear(x, weights)
@@ -253,7 +272,7 @@ def test_experts_equal_oracle(
     "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 32)]
 )
 def test_rounding_is_close(fmt: WeightFormat) -> None:
-    """Each format's dequantised matrix lies as near to the float one as its step allows."""
+    """The dequantised matrix of each format is as close to the float matrix as its step allows."""
     w = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
     error = np.abs(oracle.dequantise(round_to(fmt, w)) - w)
     step = {(8, 1): 1 / 127, (8, 2): 1 / 127, (4, 1): 1.2 / 8, (4, 2): 1 / 7.5}[fmt.bits, fmt.limbs]
@@ -281,7 +300,7 @@ def test_weights_that_do_not_fit_are_refused(backends: list[Backend]) -> None:
 
 
 def test_every_entry_of_a_wide_table_must_fit(backends: list[Backend]) -> None:
-    """Also those that no code asks for."""
+    """Entries that no code uses are checked too."""
     shape = np.ones((3, 1), np.int16)
     fmt, codes, rows = WeightFormat(4, 2, 32), np.full((3, 32), 8, np.int8), np.ones(3, np.float32)
     table = np.arange(-8, 8).astype(np.int8)

@@ -3,7 +3,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from surefoot.ops import ActivationForm, Backend, NormForm, OpError, empty_activations, norm, norm_heads, quantise
+from surefoot.ops import (
+    ActivationForm,
+    Backend,
+    NormForm,
+    OpError,
+    empty_activations,
+    gated_norm,
+    norm,
+    norm_heads,
+    quantise,
+)
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle import norms as oracle
 from tests.ops.comparing import same_bits, same_rows
@@ -87,3 +97,34 @@ def test_norm_is_a_norm(backends: list[Backend], kind: str) -> None:
 def test_norm_needs_an_output(backends: list[Backend]) -> None:
     with pytest.raises(OpError, match="missing"):
         norm(backends[0], NormForm(), np.ones((2, 8), np.float32))
+
+
+@fixtures
+@given(
+    rows=st.integers(1, 40), group_cols=st.integers(1, 300), groups=st.integers(1, 4), with_y=st.booleans(),
+    quantised_form=quantised_forms, seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_gated_norm_equals_oracle(
+    backends: list[Backend], rows: int, group_cols: int, groups: int, with_y: bool, quantised_form: ActivationForm,
+    seed: int,
+) -> None:  # fmt: skip
+    rng, cols = np.random.default_rng(seed), groups * group_cols
+    x, gate = rows_of(rng, rows, cols, 5), rng.standard_normal((rows, cols + 3)).astype(np.float32)[:, :cols] * 4
+    weight = rng.standard_normal(cols).astype(np.float32)
+    want = oracle.gated_norm(1e-5, groups, x, gate, weight)
+    for backend in backends:
+        y, quantised = np.empty_like(want) if with_y else None, empty_activations(rows, cols, quantised_form)
+        gated_norm(backend, 1e-5, groups, x, gate, weight, y=y, quantised=quantised)
+        assert y is None or same_bits(y, want)
+        assert same_rows(quantised, quantise(backend, want, quantised_form))
+
+
+def test_gated_norm_is_what_it_says(backends: list[Backend]) -> None:
+    """Against the textbook in float64, two groups of 32 columns."""
+    rng = np.random.default_rng(3)
+    x, gate, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 64), (5, 64), (64,)))
+    wide = (x * gate / (1 + np.exp(-gate.astype(np.float64)))).reshape(5, 2, 32)
+    want = (wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5)).reshape(5, 64) * weight
+    y = np.empty_like(x)
+    gated_norm(backends[0], 1e-5, 2, x, gate, weight, y=y)
+    assert np.abs(y - want).max() < 1e-6 * np.abs(want).max()

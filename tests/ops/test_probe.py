@@ -9,7 +9,7 @@ from surefoot.ops import Backend, OpError, PeakKind, huge_empty, peak, read_band
 
 
 def mapped(address: int) -> bool:
-    """Whether the address lies in one of this process's mappings."""
+    """Whether the address is in one of this process's mappings."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         start, end = (int(part, 16) for part in line.split()[0].split("-"))
         if start <= address < end:

@@ -79,7 +79,7 @@ def test_rope_equals_oracle(
 
 
 def test_rotation_keeps_lengths_and_relative_angles(backends: list[Backend]) -> None:
-    """The point of it all: the product of a rotated query and key depends on their distance alone."""
+    """The product of a rotated query and key depends on their distance alone."""
     rng = np.random.default_rng(4)
     q, k = rng.standard_normal((2, 64)).astype(np.float32)
     inv_freq = inverse_frequencies(RopeForm(64))
@@ -94,7 +94,7 @@ def test_rotation_keeps_lengths_and_relative_angles(backends: list[Backend]) -> 
 
 
 def reference_frequencies(form: RopeForm) -> np.ndarray:
-    """The formulas of the papers and of transformers, in float64 and in another arrangement than ours."""
+    """Frequencies by the formulas of the papers and of transformers, in float64, arranged differently from ours."""
     dim, scaling = form.dim, form.scaling
     freq = form.theta ** -(np.arange(0, dim, 2) / dim)
     match scaling:
@@ -129,7 +129,7 @@ def test_inverse_frequencies(dim: int, theta: float, scaling: object) -> None:
     got, want = inverse_frequencies(form), reference_frequencies(form)
     assert got.dtype == np.float32
     assert got.shape == (dim // 2,)
-    # Half an ulp, and what float64 may lose.
+    # Half an ulp, and a margin for float64.
     assert np.all(np.abs(got - want) <= 2.0**-24 * want * 1.0001)
 
 

@@ -75,12 +75,12 @@ def test_top_logprobs_equals_oracle(backends: list[Backend], rows: int, vocab: i
     ],
 )
 def test_philox_known_answers(counter: tuple[int, ...], key: tuple[int, int], words: tuple[int, ...]) -> None:
-    """The vectors that the generator's authors publish with it."""
+    """The test vectors published by the generator's authors."""
     assert tuple(oracle.philox(np.array(counter, np.uint64), key)) == words
 
 
 def test_noise_of_every_id(backends: list[Backend]) -> None:
-    """Duels of two ids at a time: each row's token tells which of the two has more noise."""
+    """Rows with two possible ids: each row's token tells which of the two has more noise."""
     rng = np.random.default_rng(11)
     rows, vocab = 800, 333
     pairs = np.array([rng.choice(vocab, 2, replace=False) for _ in range(rows)])
@@ -93,7 +93,7 @@ def test_noise_of_every_id(backends: list[Backend]) -> None:
 
 
 def test_noise_is_bounded_by_the_gap() -> None:
-    """The kernels skip a block on e^noise <= 1.01 / (1 - u); rounding must stay well inside that margin."""
+    """Kernels skip blocks by the bound e^noise <= 1.01 / (1 - u); rounding must stay well within its margin."""
     words = np.concatenate([np.arange(5000), np.arange(2**23 - 5000, 2**23), np.arange(0, 2**23, 997)])
     u = (words.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
     noise = -oracle.log(-oracle.log(u)).astype(np.float64)
@@ -112,7 +112,7 @@ def test_company_does_not_show(backends: list[Backend]) -> None:
 
 
 def test_arrays_that_stay(backends: list[Backend]) -> None:
-    """Step after step of other sizes, logits and strides: each draws what `sample` does."""
+    """Steps of different sizes, logits and strides draw the same tokens as `sample`."""
     rng, sampling = np.random.default_rng(4), Sampling(backends[1], 6)
     for rows, vocab in ((6, 700), (1, 700), (3, 65), (6, 700)):
         logits, parameters = draw_logits(rng, rows, vocab + 5)[:, :vocab], draw_parameters(rng, rows, vocab)
@@ -124,7 +124,7 @@ def test_arrays_that_stay(backends: list[Backend]) -> None:
 
 
 def test_large_vocabulary(backends: list[Backend]) -> None:
-    """A real vocabulary, where blocks are skipped and filters select; one row of each kind."""
+    """With a real vocabulary, kernels skip blocks and filters select; one row of each kind."""
     vocab = 151_936
     x = np.random.default_rng(4).standard_normal(vocab).astype(np.float32)
     logits = np.stack([x, x, 4 * x, 4 * x, 4 * x, np.zeros_like(x)])
@@ -150,7 +150,7 @@ def test_large_vocabulary(backends: list[Backend]) -> None:
     ],
 )
 def test_distribution(variant: str, backends: list[Backend], filters: dict[str, float], kept: int) -> None:
-    """Chi-square of 20,000 draws against the softmax of what the filters keep, at a level of one in ten thousand."""
+    """Chi-square test of 20,000 draws against the softmax of the kept ids, at a significance level of 1e-4."""
     probabilities = np.array([0.03, 0.4, 0.05, 0.2, 0.12, 0.2])  # kept in the order 1, 3, 5, 4, 2, 0
     draws = 20_000
     logits = np.tile(np.log(probabilities).astype(np.float32), (draws, 1))
@@ -173,9 +173,9 @@ def test_seeds_and_positions_are_independent_streams(backends: list[Backend]) ->
         sample(backends[0], logits, SamplingRows.of(draws, 1.0, seeds=seed, positions=positions)).tokens
         for seed, positions in ((1, range(draws)), (2, range(draws)), (2**32 + 1, range(draws)), (range(draws), 7))
     ]
-    for i, one in enumerate(streams):
+    for i, stream in enumerate(streams):
         for other in streams[:i]:
-            assert 40 < np.count_nonzero(one == other) < 130  # 80 by chance, five standard deviations either side
+            assert 40 < np.count_nonzero(stream == other) < 130  # 80 by chance, five standard deviations either side
 
 
 @pytest.mark.parametrize("temperature", [-1.0, np.nan, np.inf])

@@ -11,7 +11,7 @@ COLS = 16
 
 
 class Sums:
-    """y = softcap(a + b) over the first rows of arrays that stay where they are."""
+    """Computes y = softcap(a + b) over the first rows of fixed arrays."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

@@ -1,3 +1,5 @@
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,10 +11,14 @@ from surefoot.ops import (
     DeltaGates,
     DeltaRows,
     OpError,
+    ScanGates,
+    ScanRows,
     StateRows,
     delta_gates,
     delta_rule,
     short_conv,
+    ssd_gates,
+    ssd_scan,
 )
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle import states as oracle
@@ -126,6 +132,17 @@ def test_the_delta_rule_is_the_delta_rule(backends: list[Backend]) -> None:
     assert np.abs(y[:, 0] - want).max() < 2e-6 * np.abs(want).max()
 
 
+def successive_chunks(lengths: Sequence[int]) -> Iterator[tuple[slice, StateRows]]:
+    """Chunks of these lengths that go on from each other's slots, 0 and 1 in turn: their rows, and what they load and
+    save."""
+    start, load = 0, -1
+    for length in lengths:
+        saves = np.full(length, -1)
+        saves[-1] = 1 - max(load, 0)
+        yield slice(start, start + length), StateRows(np.array([0, length]), np.array([load]), saves)
+        start, load = start + length, int(saves[-1])
+
+
 def test_how_rows_are_chunked_does_not_show(backends: list[Backend]) -> None:
     """One chunk of 40 rows, or chunks that go on from each other's slots."""
     rng, heads, dim = np.random.default_rng(2), 2, 32
@@ -134,16 +151,101 @@ def test_how_rows_are_chunked_does_not_show(backends: list[Backend]) -> None:
     whole = StateRows(np.array([0, 40]), np.array([-1]), np.full(40, -1))
     delta_rule(backends[0], x, gates, state, whole, False, y=want)
     for backend in backends:
-        start, load = 0, -1
-        for length in (1, 16, 2, 21):
-            part = slice(start, start + length)
-            saves, y = np.full(length, -1), np.empty((length, heads, dim), np.float32)
-            saves[-1] = 1 - max(load, 0)
-            rows = StateRows(np.array([0, length]), np.array([load]), saves)
+        for part, rows in successive_chunks((1, 16, 2, 21)):
+            y = np.empty_like(want[part])
             own = DeltaRows(x.q[part], x.k[part], x.v[part])
             delta_rule(backend, own, DeltaGates(gates.decay[part], gates.beta[part]), state, rows, False, y=y)
             assert same_bits(y, want[part])
-            start, load = start + length, int(saves[-1])
+
+
+@fixtures
+@given(rows=st.integers(1, 30), heads=st.integers(1, 50), seed=seeds)
+def test_scan_gates_equal_oracle(backends: list[Backend], rows: int, heads: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = (floats(rng, rows, heads + 3) * np.float32(rng.choice([0.1, 3, 40])))[:, :heads]
+    rate, bias = -np.abs(floats(rng, heads)), floats(rng, heads)
+    want = oracle.ssd_gates(x, rate, bias)
+    for backend in backends:
+        got = ScanGates(np.empty((rows, heads), np.float32), np.empty((rows, heads), np.float32))
+        ssd_gates(backend, x, rate, bias, got)
+        assert same_bits(got.decay, want.decay)
+        assert same_bits(got.dt, want.dt)
+
+
+def test_small_steps_are_precise(backends: list[Backend]) -> None:
+    """dt of models is a thousandth to a tenth. Relative to float64, also far below."""
+    x = np.linspace(-20, 3, 4000, dtype=np.float32).reshape(-1, 1)
+    gates, zero = ScanGates(np.empty_like(x), np.empty_like(x)), np.zeros(1, np.float32)
+    for backend in backends:
+        ssd_gates(backend, x, zero, zero, gates)
+        want = np.logaddexp(0, x.astype(np.float64))
+        assert (np.abs(gates.dt - want) <= 3e-7 * want).all()
+
+
+def scan_inputs(
+    rng: np.random.Generator, num_rows: int, groups: int, heads: int, state_dim: int, head_dim: int
+) -> tuple[ScanRows, ScanGates]:
+    """Parts of wider rows."""
+    inner, lanes = heads * head_dim, groups * state_dim
+    wide = floats(rng, num_rows, inner + 2 * lanes)
+    b, c = (wide[:, at : at + lanes].reshape(num_rows, groups, state_dim) for at in (inner, inner + lanes))
+    decay, dt = rng.random((2, num_rows, heads)).astype(np.float32)
+    return ScanRows(wide[:, :inner].reshape(num_rows, heads, head_dim), b, c), ScanGates(decay, dt)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3), groups=st.integers(1, 2), repeat=st.integers(1, 3),
+    state_dim=st.integers(2, 20), runs=st.integers(1, 9), seed=seeds,
+)  # fmt: skip
+def test_scan_equals_oracle(
+    backends: list[Backend], lengths: list[int], groups: int, repeat: int, state_dim: int, runs: int, seed: int
+) -> None:
+    rng, heads, head_dim = np.random.default_rng(seed), groups * repeat, 16 * runs
+    rows, num_slots = random_rows(rng, lengths)
+    x, gates = scan_inputs(rng, len(rows.saves), groups, heads, state_dim, head_dim)
+    state, skip = floats(rng, num_slots, heads, state_dim, head_dim), floats(rng, heads)
+    want, want_state = oracle.ssd_scan(x, gates, skip, state, rows)
+    for backend in backends:
+        y, got_state = np.empty_like(want), state.copy()
+        ssd_scan(backend, x, gates, skip, got_state, rows, y=y)
+        assert same_bits(y, want)
+        assert same_bits(got_state, want_state)
+
+
+@pytest.mark.parametrize("lean", [-4.0, -6.0])
+def test_the_scan_is_the_scan(backends: list[Backend], lean: float) -> None:
+    """Against the textbook in float64, over a thousand tokens that fade slowly, gates included: the largest error, of
+    the largest value."""
+    rng, num_rows, state_dim, head_dim = np.random.default_rng(1), 1000, 128, 64
+    x, gates = scan_inputs(rng, num_rows, 1, 1, state_dim, head_dim)
+    raw, rate, bias = floats(rng, num_rows, 1), np.array([-0.5], np.float32), np.array([lean], np.float32)
+    rows = StateRows(np.array([0, num_rows]), np.array([-1]), np.full(num_rows, -1))
+    y, state, skip = np.empty_like(x.x), np.zeros((1, 1, state_dim, head_dim), np.float32), floats(rng, 1)
+    ssd_gates(backends[0], raw, rate, bias, gates)
+    ssd_scan(backends[0], x, gates, skip, state, rows, y=y)
+    matrix, wide = np.zeros((state_dim, head_dim)), []
+    for row in range(num_rows):
+        own, b, c = (part[row, 0].astype(np.float64) for part in (x.x, x.b, x.c))
+        dt = np.logaddexp(0, float(raw[row, 0]) + float(bias[0]))
+        matrix = matrix * np.exp(float(rate[0]) * dt) + np.outer(b, dt * own)
+        wide.append(c @ matrix + float(skip[0]) * own)
+    want = np.array(wide)
+    assert np.abs(y[:, 0] - want).max() < 2e-6 * np.abs(want).max()
+
+
+def test_how_scanned_rows_are_chunked_does_not_show(backends: list[Backend]) -> None:
+    """One chunk of 40 rows, or chunks that go on from each other's slots."""
+    rng, heads, dim = np.random.default_rng(2), 2, 32
+    x, gates = scan_inputs(rng, 40, 1, heads, dim, dim)
+    state, skip, want = np.zeros((2, heads, dim, dim), np.float32), floats(rng, heads), np.empty_like(x.x)
+    ssd_scan(backends[0], x, gates, skip, state, StateRows(np.array([0, 40]), np.array([-1]), np.full(40, -1)), y=want)
+    for backend in backends:
+        for part, rows in successive_chunks((1, 16, 2, 21)):
+            y = np.empty_like(want[part])
+            own = ScanRows(x.x[part], x.b[part], x.c[part])
+            ssd_scan(backend, own, ScanGates(gates.decay[part], gates.dt[part]), skip, state, rows, y=y)
+            assert same_bits(y, want[part])
 
 
 def test_slots_that_are_not_there_are_refused(backends: list[Backend]) -> None:

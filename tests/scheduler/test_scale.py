@@ -4,6 +4,8 @@ import random
 import statistics
 from time import thread_time
 
+import pytest
+
 from surefoot.core import Chunk, Output, Request, SampleKey, SamplingParams, StepPlan, StepResult
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.scheduler import Scheduler, SchedulerConfig
@@ -86,6 +88,11 @@ def ratio_to_yardstick(scheduler: Scheduler, yardstick: Yardstick) -> float:
 def test_ten_thousand_wait_and_five_hundred_run() -> None:
     scheduler = loaded(512, 10_000)
     assert (scheduler.num_running, scheduler.num_waiting) == (512, 10_000)
+
+
+@pytest.mark.nightly
+def test_a_step_with_ten_thousand_waiting() -> None:
+    scheduler = loaded(512, 10_000)
     assert ratio_to_yardstick(scheduler, Yardstick(10_512)) < MAX_RATIO
     assert scheduler.num_waiting >= 9_900
 

@@ -12,7 +12,15 @@ from tests.smollm2 import find_file
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """On loopback, without keys."""
-    made = Server(find_file(), "--max-context", "2048", "--max-running", "16")
+    made = Server(find_file(), "--max-context", "2048", "--max-running", "16", "--pooling", "mean")
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def ranking() -> Iterator[Server]:
+    """A reranker: the same model, asked for yes or no."""
+    made = Server(find_file(), "--max-context", "512", "--max-running", "8", "--pooling", "rank")
     yield made
     made.stop()
 

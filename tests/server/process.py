@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.cli.process import COMMAND
+from tests.machine.memory_group import MemoryGroup
 from tests.waiting import PATIENCE_S
 
 
@@ -21,15 +22,19 @@ class Server:
 
     def __init__(
         self,
-        model: Path,
+        model: Path | None,
         *words: str,
         host: str = "127.0.0.1",
         memory_bytes: int | None = None,
         num_files: int | None = None,
+        group: MemoryGroup | None = None,
     ) -> None:
-        """memory_bytes: the most that its process may map. num_files: that it may have open."""
+        """model: None if the words name models. memory_bytes: the most that its process may map. num_files: that it may
+        have open. group: the cgroup that it runs in, with its children; None: this process's."""
 
         def limit() -> None:
+            if group is not None:
+                group.enter()
             if num_files is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (num_files, num_files))
             if memory_bytes is not None:
@@ -37,8 +42,10 @@ class Server:
 
         state = () if "--state-dir" in words else ("--state-dir", tempfile.mkdtemp(prefix="surefoot-state-"))
         state += () if "--packed-cache" in words else ("--packed-cache", "off")  # no start leans on one before
+        state += () if "--cache-dir" in words else ("--cache-dir", "none")  # nor does an answer
+        named = (str(model), "--model-name", "small") if model is not None else ()
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", str(model), "--port", "0", "--model-name", "small", "--host", host, *state, *words],
+            [*COMMAND, "serve", *named, "--port", "0", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
             preexec_fn=limit,
         )  # fmt: skip

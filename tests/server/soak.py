@@ -348,7 +348,18 @@ def soak(
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
         file = Path(folder) / "keys.toml"
         keys = make_keys(file, 1 if one_key_each else None, num_clients)
-        words = ["--keys", str(file), "--max-context", "2048", "--max-running", "16", "--drain-s", "5"]
+        words = [
+            "--keys",
+            str(file),
+            "--max-context",
+            "2048",
+            "--max-running",
+            "16",
+            "--drain-s",
+            "5",
+            "--pooling",
+            "mean",
+        ]
         server = Server(model, *words, "--state-dir", f"{folder}/state", memory_bytes=memory_mib << 20)
         try:
             began = time.monotonic()

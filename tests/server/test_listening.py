@@ -16,7 +16,7 @@ from tests.stories import stories_gguf
 
 
 def start(model: Path, port: int, state: Path) -> subprocess.CompletedProcess[str]:
-    words = ["serve", str(model), "--port", str(port), "--state-dir", str(state)]
+    words = ["serve", str(model), "--port", str(port), "--state-dir", str(state), "--cache-dir", "none"]
     return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=300)
 
 

@@ -116,7 +116,7 @@ def test_web_pages_from_elsewhere(server: Server, headers: dict[str, str], statu
 def test_unknown_routes(server: Server) -> None:
     assert httpx.get(f"{server.root}/nothing").json()["error"]["message"].startswith("there is no such route")
     assert httpx.get(f"{server.url}/chat/completions").status_code == 405
-    assert httpx.get(f"{server.root}/docs").status_code == 404
+    assert httpx.get(f"{server.root}/redoc").status_code == 404
 
 
 def test_still_ready(server: Server) -> None:

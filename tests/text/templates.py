@@ -1,4 +1,4 @@
-"""Chat templates in the manner of the main families, and conversations to render with them."""
+"""Chat templates in the style of the main families, and conversations to render with them."""
 
 from typing import Any
 

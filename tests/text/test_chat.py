@@ -1,4 +1,4 @@
-"""Chat templates: the same text as transformers', and no harm from bad ones."""
+"""Chat templates render the same text as in transformers, and malicious templates do no harm."""
 
 import gc
 import os
@@ -27,14 +27,14 @@ _ASKED: Messages = [{"role": "user", "content": "Hi"}]
 
 @pytest.fixture(scope="module")
 def chat() -> Iterator[ChatTemplate]:
-    """One program for all small templates."""
-    made = ChatTemplate(FAMILIES, TOKENS)
-    yield made
-    made.close()
+    """A renderer that all tests of small templates share."""
+    template = ChatTemplate(FAMILIES, TOKENS)
+    yield template
+    template.close()
 
 
 def _reference(source: str, messages: Messages, tokens: dict[str, Any], **options: Any) -> str | None:
-    """What transformers renders; None where it or the template refuses."""
+    """The text that transformers renders; None if it or the template raises an error."""
     from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415
 
     try:
@@ -52,7 +52,7 @@ def _rendered(template: ChatTemplate, messages: Messages, **options: Any) -> str
 
 
 def _compare(template: ChatTemplate, source: str) -> int:
-    """How many conversations came out, all of them as with transformers."""
+    """Asserts that all conversations render as in transformers. Returns the number of rendered conversations."""
     num_rendered = 0
     for name, messages in CONVERSATIONS.items():
         for options in (
@@ -62,8 +62,8 @@ def _compare(template: ChatTemplate, source: str) -> int:
             {"add_generation_prompt": False, "continue_final_message": True},
             {"enable_thinking": False, "date_string": "1 Jan 2025"},
         ):
-            given = {"add_generation_prompt": True, **options}
-            expected = _reference(source, messages, template.tokens, **given)
+            with_defaults = {"add_generation_prompt": True, **options}
+            expected = _reference(source, messages, template.tokens, **with_defaults)
             assert _rendered(template, messages, **options) == expected, (name, options)
             num_rendered += expected is not None
     return num_rendered
@@ -251,9 +251,9 @@ def test_secrets_are_not_passed_to_the_renderer(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SUREFOOT_SECRET", "swordfish")
     template = ChatTemplate(CHATML)
     template.render(_ASKED)
-    given = Path(f"/proc/{_program(template)}/environ").read_bytes()
-    assert b"swordfish" not in given
-    assert b"PYTHONPATH=" in given
+    environment = Path(f"/proc/{_program(template)}/environ").read_bytes()
+    assert b"swordfish" not in environment
+    assert b"PYTHONPATH=" in environment
 
 
 def test_the_program_can_be_started_before_the_first_conversation() -> None:

@@ -12,7 +12,7 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def spaced(extra: list[str], kind: TokenKind, **keys: Any) -> Tokenizer:
-    """SentencePiece: a space before every text, bytes, and these tokens."""
+    """A SentencePiece tokenizer with a space before every text, byte tokens, and these tokens."""
     texts = ["<unk>", "<s>", "</s>", *BYTES, "▁", "a", "b", "▁a", *extra]
     kinds = [
         TokenKind.UNKNOWN,
@@ -27,7 +27,7 @@ def spaced(extra: list[str], kind: TokenKind, **keys: Any) -> Tokenizer:
             "tokenizer.ggml.model": "llama",
             "tokenizer.ggml.tokens": texts,
             "tokenizer.ggml.scores": [0.0] * len(texts),
-            "tokenizer.ggml.token_type": [int(one) for one in kinds],
+            "tokenizer.ggml.token_type": [int(kind) for kind in kinds],
             **{f"tokenizer.ggml.{name}": value for name, value in keys.items()},
         }
     )
@@ -50,15 +50,15 @@ def test_fim_tokens_of_each_family(family: int, kind: TokenKind) -> None:
 
 @pytest.mark.parametrize("kind", [TokenKind.CONTROL, TokenKind.USER_DEFINED, TokenKind.NORMAL])
 def test_special_tokens_in_the_text_are_plain_text(kind: TokenKind) -> None:
-    """Whatever the file takes such tokens for."""
+    """This holds for every kind that the file may give such tokens."""
     names = [PREFIX[0], SUFFIX[0], MIDDLE[0], REPOSITORY[0], FILE[0]]
     tokenizer = spaced(names, kind)
     hostile = "a".join([*names, "</s>", "<s>"])
     prompt = fim_prompt(tokenizer, hostile, hostile, [OtherFile(hostile, hostile)])
     assert tokenizer.fim is not None
     first = tokenizer.vocab_size - 5
-    own = [token - first for token in prompt if token >= first]
-    assert own == [3, 4, 4, 0, 1, 2]
+    special = [token - first for token in prompt if token >= first]
+    assert special == [3, 4, 4, 0, 1, 2]
     assert prompt.count(1) == 1
     assert 2 not in prompt
     assert hostile in tokenizer.decode(prompt, skip_special=False)

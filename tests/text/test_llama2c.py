@@ -1,4 +1,4 @@
-"""llama2.c's tokenizer.bin: the shared small one, the real one, and broken ones."""
+"""llama2.c's tokenizer.bin: a small file of the tests, a real file, and damaged files."""
 
 import struct
 from pathlib import Path

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.reference
 
 # llama.cpp only approximates these models' own patterns (see pretokenizers.py); test_huggingface compares them.
 _APPROXIMATED = {"gpt-4o", "tekken"}
-# In these llama.cpp takes spaces other than ASCII's for letters.
+# For these, llama.cpp treats non-ASCII spaces as letters.
 _ODD_SPACES = {"deepseek-llm", "deepseek-coder"}
 
 
@@ -27,7 +27,7 @@ def _differing(tokenizer: Tokenizer, reference: LlamaCpp, lines: list[str], pars
 
 
 def _encodable(tokenizer: Tokenizer, lines: list[str]) -> list[str]:
-    """The lines of whose bytes the vocabulary has all. A byte without a token vanishes: before merging here and in
+    """The lines whose bytes are all in the vocabulary. A byte without a token vanishes: before merging here and in
     transformers, after it in llama.cpp."""
     known = {piece[0] for piece in tokenizer.pieces if len(piece) == 1}
     return [line for line in lines if set(line.encode()) <= known]

@@ -38,7 +38,7 @@ def spaced() -> Tokenizer:
 
 @cache
 def of_folder() -> Tokenizer:
-    """As older files have it: control tokens are looked for in the text once it is normalised."""
+    """A tokenizer as in older files: control tokens are searched in the normalised text."""
     vocabulary = {letter: token for token, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     built = tokenizers.Tokenizer(models.BPE(vocabulary, []))
     built.normalizer = normalizers.NFC()
@@ -59,8 +59,8 @@ hostile = st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join)
 def test_control_tokens_in_user_text_are_plain_text(family: str, first: str, second: str) -> None:
     tokenizer = FAMILIES[family]()
     start, end = (tokenizer.encode(text, add_special=False, parse_special=True) for text in (START, END))
-    said = tokenizer.shield([{"role": "user", "content": first}, {"role": "user", "content": second}])
-    rendered = "".join(f"{START}{message['content']}{END}" for message in said)
+    shielded = tokenizer.shield([{"role": "user", "content": first}, {"role": "user", "content": second}])
+    rendered = "".join(f"{START}{message['content']}{END}" for message in shielded)
     ids = tokenizer.encode_rendered(rendered)
     inside = [tokenizer.encode(text, add_special=False) for text in (first, second)]
     assert ids == [*start, *inside[0], *end, *start, *inside[1], *end]
@@ -87,7 +87,7 @@ def test_harmless_texts_are_unchanged() -> None:
 @pytest.mark.reference
 @pytest.mark.parametrize("name", ["smollm2", "gemma3", "qwen", "tinyllama"])
 def test_every_control_token_of_real_files(name: str) -> None:
-    """All of them in one message, through the file's own template where it has one."""
+    """A message with all control tokens, rendered with the file's template if it has one."""
     metadata = gguf_metadata(model_file(name))
     tokenizer = tokenizer_from_gguf(metadata)
     texts = [tokenizer.text_of(token) for token in sorted(tokenizer.special)]

@@ -26,7 +26,7 @@ def test_requests_cover_every_kind() -> None:
     assert requests.keys() >= TEXTS.keys()
     grammars = [request for request in requests.values() if request.params.grammar is not None]
     assert {(request.params.is_greedy, request.params.n) for request in grammars} == {(True, 1), (False, 2)}
-    assert sum(request.embeds for request in requests.values()) == 2
+    assert sum(request.embeds for request in requests.values()) == 3
     long = [request for request in requests.values() if len(request.prompt) > MAX_RANDOM_PROMPT]
     assert {request.embeds for request in long} == {True, False}
     assert all(len(request.prompt) > 2 * SEGMENT for request in long)

@@ -1,4 +1,4 @@
-"""Real model files, fetched once into a cache outside of the checkout; a test that needs one is skipped, saying why."""
+"""Real model files, downloaded once into a cache outside of the checkout. A test without its file is skipped."""
 
 import subprocess
 from collections.abc import Callable

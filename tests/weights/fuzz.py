@@ -1,7 +1,7 @@
-"""Loads mutated models in a process with bounded memory: each loads, or is refused with an error that commands tell.
+"""Loads mutated models in a process with bounded memory. Each must load, or raise an error that commands report.
 
-python -m tests.weights.fuzz --minutes 10            # the long form
-python -m tests.weights.fuzz --seed 1234             # one mutation again, with its traceback
+python -m tests.weights.fuzz --minutes 10            # a long run
+python -m tests.weights.fuzz --seed 1234             # repeats one mutation
 """
 
 import argparse
@@ -24,27 +24,27 @@ from surefoot.cli.errors import EXPECTED
 from tests.stories import stories_gguf
 from tests.weights.mutations import mutate
 
-BESIDE = {
+OTHER_FILES = {
     "tokenizer_config.json": '{"bos_token": "a", "eos_token": {"content": "b"}, "chat_template": "{{ messages }}"}',
     "generation_config.json": '{"eos_token_id": [3, 4], "temperature": 0.7}',
     "chat_template.jinja": "{{ messages[0].content }}",
 }
-SHORT = ("llama3", "gemma3", "gpt_oss", "deepseek_v2_narrow", "phi3_long")  # what differs most between families
-MEMORY_BYTES = 4 << 30  # of addresses
-GROWTH_BYTES = 400 << 20  # of the process, by one mutation: the models themselves take a few megabytes
-SECONDS = 60  # for one mutation, on a machine that others use too: honest ones take a tenth of a second
+SHORT = ("llama3", "gemma3", "gpt_oss", "deepseek_v2_narrow", "phi3_long")  # the families that differ most
+MEMORY_BYTES = 4 << 30  # limit of the process's address space
+GROWTH_BYTES = 400 << 20  # limit of a mutation's memory: the models themselves take a few megabytes
+SECONDS = 60  # timeout of a mutation on a busy machine: a valid model takes a tenth of a second
 
 
 def make_bases(folder: Path, names: Sequence[str] = ()) -> list[Path]:
-    """stories260K, and a tiny folder of each family (or of these models of tests/models/tiny.py)."""
-    tiny: Any = importlib.import_module("tests.models.tiny")  # torch, which the child must do without
+    """Paths of stories260K and of a tiny folder for each model of tests/models/tiny.py. names: only these."""
+    tiny: Any = importlib.import_module("tests.models.tiny")  # imports torch, which the child must not
     bases = [stories_gguf()]
     for name in names or tiny.MODELS:
         base = folder / name
         base.mkdir(exist_ok=True)
         if not (base / "tokenizer.json").exists():
             tiny.save(name, base)
-            for file, text in BESIDE.items():
+            for file, text in OTHER_FILES.items():
                 (base / file).write_text(text)
         bases.append(base)
     return bases
@@ -52,12 +52,14 @@ def make_bases(folder: Path, names: Sequence[str] = ()) -> list[Path]:
 
 @dataclass(frozen=True)
 class Fault:
+    """A mutation that neither loads nor raises an expected error."""
+
     seed: int
     what: str
 
 
 def run(bases: list[Path], first: int, seconds: float) -> tuple[int, list[Fault]]:
-    """Seeds from `first` on, until the time is over: how many, and those that broke the rule."""
+    """Tries seeds from `first` on for `seconds`. Returns their number, and the faults."""
     end, seed, faults = time.monotonic() + seconds, first, list[Fault]()
     while time.monotonic() < end:
         seed, new = _run_child(bases, seed, end)
@@ -66,7 +68,7 @@ def run(bases: list[Path], first: int, seconds: float) -> tuple[int, list[Fault]
 
 
 def _run_child(bases: list[Path], first: int, end: float) -> tuple[int, list[Fault]]:
-    """Until the time is over or the child is: the next seed, and faults."""
+    """Runs a child until `end` or until it ends. Returns the next seed, and the faults."""
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.weights.fuzz", "--child", str(first), *map(str, bases)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
@@ -97,10 +99,10 @@ def _run_child(bases: list[Path], first: int, end: float) -> tuple[int, list[Fau
 
 
 def child(first: int, bases: list[Path]) -> None:
-    """Says which seed it is at, and which ones break the rule."""
+    """Tries seeds from `first` on. Prints each seed before it is tried, and each fault."""
     say = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    try_load(bases[0], bases[0])  # imports, and what is made once
+    try_load(bases[0], bases[0])  # imports modules and fills caches
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for seed in range(first, sys.maxsize):
         print("at", seed, file=say)
@@ -109,8 +111,8 @@ def child(first: int, bases: list[Path]) -> None:
 
 
 def try_seed(bases: list[Path], seed: int) -> str:
-    """What went wrong, if anything."""
-    # Half of all mutations are GGUF files.
+    """The fault of this seed; empty if there is none."""
+    # Half of all mutations are of the GGUF file.
     source = bases[0] if seed % 2 else bases[1 + seed // 2 % (len(bases) - 1)] if len(bases) > 1 else bases[0]
     before = _peak_bytes()
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
@@ -124,9 +126,9 @@ def try_load(path: Path, source: Path) -> str:
         llm = LLM(path, max_context=64, max_running=1, max_chunk=64, kv_bytes=8 << 20, threads=1, speculate="off")
         llm.generate([1, 2, 3], SamplingParams(max_tokens=2, seed=0))
     except EXPECTED as error:
-        told = str(error)
-        unplanned = isinstance(error, MemoryError) and "MiB" not in told
-        return f"{source.name}: {type(error).__name__} without a message ({told!r})" if not told or unplanned else ""
+        message = str(error)
+        if not message or (isinstance(error, MemoryError) and "MiB" not in message):
+            return f"{source.name}: {type(error).__name__} without a message ({message!r})"
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{source.name}: {type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno} {last.name})"

@@ -18,7 +18,7 @@ def weights(name: str, rows: int = 6) -> F32:
 
 
 def write(path: Path, split: int = 0, rows: int = 6) -> Path:
-    """A file with metadata of every kind and a tensor of several types; `split` tensors a shard, if not 0."""
+    """Writes a file with metadata of every kind and tensors of several types. split: tensors per shard; 0: one file."""
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split)
     writer.add_string("general.name", "a test é")
     writer.add_uint32("llama.block_count", 2)

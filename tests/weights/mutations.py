@@ -47,7 +47,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def pick_value(random: Random) -> Any:
-    """A value of JSON, of any type."""
+    """A JSON value of a random type."""
     kinds: list[Callable[[], Any]] = [
         lambda: random.choice(NUMBERS),
         lambda: random.choice(REALS),
@@ -63,7 +63,7 @@ def pick_value(random: Random) -> Any:
 
 @dataclass
 class GgufParts:
-    """pairs: key, type, value as bytes. tensors: name, dimensions (ggml's order), type, data."""
+    """A GGUF file's parts. pairs: key, type, value as bytes. tensors: name, dimensions (ggml's order), type, data."""
 
     pairs: list[list[Any]]
     tensors: list[list[Any]]
@@ -186,7 +186,7 @@ def _mutate_pair(parts: GgufParts, random: Random) -> None:
 
 
 def _mutate_array(pair: list[Any], random: Random) -> None:
-    """One item changed, or the last ones cut off."""
+    """The array with one item changed, or with its last items cut off."""
     inner, count = struct.unpack_from("<IQ", pair[2])
     if inner == STRING:
         at, items = 12, []
@@ -267,7 +267,7 @@ def mutate_folder(source: Path, target: Path, random: Random) -> Path:
 
 
 def _rewrite(path: Path, data: bytes) -> None:
-    """In a file of its own: the old one is also the source's."""
+    """Writes a new file: the old one is a link to the source's."""
     _remove(path)
     path.write_bytes(data)
 
@@ -291,7 +291,7 @@ def _mutate_json_file(path: Path, random: Random) -> None:
 
 
 def _mutate_tree(tree: Any, random: Random) -> None:
-    """Somewhere in lists and objects: shallow places are the likelier."""
+    """Mutates a random place in lists and objects; shallow places are more likely."""
     while isinstance(tree, dict | list) and tree:
         key = random.choice(list(tree)) if isinstance(tree, dict) else random.randrange(len(tree))
         if isinstance(tree[key], dict | list) and tree[key] and random.random() < 0.7:
@@ -310,7 +310,7 @@ def _mutate_tree(tree: Any, random: Random) -> None:
 
 
 def _replace_file(target: Path, random: Random) -> None:
-    """Something else in a file's place."""
+    """Replaces a file by something else."""
     names = [file.name for file in target.iterdir()]
     path = target / random.choice([*names, INDEX, "chat_template.json"])
     old = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
@@ -370,6 +370,6 @@ def _mutate_header(header: dict[str, Any], data: bytearray, random: Random) -> N
 
 
 def mutate(source: Path, target: Path, seed: int) -> Path:
-    """A mutated copy in the empty folder `target`: the path to load."""
+    """Makes a mutated copy in the empty folder `target`. Returns the path to load."""
     random = Random(seed)
     return mutate_folder(source, target, random) if source.is_dir() else mutate_gguf(source, target, random)

@@ -12,7 +12,7 @@ NAMES = {"float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "in
 
 
 def write(path: Path, tensors: Mapping[str, Array], fp8: frozenset[str] = frozenset()) -> Path:
-    """`fp8`: names of uint8 arrays that are e4m3."""
+    """Writes the tensors. fp8: names of uint8 arrays that are e4m3."""
     header, data = {}, b""
     for name, array in tensors.items():
         raw = np.ascontiguousarray(array).tobytes()

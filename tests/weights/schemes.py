@@ -20,15 +20,17 @@ class Written:
 
 @dataclass(frozen=True)
 class Scheme:
-    config: dict[str, Any]
+    """A quantisation scheme of checkpoints."""
+
+    config: dict[str, Any]  # quantization_config
     write: Callable[[F32], Written]
-    exact: bool = True  # are its codes kept, every one of them?
-    row_scale: bool = False  # does a scale serve the whole row?
+    exact: bool = True  # whether all of its codes are kept when read
+    row_scale: bool = False  # whether a whole row shares a scale
     bits: int = 8  # of a code
 
 
 def pack_words(codes: Array, bits: int, axis: int, order: tuple[int, ...] | None = None) -> Array:
-    """Codes into 32-bit words along the axis, lowest bits first; order: which code each place of a word holds."""
+    """Codes packed into 32-bit words along the axis, lowest bits first. order: the code at each place of a word."""
     count = 32 // bits
     order = order or tuple(range(count))
     codes = np.moveaxis(codes, axis, -1).astype(np.uint32)
@@ -43,12 +45,12 @@ def pack_words(codes: Array, bits: int, axis: int, order: tuple[int, ...] | None
 
 @dataclass(frozen=True)
 class Codes:
-    """codes [n, k], scales and zeros [n, groups], group of each column, and what they stand for."""
+    """A quantised matrix."""
 
-    codes: Array
-    scales: Array
-    zeros: Array
-    weights: F32
+    codes: Array  # [n, k]
+    scales: Array  # [n, groups]
+    zeros: Array  # [n, groups]
+    weights: F32  # the values that the codes represent
 
 
 def quantise(weights: F32, bits: int, group: int, symmetric: bool, group_of: Array | None = None) -> Codes:
@@ -101,7 +103,7 @@ def gptq(group: int, bits: int = 4, symmetric: bool = True, version: str = "gptq
         }
         return Written(parts, q.weights)
 
-    # 256 codes are one more than int8 has here: a group that has both ends loses its highest.
+    # Only 255 of the 256 codes can be kept: a group with both ends loses its highest code.
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order, "sym": symmetric}
     return Scheme({**config, "checkpoint_format": version}, write, exact=not act_order and bits < 8, bits=bits)
 
@@ -133,20 +135,20 @@ def compressed_packed(group: int, bits: int = 4, symmetric: bool = True, act_ord
 
 
 def compressed_int8(group: int = 0, symmetric: bool = True, per_tensor: bool = False) -> Scheme:
-    """As its makers do: the largest weight of a row is code 127.5, so that -128 occurs."""
+    """int8 codes, scaled as compressed-tensors does: the largest weight of a row is 127.5, so that -128 occurs."""
 
     def write(weights: F32) -> Written:
         q = quantise(weights, 8, group or weights.shape[1], symmetric)
         codes, zeros, scales = q.codes - 128, q.zeros - 128, q.scales.astype(np.float32)
-        stood_for = q.weights
+        represented = q.weights
         if per_tensor:
             scales = np.array([np.abs(weights).max() / 127], np.float32)
             codes = np.rint(weights / scales)
-            stood_for = (codes * scales).astype(np.float32)
+            represented = (codes * scales).astype(np.float32)
         parts = {"weight": codes.astype(np.int8), "weight_scale": scales}
         if not symmetric:
             parts["weight_zero_point"] = zeros.astype(np.int8)
-        return Written(parts, stood_for)
+        return Written(parts, represented)
 
     return Scheme(
         {"quant_method": "compressed-tensors", "format": "int-quantized"},
@@ -162,7 +164,7 @@ def e4m3_value(code: int) -> float:
 
 
 def fp8(block: tuple[int, int] | None, part: str = "weight_scale", method: str = "fp8", rows: bool = False) -> Scheme:
-    """block: rows and columns that share a scale, or none for a tensor's single one; rows: one for each row."""
+    """An FP8 scheme. block: rows and columns that share a scale; None: one scale per tensor. rows: a scale per row."""
     codes = [code for code in range(256) if code & 127 != 127]
     codes.sort(key=e4m3_value)
     values = np.array([e4m3_value(code) for code in codes])
@@ -171,21 +173,21 @@ def fp8(block: tuple[int, int] | None, part: str = "weight_scale", method: str =
         n, k = weights.shape
         row_block, column_block = (1, k) if rows else block or (n, k)
         scales = np.zeros((-(-n // row_block), -(-k // column_block)), np.float32)
-        chosen, stood_for = np.zeros((n, k), np.uint8), np.zeros((n, k), np.float32)
+        chosen, represented = np.zeros((n, k), np.uint8), np.zeros((n, k), np.float32)
         for i in range(scales.shape[0]):
             for j in range(scales.shape[1]):
                 at = np.s_[i * row_block : (i + 1) * row_block, j * column_block : (j + 1) * column_block]
                 scales[i, j] = np.abs(weights[at]).max() / 448
                 nearest = np.abs(weights[at][..., None] / scales[i, j] - values).argmin(axis=-1)
                 chosen[at] = np.array(codes, np.uint8)[nearest]
-                stood_for[at] = values[nearest].astype(np.float32) * scales[i, j]
+                represented[at] = values[nearest].astype(np.float32) * scales[i, j]
         shaped = scales if block or rows else scales.reshape(1)
-        return Written({"weight": chosen, part: shaped}, stood_for, frozenset({"weight"}))
+        return Written({"weight": chosen, part: shaped}, represented, frozenset({"weight"}))
 
-    given = {"weight_block_size": list(block)} if block and method == "fp8" else {}
+    options = {"weight_block_size": list(block)} if block and method == "fp8" else {}
     if method == "compressed-tensors":
-        given = {"format": "float-quantized"}
-    return Scheme({"quant_method": method, **given}, write, exact=False)
+        options = {"format": "float-quantized"}
+    return Scheme({"quant_method": method, **options}, write, exact=False)
 
 
 SCHEMES: dict[str, Scheme] = {

@@ -161,7 +161,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_packed_parts_make_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrices packed some rows at a time have the bytes of `pack` over all of them."""
+    """Matrices packed a few rows at a time have the same bytes as from `pack` of all rows."""
     monkeypatch.setattr(reader, "PART_WEIGHTS", 64 * 64)
     file, backend = GgufFile(write(tmp_path / "model.gguf", rows=150)), Backend(threads=2)
     for name, info in file.tensors.items():

@@ -1,4 +1,4 @@
-"""A valid file with bytes changed, put in or cut off: a GgufError or a file, and no more memory than it justifies."""
+"""A valid file with bytes changed, inserted or removed opens or raises GgufError, with bounded memory."""
 
 import functools
 import tempfile
@@ -14,7 +14,7 @@ from surefoot.weights import GgufError, GgufFile
 from tests.weights.gguf_files import write
 
 # Opening may take a few Python objects per entry of the header, and reading a tensor its float32 form with temporaries.
-# Both are multiples of the file's length; a count that was believed would be gigabytes.
+# Both are multiples of the file's length. Trusting a count in the file would take gigabytes.
 OPEN_FACTOR, READ_FACTOR, SLACK = 40, 64, 1 << 18
 
 INTERESTING = [0, 1, 2, 3, 7, 8, 9, 31, 32, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1]

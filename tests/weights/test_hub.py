@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
-from surefoot.weights.hub import HubId, ModelNotFoundError, find_model, parse_id
+from surefoot.weights.hub import ModelNotFoundError, find_model
+from surefoot.weights.hub_id import FILES, NOT_FILES, HubId, parse_id
 
 COMMIT = "a" * 40
 
@@ -122,6 +124,19 @@ def test_a_tag_names_the_file_that_has_it(tmp_path: Path) -> None:
         assert find(tmp_path, name).stdout.strip() == str(snapshot / "m-Q4_K_M.gguf")
     assert "m-Q4_K_M.gguf, m-Q8_0.gguf" in find(tmp_path, "owner/name:Q").stderr
     assert "has none" in find(tmp_path, "owner/name:IQ1").stderr
+
+
+def test_files_that_are_fetched() -> None:
+    wanted = [
+        "config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json", "tokenizer.json",
+        "tokenizer_config.json", "chat_template.jinja", "modules.json", "1_Pooling/config.json",
+    ]  # fmt: skip
+    others = [
+        "README.md", "pytorch_model.bin", "consolidated.safetensors", "original/config.json", "onnx/config.json",
+        "8bit/model.safetensors", "2_Dense/model.safetensors", "1_a/b/config.json",
+    ]  # fmt: skip
+    names = filter_repo_objects([*wanted, *others], allow_patterns=FILES, ignore_patterns=NOT_FILES)
+    assert list(names) == wanted
 
 
 def test_ids() -> None:

@@ -160,7 +160,7 @@ def test_folders_with_other_things_in_place_of_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_field_that_a_family_reads_has_a_rule(family: str) -> None:
-    """By its source: what is asked of metadata by a literal name is in the table."""
+    """Every literal name with which the sources read metadata is in the table."""
     folder = Path(models.__file__).parent
     source = "".join((folder / f"{name}.py").read_text() for name in (family, "hf_config"))
     asked = set(re.findall(r'(?:given|config|hf|rope)\.get\("(\w+)"', source)) | set(

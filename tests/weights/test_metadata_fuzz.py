@@ -26,7 +26,7 @@ def test_mutated_models_load_or_are_refused(bases: list[Path]) -> None:
 
 
 def test_the_rule_finds_what_breaks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loader that raises what no command tells is a fault."""
+    """A loader that raises an error that no command reports is a fault."""
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")

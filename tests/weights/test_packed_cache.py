@@ -1,4 +1,4 @@
-"""Packed weights from the cache: the same bytes, made once, and made anew whenever anything has changed."""
+"""Packed weights from the cache have the same bytes. They are packed once, and again after any change."""
 
 import os
 import stat
@@ -33,9 +33,9 @@ def model(tmp_path: Path) -> Path:
 
 
 def load(backend: Backend, folder: Path, model: Path) -> tuple[list[PackedWeights], int]:
-    """All matrices, and how many of them had to be packed."""
+    """All matrices, and the number of matrices that had to be packed."""
     with packed_cache(PackedCache(folder), model, GgufFile(model), "w8") as cached:
-        packed = [one for names in NAMES for one in cached.fused(backend, names, W8_GROUPED)]
+        packed = [matrix for names in NAMES for matrix in cached.fused(backend, names, W8_GROUPED)]
         for run in cached.fused_experts(backend, ["experts.weight"], W8_GROUPED):
             packed.extend(run)
         return packed, len(cached.packed)
@@ -49,12 +49,12 @@ def same(got: list[PackedWeights], want: list[PackedWeights]) -> bool:
 
 
 def test_the_second_load_packs_nothing(backend: Backend, model: Path, tmp_path: Path) -> None:
-    first, num_made = load(backend, tmp_path / "cache", model)
-    assert num_made == 4
-    second, num_made = load(backend, tmp_path / "cache", model)
-    assert num_made == 0
+    first, num_packed = load(backend, tmp_path / "cache", model)
+    assert num_packed == 4
+    second, num_packed = load(backend, tmp_path / "cache", model)
+    assert num_packed == 0
     assert same(second, first)
-    assert all(one.data.ctypes.data % 64 == 0 for one in second)
+    assert all(matrix.data.ctypes.data % 64 == 0 for matrix in second)
 
 
 def test_another_file_or_format_is_another_cache(model: Path, backend: Backend, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_damaged_cache_is_made_anew(backend: Backend, model: Path, tmp_path: P
     (place,) = (tmp_path / "cache").iterdir()
     whole = place.read_bytes()
     place.write_bytes(whole[:keep])
-    again, num_made = load(backend, tmp_path / "cache", model)
-    assert num_made == 4
+    again, num_packed = load(backend, tmp_path / "cache", model)
+    assert num_packed == 4
     assert same(again, first)
     assert place.read_bytes() == whole
 
@@ -92,8 +92,8 @@ def test_a_flipped_byte_is_found(backend: Backend, model: Path, tmp_path: Path, 
     data = bytearray(place.read_bytes())
     data[int(share * len(data))] ^= 0x10
     place.write_bytes(data)
-    again, num_made = load(backend, tmp_path / "cache", model)
-    assert num_made == 4
+    again, num_packed = load(backend, tmp_path / "cache", model)
+    assert num_packed == 4
     assert same(again, first)
 
 
@@ -116,7 +116,7 @@ def test_what_others_could_have_written_is_not_used(backend: Backend, model: Pat
 
 
 def test_a_file_of_the_same_length_and_time_is_another(model: Path) -> None:
-    """As images and archives with one time for all files make them."""
+    """Images and archives may give all files the same time."""
     key, before, data = cache_key(model, "w8"), model.stat(), model.read_bytes()
     model.unlink()
     model.write_bytes(data[:-1] + b"x")
@@ -126,7 +126,7 @@ def test_a_file_of_the_same_length_and_time_is_another(model: Path) -> None:
 
 
 def test_the_folder_is_bound_and_the_longest_unused_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1,000 bytes of disk the cache may have 250."""
+    """The cache may use 250 of 1,000 bytes of disk."""
 
     def disk(folder: Path) -> SimpleNamespace:
         return SimpleNamespace(free=1000 - sum(file.stat().st_size for file in folder.iterdir()))
@@ -213,8 +213,8 @@ def test_the_file_is_the_same_at_any_pace(backend: Backend, model: Path, tmp_pat
     assert cache.background is not None
     cache.background.begin()
     cache.background.join()
-    (one,), (other,) = (tmp_path / "at once").iterdir(), (tmp_path / "paced").iterdir()
-    assert other.read_bytes() == one.read_bytes()
+    (at_once,), (paced,) = (tmp_path / "at once").iterdir(), (tmp_path / "paced").iterdir()
+    assert paced.read_bytes() == at_once.read_bytes()
 
 
 def test_a_file_is_named_after_its_model(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_reading_is_reported_from_either_place(backend: Backend, model: Path, tm
         assert 0 < shares[-1] <= 1
 
 
-def test_a_folder_that_cannot_be_written_does_no_harm(backend: Backend, model: Path, tmp_path: Path) -> None:
+def test_an_unusable_folder_does_not_fail_the_load(backend: Backend, model: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
-    _, num_made = load(backend, tmp_path / "cache", model)
-    assert num_made == 4
+    _, num_packed = load(backend, tmp_path / "cache", model)
+    assert num_packed == 4

@@ -1,4 +1,4 @@
-"""Quantised Hugging Face checkpoints: what their parts stand for, and how nearly the kernels' integers do."""
+"""Quantised Hugging Face checkpoints: the weights that they represent, and the error of the kernels' integers."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ each_scheme = pytest.mark.parametrize("name", list(SCHEMES))
 
 
 def weights(n: int = 64, k: int = 256) -> F32:
-    """Normal, rows of different sizes, a few large ones."""
+    """Normal weights, with rows of different magnitude and a few outliers."""
     rng = np.random.default_rng(n + k)
     values = rng.standard_normal((n, k)) * np.exp(rng.standard_normal((n, 1)))
     values[rng.random((n, k)) < 0.01] *= 6
@@ -30,14 +30,14 @@ def weights(n: int = 64, k: int = 256) -> F32:
 def checkpoint(folder: Path, scheme: Scheme, written: Mapping[str, Written]) -> HuggingFaceCheckpoint:
     config = {"model_type": "llama", "quantization_config": scheme.config}
     (folder / "config.json").write_text(json.dumps(config))
-    tensors = {f"{name}.{part}": values for name, one in written.items() for part, values in one.parts.items()}
-    fp8 = frozenset(f"{name}.{part}" for name, one in written.items() for part in one.fp8)
+    tensors = {f"{name}.{part}": values for name, matrix in written.items() for part, values in matrix.parts.items()}
+    fp8 = frozenset(f"{name}.{part}" for name, matrix in written.items() for part in matrix.fp8)
     safetensors_files.write(folder / "model.safetensors", tensors, fp8)
     return HuggingFaceCheckpoint.open(folder)
 
 
 @each_scheme
-def test_weights_are_those_that_the_parts_stand_for(tmp_path: Path, name: str) -> None:
+def test_weights_are_dequantised_exactly(tmp_path: Path, name: str) -> None:
     scheme = SCHEMES[name]
     written = scheme.write(weights())
     read = checkpoint(tmp_path, scheme, {FULL_NAME: written})
@@ -46,25 +46,26 @@ def test_weights_are_those_that_the_parts_stand_for(tmp_path: Path, name: str) -
     assert np.array_equal(read.floats(NAME), written.weights)
 
 
-def largest_error(scheme: Scheme, given: F32) -> F32:
-    """Of each weight. Codes that are kept are off by the row's grid, in 1/16256 of the largest weight it could hold:
-    half for an offset; and half for the multiplier times the largest value of up to 4 bits, or else half for the
-    multiplier and half for the product. The others also by 8 bits in their groups."""
-    row = np.abs(given).max(axis=1, keepdims=True)
+def largest_error(scheme: Scheme, values: F32) -> F32:
+    """The largest error of each weight. Kept codes have the error of the row's grid, in units of 1/16256 of the largest
+    weight that the row could encode: half a unit for an offset; and half a unit for the multiplier times the largest
+    value of up to 4 bits, or else half for the multiplier and half for the product. Rounded codes also have the error
+    of 8 bits in their groups."""
+    row = np.abs(values).max(axis=1, keepdims=True)
     units = 2 ** (scheme.bits - 1) / 2 + 0.5 if scheme.exact and scheme.bits <= 4 else 1.5
-    grid = units / 16256 * row * (4 / 3)  # 2-bit codes could hold a third more than their rows do
+    grid = units / 16256 * row * (4 / 3)  # 2-bit codes could encode weights a third larger than the row's
     if scheme.exact:
-        return np.broadcast_to(grid, given.shape)
+        return np.broadcast_to(grid, values.shape)
     if scheme.row_scale:
-        return np.broadcast_to(grid + row / 120, given.shape)
-    return grid + np.abs(given).reshape(len(given), -1, 32).max(axis=2).repeat(32, axis=1) / 120
+        return np.broadcast_to(grid + row / 120, values.shape)
+    return grid + np.abs(values).reshape(len(values), -1, 32).max(axis=2).repeat(32, axis=1) / 120
 
 
-def check_product(scheme: Scheme, got: F32, x: F32, given: F32) -> None:
-    """Within what the weights' errors and 15 bits of x can add up to."""
-    of_weights = np.abs(x) @ largest_error(scheme, given).T
-    of_x = np.abs(x).max(axis=1, keepdims=True) / 16256 * np.abs(given).sum(axis=1)
-    assert (np.abs(got - x @ given.T) <= of_weights + of_x).all()
+def check_product(scheme: Scheme, got: F32, x: F32, values: F32) -> None:
+    """Asserts that the error is at most the sum of the weights' errors and of 15-bit rounding of x."""
+    of_weights = np.abs(x) @ largest_error(scheme, values).T
+    of_x = np.abs(x).max(axis=1, keepdims=True) / 16256 * np.abs(values).sum(axis=1)
+    assert (np.abs(got - x @ values.T) <= of_weights + of_x).all()
 
 
 @each_scheme
@@ -76,7 +77,8 @@ def test_integers_are_the_weights(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fp8 tensor", "fp8 rows"])
 def test_fp8_is_kept_where_it_is_large(tmp_path: Path, name: str) -> None:
-    """Down to an eighth of the group's largest power of two, in rows whose groups are within 2^7 of each other."""
+    """Weights down to an eighth of the group's largest power of two are exact, in rows whose groups are within 2^7 of
+    each other."""
     scheme = SCHEMES[name]
     written = scheme.write(weights())
     got = dequantise(checkpoint(tmp_path, scheme, {FULL_NAME: written}).integers(NAME))
@@ -98,7 +100,7 @@ def test_int8_is_kept_to_the_last_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["w8a16 packed", "w8a16 groups"])
 def test_few_codes_of_int8_groups_are_lost(tmp_path: Path, name: str) -> None:
-    """Only those of groups that have both -128 and 127."""
+    """Only groups with both -128 and 127 lose codes."""
     written = SCHEMES[name].write(weights())
     integers = checkpoint(tmp_path, SCHEMES[name], {FULL_NAME: written}).integers(NAME)
     error = np.abs(dequantise(integers) - written.weights) / np.abs(written.weights).max(axis=1, keepdims=True)
@@ -124,7 +126,7 @@ def test_wider_groups(tmp_path: Path, group: int) -> None:
 
 @each_scheme
 def test_packed_and_multiplied(tmp_path: Path, name: str) -> None:
-    """Gates and ups side by side, as models take them."""
+    """Products with fused gate and up matrices are correct."""
     scheme, backend = SCHEMES[name], Backend(threads=1)
     names = {
         f"model.layers.0.mlp.{part}_proj": scheme.write(weights(32 + 8 * i)) for i, part in enumerate(("gate", "up"))
@@ -132,16 +134,16 @@ def test_packed_and_multiplied(tmp_path: Path, name: str) -> None:
     read = checkpoint(tmp_path, scheme, names)
     x = np.random.default_rng(1).standard_normal((3, 256)).astype(np.float32)
     packed = read.fused(backend, ["blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"])
-    got = np.concatenate([linear(backend, quantise(backend, x, TWO_LIMBS), one) for one in packed], axis=1)
+    got = np.concatenate([linear(backend, quantise(backend, x, TWO_LIMBS), matrix) for matrix in packed], axis=1)
     check_product(scheme, got, x, np.concatenate([written.weights for written in names.values()]))
 
 
 @each_scheme
 def test_experts(tmp_path: Path, name: str) -> None:
-    """Some with -128 among their codes or zeros beside the middle and some without: all must come out in one format."""
+    """Experts share a format, although only some have the code -128 or zeros other than the middle code."""
     scheme, backend = SCHEMES[name], Backend(threads=1)
-    given = [weights(32, 128), -np.abs(weights(32, 160)[:, :128]), np.abs(weights(32, 192)[:, :128])]
-    names = {f"model.layers.0.mlp.experts.{e}.down_proj": scheme.write(values) for e, values in enumerate(given)}
+    matrices = [weights(32, 128), -np.abs(weights(32, 160)[:, :128]), np.abs(weights(32, 192)[:, :128])]
+    names = {f"model.layers.0.mlp.experts.{e}.down_proj": scheme.write(values) for e, values in enumerate(matrices)}
     read = checkpoint(tmp_path, scheme, names)
     runs = read.fused_experts(backend, ["blk.0.ffn_down_exps.weight"])
     assert [len(run) for run in runs] == [3]
@@ -180,7 +182,7 @@ def test_three_bits_are_refused(tmp_path: Path) -> None:
 
 
 def test_words_are_compressed_tensors_own() -> None:
-    """The library's own packing of codes and of zeros."""
+    """Our packing of codes and zeros equals the library's."""
     packing = pytest.importorskip(
         "compressed_tensors.compressors.pack_quantized.helpers", reason="compressed-tensors is not installed"
     )

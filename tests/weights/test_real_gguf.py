@@ -1,4 +1,4 @@
-"""SmolLM2's own file: what it holds, and what loading all of it costs."""
+"""SmolLM2's GGUF file: its contents, and the memory that loading takes."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from gguf import quants
 from surefoot.ops.oracle.linear import dequantise
 from surefoot.weights import GgufFile
 
-# Prints the bytes packed and by how much the process grew at most, from an open file and library on.
+# Prints the packed bytes, and the peak growth of the process's memory after opening the file and the library.
 LOAD = """
 import resource, sys
 from surefoot.ops import Backend
@@ -23,7 +23,7 @@ peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 file, backend = GgufFile(sys.argv[1]), Backend(threads=2)
 before = peak()
 packed = [file.packed(backend, name) for name, info in file.tensors.items() if len(info.shape) == 2]
-print(sum(one.nbytes for one in packed), peak() - before)
+print(sum(matrix.nbytes for matrix in packed), peak() - before)
 """
 
 
@@ -49,7 +49,7 @@ def test_weights_are_the_files(path: Path, name: str) -> None:
     want = quants.dequantize(raw, gguf.GGMLQuantizationType[info.type.name])
     assert np.array_equal(file.floats(name), want)
     error = np.abs(dequantise(file.integers(name)) - want) / np.abs(want).max(axis=1, keepdims=True)
-    # Half a unit for a step times 8 of them, half a unit for the offset; evenly spread over all codes, 1.37 on average.
+    # Half a unit per step, times up to 8 steps, and half a unit for the offset; 1.37 on average over uniform codes.
     assert error.max() <= 4.51 / 16256
     assert np.sqrt((error**2).mean()) <= 1.37 / 16256
 

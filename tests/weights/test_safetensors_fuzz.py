@@ -16,7 +16,7 @@ from surefoot.weights import SafetensorsError
 from surefoot.weights.safetensors import DTYPES, read_safetensors
 
 # Opening takes a few Python objects per character of the header at most ("[],[],..."), reading a tensor its float32
-# form with temporaries. A count that was believed would be gigabytes.
+# form with temporaries. Trusting a count in the file would take gigabytes.
 OPEN_FACTOR, READ_FACTOR, SLACK = 60, 64, 1 << 18
 
 INTERESTING: list[Any] = [
@@ -80,7 +80,7 @@ def changed_bytes(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def changed_entries(draw: st.DrawFn) -> bytes:
-    """The header stays JSON: shapes, types and places are changed."""
+    """Headers that are still JSON, with changed shapes, types and offsets."""
     entries: dict[str, Any] = json.loads(json.dumps(ENTRIES))
     for _ in range(draw(st.integers(1, 4))):
         name = draw(st.sampled_from(list(entries)))

@@ -9,8 +9,6 @@
 
 namespace sf {
 
-inline constexpr bool kHasBf16Matrix = true;
-
 inline int64_t int8_peak(int64_t iterations) {
   tiles::configure(16);
   for (int64_t i = 0; i < iterations; ++i) {
@@ -21,18 +19,6 @@ inline int64_t int8_peak(int64_t iterations) {
   }
   tiles::release();
   return iterations * 4 * 16 * 16 * 128;
-}
-
-inline int64_t bf16_matrix_peak(int64_t iterations) {
-  tiles::configure(16);
-  for (int64_t i = 0; i < iterations; ++i) {
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  tiles::release();
-  return iterations * 4 * 16 * 16 * 64;
 }
 
 }  // namespace sf

@@ -1,6 +1,6 @@
 // A process must ask for the tiles' state before it uses a tile. See defaults/permission.h.
 #pragma once
-#include "core/features.h"
+#include "tile_permission.h"
 
 namespace sf {
 

@@ -1,6 +1,6 @@
 // Query rows share keys and values widened to words. See defaults/attention_many_rows.h.
 #pragma once
-#include "attention_words.h"
+#include "kernels/attention_words.h"
 
 namespace sf::attention {
 

@@ -4,6 +4,6 @@
 
 namespace sf {
 
-namespace many_rows = row_blocks;
+using many_rows = row_blocks::ManyRows<row_blocks::Blocks>;
 
 }  // namespace sf

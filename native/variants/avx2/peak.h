@@ -1,10 +1,8 @@
 // The variant's arithmetic limit: see portable/peak.h. Assembly, so that no compiler moves a sum to memory.
 #pragma once
-#include <cstdint>
+#include "float_peak.h"
 
 namespace sf {
-
-inline constexpr bool kHasBf16Matrix = false;
 
 // Bytes to words, words to doublewords, and the sum: three instructions for 32 products.
 inline int64_t int8_peak(int64_t iterations) {
@@ -18,20 +16,5 @@ inline int64_t int8_peak(int64_t iterations) {
             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm12");
   return iterations * 8 * 64;
 }
-
-inline int64_t float_peak(int64_t iterations) {
-  __asm__ volatile("vzeroall" ::
-                       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-                         "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
-  for (int64_t i = 0; i < iterations; ++i)
-    __asm__ volatile(
-        ".irp sum, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11\n"
-        "vfmadd231ps %%ymm15, %%ymm15, %%ymm\\sum\n"
-        ".endr" ::
-            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11");
-  return iterations * 12 * 16;
-}
-
-inline int64_t bf16_matrix_peak(int64_t) { return 0; }
 
 }  // namespace sf

@@ -4,9 +4,5 @@
 
 namespace sf {
 
-inline constexpr bool kHasBf16Matrix = false;
-
 inline int64_t int8_peak(int64_t iterations) { return dot_product_peak(iterations); }
-inline int64_t bf16_matrix_peak(int64_t) { return 0; }
-
 }  // namespace sf

@@ -7,8 +7,6 @@
 
 namespace sf {
 
-inline constexpr bool kHasBf16Matrix = false;
-
 inline int64_t int8_peak(int64_t iterations) {
   alignas(64) int8_t a[256] = {1}, b[256] = {1};
   int32_t sum = 0;
@@ -28,7 +26,5 @@ inline int64_t float_peak(int64_t iterations) {
   }
   return iterations * kLanes * 2;
 }
-
-inline int64_t bf16_matrix_peak(int64_t) { return 0; }
 
 }  // namespace sf

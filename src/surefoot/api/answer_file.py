@@ -170,8 +170,12 @@ class AnswerFile:
         return done, size
 
 
+class AnswersLocked(ValueError):
+    """Another run writes to the file."""
+
+
 def open_locked(path: Path) -> IO[bytes]:
-    """The file, open for appending. Raises ValueError if another run has locked it, or if it is not a file."""
+    """The file, open for appending. Raises AnswersLocked, or ValueError if it is not a file."""
     if path.exists() and not path.is_file() and not path.is_dir():  # a folder cannot be opened in any case
         raise ValueError(f"{path} is not a file: name one for the answers")
     file = path.open("a+b")
@@ -181,7 +185,7 @@ def open_locked(path: Path) -> IO[bytes]:
             raise BlockingIOError  # another run has just replaced the file
     except BlockingIOError:
         file.close()
-        raise ValueError(f"{path} is being written by another run: wait for its end") from None
+        raise AnswersLocked(f"{path} is being written by another run: wait for its end") from None
     except BaseException:
         file.close()
         raise

@@ -7,16 +7,20 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from surefoot.api.continuation import NotExact, SentToken, begin_requests, first_answers, replay
 from surefoot.api.live import LiveRequest, merged
 from surefoot.api.llm import LLM, Messages, bandwidth_buffer
 from surefoot.api.outputs import Piece, RequestOutput
-from surefoot.core import Load, Request, SampleKey, SamplingParams
-from surefoot.engine import Engine, Event
+from surefoot.api.pooling import PoolingConfig
+from surefoot.api.reranking import Reranker
+from surefoot.core import Chunk, Load, Request, SampleKey, SampleStatus, SamplingParams
+from surefoot.engine import DiskTier, Engine, Event, Times
 from surefoot.models import ModelConfig
 from surefoot.ops import read_bandwidth
 from surefoot.sampling import Grammars
@@ -50,7 +54,7 @@ class EngineProgress:
 class Watcher(Protocol):
     """Called after every step, on the engine's thread."""
 
-    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None: ...
+    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event], chunks: Sequence[Chunk]) -> None: ...
 
 
 class AnswerStream:
@@ -60,11 +64,17 @@ class AnswerStream:
     gets fewer and longer ones; with `single` every token is a piece.
     """
 
-    def __init__(self, llm: "AsyncLLM", lives: Sequence[LiveRequest], single: bool) -> None:
+    def __init__(
+        self, llm: "AsyncLLM", lives: Sequence[LiveRequest], single: bool, sent: Sequence[SentToken] = ()
+    ) -> None:
+        """sent: tokens that the reader has. Their pieces come first, in this order."""
         self._llm = llm
         self._single = single
         self._lives = {live.request.id: live for live in lives}
-        self._firsts = {live.request.id: number * live.request.params.n for number, live in enumerate(lives)}
+        firsts = first_answers([live.request for live in lives])
+        self._firsts = dict(zip(self._lives, firsts, strict=True))
+        self._num_samples = lives[0].request.params.n  # of each request
+        self._due = deque(sent)  # tokens whose pieces come before all others
         self._ready: list[Piece] = []  # taken for the reader, the next one last
         self._wake = asyncio.Event()
         self._error: Exception | None = None
@@ -90,17 +100,36 @@ class AnswerStream:
             if self._error is not None:
                 raise self._error
             if self.is_done:
+                if self._due:
+                    raise NotExact("an answer ended before the tokens that were sent of it")
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
         return self._ready.pop()
 
     def _take(self) -> Iterator[Piece]:
+        while self._due and (piece := self._take_first(self._due[0])) is not None:
+            yield piece
+        if self._due:
+            return
         for request_id, live in self._lives.items():
             for piece in live.pieces if self._single else merged(live.pieces):
                 yield replace(piece, index=self._firsts[request_id] + piece.index)
             live.pieces.clear()
         self._num_unread = 0
+
+    def _take_first(self, due: SentToken) -> Piece | None:
+        """The next piece of the answer that this token belongs to, if it has come."""
+        live = [*self._lives.values()][due.answer // self._num_samples]
+        piece = next((piece for piece in live.pieces if piece.index == due.answer % self._num_samples), None)
+        if piece is None:
+            return None
+        live.pieces.remove(piece)
+        if piece.token_ids:  # else the request was aborted
+            self._due.popleft()
+            if piece.token_ids != (due.token,):
+                raise NotExact(f"token {due.token} was sent, and {piece.token_ids} is sampled at its place")
+        return replace(piece, index=due.answer)
 
     async def outputs(self) -> list[RequestOutput]:
         """Read to the end and return the outputs."""
@@ -144,7 +173,10 @@ class AsyncLLM:
         self.chat_template: ChatTemplate = llm.chat_template
         self.grammars: Grammars = llm.grammars
         self.config: ModelConfig = llm.config
+        self.disk_tier: DiskTier | None = llm.disk_tier  # to be watched
         self.default_sampling: SamplingParams = llm.default_sampling
+        self.pooling: PoolingConfig | None = llm.pooling
+        self.reranker: Reranker | None = llm.reranker
         self.max_context: int = llm.max_context  # tokens that memory holds
         self.context_length: int = llm.context_length  # where answers end
         self.max_running: int = llm.capacity.scheduling.max_running  # samples that share a step
@@ -188,16 +220,24 @@ class AsyncLLM:
         return self._thread.is_alive() and (idle or time.monotonic() - last < patience_s)
 
     async def submit(
-        self, requests: Sequence[Request], *, continues: bool = False, single: bool = False
+        self,
+        requests: Sequence[Request],
+        *,
+        continues: bool = False,
+        single: bool = False,
+        sent: Sequence[SentToken] = (),
     ) -> AnswerStream:
         """Give the requests to the engine, all or none. Raises ValueError if one of them can never run here.
 
         continues: the answers continue the prompts' text, so that a leading space is kept. single: a piece per token.
+        sent: tokens that the reader has; needs `single`. The answers go on after them.
         """
+        requests = begin_requests(requests, sent)
         if duplicates := [request.id for request in requests if request.id in self._streams]:
             raise ValueError(f"there is a request {duplicates[0]!r} already: give it another id")
         lives = [LiveRequest(self.tokenizer, request, None, continues) for request in requests]
-        stream = AnswerStream(self, lives, single)
+        replay(lives, sent)
+        stream = AnswerStream(self, lives, single, sent)
         if not self._streams:
             self._busy_since = time.monotonic()
         self._streams |= {request.id: stream for request in requests}
@@ -217,6 +257,10 @@ class AsyncLLM:
     def read_bytes(self, num_tokens: int) -> int:
         """Bytes read to decode one token after `num_tokens` others: weights, keys and values."""
         return self._llm.read_bytes(num_tokens)
+
+    async def statuses(self) -> list[tuple[SampleStatus, Times]]:
+        """Where every sample stands between two steps, and since when."""
+        return await self.between_steps(self.engine.statuses)
 
     async def measure_bandwidth(self, num_reads: int) -> float:
         """Bytes per second that the model's threads read from memory: the best of some reads, each between two
@@ -238,6 +282,10 @@ class AsyncLLM:
 
         self._commands.put(call)
         return await done
+
+    async def use_threads(self, num_threads: int) -> None:
+        """Compute with at most this many of the model's threads, from the next step on. Results do not change."""
+        await self.between_steps(lambda: self._llm.backend.use_threads(num_threads))
 
     def abort(self, request_id: str) -> None:
         """End a request before the next step; its stream then ends. A step that this request dominates is interrupted.
@@ -274,7 +322,7 @@ class AsyncLLM:
         engine = self.engine
         while True:
             engine.resume()  # before the commands: an interruption comes after its abort, so none is lost
-            command = self._next_command(wait=not engine.has_work)
+            command = self._next_command(wait=not engine.has_work and not engine.keep_blocks())
             while command is not _NO_COMMAND:
                 if command is None:
                     if engine.has_work:
@@ -304,7 +352,7 @@ class AsyncLLM:
             return
         self.progress = replace(before, num_steps=before.num_steps + 1)
         if self._watcher is not None:
-            self._watcher.on_step(engine.last_step_tokens, engine.last_step_ms, events)
+            self._watcher.on_step(engine.last_step_tokens, engine.last_step_ms, events, engine.last_chunks)
         if events:
             self._call(self._deliver, events)
 

@@ -16,10 +16,23 @@ from surefoot.api.defaults import SamplingDefaults
 from surefoot.api.live import LiveRequest
 from surefoot.api.loading import load_model
 from surefoot.api.opening import OpenModel, open_model
-from surefoot.api.outputs import Piece, RequestOutput
+from surefoot.api.outputs import Piece, Ranked, RequestOutput
+from surefoot.api.pooling import PoolingConfig, embedding_pooling
+from surefoot.api.prompt_cache import NoTier, PromptCache, open_tier
+from surefoot.api.reranking import Reranker, find_reranker, needed_reranker, ranked
 from surefoot.api.speculation import AUTO, load_speculation
-from surefoot.core import Request, SamplingParams, ServiceClass
-from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
+from surefoot.api.vectors import unit
+from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
+from surefoot.engine import (
+    BLOCK_SIZE,
+    DiskTier,
+    MemoryRequest,
+    fit_context,
+    free_bytes,
+    make_engine,
+    make_runner,
+    plan_memory,
+)
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.ops.arrays import U8
@@ -43,11 +56,15 @@ class LLM:
     max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: memory for keys
     and values; by default most of what the memory limit leaves. None of these changes the output.
     packed_cache: a folder for packed weights, from which the next load is much faster.
-    speculate: how draft tokens are made: auto, lookup (from earlier text), draft:MODEL (a smaller model with the same
-    tokens, or the file of a draft head, and lookup), off. Draft length follows the measured gain, down to none. This
+    prompt_cache: a folder for keys and values of prompts and answers, which later prompts that begin alike need not
+    compute. It outlives the process; `close` writes the rest. It does not change the output.
+    speculate: how draft tokens are made: auto (by the model's own drafting layer, if its files have one, and lookup),
+    lookup (from earlier text), draft:MODEL (a smaller model with the same tokens, or the file of a draft head, and
+    lookup), off. Draft length follows the measured gain, down to none. This
     does not change the output either.
     sampling: values (temperature, top_k …) that replace the model's own in `default_sampling`.
     chat_template: a Jinja file or the name of a common format (chatml, llama3 …), instead of the model's own.
+    pooling: mean, cls, last or rank, for `embed` and `rerank`, instead of what the model's files say.
     report: called while weights are loaded, with the amounts done and in total.
     """
 
@@ -66,9 +83,11 @@ class LLM:
         threads: int | None = None,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
         packed_cache: str | Path | PackedCache | None = None,
+        prompt_cache: str | Path | PromptCache | None = None,
         speculate: str = AUTO,
         sampling: Mapping[str, Any] | None = None,
         chat_template: str | Path | None = None,
+        pooling: str | None = None,
         report: Report = lambda done, total: None,
     ) -> None:
         def memory_request(backend: Backend, config: ModelConfig, nbytes: int) -> MemoryRequest:
@@ -79,25 +98,34 @@ class LLM:
             nbytes = free_bytes(config, max_running, unread_bytes=weights) if kv_bytes is None else kv_bytes
             fit_context(config, memory_request(backend, config, nbytes))
 
-        opened = open_model(model, sampling, chat_template)
+        opened = open_model(model, sampling, chat_template, pooling)
         self.path: Path = opened.path
         self.sampling_defaults: SamplingDefaults = opened.sampling
         loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report, fits=fits)
+        self.pooling: PoolingConfig | None = opened.pooling  # None: the model only generates
+        is_reranker = opened.pooling is not None and opened.pooling.ranks
+        self.reranker: Reranker | None = find_reranker(opened, loaded) if is_reranker else None
         speculation = load_speculation(speculate, loaded, float_format)
         self.backend: Backend = loaded.backend
-        self.model: Model = loaded.model
-        self.config: ModelConfig = loaded.model.config
+        self.model: Model = speculation.fitted(loaded.model)
+        self.config: ModelConfig = self.model.config
         self.tokenizer: Tokenizer = loaded.tokenizer
         self.chat_template: ChatTemplate = loaded.template
         nbytes = free_bytes(self.config, max_running, speculation.max_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
-        self.capacity = plan_memory(self.model, memory_request(self.backend, self.config, nbytes - draft_bytes))
+        request = memory_request(self.backend, self.config, nbytes - draft_bytes)
+        self.capacity = plan_memory(self.model, request, self.backend.variant)
         self.max_context: int = self.capacity.scheduling.max_context  # tokens that memory holds
         self.context_length: int = self.capacity.scheduling.context_length or self.max_context  # where answers end
         self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.max_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
-        self.speculator = speculation.start(loaded, max_running, self.max_context, draft_bytes)
-        self.engine = make_engine(self.capacity, self.runner, self.grammars, prefix_caching, self.speculator)
+        self.speculator = speculation.start(self.runner, max_running, self.max_context, draft_bytes)
+        tier = self._open_tier(prompt_cache if prefix_caching else None, float_format, kv_form)
+        self.disk_tier: DiskTier | None = tier if isinstance(tier, DiskTier) else None
+        self.no_disk_reason: str = tier.reason if isinstance(tier, NoTier) else ""
+        self.engine = make_engine(
+            self.capacity, self.runner, self.grammars, prefix_caching, self.speculator, self.disk_tier
+        )
         self._weight_bytes = decode_bytes(loaded.model)
         self._live: dict[str, LiveRequest] = {}
         self._ids = itertools.count()
@@ -109,6 +137,16 @@ class LLM:
         `SamplingParams(...)` does not include them; `replace(llm.default_sampling, max_tokens=20)` does.
         """
         return self.sampling_defaults.params
+
+    def close(self) -> None:
+        """Write what the prompt cache has not written yet, and let another process use it. No request may follow."""
+        self.engine.close()
+
+    def _open_tier(self, cache: str | Path | PromptCache | None, float_format: str, form: KvForm) -> DiskTier | NoTier:
+        if cache is None:
+            return NoTier("no folder is given")
+        settings = cache if isinstance(cache, PromptCache) else PromptCache(Path(cache))
+        return open_tier(settings, self.path, float_format, form, self.runner.kv)
 
     # ---- text ----
 
@@ -150,11 +188,39 @@ class LLM:
         return self._collect(requests, [without_marks(prompt) for prompt in prompts], use_tqdm, continues=False)
 
     def embed(self, prompts: Prompt | Sequence[Prompt], *, use_tqdm: bool | None = None) -> list[RequestOutput]:
-        """The mean of the model's last hidden states over each prompt's tokens: `embedding` of each output."""
+        """A vector for each prompt, by the model's pooling: `embedding` of each output. It has length 1 if the model's
+        files say so."""
+        pooling = embedding_pooling(self.pooling)
         listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
-        params = SamplingParams(max_tokens=1, seed=0)
-        requests = [replace(self._request(prompt, params), embeds=True) for prompt in listed]
         texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
+        outputs = self._pool(listed, texts, pooling, use_tqdm)
+        return [_normalized(output) for output in outputs] if pooling.normalizes else outputs
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        instruction: str | None = None,
+        use_tqdm: bool | None = None,
+    ) -> list[Ranked]:
+        """The documents' scores for a query, highest first; equal ones in order. top_n: return at most this many."""
+        reranker = needed_reranker(self.reranker)
+        texts = [reranker.prompt(self.tokenizer, query, document, instruction) for document in documents]
+        prompts = [self.encode_rendered(text) for text in texts]
+        outputs = self._pool(prompts, [None] * len(prompts), PoolingConfig(Pooling.LAST), use_tqdm)
+        return ranked([reranker.score(output.embedding or ()) for output in outputs])[:top_n]
+
+    def _pool(
+        self,
+        prompts: Sequence[Prompt],
+        texts: Sequence[str | None],
+        pooling: PoolingConfig,
+        use_tqdm: bool | None,
+    ) -> list[RequestOutput]:
+        params = SamplingParams(max_tokens=1, seed=0)
+        requests = [replace(self._request(prompt, params), pooling=pooling.pooling) for prompt in prompts]
         return self._collect(requests, texts, use_tqdm, continues=True)
 
     def stream(
@@ -297,6 +363,10 @@ class LLM:
 def _is_prompt(prompt: object) -> bool:
     """Whether this is one prompt (a text or token ids), not a list of prompts or messages."""
     return isinstance(prompt, str) or (isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Number))
+
+
+def _normalized(output: RequestOutput) -> RequestOutput:
+    return output if output.embedding is None else replace(output, embedding=unit(output.embedding))
 
 
 def token_ids(tokens: Sequence[int]) -> list[int]:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.api.defaults import SamplingDefaults, from_generation_config, from_gguf
+from surefoot.api.pooling import PoolingConfig, find_pooling
+from surefoot.models import check_supported
 from surefoot.text import (
     ChatTemplate,
     Tokenizer,
@@ -27,6 +29,7 @@ class OpenModel:
     checkpoint: Checkpoint
     sampling: SamplingDefaults
     template_override: str | None = None  # a chat template that replaces the model's
+    pooling: PoolingConfig | None = None  # None: the model only generates
 
     @property
     def has_chat_template(self) -> bool:
@@ -51,19 +54,21 @@ def open_model(
     model: str | Path | OpenModel,
     sampling: Mapping[str, Any] | None = None,
     chat_template: str | Path | None = None,
+    pooling: str | None = None,
 ) -> OpenModel:
     """Open a model. sampling: replaces values of the model's files. chat_template: a file, or the name of a common
-    format."""
+    format. pooling: mean, cls, last or rank, instead of what the model's files say."""
     if isinstance(model, OpenModel):
         return replace(model, sampling=model.sampling.changed(sampling or {}))
     template_override = find_template(chat_template) if chat_template is not None else None
-    path = find_model(str(model))
+    path = find_model(str(model), check_supported)
     checkpoint = open_checkpoint(path)
     if path.is_dir():
         recommended = from_generation_config(read_json(path / "generation_config.json"))
     else:
         recommended = from_gguf(checkpoint.metadata)
-    return OpenModel(path, checkpoint, recommended.changed(sampling or {}), template_override)
+    found = find_pooling(path, checkpoint, pooling)
+    return OpenModel(path, checkpoint, recommended.changed(sampling or {}), template_override, found)
 
 
 def short_name(model: str | Path) -> str:

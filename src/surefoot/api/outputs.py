@@ -35,6 +35,7 @@ class Timings:
     to_first_token: float
     total: float
     tokens_per_second: float | None  # after the first token
+    arrived: float = 0.0  # on the engine's clock
 
     @classmethod
     def of(cls, times: Times, num_generated: int) -> "Timings":
@@ -43,7 +44,7 @@ class Timings:
         started = times.started if times.started is not None else end
         decoding = end - first
         speed = (num_generated - 1) / decoding if decoding > 0 and num_generated > 1 else None
-        return cls(started - times.arrived, first - times.arrived, end - times.arrived, speed)
+        return cls(started - times.arrived, first - times.arrived, end - times.arrived, speed, times.arrived)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,14 @@ class RequestOutput:
     def text(self) -> str:
         """The first answer's."""
         return self.outputs[0].text
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A document's place in a ranking."""
+
+    index: int  # of the document
+    relevance_score: float  # the probability that it meets the query
 
 
 @dataclass(frozen=True)

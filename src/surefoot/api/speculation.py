@@ -1,10 +1,11 @@
-"""The option `speculate`: off, auto, lookup, or draft:MODEL."""
+"""The option `speculate`: off, auto (the model's own drafting layer, if there is one; lookup), lookup, draft:MODEL."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot.api.loading import Loaded, load_model
-from surefoot.runner import DraftHead, DraftModel, HeadWeights, SessionRunner, load_head, slot_bytes
+from surefoot.models import Model
+from surefoot.runner import DraftHead, DraftModel, HeadWeights, MtpDrafter, Runner, SessionRunner, load_head, slot_bytes
 from surefoot.speculate import MAX_STEP_DRAFTS, LookupDrafter, LookupFirst, Speculator
 
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
@@ -26,11 +27,15 @@ class Speculation:
     def max_drafts(self) -> int:
         return 0 if self.name == OFF else MAX_STEP_DRAFTS
 
+    def fitted(self, model: Model) -> Model:
+        """The model with its own drafting layer only if that one drafts."""
+        return model if self.name == AUTO else model.without_mtp()
+
     def share(self, kv_bytes: int) -> int:
         """The part of the memory for keys and values that the draft model takes."""
         return int(kv_bytes * MEMORY_FRACTION) if self.draft is not None else 0
 
-    def start(self, target: Loaded, max_running: int, max_context: int, nbytes: int) -> Speculator | None:
+    def start(self, target: Runner, max_running: int, max_context: int, nbytes: int) -> Speculator | None:
         """The speculator; None if speculation is off. nbytes: memory for the draft model's keys and values."""
         if self.name == OFF:
             return None
@@ -39,6 +44,8 @@ class Speculation:
         if self.draft is not None:
             runner = _draft_runner(self.draft, max_running, max_context, nbytes)
             return Speculator(LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size)))
+        if target.model.mtp is not None:
+            return Speculator(LookupFirst(LookupDrafter(), MtpDrafter(target)))
         return Speculator(LookupDrafter())
 
 

@@ -1,1 +1,1 @@
-"""Line charts as SVG text: for lessons, for pages of comparisons, and for benchmarks. Standard library only."""
+"""Line charts as SVG text, for lessons, comparisons and benchmarks. Standard library only."""

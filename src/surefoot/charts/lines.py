@@ -1,4 +1,4 @@
-"""Line charts: over numbers, as a separate picture, and over labels, as part of a page."""
+"""Line charts: `line_plot` over numbers, as a picture of its own, and `category_chart` over labels, for a page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Axes:
 
 
 def line_plot(title: str, x_title: str, y_title: str, lines: Mapping[str, Points]) -> str:
-    """Lines over numbers from 0 on, with a title and a legend. Every x of the first line has a label."""
+    """A chart of lines over numbers from 0 on, with a title and a legend. Every x of the first line has a label."""
     width, height, left, right = 640, 360, 60, 20
     ticks = round_ticks(max(y for points in lines.values() for _, y in points))
     max_x = max(x for points in lines.values() for x, _ in points)
@@ -56,7 +56,7 @@ def line_plot(title: str, x_title: str, y_title: str, lines: Mapping[str, Points
 
 
 def category_chart(xs: Sequence[str], lines: Sequence[Series], axes: Axes) -> str:
-    """Lines over evenly spaced labels, without a legend. Empty if there are no values."""
+    """A chart of lines over evenly spaced labels, without a legend. Empty if there are no values."""
     values = [y for line in lines for y in line.ys if y > 0 or not axes.logarithmic]
     if not values:
         return ""

@@ -15,14 +15,14 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Scale:
-    """Values along one axis, spread evenly or by their logarithms."""
+    """The scale of an axis."""
 
-    low: float
-    high: float
+    low: float  # value at the start
+    high: float  # value at the end
     is_logarithmic: bool = False
 
     def fraction(self, value: float) -> float:
-        """How far along the axis the value lies: 0 at `low`, 1 at `high`."""
+        """The value's position on the axis: 0 at `low`, 1 at `high`."""
         if self.is_logarithmic:
             return math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -90,6 +90,6 @@ def round_ticks(high: float) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten from `low` or just below it to `high` or just beyond it: two at least."""
+    """At least two powers of ten, from `low` or just below it to `high` or just beyond it."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high) + 1e-9)
     return [10.0**exponent for exponent in range(first, last + 1)]

@@ -11,11 +11,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from surefoot.bench.cache.report import show_cache
+from surefoot.bench.cache.run import QUICK as QUICK_CACHE
+from surefoot.bench.cache.run import CacheSettings, run_cache
 from surefoot.bench.engine.report import show_engine
 from surefoot.bench.engine.run import QUICK as QUICK_ENGINE
 from surefoot.bench.engine.run import EngineSettings, run_engine
+from surefoot.bench.fleet.report import show_fleet
+from surefoot.bench.fleet.run import QUICK as QUICK_FLEET
+from surefoot.bench.fleet.run import FleetSettings, run_fleet
 from surefoot.bench.harness.as_json import as_json
 from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.model.expert_shapes import EXPERT_SHAPES
+from surefoot.bench.model.random_gguf import make_random_gguf
 from surefoot.bench.model.report import show_model
 from surefoot.bench.model.run import QUICK as QUICK_MODEL
 from surefoot.bench.model.run import ModelSettings, run_model
@@ -25,9 +33,15 @@ from surefoot.bench.ops.settings import FULL, QUICK, SMOKE
 from surefoot.bench.peers.all_serving import SERVING_PEERS, SPECULATING_PEERS
 from surefoot.bench.peers.serving import PEERS, ServingPeer, speculating
 from surefoot.bench.peers.shape import SHAPES, make_shape
+from surefoot.bench.plan.report import show_plan
+from surefoot.bench.plan.run import QUICK as QUICK_PLAN
+from surefoot.bench.plan.run import PlanSettings, run_plan
 from surefoot.bench.serve.report import goodput_plot, show_serve
 from surefoot.bench.serve.run import QUICK as QUICK_SERVE
 from surefoot.bench.serve.run import ServeSettings, run_serve
+from surefoot.bench.sharing.report import show_sharing
+from surefoot.bench.sharing.run import QUICK as QUICK_SHARING
+from surefoot.bench.sharing.run import SharingSettings, run_sharing
 from surefoot.bench.speculate.chart import draw_speedups
 from surefoot.bench.speculate.report import show_speculate
 from surefoot.bench.speculate.run import CASES as SPECULATE_CASES
@@ -154,18 +168,101 @@ def serve(
 @bench.command()
 def shape(
     name: Annotated[
-        str, typer.Argument(help="1.2b: a Llama of 1.24 billion weights. tiny: to try the command.")
+        str,
+        typer.Argument(
+            help="1.2b: a Llama of 1.24 billion weights. tiny: to try the command. "
+            f"{', '.join(EXPERT_SHAPES)}: experts in 4 bits, 12 to 18 GB."
+        ),
     ] = "1.2b",
+    folder: Annotated[Path | None, typer.Option(help="Where to write (default: the cache).")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers of a model with experts (default: all).")] = None,
 ) -> None:
     """Write a model of random weights in the formats that surefoot and its peers read, and print its folder.
 
-    Then run `surefoot bench engine FOLDER --peers`.
+    Then run `surefoot bench engine FOLDER --peers`. A model with experts is one GGUF file, for `surefoot bench model`.
     """
     with exit_on_error(), _status() as say:
-        if name not in SHAPES:
-            raise ValueError(f"there is no shape {name!r}: take one of {', '.join(SHAPES)}")
-        folder = make_shape(SHAPES[name], say)
-    typer.echo(folder)
+        if name not in {**SHAPES, **EXPERT_SHAPES}:
+            raise ValueError(f"there is no shape {name!r}: take one of {', '.join({**SHAPES, **EXPERT_SHAPES})}")
+        if name in SHAPES:
+            place = make_shape(SHAPES[name], say, folder / SHAPES[name].name if folder is not None else None)
+        else:
+            place = make_random_gguf(EXPERT_SHAPES[name](*filter(None, [layers])), folder, say)
+    typer.echo(place)
+
+
+@bench.command()
+def cache(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Shorter prompts: within 50 seconds, loading not counted.")
+    ] = False,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder on the disk to measure (default: temporary files').")
+    ] = None,
+) -> None:
+    """Time the first token after a restart, and what keeping prompts on disk costs many users. Each figure stands
+    beside its prediction from the machine's own rates."""
+    settings = QUICK_CACHE if quick else CacheSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds, folder=folder)
+    with exit_on_error(), _status() as say:
+        results = run_cache(path, settings, variant, threads, say)
+    _print(results, as_json_, show_cache)
+
+
+@bench.command()
+def plan(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter prompts, fewer users: within 50 seconds.")] = False,
+    float_format: options.Format = "w8",
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the cases, without loading.")] = None,
+) -> None:
+    """Predict prefill, decode, users' times and memory as `surefoot plan` does, then measure them, and compare."""
+    settings = QUICK_PLAN if quick else PlanSettings()
+    settings = replace(settings, seconds=seconds or settings.seconds, float_format=float_format)
+    with exit_on_error(), _status() as say:
+        results = run_plan(path, settings, variant, threads, say)
+    _print(results, as_json_, show_plan)
+
+
+@bench.command()
+def fleet(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer users, requests and kills.")] = False,
+    kills: Annotated[int | None, typer.Option(min=1, help="How many times a server is killed.")] = None,
+) -> None:
+    """Simulate a thousand machines and their router, time what a gateway adds to a server, and kill servers while
+    they answer: every stream must end as if nothing had happened."""
+    settings = QUICK_FLEET if quick else FleetSettings()
+    with exit_on_error(), _status() as say:
+        results = run_fleet(path, replace(settings, num_kills=kills or settings.num_kills), say)
+    _print(results, as_json_, show_fleet)
+
+
+@bench.command()
+def models(
+    first: Model,
+    second: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One round of short answers.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=1, help="How many times everything is measured.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Cores to share (default: all usable cores).")] = None,
+) -> None:
+    """Serve two models under load: each with a fixed number of threads, for every split of the cores, and behind a
+    front that shares the cores out. In turns; compares the answers too."""
+    settings = QUICK_SHARING if quick else SharingSettings()
+    with exit_on_error(), _status() as say:
+        settings = replace(settings, num_rounds=rounds or settings.num_rounds)
+        results = run_sharing((first, second), settings, threads, say)
+    _print(results, as_json_, show_sharing)
 
 
 def _chosen(peers: bool, only: list[str] | None) -> list[ServingPeer]:

@@ -93,7 +93,7 @@ def _facts(output: RequestOutput, speedometer: Speedometer | None) -> dict[str, 
         "stop_reason": answer.stop_reason,
         "seed": output.seed,
         "usage": asdict(output.usage),
-        "timings": asdict(output.timings),
+        "timings": {name: value for name, value in asdict(output.timings).items() if name != "arrived"},
     }
     if answer.logprobs is not None:
         facts["logprobs"] = [

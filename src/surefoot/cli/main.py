@@ -22,9 +22,17 @@ COMMANDS = {
     "generate": Entry("generate", "Continue a prompt (or answer it, with --chat), word by word as it comes."),
     "chat": Entry("chat", "Talk with a model."),
     "run-batch": Entry("run_batch", "Answer every line of a file in OpenAI's batch format"),
+    "pull": Entry("model_library", "Fetch a model from the Hugging Face hub."),
+    "list": Entry("model_library", "List the models in the Hugging Face cache of this machine."),
+    "show": Entry("model_library", "Show what a model is: family, sizes"),
+    "rm": Entry("model_library", "Remove a fetched model from the Hugging Face cache."),
     "doctor": Entry("doctor", "Show what this machine offers and what surefoot will use of it."),
+    "plan": Entry("plan", "Say what a model will do on a machine"),
     "serve": Entry("serve", "Serve a model to any OpenAI client."),
+    "warm": Entry("warm", "Compute documents and system prompts ahead, so that questions about them start at once."),
+    "cache": Entry("cache", "Look after the prompt cache on disk."),
     "top": Entry("top", "Watch a running server"),
+    "fleet": Entry("fleet", "Several machines as one server."),
     "keys": Entry("keys", "Manage the API keys of a server's users."),
     "verify": Entry("verify", "Check that answers are the same bits whatever happens around them."),
     "bench": Entry("bench", "Measure speed beside the machine's limits and other engines."),
@@ -32,6 +40,7 @@ COMMANDS = {
     "compress": Entry("compress", "Write a smaller checkpoint"),
     "distill": Entry("distill", "Distil a draft for speculative decoding from the model itself"),
 }
+FUNCTIONS = {"eval": "evaluate", "list": "list_models", "rm": "remove_model"}  # whose names differ from the command's
 OPTIONS: dict[str, Any] = {
     "no_args_is_help": True,
     "add_completion": False,
@@ -64,7 +73,7 @@ class Commands(TyperGroup):
         check_addresses()
         with without_collection():
             module = importlib.import_module(f"surefoot.cli.{COMMANDS[cmd_name].module}")
-        command = getattr(module, {"eval": "evaluate"}.get(cmd_name, cmd_name.replace("-", "_")))
+        command = getattr(module, FUNCTIONS.get(cmd_name, cmd_name.replace("-", "_")))
         holder = typer.Typer(**OPTIONS)
         if isinstance(command, typer.Typer):
             holder.add_typer(command, name=cmd_name)

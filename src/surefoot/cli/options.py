@@ -1,11 +1,14 @@
 """Options that the commands share."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from surefoot.api.prompt_cache import PromptCache, default_folder
+from surefoot.cli.sizes import parse_size
 from surefoot.formats import MODEL_FORMATS
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache, default_cache
@@ -14,6 +17,14 @@ MODEL, SAMPLING, MACHINE = "Model", "Sampling", "Machine"
 
 Model = Annotated[
     Path, typer.Argument(help="A GGUF file, a Hugging Face folder, or a Hugging Face id.", show_default=False)
+]
+Models = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="MODEL...",
+        help="A GGUF file, a Hugging Face folder, or a Hugging Face id. Several are loaded as they are asked for.",
+        show_default=False,
+    ),
 ]
 Format = Annotated[
     str,
@@ -47,7 +58,10 @@ Threads = Annotated[
 ]
 Variant = Annotated[
     str | None,
-    typer.Option(help="Instruction set: amx, avx512, avx2 or portable (default: the best).", rich_help_panel=MACHINE),
+    typer.Option(
+        help="Instruction set: amx, avx512, avxvnni, avx512bw, avx2 or portable (default: the best).",
+        rich_help_panel=MACHINE,
+    ),
 ]
 Sampling = Annotated[
     list[str] | None,
@@ -117,6 +131,14 @@ ChatTemplate = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+Pooling = Annotated[
+    str | None,
+    typer.Option(
+        metavar="mean|cls|last|rank",
+        help="How hidden states become embeddings; rank: scores for /v1/rerank (default: what the model's files say).",
+        rich_help_panel=MODEL,
+    ),
+]
 AUTO, OFF = "auto", "off"
 Cache = Annotated[
     str,
@@ -126,11 +148,53 @@ Cache = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+NONE = "none"
+CacheDir = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|none|FOLDER",
+        help="Where keys and values of prompts are kept on disk, so that a restart computes none of them again "
+        "(auto: a folder of the model in ~/.cache/surefoot/prompts).",
+        rich_help_panel=MACHINE,
+    ),
+]
+CacheDisk = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Limit for that folder, such as 20GB (default: a tenth of the free disk).",
+        rich_help_panel=MACHINE,
+    ),
+]
+CacheKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with 32 random bytes, which encrypts what is kept there (needs surefoot[encryption]).",
+        rich_help_panel=MACHINE,
+    ),
+]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Show speed and share of the bandwidth limit (default: at a terminal)."),
 ]
+
+
+def prompt_cache(
+    chosen: str, size: str | None, key_file: Path | None, model_name: str, within: str | None = None
+) -> PromptCache | None:
+    """The cache that --cache-dir asks for. The default folder is done without if it cannot be used.
+
+    within: the name of a folder in the chosen one, for one of several models.
+    """
+    if chosen == NONE:
+        return None
+    folder = default_folder(_folder_name(model_name)) if chosen == AUTO else Path(chosen, _folder_name(within or ""))
+    return PromptCache(folder, parse_size(size) if size else None, key_file, is_required=chosen != AUTO)
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
 
 
 def cache(chosen: str) -> PackedCache | None:

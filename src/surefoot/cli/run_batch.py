@@ -16,7 +16,9 @@ from surefoot.api.defaults import parse_sampling
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
+from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.startup import without_collection
+from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
 from surefoot.server.batch.run_batch import run_batch as run
 
 
@@ -40,6 +42,16 @@ def run_batch(
     speculate: options.Speculate = "auto",
     sampling: options.Sampling = None,
     chat_template: options.ChatTemplate = None,
+    pooling: options.Pooling = None,
+    fleet: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a server that answers lines, such as http://10.0.0.2:8000; may be repeated."),
+    ] = None,
+    fleet_key: Annotated[Path | None, typer.Option(help="File with the fleet's key, as the servers have it.")] = None,
+    key: Annotated[
+        str,
+        typer.Option(envvar="SUREFOOT_KEY", help="A key of a client, if the servers have keys.", show_default=False),
+    ] = "",
 ) -> None:
     """Answer every line of a file in OpenAI's batch format (/v1/chat/completions, /v1/completions and /v1/embeddings).
 
@@ -47,15 +59,26 @@ def run_batch(
     answered twice, and the answers do not depend on the interruption.
     """
     with exit_on_error():
+        if fleet:
+            if fleet_key is None:
+                raise ValueError("--fleet needs the fleet's key: give its file with --fleet-key")
+            access = FleetAccess(fleet, read_fleet_key(fleet_key), key, max_running)
+            with _progress() as report:
+                _say_done(run_batch_on_fleet(access, source, target, name or model, report), target)
+            return
         path = model or named_model(source)
         with without_collection(), loading(Path(path).name) as loaded:
             llm = LLM(
                 path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
                 variant=variant, speculate=speculate, sampling=parse_sampling(sampling or []),
-                chat_template=chat_template, report=loaded,
+                chat_template=chat_template, pooling=pooling, report=loaded,
             )  # fmt: skip
         with _progress() as report:
             num_done = run(llm, source, target, name or Path(path).name, report)
+    _say_done(num_done, target)
+
+
+def _say_done(num_done: int, target: Path) -> None:
     typer.echo(f"{num_done} answered, {target} is complete", err=True)
 
 

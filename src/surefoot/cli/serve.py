@@ -5,7 +5,9 @@ import logging
 import os
 import re
 import signal
+import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +17,11 @@ from surefoot import __version__
 from surefoot.api.defaults import as_values, parse_sampling
 from surefoot.api.llm import LLM
 from surefoot.api.opening import OpenModel, open_model, short_name
+from surefoot.api.prompt_cache import ARITHMETIC
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
+from surefoot.cli.sizes import parse_size
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.server.access.keys import KeyStore
@@ -25,14 +29,20 @@ from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.listening import bind, check_bind
-from surefoot.server.settings import ServerSettings
-from surefoot.weights import writing_beside
+from surefoot.server.settings import FleetMembership, ServerSettings
+from surefoot.weights import content_digest, writing_beside
 
 FINGERPRINT_BYTES = 1 << 20
+MIN_FLEET_KEY_CHARACTERS = 16
+MANY = "models"  # folder for files and batches of a server with several models
 
 
 def serve(
-    model: options.Model,
+    ctx: typer.Context,
+    models: options.Models = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with models and their settings (see the page on many models).")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8000,
     model_name: Annotated[
@@ -82,15 +92,42 @@ def serve(
         list[Path] | None,
         typer.Option(help="File with a system message whose cached prefix all users share. Can be repeated."),
     ] = None,
+    fleet_key: Annotated[
+        Path | None, typer.Option(help="File with the key of a fleet, whose gateway may send requests here.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Several models: memory for all of them (default: 90% of what is allowed)."),
+    ] = None,
+    keep_alive: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Several models: unload one after this time without requests, such as 30m."),
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Several models: a request's model is loaded next after this time (30s)."),
+    ] = None,
+    kv_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory for keys and values (default: most of what is free)."),
+    ] = None,
+    behind: Annotated[str | None, typer.Option(hidden=True, help="Descriptors of a front process.")] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
     speculate: options.Speculate = "auto",
     float_format: options.Format = "w8",
     sampling: options.Sampling = None,
     chat_template: options.ChatTemplate = None,
+    pooling: options.Pooling = None,
     packed_cache: options.Cache = options.AUTO,
+    cache_dir: options.CacheDir = options.AUTO,
+    cache_disk: options.CacheDisk = None,
+    cache_key_file: options.CacheKeyFile = None,
 ) -> None:
-    """Serve a model to any OpenAI client."""
+    """Serve a model to any OpenAI client.
+
+    Several models share one address: each has a process of its own and is loaded when a request names it.
+    """
     spans = Spans(process_age_s)
     spans.end("imports")
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
@@ -98,8 +135,11 @@ def serve(
         handler.addFilter(LogLimit())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    if not models and config is None:
+        raise typer.BadParameter("give a model, or --config FILE", ctx)
+    model = models[0] if config is None and models is not None and len(models) == 1 else None
     with exit_on_error(), without_collection():
-        name, *aliases = model_name or [short_name(model)]
+        name, *aliases = model_name or [short_name(model) if model is not None else MANY]
         settings = ServerSettings(
             host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
             strict_parameters=strict_parameters, allowed_hosts=tuple(allowed_host or ()),
@@ -110,26 +150,39 @@ def serve(
         )  # fmt: skip
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
-        sockets = bind(host, port)
-        state = open_state(state_dir, settings.model_name, max_state_bytes)
-        opened = open_model(str(model), parse_sampling(sampling or []), chat_template)
+        front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))
+        state = open_state(state_dir, settings.model_name, max_state_bytes) if behind is None else None
+        if model is None:
+            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, state, sockets)
+            return
+        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling)
         for line in describe_opened(opened):
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
+        if fleet_key is not None:
+            fleet = FleetMembership(read_fleet_key(fleet_key), fleet_identity(opened.path, float_format))
+            settings = replace(settings, fleet=fleet)
         cache = options.cache(packed_cache)
+        within = settings.model_name if behind is not None else None
+        prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
         with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
+                kv_bytes=parse_size(kv_memory) if kv_memory is not None else None,
                 float_format=float_format, speculate=speculate, packed_cache=cache,
+                prompt_cache=replace(prompts, waits=False) if prompts is not None else None,
                 report=spans.ending("weights", report),
             )  # fmt: skip
         spans.end("tokenizer and passes")
     with exit_on_error(), writing_beside(cache) as begin_writing:
         name = fingerprint(opened, float_format, llm.context_length)
-        server().serve(
-            llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing)
-        )  # fmt: skip
+        try:
+            server().serve(
+                llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing), front
+            )  # fmt: skip
+        finally:
+            llm.close()
 
 
 def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
@@ -144,6 +197,12 @@ def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
         )
 
 
+def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
+    """The connection to the front process that started this one, and the socket to listen on."""
+    front, listener = (socket.socket(fileno=int(number)) for number in descriptors.split(","))
+    return front, [listener]
+
+
 def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
     """The folder that was asked for must be usable; the default is done without if it is not."""
     if folder is not None:
@@ -156,6 +215,19 @@ def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFo
         return None
 
 
+def read_fleet_key(file: Path) -> str:
+    key = file.read_text(encoding="utf-8").strip()
+    if len(key) < MIN_FLEET_KEY_CHARACTERS:
+        raise ValueError(f"{file}: a fleet's key has at least {MIN_FLEET_KEY_CHARACTERS} characters")
+    return key
+
+
+def fleet_identity(model: Path, float_format: str) -> str:
+    """Of all that the bits of tokens and of keys and values depend on. Reads every byte of the model."""
+    content = content_digest(model, lambda name: None, lambda name, value: None)
+    return hashlib.blake2b(f"{ARITHMETIC} {float_format} ".encode() + content, digest_size=16).hexdigest()
+
+
 def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> str:
     """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
     header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
@@ -164,7 +236,7 @@ def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> st
     file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
     facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
     sampling = sorted(as_values(opened.sampling.params).items())
-    chosen = (sampling, opened.template_override, float_format, context_length)
+    chosen = (sampling, opened.template_override, float_format, context_length, opened.pooling)
     facts.update(repr(chosen).encode(errors="surrogatepass"))
     with file.open("rb") as stream:
         facts.update(stream.read(FINGERPRINT_BYTES))

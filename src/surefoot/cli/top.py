@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.table import Table
 
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.top_metrics import View, fetch, look
+from surefoot.cli.top_metrics import fetch
+from surefoot.server.overview.figures import View, look
 
 
 def top(
@@ -60,6 +61,9 @@ def render(view: View, address: str) -> Group:
     def number(value: float | None, unit: str = "") -> str:
         return "-" if value is None else f"{value:.4g}{unit}"
 
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{value:.0%}"
+
     table = Table(title=f"{view.model} at {address}", title_justify="left", show_header=False, box=None)
     rows = [
         ("requests", f"{view.requests_running} running, {view.requests_waiting} waiting"),
@@ -67,8 +71,9 @@ def render(view: View, address: str) -> Group:
         ("step", f"{number(view.step_ms, ' ms')}, {number(view.tokens_per_step)} tokens"),
         ("latency", f"{number(view.ttft_ms, ' ms')} to the first token, {number(view.gap_ms, ' ms')} between two"),
         ("queue", number(view.queue_ms, " ms")),
-        ("memory", f"{view.kv_use:.0%} of keys and values in use, {view.preemptions} preempted"),
-        ("cache", "-" if view.cache_hit_rate is None else f"{view.cache_hit_rate:.0%} of prompt tokens"),
+        ("weights", f"read with {percent(view.weights_bandwidth_use)} of the memory bandwidth"),
+        ("memory", f"{percent(view.kv_use)} of keys and values in use, {percent(view.kv_cached)} cached prefixes"),
+        ("cache", f"{percent(view.cache_hit_rate)} of prompt tokens, {view.preemptions} preempted"),
         ("errors", f"{view.refused} refused, {view.engine_failures} failed steps, {view.throttled_s:.1f} s throttled"),
     ]
     for row in rows:

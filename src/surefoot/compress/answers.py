@@ -15,8 +15,7 @@ from surefoot.compress.arrays import load_arrays, save_arrays
 from surefoot.compress.lazy_torch import Tensor, torch
 from surefoot.core import Request, SampleKey
 from surefoot.engine import make_engine
-from surefoot.ops.arrays import F32
-from surefoot.speculate import NO_DRAFT, DraftOffer, Speculator
+from surefoot.speculate import NO_DRAFT, DraftOffer, Speculator, TargetRow
 
 WAVE = 64  # answers decoded in one batch: 64 rows of a step cost little more than 32
 TEMPERATURE = 0.8  # of every second answer; the other answers are greedy
@@ -39,9 +38,10 @@ class StateRecorder:
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None: ...
     def end(self, key: SampleKey) -> None: ...
 
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
-        if state is not None:
-            self.recorded.setdefault(key.request, []).append((tokens[-1], torch.tensor(state, dtype=torch.bfloat16)))
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
+        if row is not None:
+            state = torch.tensor(row.hidden, dtype=torch.bfloat16)
+            self.recorded.setdefault(key.request, []).append((tokens[-1], state))
 
     def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
         return [NO_DRAFT] * len(keys)

@@ -1,11 +1,12 @@
 """Plain data that all layers share, and the cost model of a step. Standard library only."""
 
-from surefoot.core.request import FinishReason, Request, SampleKey, ServiceClass
+from surefoot.core.request import FinishReason, Pooling, Request, SampleKey, ServiceClass
 from surefoot.core.sampling import SamplingParams, sample_seed
 from surefoot.core.step import (
     BAND_ROWS,
     NO_BLOCK,
     NO_STATES,
+    Backlog,
     BlockCopy,
     BlockTable,
     Chunk,
@@ -13,7 +14,9 @@ from surefoot.core.step import (
     Delta,
     Load,
     Output,
+    Phase,
     RowStart,
+    SampleStatus,
     StepPlan,
     StepResult,
 )
@@ -23,6 +26,7 @@ __all__ = [
     "BAND_ROWS",
     "NO_BLOCK",
     "NO_STATES",
+    "Backlog",
     "BandMedians",
     "BlockCopy",
     "BlockTable",
@@ -32,10 +36,13 @@ __all__ = [
     "FinishReason",
     "Load",
     "Output",
+    "Phase",
+    "Pooling",
     "RangeMeans",
     "Request",
     "RowStart",
     "SampleKey",
+    "SampleStatus",
     "SamplingParams",
     "ServiceClass",
     "StepCost",

@@ -68,15 +68,27 @@ def read_text(path: Path, max_bytes: int) -> str:
 
 def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
     """The JSON object in the file."""
-    text = read_text(path, max_bytes)
-    check_depth(text.encode(), path)
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ModelFileError(f"{path} is not JSON ({error}): fetch it again") from None
+    value = _read_value(path, max_bytes)
     if not isinstance(value, dict):
         raise ModelFileError(f"{path} is not a JSON object: fetch it again")
     return value
+
+
+def read_json_objects(path: Path, max_bytes: int) -> list[dict[str, Any]]:
+    """The list of JSON objects in the file."""
+    value = _read_value(path, max_bytes)
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ModelFileError(f"{path} is not a list of JSON objects: fetch it again")
+    return value
+
+
+def _read_value(path: Path, max_bytes: int) -> Any:
+    text = read_text(path, max_bytes)
+    check_depth(text.encode(), path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ModelFileError(f"{path} is not JSON ({error}): fetch it again") from None
 
 
 def check_depth(text: bytes, what: object) -> None:

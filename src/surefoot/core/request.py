@@ -28,6 +28,14 @@ class FinishReason(Enum):
     ERROR = "error"
 
 
+class Pooling(Enum):
+    """Which hidden states after the last norm make a prompt's vector."""
+
+    MEAN = "mean"  # of all tokens
+    FIRST = "cls"  # the first token's
+    LAST = "last"  # the last token's
+
+
 class SampleKey(NamedTuple):
     """Identifies one of a request's `n` samples."""
 
@@ -50,7 +58,10 @@ class Request:
     eos_token_ids: frozenset[int] = frozenset()
     deadline: float | None = None  # seconds on the scheduler's clock
     weight: float | None = None  # of the user's fair share from now on; None: unchanged
-    embeds: bool = False  # return the mean of the prompt's hidden states, no tokens; nothing is cached
+    pooling: Pooling | None = None  # return a vector of the prompt's hidden states, no tokens; nothing is cached
+    begun: tuple[tuple[int, ...], ...] = ()
+    """Output tokens of each sample that were sampled before, perhaps on another machine. Sampling goes on after them,
+    as after a preemption. Empty: no sample has begun."""
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -67,6 +78,21 @@ class Request:
             raise ValueError("num_public_tokens is at most the prompt's length")
         if self.embeds and self.params.n > 1:
             raise ValueError("a prompt has one embedding: n must be 1")
+        if self.begun:
+            self._check_begun()
+
+    def _check_begun(self) -> None:
+        if len(self.begun) != self.params.n:
+            raise ValueError(f"begun has {len(self.begun)} outputs, n is {self.params.n}")
+        if self.needs_every_token:
+            raise ValueError("a request for embeddings or for logprobs of its prompt cannot go on: start it anew")
+        stops = self.stop_ids
+        if any(token < 0 or token in stops for output in self.begun for token in output):
+            raise ValueError("begun has a token that is not one, or that has ended its output")
+
+    @property
+    def embeds(self) -> bool:
+        return self.pooling is not None
 
     @property
     def needs_every_token(self) -> bool:

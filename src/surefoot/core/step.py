@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from surefoot.core.request import FinishReason, Request, SampleKey
@@ -98,6 +99,13 @@ class StepResult:
     stopped: bool = False  # the step was interrupted: nothing counts as computed, all chunks are planned again
 
 
+class Backlog(NamedTuple):
+    """The prompt tokens that a scheduler has yet to compute."""
+
+    num_tokens: int
+    token_ms: float  # predicted time for each
+
+
 class Load(NamedTuple):
     """How busy a scheduler is."""
 
@@ -105,3 +113,22 @@ class Load(NamedTuple):
     num_waiting: int = 0
     kv_use: float = 0.0  # fraction of blocks in use, in the fullest group
     num_preemptions: int = 0
+    longest_step_ms: float = 0.0  # predicted duration of the longest step that may be planned now
+    kv_cached: float = 0.0  # fraction of blocks with prefixes that no request holds, in the same group
+
+
+class Phase(Enum):
+    """What a sample does between steps."""
+
+    QUEUE = "queue"  # waits for a row and blocks
+    PREFILL = "prefill"  # has prompt tokens to compute, or tokens from before a preemption
+    DECODE = "decode"
+
+
+class SampleStatus(NamedTuple):
+    """Where a sample stands between steps."""
+
+    key: SampleKey
+    phase: Phase
+    num_computed: int  # tokens of prompt and answer whose keys and values are there
+    num_cached: int  # prompt tokens that came from the prefix cache

@@ -1,12 +1,22 @@
 """The engine, which joins scheduler and runner: schedule, execute, commit."""
 
 from surefoot.engine.build import make_engine, make_runner
-from surefoot.engine.capacity import BLOCK_SIZE, Capacity, MemoryRequest, fit_context, free_bytes, plan_memory
+from surefoot.engine.capacity import (
+    BLOCK_SIZE,
+    Capacity,
+    MemoryRequest,
+    fit_context,
+    free_bytes,
+    plan_memory,
+    workspace_bytes,
+)
+from surefoot.engine.disk_tier import DiskTier
 from surefoot.engine.engine import Engine, Event, Planner, Times, Usage
 
 __all__ = [
     "BLOCK_SIZE",
     "Capacity",
+    "DiskTier",
     "Engine",
     "Event",
     "MemoryRequest",
@@ -18,4 +28,5 @@ __all__ = [
     "make_engine",
     "make_runner",
     "plan_memory",
+    "workspace_bytes",
 ]

@@ -42,13 +42,13 @@ class MemoryRequest:
         return min(config.context, self.max_context or config.context)
 
 
-def plan_memory(model: Model, request: MemoryRequest) -> Capacity:
+def plan_memory(model: Model, request: MemoryRequest, variant: str) -> Capacity:
     """Plan the KV blocks of every group of layers, at most for `max_running` requests of full length.
 
     Memory may have room for less than the model's context length, but not for less than a `max_context` that is set.
     """
     layout, context = fit_context(model.config, request)
-    return Capacity(layout, _scheduling(model, context, request))
+    return Capacity(layout, _scheduling(model, context, request, variant))
 
 
 def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
@@ -74,10 +74,10 @@ def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, 
     )
 
 
-def _scheduling(model: Model, context: int, request: MemoryRequest) -> SchedulerConfig:
+def _scheduling(model: Model, context: int, request: MemoryRequest, variant: str) -> SchedulerConfig:
     return SchedulerConfig(
         context, request.max_running, max_chunk=request.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
-        row_context=row_context(model), context_length=request.length(model.config),
+        row_context=row_context(model, variant), context_length=request.length(model.config),
     )  # fmt: skip
 
 
@@ -118,9 +118,11 @@ def _state_layout(config: ModelConfig, request: MemoryRequest, context: int) -> 
     return StateLayout(promised + snapshots, promised, stride, slot_bytes)
 
 
-def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) -> int:
+def workspace_bytes(
+    config: ModelConfig, max_running: int, max_drafts: int = 0, step_tokens: int = MAX_STEP_TOKENS
+) -> int:
     """Upper bound on the activations of a step: residual stream, attention, feed-forward, and logits."""
-    rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
+    rows, heads = step_tokens + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
     per_row = (
         8 * config.width

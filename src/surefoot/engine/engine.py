@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from surefoot.core import Delta, FinishReason, Load, Request, SampleKey, StepPlan, StepResult
+from surefoot.core import (
+    Backlog,
+    Chunk,
+    Delta,
+    FinishReason,
+    Load,
+    Request,
+    SampleKey,
+    SampleStatus,
+    StepPlan,
+    StepResult,
+)
 from surefoot.runner import Executed
 from surefoot.sampling import TokenLogprobs
 from surefoot.speculate import DraftOutcome
@@ -22,6 +33,10 @@ class Planner(Protocol):
     @property
     def has_work(self) -> bool: ...
     def load(self) -> Load: ...
+    def backlog(self) -> Backlog: ...
+    def statuses(self) -> list[SampleStatus]:
+        """Of all samples that have not ended."""
+
     def add(self, request: Request) -> None:
         """Raises ValueError if the request can never run here."""
 
@@ -46,6 +61,27 @@ class StepExecutor(Protocol):
 
     def clear(self) -> None:
         """Forget every row."""
+
+
+class LowerTier(Protocol):
+    """Cached blocks outside of memory. Used between steps."""
+
+    @property
+    def is_reading(self) -> bool: ...
+    @property
+    def has_backlog(self) -> bool:
+        """Whether blocks of the tree wait to be kept."""
+
+    def install(self) -> None:
+        """Put blocks that were read into the prefix tree."""
+
+    def keep(self) -> None:
+        """Copy blocks that are new in the prefix tree, as many as a step may."""
+
+    def wait(self) -> None:
+        """A moment, for something to have been read or written."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -104,27 +140,33 @@ class _SampleCounters:
     num_accepted: int = 0
 
     def usage(self, num_cached: int) -> Usage:
-        return Usage(
-            self.num_prompt, self.num_generated, num_cached, self.num_passes, self.num_drafted, self.num_accepted
-        )
+        """num_cached: may count tokens of an output that has begun, after the prompt's."""
+        cached = min(num_cached, self.num_prompt)
+        return Usage(self.num_prompt, self.num_generated, cached, self.num_passes, self.num_drafted, self.num_accepted)
 
 
 class Engine:
     """Runs requests step by step. Use from one thread, except for `interrupt`."""
 
     def __init__(
-        self, make_planner: Callable[[], Planner], executor: StepExecutor, clock: Callable[[], float] = time.monotonic
+        self,
+        make_planner: Callable[[], Planner],
+        executor: StepExecutor,
+        clock: Callable[[], float] = time.monotonic,
+        tier: LowerTier | None = None,
     ) -> None:
         self._make_planner = make_planner
         self._planner = make_planner()
         self._executor = executor
         self._clock = clock
+        self._tier = tier
         self._counters: dict[SampleKey, _SampleCounters] = {}
         self._num_open: dict[str, int] = {}  # samples of a request that have not ended
         self._errors: dict[str, str] = {}  # requests that failed and have not ended yet
         self._dominant_request = ""  # has at least half of the tokens of the step under way
         self.last_step_ms = 0.0
         self.last_step_tokens = 0
+        self.last_chunks: Sequence[Chunk] = ()
 
     @property
     def planner(self) -> Planner:
@@ -138,13 +180,22 @@ class Engine:
     def load(self) -> Load:
         return self._planner.load()
 
+    def backlog(self) -> Backlog:
+        return self._planner.backlog()
+
+    def statuses(self) -> list[tuple[SampleStatus, Times]]:
+        """Where every sample stands, and since when. Call between steps."""
+        return [(status, self._counters[status.key].times) for status in self._planner.statuses()]
+
     def add(self, request: Request) -> None:
         """Raises ValueError if the request can never run here."""
         self._planner.add(request)
         times = Times(self._clock())
         self._num_open[request.id] = request.params.n
         for number in range(request.params.n):
-            self._counters[SampleKey(request.id, number)] = _SampleCounters(len(request.prompt), times)
+            num_begun = len(request.begun[number]) if request.begun else 0
+            counters = _SampleCounters(len(request.prompt), times, num_generated=num_begun)
+            self._counters[SampleKey(request.id, number)] = counters
 
     def abort(self, request_id: str) -> None:
         """End a request at the next step. Does nothing if it has ended."""
@@ -176,6 +227,29 @@ class Engine:
             self.finish(SampleKey(request.id, number))
 
     def step(self) -> list[Event]:
+        if self._tier is not None:
+            self._tier.install()
+        events = self._step()
+        if self._tier is not None:
+            self._tier.keep()
+            if self._tier.is_reading and not self.last_step_tokens:
+                self._tier.wait()
+        return events
+
+    def keep_blocks(self) -> bool:
+        """Between requests: copy blocks that wait to be kept. Returns whether there are more."""
+        if self._tier is None or not self._tier.has_backlog:
+            return False
+        self._tier.wait()
+        self._tier.keep()
+        return self._tier.has_backlog
+
+    def close(self) -> None:
+        """Write the blocks that are to be kept. No step may follow."""
+        if self._tier is not None:
+            self._tier.close()
+
+    def _step(self) -> list[Event]:
         plan = self._planner.schedule(self._clock())
         self._note_starts(plan)
         self._dominant_request = _dominant_request(plan)
@@ -183,6 +257,7 @@ class Engine:
         self._dominant_request = ""
         self.last_step_ms = executed.result.elapsed_ms
         self.last_step_tokens = plan.num_tokens
+        self.last_chunks = plan.chunks
         self._errors |= executed.failures
         self._note_drafts(executed.verified)
         deltas = self._planner.commit(executed.result) if plan.chunks else []

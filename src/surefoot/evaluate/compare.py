@@ -24,8 +24,8 @@ from surefoot.weights import Checkpoint
 
 LENGTHS = (1, 2, 4, 8, 16, 32, 64)  # tokens of a continuation that agreement is reported at
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)  # quantiles of the divergence
-PROMPTS = 16  # continued, at most
-LAYER_TOKENS = 256  # that layers' outputs are compared on
+PROMPTS = 16  # maximum number of prompts to continue
+LAYER_TOKENS = 256  # tokens on which layers' outputs are compared
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EvaluatedModel:
     nbytes: int  # of its files
     arithmetic: str  # "float32" or "integers"
     model: Model  # its layers and weights
-    runner: SessionRunner  # that runs it
+    runner: SessionRunner  # runs it
 
     @classmethod
     def of(
@@ -63,14 +63,14 @@ def file_bytes(path: Path) -> int:
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """The figures of one model."""
+    """The figures of a model."""
 
     name: str  # in reports
     nbytes: int  # of its files
     arithmetic: str  # "float32" or "integers": what all figures but `served` were measured in
     score: Score  # perplexity, and divergence from the original
     divergence_shares: dict[float, float]  # quantiles of the divergence: each share of positions is below
-    agreement: dict[int, float]  # by length: the share of prompts continued as by the original for that many tokens
+    agreement: dict[int, float]  # by length: share of prompts whose continuation equals the original's for that length
     mean_agreed: float  # tokens of a continuation before the first that differs from the original's
     layer_errors: list[float]  # after each layer, the rms of the stream's difference over the rms of the original's
     served: ServedSpeed | None = None  # speed through `LLM`, if measured
@@ -78,7 +78,7 @@ class ComparedModel:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The figures of all models, and what they were measured on."""
+    """The figures of all models, and the size of the text."""
 
     num_windows: int  # of the text
     num_tokens: int  # in all windows
@@ -86,7 +86,7 @@ class Comparison:
     models: list[ComparedModel]  # the original first
 
     def with_speeds(self, speeds: Sequence[ServedSpeed]) -> "Comparison":
-        """With the speed of each model, in the order of `models`."""
+        """A copy with the speed of each model, in the order of `models`."""
         models = [replace(model, served=speed) for model, speed in zip(self.models, speeds, strict=True)]
         return replace(self, models=models)
 
@@ -98,7 +98,7 @@ def compare(
     num_new: int = 32,
     advance: Callable[[int], None] = lambda num_tokens: None,
 ) -> Comparison:
-    """Compares `others` with `original`. `advance` gets the number of tokens done in each step."""
+    """Compares `others` with `original`. advance: called after each step with its number of tokens."""
     tallies = tally(windows, [model.engine for model in others], original.engine, advance)
     prompts = [window[: len(window) // 2 + 1] for window in windows[:PROMPTS]]
     expected = continuations(original, prompts, num_new)

@@ -1,4 +1,4 @@
-"""Engines that give surefoot's own logits: in integers with any of the KV forms, and in float32."""
+"""Engines that compute surefoot's own logits: in integers with any KV form, and in float32."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from surefoot.ops.oracle.linear import dequantise
 from surefoot.runner import SessionRunner, Work
 from surefoot.weights import Checkpoint
 
-CHUNK = 128  # tokens in a step: a token's logits take a megabyte where vocabularies are large
+CHUNK = 128  # tokens in a step: with a large vocabulary, the logits of a token take a megabyte
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class RunnerEngine:
     """Runs one window at a time, each in a session."""
 
     name: str  # in results
-    runner: SessionRunner  # that runs the model
+    runner: SessionRunner  # runs the model
 
     def logits(self, window: Sequence[int]) -> Iterator[F32]:
-        """The logits of every token, in chunks. A chunk is valid until the next is asked for."""
+        """The logits of every token, in chunks. A chunk is valid until the next is requested."""
         session = self.runner.open(len(window))
         try:
             for start in range(0, len(window), CHUNK):
@@ -52,8 +52,8 @@ def form_name(form: KvForm) -> str:
 
 
 class DequantisedCheckpoint:
-    """A checkpoint whose matrices, except experts, have the values of the kernels' integers. Run in float32 it shows
-    what re-expressing a file's codes on a grid per row costs, apart from the arithmetic."""
+    """A checkpoint whose matrices, except experts, have the values of the kernels' integers. Run in float32, it shows
+    the error of re-expressing a file's codes on a grid per row, without that of integer arithmetic."""
 
     def __init__(self, checkpoint: Checkpoint, float_format: WeightFormat = W8_GROUPED) -> None:
         self._checkpoint = checkpoint

@@ -43,8 +43,8 @@ class Origin:
 
     date: str  # of the measurement
     version: str  # of surefoot
-    machine: str  # its processor and threads
-    command: str  # that repeats it
+    machine: str  # processor and threads
+    command: str  # repeats the measurement
 
 
 def rows(comparison: Comparison) -> list[list[str]]:
@@ -53,14 +53,14 @@ def rows(comparison: Comparison) -> list[list[str]]:
 
 def _row(model: ComparedModel) -> list[str]:
     fidelity = model.score.fidelity
-    lost = [""] * 4
+    divergence = [""] * 4
     if fidelity is not None:
-        lost = [
+        divergence = [
             f"{fidelity.mean_kl:.5f}", f"{fidelity.kl_99:.4f}", f"{fidelity.max_kl:.3f}", f"{fidelity.flips:.2%}"
         ]  # fmt: skip
     agreed = f"{model.mean_agreed:.1f}" if fidelity is not None else ""
     name = f"{model.name} ({model.arithmetic})"
-    return [name, f"{model.nbytes / 1e6:.1f} MB", f"{model.score.perplexity:.4f}", *lost, agreed]
+    return [name, f"{model.nbytes / 1e6:.1f} MB", f"{model.score.perplexity:.4f}", *divergence, agreed]
 
 
 def speed_rows(comparison: Comparison) -> list[list[str]]:

@@ -10,23 +10,23 @@ from surefoot.ops.arrays import F32
 
 
 class LogitsEngine(Protocol):
-    """Anything that gives the logits of a window."""
+    """An engine that computes the logits of a window."""
 
     @property
     def name(self) -> str: ...
 
     def logits(self, window: Sequence[int]) -> Iterator[F32]:
-        """The logits of every token, in chunks of CHUNK rows. A chunk is valid until the next is asked for."""
+        """The logits of every token, in chunks of CHUNK rows. A chunk is valid until the next is requested."""
 
 
 @dataclass(frozen=True)
 class PerplexityResults:
-    """What `evaluate` measured."""
+    """The results of `evaluate`."""
 
     context: int  # tokens in a window
     num_windows: int  # of the text
-    reference: str | None  # its name, if there is one
-    scores: dict[str, Score]  # by name of the engine, the reference's too
+    reference: str | None  # name of the reference, if any
+    scores: dict[str, Score]  # by name of the engine, including the reference
 
 
 def evaluate(
@@ -48,7 +48,7 @@ def tally(
     reference: LogitsEngine | None = None,
     advance: Callable[[int], None] = lambda num_tokens: None,
 ) -> dict[str, Tally]:
-    """What `evaluate` counts, by name of the engine, the reference first.
+    """The tallies of `evaluate`, by name of the engine, the reference first.
 
     The engines take turns chunk by chunk, so that only one chunk of logits of each is in memory."""
     all_engines = [*([reference] if reference else []), *engines]
@@ -65,8 +65,8 @@ def tally(
 def _count(
     tallies: dict[str, Tally], chunks: dict[str, F32], window: Sequence[int], start: int, reference: LogitsEngine | None
 ) -> None:
-    """Counts one chunk of each engine. `start` is its first position in the window. The last token of a window predicts
-    nothing that is known."""
+    """Counts one chunk of each engine. start: its first position in the window. The last token of a window has no
+    target."""
     for name, logits in chunks.items():
         first = max(start, first_scored(len(window)))
         targets = window[first + 1 : start + len(logits) + 1]

@@ -1,4 +1,4 @@
-"""Reads a user's own prompts as windows: lines of JSON, each a string or an object that holds one."""
+"""Reads a user's own prompts as windows: lines of JSON, each a string or an object with a string."""
 
 import json
 from pathlib import Path
@@ -6,20 +6,20 @@ from pathlib import Path
 from surefoot.evaluate.windows import TextError
 from surefoot.text import Tokenizer
 
-KEYS = ("prompt", "text", "content", "input")  # of an object, where its prompt may be
-LEAST = 4  # tokens of a prompt: its second half is predicted
+KEYS = ("prompt", "text", "content", "input")  # keys of an object that may have the prompt
+MIN_TOKENS = 4  # of a prompt: its second half is predicted
 
 
 def read_prompts(path: Path, tokenizer: Tokenizer, context: int) -> list[list[int]]:
-    """The tokens of each prompt, at most `context`. Prompts of fewer than LEAST tokens are skipped."""
+    """The tokens of each prompt, at most `context`. Prompts of fewer than MIN_TOKENS tokens are skipped."""
     windows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line.strip():
             tokens = tokenizer.encode(_text(path, number, line))[:context]
-            if len(tokens) >= LEAST:
+            if len(tokens) >= MIN_TOKENS:
                 windows.append(tokens)
     if not windows:
-        raise TextError(f"{path} has no prompt of {LEAST} tokens or more: give longer ones")
+        raise TextError(f"{path} has no prompt of {MIN_TOKENS} tokens or more: give longer ones")
     return windows
 
 

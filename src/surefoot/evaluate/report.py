@@ -22,8 +22,9 @@ def table(results: PerplexityResults) -> Table:
 
 
 def _perplexity(score: Score, base: Score) -> list[str]:
-    beside = f"{score.perplexity / base.perplexity - 1:+.3%}" if score is not base else ""
-    return [f"{score.perplexity:.4f}", beside]
+    """The perplexity, and its difference from the base."""
+    change = f"{score.perplexity / base.perplexity - 1:+.3%}" if score is not base else ""
+    return [f"{score.perplexity:.4f}", change]
 
 
 def _fidelity(fidelity: Fidelity | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Scores an engine's logits. Everything is in float64: a divergence may be a millionth."""
+"""Scores an engine's logits. All arithmetic is in float64: a divergence may be a millionth."""
 
 import math
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ class Fidelity:
     kl_99: float  # nats, the 99th percentile
     max_kl: float  # nats
     flips: float  # share of positions whose likeliest token differs
-    num_positions: int  # that were compared
+    num_positions: int  # compared positions
 
 
 @dataclass(frozen=True)
 class Score:
     """How well an engine predicts the text, and how close it is to the reference."""
 
-    perplexity: float  # over the positions that count
-    perplexity_error: float  # standard error, taking the text as a sample of its kind
-    num_predictions: int  # that count
+    perplexity: float  # over the scored positions
+    perplexity_error: float  # standard error, with the text as a sample of its kind
+    num_predictions: int  # scored positions
     fidelity: Fidelity | None  # None for the reference itself
 
 
@@ -39,12 +39,12 @@ class Score:
 class Tally:
     """Counts one engine's predictions, chunk by chunk."""
 
-    losses: list[float] = field(default_factory=list)  # -log p of each token of the text that counts, in nats
+    losses: list[float] = field(default_factory=list)  # -log p of each scored token, in nats
     divergences: list[float] = field(default_factory=list)  # KL from the reference at each position, in nats
     num_flips: int = 0  # positions whose likeliest token is not the reference's
 
     def add_losses(self, logits: F32, targets: Sequence[int]) -> None:
-        """Row i of the logits predicts targets[i]."""
+        """Adds the losses of `targets`; row i of the logits predicts targets[i]."""
         for start in range(0, len(targets), ROWS):
             rows = np.asarray(targets[start : start + ROWS])
             logprobs = log_softmax(logits[start : start + len(rows)])

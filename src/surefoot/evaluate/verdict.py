@@ -34,7 +34,7 @@ def _plain(number: float) -> str:
 
 
 def _speed(original: Rate, other: Rate) -> str:
-    """The ratio of medians, if median and best agree on which is faster."""
+    """The ratio of medians in words. "about as fast" if it is within noise, or if medians and bests disagree."""
     typical, best = other.median / original.median, other.best / original.best
     if abs(typical - 1) <= NOISE or (typical > 1) != (best > 1):
         return "about as fast"

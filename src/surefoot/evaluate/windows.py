@@ -12,9 +12,9 @@ class TextError(ValueError):
 
 
 def cut_windows(tokenizer: Tokenizer, text: str, context: int, limit: int = 0) -> list[list[int]]:
-    """At most `limit` tokens of the text (0: all) in windows of `context`; the rest, less than a window, is dropped.
+    """At most `limit` tokens of the text (0: all) in windows of `context` tokens; an incomplete last window is dropped.
 
-    If the tokenizer begins every text with a special token, that token replaces the first of every window."""
+    If the tokenizer begins every text with a special token, that token replaces the first token of every window."""
     tokens = tokenizer.encode(text)[: limit or None]
     windows = [tokens[start : start + context] for start in range(0, len(tokens) - context + 1, context)]
     if not windows:
@@ -29,5 +29,5 @@ def _with_start(window: list[int], before: Sequence[int]) -> list[int]:
 
 
 def first_scored(context: int) -> int:
-    """The first position whose prediction counts: the middle of a window, where half a window of context is there."""
+    """The first scored position: the middle of a window, so that every prediction has half a window of context."""
     return context // 2

@@ -1,4 +1,4 @@
-"""Number formats: float weights to integer codes and scales. Plain numpy; knows nothing of files or models."""
+"""Number formats: converts float weights to integer codes and scales. Plain numpy, independent of files and models."""
 
 from surefoot.formats.grid import AffineGroups, alike, row_integers, to_integers
 from surefoot.formats.rounding import (

@@ -1,4 +1,4 @@
-"""FP8 weights (e4m3): the values of their bytes, and the nearest integers of groups."""
+"""Decodes FP8 weights (e4m3), and rounds them to int8 codes in groups."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from surefoot.ops.arrays import F32, U8
 
 
 def _e4m3_values() -> F32:
-    """Sign, four bits of exponent, three of mantissa; no infinity, one NaN of each sign."""
+    """The values of all bytes: sign, four bits of exponent, three of mantissa; no infinity, one NaN of each sign."""
     codes = np.arange(256)
     exponents, mantissas = codes >> 3 & 15, codes & 7
     values = np.where(exponents > 0, np.ldexp(8.0 + mantissas, exponents - 10), np.ldexp(1.0 * mantissas, -9))
@@ -24,10 +24,10 @@ def e4m3_floats(codes: U8) -> F32:
 
 
 def nearest_groups(values: F32, scales: F32, group: int) -> AffineGroups:
-    """E4M3 values [n, k] with scales [n, groups] as int8 codes a power of two apart in each group.
+    """E4M3 values [n, k] with scales [n, groups] as int8 codes. The step of a group is a power of two.
 
-    A group's largest power of two is code 64. Values down to 1/8 of it, with their three bits, are kept as they are;
-    smaller ones are rounded to a 64th of it, an eighth of FP8's own step at the group's top."""
+    A group's largest power of two is code 64. Values down to 1/8 of it are exact, with all three mantissa bits. Smaller
+    values are rounded to a 64th of it, which is an eighth of FP8's own step at the group's top."""
     n, k = values.shape
     grouped = values.reshape(n, -1, group)
     _, exponents = np.frexp(np.abs(grouped).max(axis=2))

@@ -85,7 +85,7 @@ def decode_floats(kind: BlockType, rows: U8) -> F32:
 
 
 def block_weights(kind: BlockType, rows: U8) -> BlockWeights:
-    """Rows of raw bytes as `pack_blocks` takes them: codes stay where they are, unless they come from a codebook."""
+    """Rows of raw bytes as input of `pack_blocks`. Codes are not unpacked, unless they come from a codebook."""
     blocks = np.ascontiguousarray(rows).view(kind.record)
     scales, offsets = _parameters(kind, blocks)
     grid = Grid.over(kind.span, offsets is not None, kind.table is not None)
@@ -121,7 +121,7 @@ def _bit_field(kind: BlockType, part: Part) -> BitField:
 
 
 def _bits(packed: U8, width: int, run: int) -> U8:
-    """Bit fields of bytes [..., count]: a run of `run` bytes holds 8 / width runs of codes, the lowest bits first."""
+    """The bit fields of bytes [..., count]: a run of `run` bytes has 8 / width runs of codes, the lowest bits first."""
     if width == 8:
         return packed
     shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
@@ -215,7 +215,7 @@ def _unpacked_book() -> U8:
 
 
 def _parity_signs() -> U8:
-    """Sign bits of eight weights from seven: the eighth makes their number even. Set as bit 3 of a code."""
+    """Signs of eight weights for each 7-bit field, as bit 3 of a code. The eighth sign bit is even parity."""
     bits = np.arange(128)[:, None] >> np.arange(8) & 1
     bits[:, 7] = bits.sum(axis=1) & 1
     return (bits << 3).astype(np.uint8)
@@ -225,7 +225,7 @@ _MAGNITUDES, _SIGNS = _unpacked_book(), _parity_signs()
 
 
 def _book_codes(b: Blocks) -> U8:
-    """Per 32 weights four entries of the book and 4 x 7 bits of signs."""
+    """IQ2_XXS: 32 weights have four entries of the codebook and 4 x 7 bits of signs."""
     fields = b["pairs"]["signs"][..., None] >> np.arange(0, 28, 7, dtype=np.uint32) & np.uint32(127)
     codes: U8 = _MAGNITUDES[b["pairs"]["entries"]] | _SIGNS[fields]
     return codes

@@ -49,10 +49,10 @@ def _d_and_m(b: Blocks, scales: F32, offsets: F32 | None) -> None:
 
 
 def _multiples(b: Blocks, field: str, values: F32, low: int, high: int) -> NDArray[np.int32]:
-    """Whole multiples of a common half-precision unit, which goes into the field."""
+    """The values as whole multiples of a common half-precision unit, which is written to the field."""
     ends = values.max(axis=-1) / high
     if low < 0:
-        # The unit takes the sign with which the largest value reaches the longer end.
+        # The unit's sign is chosen so that the largest value becomes `low`, the longer end of the range.
         at = np.abs(values).argmax(axis=-1)[..., None]
         ends = np.take_along_axis(values, at, axis=-1)[..., 0] / low
     b[field] = ends

@@ -35,7 +35,7 @@ class AffineGroups:
 
 @dataclass(frozen=True)
 class Grid:
-    """How values become the kernels' t = stretch * (value - centre)."""
+    """The mapping of values to the kernels' t = stretch * (value - centre)."""
 
     centre: int
     stretch: int
@@ -80,8 +80,8 @@ def row_integers(groups: AffineGroups) -> IntegerWeights:
 
 def to_integers(groups: AffineGroups) -> IntegerWeights:
     """The groups in the narrowest format that keeps their codes."""
-    one_scale = groups.table is None and groups.offsets is None and groups.scales.shape[1] == 1
-    if one_scale and groups.codes.min(initial=0) > -128:
+    has_row_scales = groups.table is None and groups.offsets is None and groups.scales.shape[1] == 1
+    if has_row_scales and groups.codes.min(initial=0) > -128:
         scales = np.ascontiguousarray(groups.scales[:, 0])
         if not np.isfinite(scales).all():
             raise ValueError("scales are infinite or not a number")
@@ -90,7 +90,7 @@ def to_integers(groups: AffineGroups) -> IntegerWeights:
 
 
 def for_kernels(groups: AffineGroups) -> AffineGroups:
-    """The same weights in groups that the kernels support, and without the code -128, which they do not."""
+    """The same weights in groups that the kernels support, without the code -128, which they do not support."""
     group = groups.group
     if group not in (16, 32) and group % 64:
         group = next((size for size in (32, 16) if group % size == 0), 0)
@@ -103,7 +103,7 @@ def for_kernels(groups: AffineGroups) -> AffineGroups:
 
 
 def alike(matrices: Sequence[AffineGroups]) -> list[AffineGroups]:
-    """Matrices in one format, as experts must be: the smallest groups of all, and offsets for all or for none."""
+    """The matrices in a common format, as experts must be: the smallest group of all, and offsets for all or none."""
     matrices = [for_kernels(matrix) for matrix in matrices]
     group = min(matrix.group for matrix in matrices)
     matrices = [regrouped(matrix, group) for matrix in matrices]
@@ -116,13 +116,14 @@ def alike(matrices: Sequence[AffineGroups]) -> list[AffineGroups]:
 
 
 def regrouped(groups: AffineGroups, group: int) -> AffineGroups:
-    """Smaller groups, each with its parent's scale and offset."""
+    """The same weights in smaller groups, each with its parent's scale and offset."""
     times = groups.group // group
     offsets = None if groups.offsets is None else np.repeat(groups.offsets, times, axis=1)
     return replace(groups, group=group, scales=np.repeat(groups.scales, times, axis=1), offsets=offsets)
 
 
 def _without_lowest(groups: AffineGroups) -> AffineGroups:
+    """The weights with codes of at least -127: groups with -128 move up by one."""
     n, k = groups.codes.shape
     codes = groups.codes.reshape(n, -1, groups.group)
     low = (codes == -128).any(axis=2)

@@ -20,13 +20,13 @@ W4_WIDE = WeightFormat(bits=4, limbs=2, group=32)
 class ModelFormat:
     """The formats of a model's matrix products."""
 
-    weights: WeightFormat | None  # to which float matrices are quantised; None: they stay floats
-    inputs: ActivationForm = TWO_LIMBS  # of the rows that matrices are multiplied with
+    weights: WeightFormat | None  # format that float matrices are quantised to; None: they stay floats
+    inputs: ActivationForm = TWO_LIMBS  # format of the rows that matrices are multiplied with
 
 
 SERVED = ModelFormat(W8_GROUPED)  # the default; files with codes keep their codes
 FLOAT32 = ModelFormat(None)  # all in float32, codes too: for evaluation
-# By the names that users give.
+# By option value.
 MODEL_FORMATS = {
     "w8": SERVED,
     "w8-rows": ModelFormat(W8),
@@ -59,7 +59,7 @@ def _row_scales(weights: F32, largest: int) -> F32:
 
 
 def _by_group(values: NDArray[np.float32], group: int) -> NDArray[np.float32]:
-    """[n, k] as [n, groups, group], padded with zeros; a view if there is no padding."""
+    """Values [n, k] as [n, groups, group], padded with zeros; a view if there is no padding."""
     n, k = values.shape
     if k % group == 0:
         return values.reshape(n, -1, group)

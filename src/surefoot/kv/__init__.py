@@ -4,7 +4,7 @@ from surefoot.kv.layout import KvGroup, KvKind, KvLayout, LayerKv, StateLayout, 
 from surefoot.kv.manager import Holding, KvManager, KvUsage
 from surefoot.kv.pool import BlockPool
 from surefoot.kv.prefix_tree import BlockKey, PrefixNode
-from surefoot.kv.states import StateSlots, snapshot_positions
+from surefoot.kv.states import StateSlots, num_saved_blocks, snapshot_positions
 
 __all__ = [
     "BlockKey",
@@ -21,6 +21,7 @@ __all__ = [
     "StateSlots",
     "blocks_for",
     "make_layout",
+    "num_saved_blocks",
     "snapshot_positions",
     "window_blocks",
 ]

@@ -1,7 +1,7 @@
 """Which sample holds which blocks: tables grow with the tokens, share prefixes, and are copied before they diverge."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from surefoot.core import NO_BLOCK, BlockCopy, BlockTable
@@ -51,16 +51,25 @@ class KvManager:
     block is always a leaf: eviction needs no search.
     """
 
-    def __init__(self, layout: KvLayout, caching: bool = True) -> None:
+    def __init__(
+        self,
+        layout: KvLayout,
+        caching: bool = True,
+        on_shared: Callable[[PrefixNode], None] = lambda node: None,
+        on_snapshot: Callable[[PrefixNode], None] = lambda node: None,
+    ) -> None:
+        """on_shared: called with each node that enters the tree. Its blocks never change until they are evicted.
+        on_snapshot: as of `StateSlots`; the node has entered the tree before."""
         self.layout = layout
         self.caching = caching
+        self._on_shared = on_shared
         self.tree = PrefixTree()
         self.pools = tuple(BlockPool(group.num_blocks) for group in layout.groups)
         self._nodes: tuple[dict[int, PrefixNode], ...] = tuple(
             {} for _ in layout.groups
         )  # by block, of those in the tree
         self._windows = tuple(number for number, group in enumerate(layout.groups) if group.window)
-        self.states = None if layout.states is None else StateSlots(layout.states, self.tree)
+        self.states = None if layout.states is None else StateSlots(layout.states, self.tree, on_snapshot)
         self._open: set[Holding] = set()
 
     def open(self, namespace: str = "", num_public_tokens: int = 0) -> Holding:
@@ -252,12 +261,15 @@ class KvManager:
             namespace, node = PUBLIC, parent.children.get((PUBLIC, key))
         else:
             namespace, node = holding.namespace, visible_child(parent, key, holding.namespace)
+        is_new = node is None
         if node is None:
             node = self.tree.insert(parent, key, namespace, [NO_BLOCK] * len(self.pools))
         for number in range(len(self.pools)):
             self._merge_block(holding, number, index, node)
         holding.num_shared += 1
         self._move_cursor(holding, node)
+        if is_new:
+            self._on_shared(node)
 
     def _merge_block(self, holding: Holding, number: int, index: int, node: PrefixNode) -> None:
         table, pool = holding.tables[number], self.pools[number]

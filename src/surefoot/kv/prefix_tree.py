@@ -15,7 +15,7 @@ PUBLIC = None
 class PrefixNode:
     """A full block's tokens, reached by all tokens before them."""
 
-    __slots__ = ("blocks", "children", "is_tail", "key", "namespace", "num_cursors", "parent", "state")
+    __slots__ = ("blocks", "children", "digest", "is_tail", "key", "namespace", "num_cursors", "parent", "state")
 
     def __init__(self, parent: "PrefixNode | None", namespace: str | None, key: BlockKey, blocks: list[int]) -> None:
         self.parent = parent
@@ -25,6 +25,7 @@ class PrefixNode:
         self.children: dict[tuple[str | None, BlockKey], PrefixNode] = {}
         self.num_cursors = 0  # holdings whose last full block this is
         self.state = NO_BLOCK  # the slot of the state after its tokens, if there is a snapshot
+        self.digest = b""  # its name outside of memory, once it has one
         self.is_tail = False  # its snapshot goes when the sample that took it takes the next
 
     @property

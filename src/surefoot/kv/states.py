@@ -1,7 +1,7 @@
 """Slots of states: which slot a sample goes on from, which ones a step saves to, and snapshots in the prefix tree."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from surefoot.core import NO_BLOCK, ChunkStates
@@ -38,8 +38,12 @@ class StateSlots:
     slots are never taken for drafts and snapshots: every running sample finds one to save to.
     """
 
-    def __init__(self, layout: StateLayout, tree: PrefixTree) -> None:
+    def __init__(
+        self, layout: StateLayout, tree: PrefixTree, on_snapshot: Callable[[PrefixNode], None] = lambda node: None
+    ) -> None:
+        """on_snapshot: called with each node whose snapshot is to stay, until it is evicted. It never changes."""
         self.layout = layout
+        self._on_snapshot = on_snapshot
         self.pool = BlockPool(layout.num_slots)
         self._tree = tree
         self._nodes: dict[int, PrefixNode] = {}  # by slot, of snapshots
@@ -73,7 +77,7 @@ class StateSlots:
     def _evict(self) -> None:
         """All snapshots have one size: the least worth is the one that saves least computing."""
         slots = self.pool.least_recent(NUM_COMPARED)
-        node = min((self._nodes[slot] for slot in slots), key=_num_saved)
+        node = min((self._nodes[slot] for slot in slots), key=num_saved_blocks)
         self.forget(node)
         self._tree.prune(node)
 
@@ -91,13 +95,15 @@ class StateSlots:
         save = next((save for save in held.saves if save.position == position), None)
         if save is None:
             return
-        is_new = node.state == NO_BLOCK
+        is_new, was_kept = node.state == NO_BLOCK, node.state != NO_BLOCK and not node.is_tail
         if is_new:
             node.state = save.slot
             self._nodes[save.slot] = node
             self.pool.enter_tree(save.slot)
         node.is_tail = (is_new or node.is_tail) and not save.keeps
         self._move_tail(held, node if is_new and not save.keeps else None)
+        if save.keeps and not was_kept:
+            self._on_snapshot(node)
 
     def _move_tail(self, held: HeldStates, node: PrefixNode | None) -> None:
         """A tail that another sample holds, or has asked for, stays."""
@@ -115,7 +121,7 @@ class StateSlots:
 
     def adopt(self, held: HeldStates, node: PrefixNode) -> None:
         """Go on from a snapshot."""
-        node.is_tail = False
+        self._keep_tail(node)
         self.pool.hold(node.state)
         self._replace_current(held, node.state)
 
@@ -130,7 +136,15 @@ class StateSlots:
         """Snapshots stay in the tree."""
         self._drop_saves(held)
         self._replace_current(held, NO_BLOCK)
+        if held.tail is not None and held.tail.state != NO_BLOCK:
+            self._keep_tail(held.tail)
         held.tail = None
+
+    def _keep_tail(self, node: PrefixNode) -> None:
+        """A tail stays once it serves another sample, or its own has left."""
+        if node.is_tail:
+            node.is_tail = False
+            self._on_snapshot(node)
 
     def _replace_current(self, held: HeldStates, slot: int) -> None:
         if held.current != NO_BLOCK:
@@ -158,7 +172,7 @@ class StateSlots:
         assert self.has_room(0)
 
 
-def _num_saved(node: PrefixNode) -> int:
+def num_saved_blocks(node: PrefixNode) -> int:
     """Blocks that would have to be computed without the node's snapshot: those since the one before it."""
     count, above = 1, node.parent
     while above is not None and above.parent is not None and above.state == NO_BLOCK:

@@ -2,12 +2,13 @@
 
 from surefoot.machine.cgroups import throttled_s
 from surefoot.machine.limits import Cores, Memory, cores, free_addresses, memory, usable_cores, used_bytes
-from surefoot.machine.topology import NumaNode, cpu_model, huge_pages, nodes
+from surefoot.machine.topology import NumaNode, architecture, cpu_model, huge_pages, nodes
 
 __all__ = [
     "Cores",
     "Memory",
     "NumaNode",
+    "architecture",
     "cores",
     "cpu_model",
     "free_addresses",

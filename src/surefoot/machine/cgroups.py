@@ -37,8 +37,9 @@ def _group(root: Path, mount: _Mount, controller: str) -> str | None:
     return None
 
 
-def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's group and of every visible group above it."""
+def group_folders(controller: str, root: Path = ROOT) -> Iterator[Path]:
+    """The folders of this process's group and of every visible group above it, for each hierarchy that can have the
+    controller."""
     for mount in _mounts(root):
         group = _group(root, mount, controller)
         if group is None:
@@ -74,19 +75,19 @@ def _memory(folder: Path) -> Iterator[int]:
 
 def cpu_quota(root: Path = ROOT) -> float | None:
     """The tightest quota, in cores; None: no quota."""
-    quotas = (_quota(folder) for folder in _folders(root, "cpu"))
+    quotas = (_quota(folder) for folder in group_folders("cpu", root))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def memory_limit_bytes(root: Path = ROOT) -> int | None:
     """The tightest memory limit; None: no limit. Version 1 writes "no limit" as a number beyond any memory."""
-    limits = (limit for folder in _folders(root, "memory") for limit in _memory(folder))
+    limits = (limit for folder in group_folders("memory", root) for limit in _memory(folder))
     return min((limit for limit in limits if limit < 1 << 60), default=None)
 
 
 def throttled_s(root: Path = ROOT) -> float:
     """Seconds for which a CPU quota has throttled this process so far, in the group that was throttled most."""
-    return max((_throttled_s(folder) for folder in _folders(root, "cpu")), default=0.0)
+    return max((_throttled_s(folder) for folder in group_folders("cpu", root)), default=0.0)
 
 
 def _throttled_s(folder: Path) -> float:

@@ -2,9 +2,11 @@
 
 import os
 import resource
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot.machine.apple import mac
 from surefoot.machine.cgroups import cpu_quota, memory_limit_bytes
 from surefoot.machine.files import ROOT, read_table, read_text
 
@@ -44,17 +46,24 @@ def _num_physical(root: Path, cpus: set[int]) -> int:
 
 
 def cores(root: Path = ROOT) -> Cores:
+    if sys.platform == "darwin":
+        online = os.cpu_count() or 1
+        return Cores(online, online, mac().fast_cores or online, None)
     allowed = os.sched_getaffinity(0)
     return Cores(os.cpu_count() or len(allowed), len(allowed), _num_physical(root, allowed), cpu_quota(root))
 
 
 def memory(root: Path = ROOT) -> Memory:
+    if sys.platform == "darwin":
+        return Memory(mac().memory_bytes, None)
     total_kib, _, _ = read_table(root / "proc/meminfo").get("MemTotal", "0 kB").partition(" ")
     return Memory(int(total_kib) * 1024, memory_limit_bytes(root))
 
 
 def used_bytes(root: Path = ROOT) -> int:
     """Anonymous memory of this process. Pages of mapped files do not count, since the kernel can drop them."""
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes there: the most it has been
     kib, _, _ = read_table(root / "proc/self/status").get("RssAnon", "0 kB").partition(" ")
     return int(kib) * 1024
 

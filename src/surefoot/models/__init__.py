@@ -3,16 +3,17 @@
 `load` builds the model of a checkpoint; `Model.forward` runs it.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from surefoot.formats import SERVED, ModelFormat
 from surefoot.models.config import KvLayer, ModelConfig, SharedKv, StateLayer
 from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.shapes import check_shapes
-from surefoot.models.step import Batch, KvRows, LayerMemory, empty_batch
-from surefoot.models.traffic import decode_bytes, linear_products, row_context
+from surefoot.models.step import Batch, KvRows, LayerMemory, Norm, empty_batch
+from surefoot.models.traffic import decode_bytes, linear_products, model_work, row_context, weight_bytes
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend
 from surefoot.weights.checkpoint import Checkpoint
@@ -27,32 +28,48 @@ __all__ = [
     "LayerMemory",
     "Model",
     "ModelConfig",
+    "Norm",
     "SharedKv",
     "StateLayer",
     "Workspace",
+    "check_supported",
     "decode_bytes",
     "empty_batch",
+    "family_of",
     "linear_products",
     "load",
+    "model_work",
     "read_config",
     "row_context",
+    "weight_bytes",
 ]
 
 FAMILIES = (
-    "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite", "hunyuan_v1_dense",
-    "lfm2", "llama", "ministral3", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_moe", "seed_oss",
-    "smollm3",
+    "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite", "granitemoehybrid",
+    "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "nemotron_h", "olmo2", "olmo3", "phi3", "qwen2",
+    "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
 )  # fmt: skip
 # Names in files that differ from the family's.
 GGUF_NAMES = {
+    "lfm2moe": "lfm2_moe",
     "qwen35": "qwen3_5",
+    "qwen35moe": "qwen3_5_moe",
     "qwen3moe": "qwen3_moe",
+    "qwen3next": "qwen3_next",
     "gpt-oss": "gpt_oss",
     "deepseek2": "deepseek_v2",
+    "granitehybrid": "granitemoehybrid",
+    "nemotron_h_moe": "nemotron_h",
     "hunyuan-dense": "hunyuan_v1_dense",
     "mistral3": "ministral3",
 }
-HF_NAMES = {"mistral": "llama", "gemma3_text": "gemma3", "gemma4_text": "gemma4", "qwen3_5_text": "qwen3_5"}
+HF_NAMES = {
+    "mistral": "llama",
+    "gemma3_text": "gemma3",
+    "gemma4_text": "gemma4",
+    "qwen3_5_text": "qwen3_5",
+    "qwen3_5_moe_text": "qwen3_5_moe",
+}
 
 
 class Family(Protocol):
@@ -72,12 +89,27 @@ def find_family(name: str) -> Family:
     return cast(Family, import_module(f"surefoot.models.{name}"))
 
 
+def family_of(metadata: Mapping[str, Any]) -> str:
+    """The family of a model: GGUF metadata name its architecture, config.json its model type."""
+    architecture: str = metadata.get("general.architecture", "")
+    if architecture:
+        return GGUF_NAMES.get(architecture, architecture)
+    kind: str = need(metadata, "model_type")
+    return HF_NAMES.get(kind, kind)
+
+
+def check_supported(metadata: Mapping[str, Any]) -> None:
+    """Raises ValueError if no family can run models with this metadata. Reads nothing else, so a model can be refused
+    before its weights are fetched."""
+    if metadata:
+        find_family(family_of(metadata))
+
+
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
-    """The config of the checkpoint's model. GGUF metadata name its architecture, config.json its model type."""
-    if architecture := checkpoint.metadata.get("general.architecture"):
-        return find_family(GGUF_NAMES.get(architecture, architecture)).from_gguf(checkpoint)
-    kind = need(checkpoint.metadata, "model_type")
-    return find_family(HF_NAMES.get(kind, kind)).from_hf(checkpoint)
+    """The config of the checkpoint's model."""
+    family = find_family(family_of(checkpoint.metadata))
+    is_gguf = "general.architecture" in checkpoint.metadata
+    return family.from_gguf(checkpoint) if is_gguf else family.from_hf(checkpoint)
 
 
 def load(backend: Backend, checkpoint: Checkpoint, fmt: ModelFormat = SERVED) -> Model:

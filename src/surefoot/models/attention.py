@@ -31,6 +31,10 @@ class Attention:
     sinks: F32 | None = None  # one logit per head
     keeps: bool = True  # writes keys and values; False: reads those of another layer
 
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.qkv,)
+
     def __call__(self, step: Step, x: Features) -> Features:
         """The heads' outputs, in the form that `out` takes."""
         return step.features("attended", self.attend(step, x).reshape(step.rows, -1), self.out)
@@ -60,6 +64,13 @@ class Attention:
             window=self.window, sinks=self.sinks, softcap=self.softcap, out=attended,
         )  # fmt: skip
         return attended
+
+    def keep(self, step: Step, heads: F32) -> None:
+        """Writes keys and values without attending. heads: [rows, 2 kv_heads, head_dim], as the matrix gives them."""
+        keys, values = heads[:, : self.kv_heads], heads[:, self.kv_heads :]
+        self._norm(step, keys[:, :0], keys)
+        _rotate(step, keys, self.rope)
+        kv_write(step.backend, step.caches[self.layer], keys, values, step.batch.kv[self.window].slots)
 
     def _norm(self, step: Step, queries: F32, keys: F32) -> None:
         for normed, heads in ((self.query_norm, queries), (self.key_norm, keys)):

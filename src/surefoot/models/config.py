@@ -27,7 +27,7 @@ class SharedKv:
 class StateLayer:
     """What a layer keeps of a request instead of keys and values: float32 arrays of a fixed size."""
 
-    shapes: tuple[tuple[int, ...], ...]  # of the arrays
+    shapes: tuple[tuple[int, ...], ...]  # of the arrays; none: the layer keeps nothing
 
     @property
     def nbytes(self) -> int:
@@ -49,6 +49,7 @@ class MoeConfig:
 
     router: Router  # how a token's experts are chosen
     num_dense: int = 0  # layers, the first, that have no experts
+    shared: bool = False  # every token goes through a feed-forward beside the experts too
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,29 @@ class DeltaConfig:
 
 
 @dataclass(frozen=True)
+class ScanConfig:
+    """Layers of Mamba-2's scan."""
+
+    heads: int  # of what is scanned
+    head_dim: int  # lanes of a head
+    groups: int  # of heads that share how they are written and read
+    state_dim: int  # lanes of a group: the rows of a head's state
+    num_taps: int  # of the convolution before
+    norm_groups: int  # of columns that are normed by themselves
+    norm_eps: float  # of that norm
+
+    @property
+    def inner(self) -> int:
+        """Lanes of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def conv_width(self) -> int:
+        """What is scanned, and both vectors of each group."""
+        return self.inner + 2 * self.groups * self.state_dim
+
+
+@dataclass(frozen=True)
 class QueryGrowth:
     """Queries grow with their position: they are multiplied by 1 + factor * ln(1 + position // period)."""
 
@@ -108,9 +132,16 @@ class ModelConfig:
     moe: MoeConfig | None = None  # of families with experts
     latent: LatentConfig | None = None  # of families with latent attention
     delta: DeltaConfig | None = None  # of families with the gated delta rule
+    scan: ScanConfig | None = None  # of families with Mamba-2's scan
     num_unused: int = 0  # layers at the file's end that only draft
+    mtp_layers: tuple[LayerConfig, ...] = ()  # what the layer that drafts keeps: keys and values, the row before
     layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none
     query_growth: QueryGrowth | None = None  # None: queries are as long at every position
+
+    @property
+    def kept_layers(self) -> tuple[LayerConfig, ...]:
+        """All that keep something of a request. The layer that drafts comes after the others."""
+        return self.layers + self.mtp_layers
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -120,12 +151,13 @@ class ModelConfig:
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """The numbers of the layers that read keys and values."""
-        return tuple(i for i, layer in enumerate(self.layers) if not isinstance(layer.kv, StateLayer))
+        return tuple(i for i, layer in enumerate(self.kept_layers) if not isinstance(layer.kv, StateLayer))
 
     @property
     def states(self) -> dict[int, StateLayer]:
         """What layers keep as states, by the layer's number."""
-        return {i: layer.kv for i, layer in enumerate(self.layers) if isinstance(layer.kv, StateLayer)}
+        by_layer = {i: layer.kv for i, layer in enumerate(self.kept_layers) if isinstance(layer.kv, StateLayer)}
+        return {i: state for i, state in by_layer.items() if state.shapes}
 
     @property
     def state_bytes(self) -> int:
@@ -134,7 +166,7 @@ class ModelConfig:
 
     def kv(self, layer: int) -> KvLayer:
         """The keys and values that the layer reads: its own, or those of an earlier layer."""
-        kv = self.layers[layer].kv
+        kv = self.kept_layers[layer].kv
         if isinstance(kv, StateLayer):
             raise ValueError(f"layer {layer} keeps a state, no keys and values")
         return self.kv(kv.layer) if isinstance(kv, SharedKv) else kv

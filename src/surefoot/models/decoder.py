@@ -1,12 +1,13 @@
 """A whole model, from tokens to logits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from surefoot.models.config import ModelConfig
 from surefoot.models.linear import Linear
+from surefoot.models.mtp import MtpLayer
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
 from surefoot.ops import Backend, add, embed, norm, softcap
@@ -26,6 +27,7 @@ class Model:
     layers: tuple[Layer, ...]  # in order
     norm: Norm  # after the last layer
     head: Linear  # to the logits
+    mtp: MtpLayer | None = None  # the layer that drafts; None: there is none, or drafts are made otherwise
 
     def forward(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace) -> F32:
         """Logits of the wanted rows. Afterwards the memory holds the rows' keys, values and states, and `normed` finds
@@ -36,7 +38,13 @@ class Model:
         embed(backend, batch.tokens, self.embeddings, self.config.embedding_scale, out=step.h)
         for layer in self.layers:
             layer(step)
+        if self.mtp is not None:
+            self.mtp.follow(step)
         return self._logits(step)
+
+    def without_mtp(self) -> "Model":
+        """The same model, which keeps nothing for the layer that drafts."""
+        return replace(self, config=replace(self.config, mtp_layers=()), mtp=None)
 
     def _logits(self, step: Step) -> F32:
         backend, workspace, wanted = step.backend, step.workspace, step.batch.wanted

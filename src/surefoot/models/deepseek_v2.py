@@ -12,9 +12,9 @@ import numpy as np
 
 from surefoot.models.config import KvLayer, LatentConfig, LayerConfig, ModelConfig, MoeConfig, inverse_root
 from surefoot.models.decoder import Model
-from surefoot.models.feed_forward import Experts, FeedForward
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config, hf_rope
+from surefoot.models.hybrid import HybridLayer
 from surefoot.models.linear import ExpertLinear, Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Norm, Rope, Step
@@ -115,26 +115,6 @@ class LatentAttention:
         embed(step.backend, back, outputs, out=out)
 
 
-@dataclass(frozen=True)
-class DeepseekLayer:
-    """A layer. `ffn` is the feed-forward of the first layers, and the shared experts of the others."""
-
-    attention_norm: Norm  # before attention
-    attention: LatentAttention  # with latent keys and values
-    ffn_norm: Norm  # before feed-forward and experts
-    ffn: FeedForward  # feed-forward, or shared experts
-    experts: Experts | None  # None in the first layers
-
-    def __call__(self, step: Step) -> None:
-        x = step.norm(self.attention_norm, *self.attention.reads)
-        step.add_projected(self.attention.out, self.attention(step, x))
-        readers = (self.ffn.gate_up,) if self.experts is None else (self.ffn.gate_up, self.experts.gate)
-        x = step.norm(self.ffn_norm, *readers)
-        step.add_projected(self.ffn.down, self.ffn(step, x))
-        if self.experts is not None:
-            self.experts.add_to_stream(step, x)
-
-
 # ---- configuration ----
 
 
@@ -160,7 +140,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         scaling = replace(rope_form.scaling, attention_factor=1.0, mscale_all_dim=10 * log_multiplier)
         rope_form = replace(rope_form, scaling=scaling)
     config = gguf_config(checkpoint, "deepseek_v2", "neighbours")
-    moe = MoeConfig(router, gguf.get("leading_dense_block_count", 0))
+    moe = MoeConfig(router, gguf.get("leading_dense_block_count", 0), shared=True)
     return _with_latents(config, sizes, rope_form, moe)
 
 
@@ -177,7 +157,7 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
         scale=hf.get("routed_scaling_factor") or 1.0,
     )
     rope_form = hf_rope(hf, sizes.rope_dim, "neighbours", "full_attention")
-    moe = MoeConfig(router, hf.get("first_k_dense_replace") or 0)
+    moe = MoeConfig(router, hf.get("first_k_dense_replace") or 0, shared=True)
     return _with_latents(hf_config(hf, "deepseek_v2"), sizes, rope_form, moe)
 
 
@@ -197,17 +177,9 @@ def build(load: Loader) -> Model:
     return load.model([_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def _layer(load: Loader, i: int) -> DeepseekLayer:
-    moe = load.config.moe
-    assert moe is not None
-    dense = i < moe.num_dense
-    return DeepseekLayer(
-        load.norm(f"blk.{i}.attn_norm"),
-        _attention(load, i),
-        load.norm(f"blk.{i}.ffn_norm"),
-        load.feed_forward(i, "" if dense else "_shexp"),
-        None if dense else load.mixture(i),
-    )
+def _layer(load: Loader, i: int) -> HybridLayer:
+    norms = load.norm(f"blk.{i}.attn_norm"), load.norm(f"blk.{i}.ffn_norm")
+    return HybridLayer(norms[0], _attention(load, i), norms[1], load.feeds(i))
 
 
 def _attention(load: Loader, i: int) -> LatentAttention:

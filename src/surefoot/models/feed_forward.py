@@ -1,21 +1,49 @@
-"""The feed-forward half of a layer: gated, or a mixture of gated experts."""
+"""The feed-forward half of a layer: gated, or a mixture of experts."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from surefoot.models.linear import ExpertLinear, Linear
-from surefoot.models.step import Step
+from surefoot.models.step import Norm, Step
 from surefoot.models.workspace import Features, Matrix
-from surefoot.ops import ExpertRows, GluForm, Router, Routes, combine, embed, glu, group_by_expert, route
+from surefoot.ops import ExpertRows, GluForm, Router, Routes, Scoring, combine, embed, glu, group_by_expert, route
 from surefoot.ops.arrays import F32, I64
+
+
+class Feed(Protocol):
+    """What reads the normed stream in the second half of a layer, and adds to the stream."""
+
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        """The matrices that read the normed stream."""
+
+    def add_to_stream(self, step: Step, x: Features) -> None:
+        """Adds what is made of the normed stream `x`."""
+
+
+def feed_forward(step: Step, normed: Norm, *feeds: Feed) -> None:
+    """Adds what each of the feeds makes of the normed stream."""
+    x = step.norm(normed, *(reader for feed in feeds for reader in feed.reads))
+    for feed in feeds:
+        feed.add_to_stream(step, x)
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """A gated feed-forward layer."""
+    """A feed-forward layer."""
 
-    glu: GluForm  # the gated activation
-    gate_up: Linear  # outputs: the gates, then the values that they gate
+    glu: GluForm  # the activation
+    gate_up: (
+        Linear  # outputs: the gates, then the values that they gate; values alone where the activation has no gates
+    )
     down: Linear  # back to the stream
+
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.gate_up,)
+
+    def add_to_stream(self, step: Step, x: Features) -> None:
+        step.add_projected(self.down, self(step, x))
 
     def __call__(self, step: Step, x: Features) -> Features:
         """The gated values, in the form that `down` takes."""
@@ -27,12 +55,17 @@ class Experts:
     """A mixture of experts: each row goes through the experts that the router chooses, and their outputs are summed
     with the router's weights."""
 
-    glu: GluForm  # the gated activation
+    glu: GluForm  # the activation
     router: Router  # how a row's experts are chosen
     gate: Linear  # the router's matrix, in float32
-    gate_up: ExpertLinear  # outputs: the gates, then the values that they gate
+    gate_up: ExpertLinear  # outputs: as of `FeedForward`
     down: ExpertLinear  # back to the stream
     scales: F32 | None = None  # one per expert, that its weight is multiplied by; None: 1
+    choice_bias: F32 | None = None  # one per expert, added to its score for the choice alone; None: 0
+
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.gate,)
 
     @property
     def num_experts(self) -> int:
@@ -46,7 +79,7 @@ class Experts:
     def apply(self, step: Step, x: Features, routes: Routes, residual: F32 | None, out: F32) -> None:
         """out = the experts' output for `x`, plus the residual. `x` must hold floats, of which rows are gathered."""
         assert x.floats is not None
-        rows = self._group(step, routes.ids)
+        rows = _group(step, routes.ids, self.num_experts)
         gathered = step.floats("gathered", len(rows.rows), x.floats.shape[1])
         embed(step.backend, rows.rows, x.floats, out=gathered)
         gate_up = step.floats("expert gate_up", len(rows.rows), self.gate_up.num_outputs)
@@ -60,20 +93,43 @@ class Experts:
         shape = (step.rows, self.router.top_k)
         out = Routes(step.workspace.integers("chosen", *shape), step.floats("chosen weights", *shape))
         logits = step.project(self.gate, x, "router")
-        return route(step.backend, logits, self.router, expert_scales=self.scales, out=out)
+        return route(step.backend, logits, self.router, self.choice_bias, self.scales, out)
 
-    def _group(self, step: Step, ids: I64) -> ExpertRows:
-        integers, (rows, k) = step.workspace.integers, ids.shape
-        out = ExpertRows(
-            integers("expert rows", rows * k),
-            integers("expert starts", self.num_experts + 1),
-            integers("expert places", rows, k),
-        )
-        return group_by_expert(step.backend, ids, self.num_experts, out)
+
+@dataclass(frozen=True)
+class GatedExpert:
+    """An expert that every row goes through, its output multiplied by the sigmoid of a gate."""
+
+    ffn: FeedForward  # the expert
+    gate: Linear  # one output, in float32
+
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.ffn.gate_up, self.gate)
+
+    def add_to_stream(self, step: Step, x: Features) -> None:
+        """As a mixture of one expert: its router's weight is the sigmoid, and its rows are in their order."""
+        outputs = step.project(self.ffn.down, self.ffn(step, x), "expert down")
+        out = Routes(step.workspace.integers("chosen", step.rows, 1), step.floats("chosen weights", step.rows, 1))
+        routes = route(step.backend, step.project(self.gate, x, "router"), Router(1, Scoring.SIGMOID), out=out)
+        h = step.settle()
+        combine(step.backend, outputs, _group(step, routes.ids, 1).places, routes.weights, residual=h, out=h)
+
+
+def _group(step: Step, ids: I64, num_experts: int) -> ExpertRows:
+    integers, (rows, k) = step.workspace.integers, ids.shape
+    out = ExpertRows(
+        integers("expert rows", rows * k),
+        integers("expert starts", num_experts + 1),
+        integers("expert places", rows, k),
+    )
+    return group_by_expert(step.backend, ids, num_experts, out)
 
 
 def gated(step: Step, form: GluForm, gate_up: F32, readers: tuple[Matrix, ...]) -> Features:
     rows, cols = gate_up.shape
-    x = step.workspace.features("gated", (rows, cols // 2), readers)
-    glu(step.backend, form, gate_up[:, : cols // 2], gate_up[:, cols // 2 :], y=x.floats, quantised=x.quantised)
+    units = cols // 2 if form.gates else cols
+    x = step.workspace.features("gated", (rows, units), readers)
+    up = gate_up[:, units:] if form.gates else None
+    glu(step.backend, form, gate_up[:, :units], up, y=x.floats, quantised=x.quantised)
     return x

@@ -185,7 +185,7 @@ def _hf_layer(hf: Json, i: int, layer: LayerConfig, wide: int) -> LayerConfig:
     assert isinstance(kv, KvLayer)
     sizes = _sizes(hf, i) if kind == "full_attention" else {}
     lanes, heads = sizes.get("head_dim", kv.key_dim), sizes.get("num_key_value_heads", kv.heads)
-    return LayerConfig(KvLayer(heads, lanes, lanes, kv.window), _rope(hf["rope_parameters"][kind], lanes), ffn)
+    return LayerConfig(KvLayer(heads, lanes, lanes, kv.window), _rope(need(hf["rope_parameters"], kind), lanes), ffn)
 
 
 def _sizes(hf: Json, i: int) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, ScanConfig, inverse_root
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
 from surefoot.weights.checkpoint import Checkpoint
@@ -49,6 +49,33 @@ class Gguf:
         if len(pattern) < count:
             raise MetadataError(f"attention.sliding_window_pattern lists {len(pattern)} layers of {count}")
         return [bool(flag) for flag in pattern[:count]]
+
+    def norm_eps(self) -> float:
+        """Some files have the epsilon of RMSNorm under LayerNorm's name."""
+        eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
+        return float(eps or self.need("attention.layer_norm_rms_epsilon"))
+
+    def ffn(self) -> int:
+        """Units of a feed-forward layer, at most; of an expert, where all layers have experts."""
+        units = self.get("feed_forward_length", self.get("expert_feed_forward_length"))
+        return int(np.max(self.need("feed_forward_length") if units is None else units))
+
+    def kv_heads(self) -> list[int]:
+        """Heads of keys and values by layer; 0: the layer has none. Without a list, all layers have them."""
+        count, value = self.need("block_count"), self.need("attention.head_count_kv")
+        if isinstance(value, int):
+            return [value] * count
+        if len(value) != count:
+            raise MetadataError(f"{len(value)} counts of heads for {count} layers: convert it again")
+        return [int(number) for number in value]
+
+    def scan(self, norm_eps: float) -> ScanConfig:
+        """The sizes of Mamba-2's scan, whose outputs are normed group by group."""
+        heads, groups = self.need("ssm.time_step_rank"), self.need("ssm.group_count")
+        return ScanConfig(
+            heads, self.need("ssm.inner_size") // heads, groups, self.need("ssm.state_size"),
+            self.need("ssm.conv_kernel"), groups, norm_eps,
+        )  # fmt: skip
 
     def rope(self, dim: int, pairing: Literal["halves", "neighbours"]) -> RopeForm:
         dim = self.get("rope.dimension_count", dim)
@@ -96,10 +123,10 @@ def gguf_config(
         vocab_size=_num_embeddings(checkpoint),
         width=width,
         heads=heads,
-        ffn=gguf.need("feed_forward_length"),
+        ffn=gguf.ffn(),
         context=gguf.need("context_length"),
         layers=tuple(layer(i, kv, rope) if layer else LayerConfig(kv, rope) for i in range(gguf.need("block_count"))),
-        norm=NormForm("rms", gguf.need("attention.layer_norm_rms_epsilon")),
+        norm=NormForm("rms", gguf.norm_eps()),
         glu=GluForm("silu"),
         scale=inverse_root(head_dim),
     )

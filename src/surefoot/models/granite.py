@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from surefoot.models.config import ModelConfig
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import hf_config
+from surefoot.models.hf_config import Json, hf_config
 from surefoot.models.llama import build
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
@@ -17,21 +17,26 @@ __all__ = ["build", "from_gguf", "from_hf"]
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
-    gguf = Gguf(checkpoint)
-    config = replace(
-        gguf_config(checkpoint, "granite", "neighbours"),
-        embedding_scale=gguf.get("embedding_scale", 1.0),
-        logit_scale=1 / gguf.get("logit_scale", 1.0),
-    )
-    return _without_multiplier(
-        replace(config, scale=gguf.get("attention.scale", config.scale)), gguf.get("residual_scale", 1.0)
-    )
+    return with_gguf_multipliers(gguf_config(checkpoint, "granite", "neighbours"), Gguf(checkpoint))
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    hf = checkpoint.metadata
+    return with_hf_multipliers(hf_config(checkpoint.metadata, "granite"), checkpoint.metadata)
+
+
+def with_gguf_multipliers(config: ModelConfig, gguf: Gguf) -> ModelConfig:
     config = replace(
-        hf_config(hf, "granite"),
+        config,
+        embedding_scale=gguf.get("embedding_scale", 1.0),
+        scale=gguf.get("attention.scale", config.scale),
+        logit_scale=1 / gguf.get("logit_scale", 1.0),
+    )
+    return _without_multiplier(config, gguf.get("residual_scale", 1.0))
+
+
+def with_hf_multipliers(config: ModelConfig, hf: Json) -> ModelConfig:
+    config = replace(
+        config,
         embedding_scale=need(hf, "embedding_multiplier"),
         scale=need(hf, "attention_multiplier"),
         logit_scale=1 / need(hf, "logits_scaling"),

@@ -34,13 +34,20 @@ def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"
         vocab_size=need(config, "vocab_size"),
         width=width,
         heads=heads,
-        ffn=need(config, "intermediate_size"),
+        ffn=_num_units(config),
         context=need(config, "max_position_embeddings"),
         layers=layers,
         norm=NormForm("rms", need(config, "rms_norm_eps")),
         glu=GluForm(ACTIVATIONS[activation]),
         scale=inverse_root(head_dim),
     )
+
+
+def _num_units(config: Json) -> int:
+    """Of a feed-forward layer; of an expert, where all layers have experts."""
+    only_experts = config.get("intermediate_size") is None and config.get("moe_intermediate_size") is not None
+    units: int = need(config, "moe_intermediate_size" if only_experts else "intermediate_size")
+    return units
 
 
 def layer_windows(config: Json) -> list[tuple[int, str]]:

@@ -2,21 +2,18 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, StateLayer
-from surefoot.models.decoder import Layer, Model
-from surefoot.models.feed_forward import FeedForward
+from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config
+from surefoot.models.hybrid import HybridLayer
 from surefoot.models.linear import Linear
-from surefoot.models.llama import make_layer
 from surefoot.models.load import Loader
-from surefoot.models.step import Norm, Step
+from surefoot.models.step import Step
 from surefoot.models.workspace import Features
 from surefoot.ops import ConvWeights, RopeForm, short_conv
 from surefoot.weights.checkpoint import Checkpoint
-from surefoot.weights.metadata import MetadataError, need
+from surefoot.weights.metadata import need
 
 
 @dataclass(frozen=True)
@@ -27,6 +24,10 @@ class ShortConv:
     inner: Linear  # outputs: the gate before the convolution, the gate after it, what is convolved
     weights: ConvWeights  # of the convolution
     out: Linear  # back to the stream
+
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.inner,)
 
     def __call__(self, step: Step, x: Features) -> Features:
         """The gated convolution, in the form that `out` takes."""
@@ -41,43 +42,25 @@ class ShortConv:
         return step.features("convolved", y, self.out)
 
 
-@dataclass(frozen=True)
-class ConvLayer:
-    """A layer of norm, short convolution, norm, feed-forward."""
-
-    conv_norm: Norm  # before the convolution
-    conv: ShortConv  # with its gates
-    ffn_norm: Norm  # before feed-forward
-    ffn: FeedForward  # gated
-
-    def __call__(self, step: Step) -> None:
-        x = step.norm(self.conv_norm, self.conv.inner)
-        step.add_projected(self.conv.out, self.conv(step, x))
-        x = step.norm(self.ffn_norm, self.ffn.gate_up)
-        step.add_projected(self.ffn.down, self.ffn(step, x))
-
-
-def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+def from_gguf(checkpoint: Checkpoint, family: str = "lfm2") -> ModelConfig:
     """Layers without heads of keys and values are those of convolutions."""
     gguf = Gguf(checkpoint)
-    counts = np.atleast_1d(gguf.need("attention.head_count_kv"))
-    if len(counts) != gguf.need("block_count"):
-        raise MetadataError(f"{len(counts)} counts of heads for {gguf.need('block_count')} layers: convert it again")
+    counts = gguf.kv_heads()
     conv = _conv_layer(gguf.need("embedding_length"), gguf.need("shortconv.l_cache"))
 
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
-        return LayerConfig(replace(kv, heads=int(counts[i])), rope) if counts[i] else conv
+        return LayerConfig(replace(kv, heads=counts[i]), rope) if counts[i] else conv
 
-    return gguf_config(checkpoint, "lfm2", layer=layer)
+    return gguf_config(checkpoint, family, layer=layer)
 
 
-def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+def from_hf(checkpoint: Checkpoint, family: str = "lfm2") -> ModelConfig:
     hf = dict(checkpoint.metadata)
     count = need(hf, "num_hidden_layers")
     attention = hf.get("full_attn_idxs") or range(count)
     kinds = hf.get("layer_types") or ["full_attention" if i in attention else "conv" for i in range(count)]
     hf |= {"layer_types": kinds, "rms_norm_eps": need(hf, "norm_eps"), "intermediate_size": _num_units(hf)}
-    config = hf_config(hf, "lfm2")
+    config = hf_config(hf, family)
     conv = _conv_layer(config.width, need(hf, "conv_L_cache"))
     layers = zip(kinds, config.layers, strict=True)
     return replace(config, layers=tuple(conv if kind == "conv" else layer for kind, layer in layers))
@@ -100,10 +83,11 @@ def build(load: Loader) -> Model:
     return load.model([_layer(load, i) for i in range(len(load.config.layers))])
 
 
-def _layer(load: Loader, i: int) -> Layer:
-    if i not in load.config.states:
-        return make_layer(load, i)
+def _layer(load: Loader, i: int) -> HybridLayer:
+    mixer = _short_conv(load, i) if i in load.config.states else load.attention(i)
+    return HybridLayer(load.norm(f"blk.{i}.attn_norm"), mixer, load.norm(f"blk.{i}.ffn_norm"), load.feeds(i))
+
+
+def _short_conv(load: Loader, i: int) -> ShortConv:
     name = f"blk.{i}.shortconv"
-    weights = load.conv(f"{name}.conv")
-    conv = ShortConv(i, load.linear(f"{name}.in_proj"), weights, load.linear(f"{name}.out_proj"))
-    return ConvLayer(load.norm(f"blk.{i}.attn_norm"), conv, load.norm(f"blk.{i}.ffn_norm"), load.feed_forward(i))
+    return ShortConv(i, load.linear(f"{name}.in_proj"), load.conv(f"{name}.conv"), load.linear(f"{name}.out_proj"))

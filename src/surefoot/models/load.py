@@ -10,7 +10,7 @@ from surefoot.formats import ModelFormat
 from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, QueryGrowth, SharedKv
 from surefoot.models.decoder import Layer, Model
-from surefoot.models.feed_forward import Experts, FeedForward
+from surefoot.models.feed_forward import Experts, Feed, FeedForward, GatedExpert
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
 from surefoot.models.step import Norm, Rope
 from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, ConvWeights, IntegerWeights, PackedWeights, RopeForm, pack
@@ -120,7 +120,7 @@ class Loader:
         """Attention, with norms of queries and keys, biases and sinks if the checkpoint has them. qkv: if the family
         makes that matrix itself."""
         config, name = self.config, f"blk.{layer}.attn"
-        kv, keeps = config.kv(layer), not isinstance(config.layers[layer].kv, SharedKv)
+        kv, keeps = config.kv(layer), not isinstance(config.kept_layers[layer].kv, SharedKv)
         value = f"{name}_v" if self.has(f"{name}_v") else f"{name}_k"  # some models use keys as values
         separate = (f"{name}_q", f"{name}_k", value) if keeps else (f"{name}_q",)
         sinks = f"{name}_sinks.weight"
@@ -132,8 +132,8 @@ class Loader:
             scale=config.scale,
             qkv=qkv or (self.linear(f"{name}_qkv") if self.has(f"{name}_qkv") else self.linear(*separate)),
             out=self.linear(f"{name}_output"),
-            rope=self.rope(config.layers[layer].rope),
-            query_rope=self.query_rope(config.layers[layer].rope),
+            rope=self.rope(config.kept_layers[layer].rope),
+            query_rope=self.query_rope(config.kept_layers[layer].rope),
             window=kv.window,
             softcap=config.attention_softcap,
             query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
@@ -148,18 +148,33 @@ class Loader:
         gate_up = self.linear(gate, up) if self.has(gate) else self.linear(up)
         return FeedForward(self.config.glu, gate_up, self.linear(down))
 
+    def feeds(self, layer: int) -> tuple[Feed, ...]:
+        """Feed-forward; or experts, and what is shared beside them."""
+        moe = self.config.moe
+        if moe is None or layer < moe.num_dense:
+            return (self.feed_forward(layer),)
+        return (*self._shared(layer), self.mixture(layer)) if moe.shared else (self.mixture(layer),)
+
+    def _shared(self, layer: int) -> tuple[Feed]:
+        ffn, gate = self.feed_forward(layer, "_shexp"), f"blk.{layer}.ffn_gate_inp_shexp.weight"
+        if gate not in self.checkpoint.tensors:
+            return (ffn,)
+        return (GatedExpert(ffn, Linear((LinearPart(self.vector(gate).reshape(1, -1)),))),)
+
     def mixture(self, layer: int) -> Experts:
-        """Some files have the experts' gate and up as one tensor; some have a scale for each expert."""
+        """Some files have the experts' gate and up as one tensor; some have a scale or a bias for each expert."""
         name, moe = f"blk.{layer}.ffn", self.config.moe
         assert moe is not None
         fused, scales = f"{name}_gate_up_exps", f"{name}_down_exps.scale"
+        separate = (f"{name}_gate_exps", f"{name}_up_exps") if self.config.glu.gates else (f"{name}_up_exps",)
         return Experts(
             glu=self.config.glu,
             router=moe.router,
             gate=self.float_linear(f"{name}_gate_inp"),
-            gate_up=self.experts(*((fused,) if self.has(fused) else (f"{name}_gate_exps", f"{name}_up_exps"))),
+            gate_up=self.experts(*((fused,) if self.has(fused) else separate)),
             down=self.experts(f"{name}_down_exps"),
             scales=self.vector(scales) if scales in self.checkpoint.tensors else None,
+            choice_bias=self.bias(f"blk.{layer}.exp_probs_b"),
         )
 
     def model(self, layers: Sequence[Layer]) -> Model:
@@ -172,7 +187,7 @@ class Loader:
 
 def last_norm(config: ModelConfig) -> str:
     """The name of the norm after the last layer."""
-    return "token_embd_norm" if config.family == "lfm2" else "output_norm"
+    return "token_embd_norm" if config.family in ("lfm2", "lfm2_moe") else "output_norm"
 
 
 def take_rows(weights: IntegerWeights, rows: I64) -> IntegerWeights:

@@ -7,12 +7,13 @@ import numpy as np
 
 from surefoot.models.attention import Attention
 from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfig, StateLayer
-from surefoot.models.decoder import Layer, Model
-from surefoot.models.feed_forward import FeedForward
+from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config
+from surefoot.models.hybrid import HybridLayer, Mixer
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
+from surefoot.models.mtp import MtpLayer
 from surefoot.models.step import Norm, Step
 from surefoot.models.workspace import Features
 from surefoot.ops import (
@@ -28,7 +29,7 @@ from surefoot.ops import (
     norm_heads,
     short_conv,
 )
-from surefoot.ops.arrays import F32
+from surefoot.ops.arrays import F32, I64
 from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
@@ -52,6 +53,10 @@ class DeltaNet:
     rate_bias: F32  # one per head
     out_norm: Norm  # of each head's output
     out: Linear  # back to the stream
+
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.inner,)
 
     def __call__(self, step: Step, x: Features) -> Features:
         """The heads' gated outputs, in the form that `out` takes."""
@@ -87,6 +92,14 @@ class GatedAttention:
     attention: Attention  # with grouped queries
     gate: Linear  # one output for each lane of the heads' outputs
 
+    @property
+    def reads(self) -> tuple[Linear, ...]:
+        return (self.attention.qkv, self.gate)
+
+    @property
+    def out(self) -> Linear:
+        return self.attention.out
+
     def __call__(self, step: Step, x: Features) -> Features:
         gate = step.project(self.gate, x, "attention gate")
         return gated_heads(step, GluForm("sigmoid"), gate, self.attention.attend(step, x), self.attention.out)
@@ -99,35 +112,17 @@ def gated_heads(step: Step, form: GluForm, gate: F32, heads: F32, reader: Linear
     return x
 
 
-@dataclass(frozen=True)
-class HybridLayer:
-    """A layer of norm, delta rule or attention, norm, feed-forward."""
-
-    mixer_norm: Norm  # before the mixer
-    mixer: DeltaNet | GatedAttention
-    ffn_norm: Norm  # before feed-forward
-    ffn: FeedForward  # gated
-
-    def __call__(self, step: Step) -> None:
-        if isinstance(mixer := self.mixer, DeltaNet):
-            step.add_projected(mixer.out, mixer(step, step.norm(self.mixer_norm, mixer.inner)))
-        else:
-            x = step.norm(self.mixer_norm, mixer.attention.qkv, mixer.gate)
-            step.add_projected(mixer.attention.out, mixer(step, x))
-        step.add_projected(self.ffn.down, self.ffn(step, step.norm(self.ffn_norm, self.ffn.gate_up)))
-
-
 # ---- from files ----
 
 
-def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+def from_gguf(checkpoint: Checkpoint, family: str = "qwen3_5", tiled: bool = True) -> ModelConfig:
     """GGUF files hold norm weights to which 1 has been added, and heads of values in tiled order. Layers at their end
-    may only be for drafting."""
+    only draft."""
     gguf = Gguf(checkpoint)
     heads, key_dim = gguf.need("ssm.time_step_rank"), gguf.need("ssm.state_size")
     delta = DeltaConfig(
         gguf.need("ssm.group_count"), heads, key_dim, gguf.need("ssm.inner_size") // heads,
-        gguf.need("ssm.conv_kernel"), tiled=True,
+        gguf.need("ssm.conv_kernel"), tiled,
     )  # fmt: skip
     interval, recurrent = gguf.get("full_attention_interval", INTERVAL), gguf.get("attention.recurrent_layers")
 
@@ -135,13 +130,13 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         is_delta = bool(recurrent[i]) if recurrent is not None and i < len(recurrent) else (i + 1) % interval > 0
         return _delta_layer(delta) if is_delta else LayerConfig(kv, rope)
 
-    config = gguf_config(checkpoint, "qwen3_5", layer=layer)
+    config = gguf_config(checkpoint, family, layer=layer)
     num_unused = gguf.get("nextn_predict_layers", 0)
     layers = config.layers[: len(config.layers) - num_unused]
-    return _checked(replace(config, layers=layers, num_unused=num_unused, delta=delta))
+    return _drafting(_checked(replace(config, layers=layers, num_unused=num_unused, delta=delta)), checkpoint)
 
 
-def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+def from_hf(checkpoint: Checkpoint, family: str = "qwen3_5") -> ModelConfig:
     hf = dict(checkpoint.metadata)
     count, interval = need(hf, "num_hidden_layers"), hf.get("full_attention_interval") or INTERVAL
     kinds = hf.get("layer_types") or [
@@ -149,14 +144,37 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     ]
     rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
     hf |= {"layer_types": kinds, "rope_parameters": {"partial_rotary_factor": ROTATED, **rope}}
-    config = hf_config(hf, "qwen3_5")
+    config = hf_config(hf, family)
     delta = DeltaConfig(
         need(hf, "linear_num_key_heads"), need(hf, "linear_num_value_heads"), need(hf, "linear_key_head_dim"),
         need(hf, "linear_value_head_dim"), need(hf, "linear_conv_kernel_dim"),
     )  # fmt: skip
     kept = zip(kinds, config.layers, strict=True)
     layers = tuple(_delta_layer(delta) if kind == "linear_attention" else layer for kind, layer in kept)
-    return _checked(replace(config, layers=layers, norm=replace(config.norm, weight_offset=1.0), delta=delta))
+    norm, num_unused = replace(config.norm, weight_offset=1.0), _num_drafting(checkpoint, len(layers))
+    config = _checked(replace(config, layers=layers, num_unused=num_unused, norm=norm, delta=delta))
+    return _drafting(config, checkpoint)
+
+
+def _join_name(layer: int) -> str:
+    return f"blk.{layer}.nextn.eh_proj.weight"
+
+
+def _num_drafting(checkpoint: Checkpoint, num_layers: int) -> int:
+    """The layers after the model's own, if they draft."""
+    numbers = {int(name.split(".")[1]) for name in checkpoint.tensors if name.startswith("blk.")}
+    return sum(number >= num_layers for number in numbers) if _join_name(num_layers) in checkpoint.tensors else 0
+
+
+def _drafting(config: ModelConfig, checkpoint: Checkpoint) -> ModelConfig:
+    """With the layer that drafts, if the file has exactly one, without embeddings and a head of its own."""
+    own = (f"blk.{len(config.layers)}.nextn.{part}.weight" for part in ("embed_tokens", "shared_head_head"))
+    is_known = config.num_unused == 1 and not any(name in checkpoint.tensors for name in own)
+    if not is_known or _join_name(len(config.layers)) not in checkpoint.tensors:
+        return config
+    attention = config.layers[config.attention_layers[0]]
+    row = LayerConfig(StateLayer(((1, config.width),)), None)
+    return replace(config, mtp_layers=(attention, row))
 
 
 def _checked(config: ModelConfig) -> ModelConfig:
@@ -176,13 +194,35 @@ def _delta_layer(delta: DeltaConfig) -> LayerConfig:
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
+    model = load.model([_layer(load, i) for i in range(len(load.config.layers))])
+    return replace(model, mtp=_mtp_layer(load, model)) if load.config.mtp_layers else model
 
 
-def _layer(load: Loader, i: int) -> Layer:
-    mixer = _delta_net(load, i) if i in load.config.states else _gated_attention(load, i)
+def _layer(load: Loader, i: int) -> HybridLayer:
+    return _around(load, i, _delta_net(load, i) if i in load.config.states else _gated_attention(load, i))
+
+
+def _around(load: Loader, i: int, mixer: Mixer) -> HybridLayer:
     norms = load.norm(f"blk.{i}.attn_norm"), load.norm(f"blk.{i}.post_attention_norm")
-    return HybridLayer(norms[0], mixer, norms[1], load.feed_forward(i))
+    return HybridLayer(norms[0], mixer, norms[1], load.feeds(i))
+
+
+def _mtp_layer(load: Loader, model: Model) -> MtpLayer:
+    number, width = len(load.config.layers), load.config.width
+    name, mixer = f"blk.{number}.nextn", _gated_attention(load, number)
+    return MtpLayer(
+        row=number + 1,
+        embeddings=model.embeddings,
+        model_norm=model.norm,
+        token_norm=load.norm(f"{name}.enorm"),
+        row_norm=load.norm(f"{name}.hnorm"),
+        join=load.linear(f"{name}.eh_proj"),
+        layer=_around(load, number, mixer),
+        attention=mixer.attention,
+        keys_values=Linear(mixer.attention.qkv.parts[1:]),
+        norm=load.norm(f"{name}.shared_head_norm") if load.has(f"{name}.shared_head_norm") else model.norm,
+        delay=ConvWeights(np.stack([np.ones(width, np.float32), np.zeros(width, np.float32)])),
+    )
 
 
 def _delta_net(load: Loader, i: int) -> DeltaNet:
@@ -192,7 +232,7 @@ def _delta_net(load: Loader, i: int) -> DeltaNet:
     return DeltaNet(
         layer=i,
         sizes=sizes,
-        inner=load.linear(*(f"{name}.{part}" for part in ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha"))),
+        inner=_inner(load, name, sizes),
         conv=load.conv(f"{name}.ssm_conv1d", silu=True),
         query_norm=Norm(unit, np.full(lanes, 1.0 / lanes, np.float32)),
         key_norm=Norm(unit, np.full(lanes, 1.0 / math.sqrt(lanes), np.float32)),
@@ -201,6 +241,26 @@ def _delta_net(load: Loader, i: int) -> DeltaNet:
         out_norm=Norm(replace(load.config.norm, weight_offset=0.0), load.vector(f"{name}.ssm_norm.weight")),
         out=load.linear(f"{name}.ssm_out"),
     )
+
+
+def _inner(load: Loader, name: str, sizes: DeltaConfig) -> Linear:
+    """Files of Qwen 3-Next have the betas and alphas of each key head side by side, and some its other parts too."""
+    if load.has(f"{name}.ssm_beta"):
+        return load.linear(*(f"{name}.{part}" for part in ("attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha")))
+    shared = sizes.heads // sizes.key_heads
+    gates = load.rows_of(f"{name}.ssm_ba", _by_part(sizes.key_heads, shared, shared))
+    if load.has(f"{name}.attn_qkv"):
+        rest = load.linear(f"{name}.attn_qkv", f"{name}.attn_gate")
+    else:
+        values = shared * sizes.value_dim
+        rest = load.rows_of(f"{name}.ssm_in", _by_part(sizes.key_heads, sizes.key_dim, sizes.key_dim, values, values))
+    return Linear((*rest.parts, *gates.parts))
+
+
+def _by_part(key_heads: int, *lengths: int) -> I64:
+    """Rows in the order of parts, of a matrix whose rows are those of all parts for each key head."""
+    rows = np.arange(key_heads * sum(lengths)).reshape(key_heads, -1)
+    return np.concatenate([part.ravel() for part in np.split(rows, np.cumsum(lengths)[:-1], axis=1)])
 
 
 def _rate(load: Loader, name: str) -> F32:

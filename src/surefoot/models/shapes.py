@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surefoot.models.config import DeltaConfig, KvLayer, LatentConfig, ModelConfig, SharedKv, StateLayer
+from surefoot.models.config import DeltaConfig, KvLayer, LatentConfig, ModelConfig, ScanConfig, SharedKv, StateLayer
 from surefoot.models.load import last_norm
 from surefoot.ops import FactorScaling, RopeForm
 from surefoot.weights.checkpoint import Tensor
@@ -30,8 +30,12 @@ NORMS = {
     "exaone4": AFTER,
     "gpt_oss": ("attn_norm", "post_attention_norm"),
     "qwen3_5": ("attn_norm", "post_attention_norm"),
+    "qwen3_5_moe": ("attn_norm", "post_attention_norm"),
+    "qwen3_next": ("attn_norm", "post_attention_norm"),
     "seed_oss": ("attn_norm", "post_attention_norm"),
+    "nemotron_h": ("attn_norm",),
 }
+ALTERNATING = ("nemotron_h",)  # families whose layers are a mixer or feed-forward, not both
 # Families with a feed-forward beside the experts: the vectors that this takes, and their sizes.
 BESIDE = {
     "gemma4": {
@@ -63,13 +67,15 @@ def check_shapes(config: ModelConfig, tensors: Tensors) -> None:
     for layer in range(len(config.layers)):
         sizes = _check_tensors(_in_layer(config, layer, tensors), tensors)
         _check_experts(config, layer, sizes)
+    if config.mtp_layers:
+        _check_tensors(_mtp(config, tensors), tensors)
 
 
 def _check_sizes(config: ModelConfig) -> None:
     if not config.attention_layers:
         raise MetadataError("no layer has attention: models of states alone are not supported")
     for number in config.attention_layers:
-        kv, layer = config.kv(number), config.layers[number]
+        kv, layer = config.kv(number), config.kept_layers[number]
         if config.heads % kv.heads:
             raise MetadataError(
                 f"the metadata say {config.heads} heads for {kv.heads} heads of keys and values, where a multiple is "
@@ -136,7 +142,7 @@ def _size(size: int | str, sizes: dict[str, int], actual: int) -> int:
 
 def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) -> None:
     experts = sizes.get("experts")
-    if experts is not None and config.moe is not None and config.moe.router.top_k > experts:
+    if experts is not None and config.moe is not None and not 0 < config.moe.router.top_k <= experts:
         raise MetadataError(
             f"the metadata say {config.moe.router.top_k} experts for a token, and layer {layer} has {experts}"
         )
@@ -161,27 +167,55 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
     name, moe = f"blk.{layer}", config.moe
     for norm in NORMS.get(config.family, USUAL_NORMS):
         yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
-    if isinstance(state := config.layers[layer].kv, StateLayer):
-        if config.delta is None:
-            yield from _short_conv(config, state, f"{name}.shortconv")
-        else:
-            yield from _delta_net(config.delta, name, config.width)
+    yield from _mixer(config, layer, tensors)
+    if config.layer_lanes:
+        yield from _layer_embedding(name, config.layer_lanes, config.width)
+    if config.family in ALTERNATING and config.kept_layers[layer].kv != StateLayer(()):
+        return
+    dense = moe is None or layer < moe.num_dense
+    if dense or config.family in BESIDE:
+        yield from _feed_forward(config, name, "", config.kept_layers[layer].ffn or config.ffn, tensors)
+    if moe is None or dense:
+        return
+    yield from _experts(config, name, tensors)
+    for extra, size in BESIDE.get(config.family, {}).items():
+        yield ExpectedTensor(f"{name}.{extra}", (config.width if size == "width" else size,))
+    if f"{name}.ffn_gate_inp_shexp.weight" in tensors:  # llama.cpp writes a vector, Hugging Face a matrix of one row
+        ndim = len(tensors[f"{name}.ffn_gate_inp_shexp.weight"].shape)
+        yield ExpectedTensor(f"{name}.ffn_gate_inp_shexp.weight", (1, config.width)[2 - ndim :])
+    if moe.shared:
+        yield from _feed_forward(config, name, "_shexp", "shared", tensors)
+
+
+def _mtp(config: ModelConfig, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    number = len(config.layers)
+    name = f"blk.{number}.nextn"
+    yield from _matrix(f"{name}.eh_proj", config.width, 2 * config.width)
+    for norm in ("enorm", "hnorm"):
+        yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
+    yield ExpectedTensor(f"{name}.shared_head_norm.weight", (config.width,), optional=True)
+    yield from _in_layer(config, number, tensors)
+
+
+def _mixer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    name, state = f"blk.{layer}", config.kept_layers[layer].kv
+    if isinstance(state, StateLayer):
+        yield from _state(config, state, name, tensors)
     elif config.latent is None:
         yield from _attention(config, layer, tensors)
     else:
         yield from _latent_attention(config, config.latent, name, tensors)
-    if config.layer_lanes:
-        yield from _layer_embedding(name, config.layer_lanes, config.width)
-    dense = moe is None or layer < moe.num_dense
-    if dense or config.family in BESIDE:
-        yield from _feed_forward(name, "", config.layers[layer].ffn or config.ffn, config.width, tensors)
-    if dense:
+
+
+def _state(config: ModelConfig, state: StateLayer, name: str, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    if not state.shapes:
         return
-    yield from _experts(name, config.width, tensors)
-    for extra, size in BESIDE.get(config.family, {}).items():
-        yield ExpectedTensor(f"{name}.{extra}", (config.width if size == "width" else size,))
-    if config.latent is not None:
-        yield from _feed_forward(name, "_shexp", "shared", config.width, tensors)
+    if config.scan is not None:
+        yield from _scan(config.scan, name, config.width, tensors)
+    elif config.delta is not None:
+        yield from _delta_net(config.delta, name, config.width, tensors)
+    else:
+        yield from _short_conv(config, state, f"{name}.shortconv")
 
 
 def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
@@ -191,7 +225,7 @@ def _attention(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Ex
         queries *= 2  # each head's queries and gates
     if f"{name}_qkv.weight" in tensors:
         parts = {"qkv": queries + keys + values}
-    elif isinstance(config.layers[layer].kv, SharedKv):
+    elif isinstance(config.kept_layers[layer].kv, SharedKv):
         parts = {"q": queries}
     elif config.family == "gemma4" and f"{name}_v.weight" not in tensors:  # keys are values too
         parts = {"q": queries, "k": keys}
@@ -213,18 +247,35 @@ def _short_conv(config: ModelConfig, state: StateLayer, name: str) -> Iterator[E
     yield from _matrix(f"{name}.out_proj", config.width, width)
 
 
-def _delta_net(sizes: DeltaConfig, name: str, width: int) -> Iterator[ExpectedTensor]:
+def _delta_net(sizes: DeltaConfig, name: str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    """Some files have queries, keys, values and gates in one matrix, some the betas and alphas."""
     values = sizes.heads * sizes.value_dim
-    yield from _matrix(f"{name}.attn_qkv", sizes.conv_width, width)
-    yield from _matrix(f"{name}.attn_gate", values, width)
-    for part in ("ssm_beta", "ssm_alpha"):
-        yield from _matrix(f"{name}.{part}", sizes.heads, width)
+    rows = {"attn_qkv": sizes.conv_width, "attn_gate": values, "ssm_beta": sizes.heads, "ssm_alpha": sizes.heads}
+    if f"{name}.ssm_in.weight" in tensors:
+        rows = {"ssm_in": sizes.conv_width + values, "ssm_ba": 2 * sizes.heads}
+    elif f"{name}.ssm_ba.weight" in tensors:
+        rows = {"attn_qkv": sizes.conv_width, "attn_gate": values, "ssm_ba": 2 * sizes.heads}
+    for part, count in rows.items():
+        yield from _matrix(f"{name}.{part}", count, width)
     yield from _matrix(f"{name}.ssm_conv1d", sizes.conv_width, sizes.num_taps)
     yield ExpectedTensor(f"{name}.ssm_a", (sizes.heads,), optional=True)
     yield ExpectedTensor(f"{name}.ssm_a_log.weight", (sizes.heads,), optional=True)
     yield ExpectedTensor(f"{name}.ssm_dt.bias", (sizes.heads,))
     yield ExpectedTensor(f"{name}.ssm_norm.weight", (sizes.value_dim,))
     yield from _matrix(f"{name}.ssm_out", width, values)
+
+
+def _scan(sizes: ScanConfig, name: str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    """GGUF files have the rates and what is skipped as columns, and the norm's weights in a row for each group."""
+    from_gguf, groups = f"{name}.ssm_a" in tensors, sizes.groups
+    yield from _matrix(f"{name}.ssm_in", sizes.inner + sizes.conv_width + sizes.heads, width)
+    yield from _matrix(f"{name}.ssm_conv1d", sizes.conv_width, sizes.num_taps)
+    for part in ("ssm_a", "ssm_d") if from_gguf else ("ssm_a_log.weight", "ssm_d.weight"):
+        yield ExpectedTensor(f"{name}.{part}", (sizes.heads, 1) if from_gguf else (sizes.heads,))
+    weights: Shape = (groups, sizes.inner // groups) if from_gguf else (sizes.inner,)
+    yield ExpectedTensor(f"{name}.ssm_norm.weight", weights)
+    yield ExpectedTensor(f"{name}.ssm_dt.bias", (sizes.heads,))
+    yield from _matrix(f"{name}.ssm_out", width, sizes.inner)
 
 
 def _latent_attention(
@@ -245,15 +296,19 @@ def _latent_attention(
     yield from _matrix(f"{name}_output", config.width, config.heads * sizes.value_dim)
 
 
-def _feed_forward(layer: str, suffix: str, inner: int | str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+def _feed_forward(
+    config: ModelConfig, layer: str, suffix: str, inner: int | str, tensors: Tensors
+) -> Iterator[ExpectedTensor]:
     """Gate and up may be one matrix, under the name of up."""
     gate, up, down = (f"{layer}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
-    if f"{gate}.weight" in tensors:
-        yield from _matrix(gate, inner, width)
-        yield from _matrix(up, inner, width)
+    if not config.glu.gates:
+        yield from _matrix(up, inner, config.width)
+    elif f"{gate}.weight" in tensors:
+        yield from _matrix(gate, inner, config.width)
+        yield from _matrix(up, inner, config.width)
     else:
-        yield from _matrix(up, 2 * inner if isinstance(inner, int) else "both", width)
-    yield from _matrix(down, width, inner)
+        yield from _matrix(up, 2 * inner if isinstance(inner, int) else f"both {inner}", config.width)
+    yield from _matrix(down, config.width, inner)
 
 
 def _layer_embedding(layer: str, lanes: int, width: int) -> Iterator[ExpectedTensor]:
@@ -262,11 +317,14 @@ def _layer_embedding(layer: str, lanes: int, width: int) -> Iterator[ExpectedTen
     yield ExpectedTensor(f"{layer}.post_norm.weight", (width,))
 
 
-def _experts(layer: str, width: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
+def _experts(config: ModelConfig, layer: str, tensors: Tensors) -> Iterator[ExpectedTensor]:
     """Gate and up may be one tensor."""
+    width, fused = config.width, f"{layer}.ffn_gate_up_exps.weight" in tensors
     yield from _matrix(f"{layer}.ffn_gate_inp", "experts", width)
-    fused = f"{layer}.ffn_gate_up_exps.weight" in tensors
+    yield ExpectedTensor(f"{layer}.exp_probs_b.bias", ("experts",), optional=True)
     both = (("gate_up", "both", width),) if fused else (("gate", "inner", width), ("up", "inner", width))
+    if not config.glu.gates:
+        both = (("up", "inner", width),)
     for part, rows, columns in (*both, ("down", width, "inner")):
         yield ExpectedTensor(f"{layer}.ffn_{part}_exps.weight", ("experts", rows, columns))
         yield ExpectedTensor(f"{layer}.ffn_{part}_exps.bias", ("experts", rows), optional=True)

@@ -85,6 +85,7 @@ class Step:
     def __init__(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace, width: int) -> None:
         self.backend = backend
         self.batch = batch
+        self.memory = memory
         self.caches, self.states = memory.caches, memory.states
         self.workspace = workspace
         self.rows = len(batch.tokens)
@@ -94,6 +95,10 @@ class Step:
 
     def floats(self, name: str, *shape: int) -> F32:
         return self.workspace.floats(name, *shape)
+
+    def beside(self, name: str) -> "Step":
+        """A step over the same rows with a stream of its own."""
+        return Step(self.backend, self.batch, self.memory, self.workspace.part(name), self.h.shape[1])
 
     # ---- the residual stream ----
 

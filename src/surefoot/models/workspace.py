@@ -30,10 +30,16 @@ class Workspace:
 
     def __init__(self) -> None:
         self._buffers: dict[str, U8] = {}
+        self._parts: dict[str, Workspace] = {}
 
     @property
     def total_bytes(self) -> int:
-        return sum(buffer.nbytes for buffer in self._buffers.values())
+        parts = sum(part.total_bytes for part in self._parts.values())
+        return parts + sum(buffer.nbytes for buffer in self._buffers.values())
+
+    def part(self, name: str) -> "Workspace":
+        """A workspace inside this one, with names of its own."""
+        return self._parts.setdefault(name, Workspace())
 
     def array(self, name: str, dtype: Any, *shape: int) -> Array:
         nbytes = prod(shape) * np.dtype(dtype).itemsize

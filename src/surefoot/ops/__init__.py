@@ -18,7 +18,7 @@ from surefoot.ops.float_linear import float_linear
 from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
 from surefoot.ops.linear import linear, linear_experts
-from surefoot.ops.norms import NormForm, norm, norm_heads
+from surefoot.ops.norms import NormForm, gated_norm, norm, norm_heads
 from surefoot.ops.probe import PeakKind, best_peak, best_read_bandwidth, peak, read_bandwidth
 from surefoot.ops.rope import (
     FactorScaling,
@@ -34,7 +34,19 @@ from surefoot.ops.rope import (
 )
 from surefoot.ops.sampling import Sampled, Sampling, SamplingRows, TopLogprobs, sample, top_logprobs
 from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError, third_of
-from surefoot.ops.states import ConvWeights, DeltaGates, DeltaRows, StateRows, delta_gates, delta_rule, short_conv
+from surefoot.ops.states import (
+    ConvWeights,
+    DeltaGates,
+    DeltaRows,
+    ScanGates,
+    ScanRows,
+    StateRows,
+    delta_gates,
+    delta_rule,
+    short_conv,
+    ssd_gates,
+    ssd_scan,
+)
 from surefoot.ops.weights import (
     BitField,
     BlockWeights,
@@ -81,6 +93,8 @@ __all__ = [
     "Sampled",
     "Sampling",
     "SamplingRows",
+    "ScanGates",
+    "ScanRows",
     "Scoring",
     "Shape",
     "ShapeError",
@@ -104,6 +118,7 @@ __all__ = [
     "empty_kv_cache",
     "empty_packed",
     "float_linear",
+    "gated_norm",
     "glu",
     "group_by_expert",
     "huge_empty",
@@ -126,6 +141,8 @@ __all__ = [
     "sample",
     "short_conv",
     "softcap",
+    "ssd_gates",
+    "ssd_scan",
     "supported_variants",
     "third_of",
     "top_logprobs",

@@ -170,6 +170,24 @@ class DeltaRuleArgs(Structure):
     )  # fmt: skip
 
 
+class SsdGatesArgs(Structure):
+    _fields_ = _fields(x=PTR, rate=PTR, bias=PTR, decay=PTR, dt=PTR, rows=c_int64, heads=c_int64, x_stride=c_int64)
+
+
+class SsdScanArgs(Structure):
+    _fields_ = _fields(
+        rows=StateRowsStruct, x=PTR, b=PTR, c=PTR, decay=PTR, dt=PTR, skip=PTR, state=PTR, y=PTR,
+        groups=c_int64, heads=c_int64, state_dim=c_int64, head_dim=c_int64, x_stride=c_int64, y_stride=c_int64,
+    )  # fmt: skip
+
+
+class GatedNormArgs(Structure):
+    _fields_ = _fields(
+        x=PTR, gate=PTR, weight=PTR, y=PTR, quantised=ActivationsStruct, rows=c_int64, cols=c_int64, groups=c_int64,
+        x_stride=c_int64, gate_stride=c_int64, y_stride=c_int64, eps=c_float, unused=c_int32,
+    )  # fmt: skip
+
+
 class RouteArgs(Structure):
     _fields_ = _fields(
         logits=PTR, bias=PTR, expert_scales=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
@@ -241,4 +259,7 @@ OPERATIONS: dict[str, type[Structure]] = {
     "short_conv": ShortConvArgs,
     "delta_gates": DeltaGatesArgs,
     "delta_rule": DeltaRuleArgs,
+    "ssd_gates": SsdGatesArgs,
+    "ssd_scan": SsdScanArgs,
+    "gated_norm": GatedNormArgs,
 }

@@ -11,10 +11,10 @@ from surefoot.ops.backend import Backend
 
 @dataclass(frozen=True)
 class ActivationForm:
-    """How rows are quantised: two limbs with one scale a row, or one limb with a scale per group (0: the row)."""
+    """How rows are quantised: two limbs with a scale per row, or one limb with a scale per group of columns."""
 
-    limbs: int = 2
-    group: int = 0
+    limbs: int = 2  # int8 limbs of a value
+    group: int = 0  # columns that share a scale; 0: the whole row
 
     def num_groups(self, cols: int) -> int:
         return -(-cols // self.group) if self.group else 1
@@ -27,10 +27,10 @@ ONE_LIMB_ROWS = ActivationForm(1)
 
 @dataclass(frozen=True)
 class Activations:
-    """values: int8 [rows, limbs, stride], zero beyond cols; scales: float32 [rows, groups]."""
+    """Quantised rows."""
 
-    values: I8
-    scales: F32
+    values: I8  # [rows, limbs, stride], zero beyond cols
+    scales: F32  # [rows, groups]
     cols: int
     form: ActivationForm
 
@@ -39,7 +39,7 @@ class Activations:
         return int(self.values.shape[0])
 
     def check(self, rows: int, cols: int) -> None:
-        """Raise unless this can hold rows of cols."""
+        """Raises unless this has room for `rows` rows of `cols` columns."""
         check("values", self.values, np.int8, rows, self.form.limbs, padded(cols))
         check("scales", self.scales, np.float32, rows, self.form.num_groups(cols))
         if not (self.values.flags.c_contiguous and self.scales.flags.c_contiguous):
@@ -63,7 +63,7 @@ def empty_activations(rows: int, cols: int, form: ActivationForm = TWO_LIMBS) ->
 
 
 def quantise(backend: Backend, x: F32, form: ActivationForm = TWO_LIMBS, out: Activations | None = None) -> Activations:
-    """Rows of x in fixed point."""
+    """The rows of x in fixed point."""
     check("x", x, np.float32, None, None)
     rows, cols = x.shape
     if out is None:

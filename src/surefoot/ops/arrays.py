@@ -1,4 +1,4 @@
-"""Arrays the native side may read and write: typed, aligned, checked."""
+"""Arrays that native code may read and write: typed, aligned, checked."""
 
 import weakref
 from ctypes import c_uint8
@@ -17,8 +17,8 @@ I64 = NDArray[np.int64]
 Array = NDArray[Any]
 
 ALIGNMENT = 64
-# From this size on an array gets huge pages: a tile of rows touches 16 small ones, and walking their tables
-# costs a matmul of many rows a quarter of its speed.
+# Arrays of at least this size get huge pages. A tile of rows would touch 16 small pages: their page table walks cost a
+# matmul of many rows a quarter of its speed.
 HUGE_BYTES = 1 << 20
 
 
@@ -35,7 +35,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def huge_empty(nbytes: int) -> U8:
-    """Zeroed bytes in huge pages where the system grants them, released when the last array over them dies."""
+    """Zeroed bytes, in huge pages if the system grants them. They are freed with the last array over them."""
     lib = load_library("portable")
     address = lib.sf_alloc(nbytes)
     if not address:
@@ -46,9 +46,9 @@ def huge_empty(nbytes: int) -> U8:
 
 
 class Arena:
-    """Bytes for many arrays side by side in huge pages, so that none of them rounds up to pages of its own.
+    """Allocates many arrays next to each other in huge pages, so that no array is rounded up to whole pages.
 
-    Each array keeps its chunk of the arena alive. What a chunk has not handed out is not touched, so takes no memory.
+    Each array keeps its chunk of the arena alive. The unallocated rest of a chunk is never touched: it takes no memory.
     """
 
     def __init__(self, chunk_bytes: int = 1 << 26) -> None:
@@ -56,7 +56,7 @@ class Arena:
         self._rest = np.empty(0, np.uint8)
 
     def empty(self, nbytes: int) -> U8:
-        """Zeroed bytes from a multiple of 64 on."""
+        """Zeroed bytes that start at a multiple of 64."""
         if nbytes > len(self._rest):
             self._rest = huge_empty(max(nbytes, self._chunk_bytes))
         array, self._rest = self._rest[:nbytes], self._rest[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
@@ -68,7 +68,7 @@ def pointer(array: Array | None) -> int | None:
 
 
 def check(name: str, array: Array, dtype: Any, *shape: int | None) -> None:
-    """Raise unless the array has this type and shape (None: any length) and its last axis is contiguous."""
+    """Raises unless the array has this type and shape (None: any length) and its last axis is contiguous."""
     if array.dtype != dtype:
         raise TypeError(f"{name} must be {np.dtype(dtype)}, not {array.dtype}")
     wrong = array.ndim != len(shape) or any(

@@ -12,15 +12,14 @@ from surefoot.ops.kv import KvCache
 
 @dataclass(frozen=True)
 class Chunks:
-    """Which query rows belong together and where their tokens lie.
+    """The chunks of a batch: which query rows they have, and which blocks have their requests' tokens.
 
-    Chunk c owns rows starts[c] to starts[c + 1]. lengths[c] counts its request's tokens in the cache, the chunk's own
-    included, so its last row stands at position lengths[c] - 1. block_table[c] lists its blocks in order.
+    Chunk c has rows starts[c] to starts[c + 1]; its last row is at position lengths[c] - 1.
     """
 
-    starts: I64
-    lengths: I64
-    block_table: I64
+    starts: I64  # [chunks + 1]
+    lengths: I64  # [chunks], tokens of the request in the cache, including the chunk's
+    block_table: I64  # [chunks, blocks], the request's blocks in order
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -38,10 +37,10 @@ def attention(
     softcap: float = 0.0,
     out: F32 | None = None,
 ) -> F32:
-    """Causal attention of q [rows, heads, head_dim] over the cache; the chunks' own tokens are already written.
+    """Causal attention of q [rows, heads, head_dim] over the cache, which already has the chunks' own tokens.
 
-    window: a token sees itself and window - 1 before it (0: all). sinks: a logit per head that takes part in the
-    softmax without a value. Returns [rows, heads, value_dim].
+    window: a token attends to itself and the window - 1 tokens before it (0: to all). sinks: a logit per head that is
+    part of the softmax but has no value. Returns [rows, heads, value_dim].
     """
     check("q", q, np.float32, None, None, cache.head_dim)
     rows, heads, _ = q.shape

@@ -1,6 +1,6 @@
-"""A loaded variant with its threads: what every operation runs on.
+"""The backend: a loaded library variant with its threads, on which every operation runs.
 
-Owns the library handle, the native context and the choice of variant. Knows nothing of what an operation means.
+Owns the library handle, the native context and the choice of variant. Does not know what an operation computes.
 """
 
 import os
@@ -12,20 +12,32 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from surefoot.machine import usable_cores
+from surefoot.machine import architecture, usable_cores
 from surefoot.ops import abi
 
 LIBRARIES = Path(__file__).parent / "_lib"
 
-# Bits of sf_features(), named. A variant runs where all of its features are present.
-FEATURES = {"avx2": 1, "avx512": 2, "avx512_vnni": 4, "amx_int8": 8, "amx_bf16": 16, "amx_permitted": 32}
+# Of the processors whose variants differ: names of the bits of sf_features(), and the features that a variant needs.
 # Best first.
-NEEDS: dict[str, tuple[str, ...]] = {
-    "amx": ("avx2", "avx512", "avx512_vnni", "amx_int8", "amx_bf16", "amx_permitted"),
-    "avx512": ("avx2", "avx512", "avx512_vnni"),
-    "avx2": ("avx2",),
-    "portable": (),
+_FEATURES = {
+    "x86_64": {
+        "avx2": 1, "avx512": 2, "avx512_vnni": 4, "amx_int8": 8, "amx_bf16": 16, "amx_permitted": 32, "avx_vnni": 64
+    },
+    "aarch64": {"dotprod": 128, "i8mm": 256},
+}  # fmt: skip
+_NEEDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "amx": ("avx2", "avx512", "avx512_vnni", "amx_int8", "amx_bf16", "amx_permitted"),
+        "avx512": ("avx2", "avx512", "avx512_vnni"),
+        "avxvnni": ("avx2", "avx_vnni"),
+        "avx512bw": ("avx2", "avx512"),
+        "avx2": ("avx2",),
+    },
+    "aarch64": {"i8mm": ("dotprod", "i8mm"), "neon": ("dotprod",)},
 }
+# Those of this machine's kind.
+FEATURES: dict[str, int] = _FEATURES.get(architecture(), {})
+NEEDS: dict[str, tuple[str, ...]] = {**_NEEDS.get(architecture(), {}), "portable": ()}
 
 
 class OpError(RuntimeError):
@@ -33,11 +45,11 @@ class OpError(RuntimeError):
 
 
 class Stopped(Exception):
-    """A program ended before its last operation, as `Backend.stop` asked."""
+    """A program ended before its last operation, because of `Backend.stop`."""
 
 
 class VariantError(RuntimeError):
-    """The variant asked for cannot run on this machine, or is not installed."""
+    """The requested variant cannot run on this machine, or is not installed."""
 
 
 @cache
@@ -61,6 +73,8 @@ def load_library(variant: str) -> CDLL:
     lib.sf_run.restype = c_int32
     lib.sf_stop.argtypes = [c_void_p, c_int32]
     lib.sf_stop.restype = None
+    lib.sf_use_threads.argtypes = [c_void_p, c_int32]
+    lib.sf_use_threads.restype = None
     lib.sf_packed_bytes.argtypes = [c_int64, c_int64, c_int32, c_int32, c_int32, c_int32]
     lib.sf_packed_bytes.restype = c_int64
     lib.sf_alloc.argtypes = [c_int64]
@@ -74,13 +88,13 @@ def load_library(variant: str) -> CDLL:
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """What the processor has and the operating system allows, as the portable library finds it."""
+    """Features that the processor has and the operating system allows, as detected by the portable library."""
     bits = load_library("portable").sf_features()
     return frozenset(name for name, bit in FEATURES.items() if bits & bit)
 
 
 def missing_features(variant: str) -> tuple[str, ...]:
-    """What the variant needs and this machine lacks."""
+    """Features that the variant needs and this machine lacks."""
     return tuple(need for need in NEEDS[variant] if need not in cpu_features())
 
 
@@ -90,7 +104,7 @@ def supported_variants() -> tuple[str, ...]:
 
 
 def choose_variant(asked: str | None = None) -> str:
-    """The variant asked for (or named by SUREFOOT_VARIANT), or else the best that runs here."""
+    """The requested variant (by argument or SUREFOOT_VARIANT), or else the best that this machine can run."""
     asked = asked or os.environ.get("SUREFOOT_VARIANT")
     if not asked:
         return supported_variants()[0]
@@ -103,10 +117,10 @@ def choose_variant(asked: str | None = None) -> str:
 
 
 class Backend:
-    """One variant's library and a native context with its own threads.
+    """A variant's library and a native context with its own threads.
 
-    Operations are run one at a time; inside `record()` they are written down instead, and the `Program` replays
-    them in one native call.
+    Operations run one at a time. Inside `record()` they are recorded instead, and the `Program` replays them in one
+    native call.
     """
 
     def __init__(self, variant: str | None = None, threads: int | None = None) -> None:
@@ -118,7 +132,7 @@ class Backend:
         if not self._context:
             raise VariantError(f"variant {self.variant!r} could not be opened with {self.threads} threads")
         self._recording: Program | None = None
-        self.native_seconds = 0.0  # spent in native calls, in all
+        self.native_seconds = 0.0  # total time in native calls
 
     @property
     def recording(self) -> bool:
@@ -132,11 +146,11 @@ class Backend:
 
     @property
     def library(self) -> CDLL:
-        """For functions of the ABI that need no context."""
+        """The library, for functions of the ABI that need no context."""
         return self._lib
 
     def run(self, name: str, args: Structure, *keep: Any) -> None:
-        """Run (or record) one operation. `keep` are the arrays that the struct points into."""
+        """Run (or record) one operation. keep: the arrays that the struct points into."""
         op = self._ops[name]
         if self._recording is not None:
             self._recording.append(op, args, keep)
@@ -155,12 +169,16 @@ class Backend:
             raise OpError(f"{name}: {self._lib.sf_error(code).decode()} (call {failed.value + 1} of {count})")
 
     def stop(self, stop: bool = True) -> None:
-        """From any thread: while set, a program ends before its next operation. Single operations are never stopped."""
+        """From any thread: while set, programs end before their next operation. Single operations are never stopped."""
         self._lib.sf_stop(self._context, stop)
+
+    def use_threads(self, num_threads: int) -> None:
+        """Compute with at most this many of the threads, between two calls. Results do not change."""
+        self._lib.sf_use_threads(self._context, num_threads)
 
     @contextmanager
     def record(self) -> Iterator["Program"]:
-        """Write operations down instead of running them."""
+        """Record operations instead of running them."""
         program = Program(self)
         previous, self._recording = self._recording, program
         try:
@@ -179,7 +197,7 @@ class Backend:
 
 
 class Program:
-    """A recorded run of operations over fixed arrays, replayed in one native call."""
+    """Recorded operations over fixed arrays, replayed in one native call."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

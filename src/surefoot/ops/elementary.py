@@ -1,4 +1,4 @@
-"""One elementary function over an array: kernels use these inside; the operation exists for their tests."""
+"""Elementary functions over an array. Kernels use them internally; this operation exists for their tests."""
 
 from typing import Literal, get_args
 

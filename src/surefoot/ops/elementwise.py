@@ -28,7 +28,7 @@ def add(backend: Backend, a: F32, b: F32 | None = None, scale: float = 1.0, out:
 
 
 def embed(backend: Backend, ids: I64, table: Array | PackedWeights, scale: float = 1.0, out: F32 | None = None) -> F32:
-    """table[ids] * scale. The table is float32, uint16 holding bfloat16, or packed weights, [vocab, cols]."""
+    """table[ids] * scale. The table [vocab, cols] is float32, bfloat16 (as uint16) or packed weights."""
     check("ids", ids, np.int64, None)
     data, (vocab, cols), dtype = _table(table)
     if out is None:

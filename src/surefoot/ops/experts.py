@@ -1,4 +1,4 @@
-"""Mixture of experts around the grouped matmul: which experts a row goes to, rows sorted by expert, and back again."""
+"""Mixture of experts around the grouped matmul: routes rows to experts, sorts them by expert, combines the outputs."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,20 +20,20 @@ class Scoring(IntEnum):
 
 @dataclass(frozen=True)
 class Router:
-    """A model's rule of routing: `top_k` experts a row, their weights (normalised if asked) times `scale`."""
+    """A model's routing rule."""
 
-    top_k: int
+    top_k: int  # experts per row
     scoring: Scoring = Scoring.SOFTMAX_ALL
-    normalise: bool = False
-    scale: float = 1.0
+    normalise: bool = False  # weights of a row to a sum of 1
+    scale: float = 1.0  # factor on the weights
 
 
 @dataclass(frozen=True)
 class Routes:
-    """ids: int64 [rows, k], best first, ties to the lower id; weights: float32 [rows, k]."""
+    """The experts of each row."""
 
-    ids: I64
-    weights: F32
+    ids: I64  # [rows, k], best first, ties to the lower id
+    weights: F32  # [rows, k]
 
 
 def route(
@@ -44,8 +44,8 @@ def route(
     expert_scales: F32 | None = None,
     out: Routes | None = None,
 ) -> Routes:
-    """Each row's experts. A bias [experts] is added to the scores for the choice alone, never to the weights; scales
-    [experts] multiply the weights alone."""
+    """The experts of each row. bias [experts]: added to the scores when choosing, not to the weights. expert_scales
+    [experts]: factors on the weights only."""
     check("logits", logits, np.float32, None, None)
     rows, experts = logits.shape
     if not logits.flags.c_contiguous:
@@ -74,15 +74,11 @@ def check_routes(name: str, routes: Routes, rows: int, k: int) -> None:
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """Chosen (row, slot) pairs sorted by expert, for a matmul grouped over experts.
+    """Chosen (row, slot) pairs sorted by expert, for a matmul grouped over experts."""
 
-    Sorted row i is input row `rows[i]`; expert e owns sorted rows starts[e] to starts[e + 1]; slot j of input row r
-    went to sorted row places[r, j].
-    """
-
-    rows: I64
-    starts: I64
-    places: I64
+    rows: I64  # input row of each sorted row
+    starts: I64  # [experts + 1]; expert e has sorted rows starts[e] to starts[e + 1]
+    places: I64  # [rows, k]; sorted row of each input row and slot
 
 
 def empty_expert_rows(rows: int, k: int, num_experts: int) -> ExpertRows:
@@ -90,7 +86,7 @@ def empty_expert_rows(rows: int, k: int, num_experts: int) -> ExpertRows:
 
 
 def group_by_expert(backend: Backend, ids: I64, num_experts: int, out: ExpertRows | None = None) -> ExpertRows:
-    """Sort the pairs of ids [rows, k] by expert, and within an expert by row and slot (the sort is stable)."""
+    """Sorts the pairs of ids [rows, k] by expert, then by row and slot."""
     check("ids", ids, np.int64, None, None)
     rows, k = ids.shape
     out = empty_expert_rows(rows, k, num_experts) if out is None else out
@@ -109,7 +105,8 @@ def group_by_expert(backend: Backend, ids: I64, num_experts: int, out: ExpertRow
 def combine(
     backend: Backend, x: F32, places: I64, weights: F32, residual: F32 | None = None, out: F32 | None = None
 ) -> F32:
-    """Expert outputs back to rows: the sum over ascending j of weights[r, j] * x[places[r, j]], then the residual."""
+    """Combines expert outputs into rows: the sum over ascending j of weights[r, j] * x[places[r, j]], plus the
+    residual."""
     check("x", x, np.float32, None, None)
     x_rows, cols = x.shape
     check("places", places, np.int64, None, None)

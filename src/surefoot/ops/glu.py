@@ -10,16 +10,22 @@ from surefoot.ops.activations import Activations
 from surefoot.ops.arrays import F32, check, pointer, row_stride
 from surefoot.ops.backend import Backend
 
-KINDS = ("silu", "gelu", "gelu_tanh", "clamped", "sigmoid")
+KINDS = ("silu", "gelu", "gelu_tanh", "clamped", "sigmoid", "relu2")
 
 
 @dataclass(frozen=True)
 class GluForm:
-    """Which activation. `clamped` is gpt-oss's swiglu: gate at most limit, up within ±limit and one added."""
+    """Which activation. `clamped` is gpt-oss's swiglu: gate at most limit, up within ±limit and one added. `relu2` is
+    the square of relu, which models use without gates."""
 
-    kind: Literal["silu", "gelu", "gelu_tanh", "clamped", "sigmoid"] = "silu"
+    kind: Literal["silu", "gelu", "gelu_tanh", "clamped", "sigmoid", "relu2"] = "silu"
     limit: float = 7.0
     alpha: float = 1.702
+
+    @property
+    def gates(self) -> bool:
+        """Whether a feed-forward layer has gates beside the values."""
+        return self.kind != "relu2"
 
 
 def glu(

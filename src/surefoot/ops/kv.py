@@ -1,4 +1,4 @@
-"""KV cache bytes of one layer: blocks of slots, written token by token, copied block by block."""
+"""The KV cache of one layer: blocks of slots, written token by token, copied block by block."""
 
 from ctypes import byref
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ HUGE_PAGE = 2 << 20
 
 
 class KvForm(IntEnum):
-    """How keys and values are stored; an integer token has one scale for its key and one for its value."""
+    """Number format of keys and values. Integer forms have a scale for each token's key and one for its value."""
 
     KEYS_TWO_LIMBS = 0  # the default: keys of 15 bits, values of 8
-    ONE_LIMB = 1
-    TWO_LIMBS = 2
+    ONE_LIMB = 1  # both of 8 bits
+    TWO_LIMBS = 2  # both of 15 bits
     BFLOAT16 = 3  # for reference
 
 
 @dataclass(frozen=True)
 class KvCache:
-    """data: uint8 [blocks, kv heads, record bytes]; what a record holds is written in native/kernels/kv.h."""
+    """The keys and values of a layer."""
 
-    data: U8
-    block_size: int
+    data: U8  # [blocks, kv heads, record bytes]; native/kernels/kv.h has the layout of a record
+    block_size: int  # tokens
     head_dim: int
     value_dim: int
     form: KvForm
@@ -62,7 +62,7 @@ def empty_kv_cache(
     form: KvForm = KvForm.KEYS_TWO_LIMBS,
     arena: Arena | None = None,
 ) -> KvCache:
-    """A cache with nothing in it yet. Dims are multiples of 16 up to 576, the block size a multiple of 16.
+    """An empty cache. Dims must be multiples of 16 up to 576, the block size a multiple of 16.
 
     The caches of a model's layers should share an arena."""
     value_dim = value_dim or head_dim
@@ -78,14 +78,15 @@ def empty_kv_cache(
 
 
 def kv_bytes(nbytes: int) -> U8:
-    """Blocks lie far apart: in small pages most of them would cost a page walk."""
+    """Memory for a cache, in huge pages if it is large: blocks are scattered, and most reads of small pages would cost
+    a page table walk."""
     return huge_empty(nbytes) if nbytes >= HUGE_PAGE else empty((nbytes,), np.uint8)
 
 
 def kv_write(backend: Backend, cache: KvCache, keys: F32, values: F32, slots: I64) -> None:
-    """Store each row's key and value at its slot (block * block_size + place); a negative slot is left out.
+    """Stores each row's key and value at its slot (block * block_size + offset). Rows with negative slots are skipped.
 
-    keys: [rows, kv heads, head_dim]; values: [rows, kv heads, value_dim]; no slot may come twice.
+    keys: [rows, kv heads, head_dim]; values: [rows, kv heads, value_dim]; slots must be distinct.
     """
     check("slots", slots, np.int64, None)
     rows = len(slots)
@@ -98,7 +99,7 @@ def kv_write(backend: Backend, cache: KvCache, keys: F32, values: F32, slots: I6
 
 
 def kv_copy(backend: Backend, cache: KvCache, pairs: I64) -> None:
-    """Copy whole blocks, in order: pairs [count, 2] of (from, to)."""
+    """Copies whole blocks, in order. pairs: [count, 2] of (source, target)."""
     check("pairs", pairs, np.int64, None, 2)
     if not pairs.flags.c_contiguous:
         raise ValueError("pairs must be contiguous")

@@ -47,10 +47,10 @@ def linear_experts(
     biases: Sequence[F32] | None = None,
     out: F32 | None = None,
 ) -> F32:
-    """Rows starts[e] to starts[e + 1] of x through expert e's matrix."""
+    """Multiplies rows starts[e] to starts[e + 1] of x with expert e's matrix."""
     first = experts[0]
     check("starts", starts, np.int64, len(experts) + 1)
-    # In a recording the starts are yet to be computed.
+    # While recording, the starts are not computed yet.
     if not backend.recording and (starts[0] != 0 or starts[-1] != x.rows or (np.diff(starts) < 0).any()):
         raise ValueError("starts must rise from 0 to the number of rows")
     if any((e.format, e.n, e.k) != (first.format, first.n, first.k) for e in experts):
@@ -76,5 +76,5 @@ def linear_experts(
 
 @lru_cache(maxsize=1 << 16)
 def _pointers(*addresses: int | None) -> Any:
-    """The addresses as the native side takes them, always in the same place: recordings of one call are alike."""
+    """A native array of the addresses. It is cached, so that recordings of the same call are equal."""
     return (c_void_p * len(addresses))(*addresses)

@@ -69,5 +69,34 @@ def norm_heads(backend: Backend, form: NormForm, x: F32, weight: F32 | None = No
     backend.run("norm", args, x, weight)
 
 
+def gated_norm(
+    backend: Backend,
+    eps: float,
+    groups: int,
+    x: F32,
+    gate: F32,
+    weight: F32,
+    *,
+    y: F32 | None = None,
+    quantised: Activations | None = None,
+) -> None:
+    """y = norm(silu(gate) * x) * weight, each of `groups` runs of columns normed by itself; quantised = y in fixed
+    point. Writes the outputs that are given."""
+    check("x", x, np.float32, None, None)
+    rows, cols = x.shape
+    check("gate", gate, np.float32, rows, cols)
+    check("weight", weight, np.float32, cols)
+    if y is not None:
+        check("y", y, np.float32, rows, cols)
+    if quantised is not None:
+        quantised.check(rows, cols)
+    args = abi.GatedNormArgs(
+        pointer(x), pointer(gate), pointer(weight), pointer(y),
+        abi.ActivationsStruct() if quantised is None else quantised.struct(),
+        rows, cols, groups, row_stride(x), row_stride(gate), _stride(y), eps,
+    )  # fmt: skip
+    backend.run("gated_norm", args, x, gate, weight, y, quantised)
+
+
 def _stride(array: F32 | None) -> int:
     return 0 if array is None else row_stride(array)

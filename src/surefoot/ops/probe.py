@@ -1,4 +1,4 @@
-"""How fast this machine reads memory and multiplies, on a backend's own threads."""
+"""Measures memory bandwidth and peak arithmetic on a backend's threads."""
 
 import time
 from enum import IntEnum
@@ -12,7 +12,9 @@ BURST_SECONDS = 0.02  # long enough for the clock, short enough to fall between 
 
 
 class PeakKind(IntEnum):
-    INT8 = 0  # dot products, the widest the variant has
+    """The arithmetic to measure."""
+
+    INT8 = 0  # the variant's widest dot products
     FLOAT = 1  # float32 fma
     BF16_MATRIX = 2  # amx only
 
@@ -37,7 +39,7 @@ def peak(backend: Backend, kind: PeakKind = PeakKind.INT8, iterations: int = 100
 
 
 def best_read_bandwidth(backend: Backend, buffer: Array, seconds: float = 0.4) -> float:
-    """The best of as many single reads of the buffer as the time allows: other programs can only slow them."""
+    """The best bandwidth of single reads of the buffer, repeated for `seconds`: other programs can only slow them."""
     end, best = time.monotonic() + seconds, read_bandwidth(backend, buffer)
     while time.monotonic() < end:
         best = max(best, read_bandwidth(backend, buffer))
@@ -45,7 +47,7 @@ def best_read_bandwidth(backend: Backend, buffer: Array, seconds: float = 0.4) -
 
 
 def best_peak(backend: Backend, kind: PeakKind, seconds: float = 0.3) -> float:
-    """The best of as many short bursts as the time allows."""
+    """The best peak of short bursts, repeated for `seconds`."""
     end, iterations, best = time.monotonic() + seconds, 100, 0.0
     while time.monotonic() < end:
         start = time.monotonic()

@@ -1,4 +1,4 @@
-"""Rotary position embedding: inverse frequencies of every scaling, tables of cos and sin, the rotation."""
+"""Rotary position embedding: inverse frequencies with any scaling, tables of cos and sin, and the rotation."""
 
 import math
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ DIGITS = 40
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """All frequencies divided by the factor."""
+    """Divides all frequencies by the factor."""
 
     factor: float
 
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Low frequencies divided by the factor, high ones kept, a ramp between."""
+    """Divides low frequencies by the factor and keeps high frequencies, with a ramp in between."""
 
     factor: float
     low_freq_factor: float
@@ -41,8 +41,9 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class YarnScaling:
-    """Lanes that turn less than beta_slow times in the original context are divided by the factor, those that turn more
-    than beta_fast times kept, a ramp between; cos and sin are multiplied by the attention factor."""
+    """Divides the frequencies of lanes that rotate less than beta_slow times in the original context by the factor, and
+    keeps those of lanes that rotate more than beta_fast times, with a ramp in between. Multiplies cos and sin by the
+    attention factor."""
 
     factor: float
     original_context: int
@@ -51,12 +52,13 @@ class YarnScaling:
     attention_factor: float | None = None
     mscale: float | None = None
     mscale_all_dim: float | None = None
-    truncate: bool = True  # the ramp's ends at whole lanes
+    truncate: bool = True  # rounds the ramp's ends to whole lanes
 
 
 @dataclass(frozen=True)
 class FactorScaling:
-    """Each frequency divided by a factor of its own, as files list them; cos and sin times the attention factor."""
+    """Divides each frequency by its own factor, as listed in the model's file. Multiplies cos and sin by the attention
+    factor."""
 
     factors: tuple[float, ...]
     attention_factor: float = 1.0
@@ -71,12 +73,12 @@ Scaling = LinearScaling | Llama3Scaling | YarnScaling | FactorScaling
 
 @dataclass(frozen=True)
 class RopeForm:
-    """How heads rotate. dim is the number of lanes that do: all of the head's, or the first of them (partial)."""
+    """How heads rotate."""
 
-    dim: int
-    theta: float = 10000.0
+    dim: int  # rotated lanes: all of the head's, or the first of them (partial)
+    theta: float = 10000.0  # base of the frequencies
     scaling: Scaling | None = None
-    pairing: Literal["halves", "neighbours"] = "halves"
+    pairing: Literal["halves", "neighbours"] = "halves"  # lanes that rotate together
 
     def __post_init__(self) -> None:
         if self.dim <= 0 or self.dim % 2:
@@ -84,7 +86,7 @@ class RopeForm:
 
 
 def inverse_frequencies(form: RopeForm) -> F32:
-    """float32 [dim / 2]. Computed in decimal arithmetic, which no machine's libm can change."""
+    """The inverse frequencies [dim / 2]. Decimal arithmetic makes them independent of the machine's libm."""
     with localcontext() as context:
         context.prec = DIGITS
         step = Decimal(form.theta).ln() * 2 / form.dim
@@ -123,12 +125,12 @@ def _yarn(plain: list[Decimal], form: RopeForm, scaling: YarnScaling) -> list[De
 
 
 def _lane_of_turns(turns: Decimal, form: RopeForm, scaling: YarnScaling) -> Decimal:
-    """Which lane (not a whole number) turns that often in the original context."""
+    """The lane (a fractional number) that rotates `turns` times in the original context."""
     return form.dim * (scaling.original_context / (turns * 2 * PI)).ln() / (2 * Decimal(form.theta).ln())
 
 
 def attention_factor(form: RopeForm) -> float:
-    """What multiplies cos and sin: 1 but for yarn and listed factors."""
+    """The factor on cos and sin: 1 except with YaRN and listed factors."""
     scaling = form.scaling
     if isinstance(scaling, FactorScaling):
         return scaling.attention_factor
@@ -142,7 +144,7 @@ def attention_factor(form: RopeForm) -> float:
 
 
 def magnitude_scale(factor: float, mscale: float = 1.0) -> float:
-    """Yarn's growth of magnitudes with the factor of a longer context."""
+    """YaRN's scale of magnitudes for a context that is longer by `factor`."""
     return float(_mscale(factor, mscale))
 
 
@@ -154,10 +156,10 @@ def _mscale(factor: float, mscale: float) -> Decimal:
 
 @dataclass(frozen=True)
 class RopeTable:
-    """cos and sin, float32 [rows, pairs]: one row per token."""
+    """cos and sin of each token's angles."""
 
-    cos: F32
-    sin: F32
+    cos: F32  # [rows, pairs]
+    sin: F32  # [rows, pairs]
 
 
 def rope_table(
@@ -168,7 +170,7 @@ def rope_table(
     row_scales: F32 | None = None,
     out: RopeTable | None = None,
 ) -> RopeTable:
-    """The table of these positions; scale is the attention factor, row_scales one more factor for each row."""
+    """The table for these positions. scale: the attention factor. row_scales: another factor for each row."""
     check("positions", positions, np.int64, None)
     check("inv_freq", inv_freq, np.float32, None)
     shape = positions.size, inv_freq.size
@@ -185,7 +187,7 @@ def rope_table(
 
 
 def rope(backend: Backend, x: F32, table: RopeTable, pairing: Literal["halves", "neighbours"] = "halves") -> None:
-    """Rotate x, float32 [rows, heads, head_dim], in place: row by row with the table's rows."""
+    """Rotates x [rows, heads, head_dim] in place; row r rotates by row r of the table."""
     check("x", x, np.float32, None, None, None)
     rows, heads, head_dim = x.shape
     if x.size and x.strides[1] != head_dim * x.itemsize:

@@ -1,4 +1,4 @@
-"""Tokens from logits: a function of a row's logits, parameters, seed and position alone."""
+"""Samples tokens from logits. A token is a function of its row's logits, parameters, seed and position alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -24,17 +24,14 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class SamplingRows:
-    """Parameters of each row, applied in the order of fields. Off: temperature 0 (greedy), top_k 0, top_p 1, min_p 0.
+    """Parameters of each row, applied in the order of the fields."""
 
-    `positions` is the absolute position of the token to be drawn: with the seed it names the noise.
-    """
-
-    temperature: F32
-    top_k: I64
-    top_p: F32
-    min_p: F32
+    temperature: F32  # 0: greedy
+    top_k: I64  # 0: off
+    top_p: F32  # 1: off
+    min_p: F32  # 0: off
     seeds: U64
-    positions: I64
+    positions: I64  # of the token to be drawn; seed and position determine the noise
 
     @classmethod
     def of(
@@ -47,30 +44,30 @@ class SamplingRows:
         seeds: int | Sequence[int] = 0,
         positions: int | Sequence[int] = 0,
     ) -> "SamplingRows":
-        """Arrays from numbers (the same for every row) or from one number a row."""
-        given = (temperature, top_k, top_p, min_p, seeds, positions)
-        arrays = (np.array(value, dtype) for value, dtype in zip(given, DTYPES.values(), strict=True))
+        """Parameters for `rows` rows. A single number applies to all rows."""
+        values = (temperature, top_k, top_p, min_p, seeds, positions)
+        arrays = (np.array(value, dtype) for value, dtype in zip(values, DTYPES.values(), strict=True))
         return cls(*(array if array.ndim else np.full(rows, array) for array in arrays))
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """tokens: int64 [rows], -1 where the largest logit is not finite; logprobs: float32 [rows], before any filter."""
+    """The drawn token of each row."""
 
-    tokens: I64
-    logprobs: F32
+    tokens: I64  # [rows]; -1 if the largest logit is not finite
+    logprobs: F32  # [rows], before any filter
 
 
 @dataclass(frozen=True)
 class TopLogprobs:
-    """ids: int64 [rows, count], best first, ties to the lower id; logprobs: float32 [rows, count]."""
+    """The most likely tokens of each row."""
 
-    ids: I64
-    logprobs: F32
+    ids: I64  # [rows, count], best first, ties to the lower id
+    logprobs: F32  # [rows, count]
 
 
 def sample(backend: Backend, logits: F32, rows: SamplingRows, out: Sampled | None = None) -> Sampled:
-    """One token per row of logits [rows, vocab], with its logprob."""
+    """Draws a token from each row of logits [rows, vocab]."""
     check("logits", logits, np.float32, None, None)
     num_rows = len(logits)
     for field in fields(rows):
@@ -86,8 +83,8 @@ def sample(backend: Backend, logits: F32, rows: SamplingRows, out: Sampled | Non
 
 
 class Sampling:
-    """`sample` without logprobs, step after step: arrays and arguments stay where they are. `rows` is for the caller to
-    fill, up to the number of rows that are drawn from."""
+    """`sample` without logprobs, for many steps: arrays and arguments are reused. Before each draw, the caller fills
+    `rows` for the rows of the draw."""
 
     def __init__(self, backend: Backend, num_rows: int) -> None:
         self.num_rows = num_rows
@@ -98,7 +95,7 @@ class Sampling:
             backend.run("sample", self._args, self.rows, self._tokens)
 
     def draw(self, logits: F32) -> list[int]:
-        """A token for each row of logits [rows, vocab]."""
+        """Draws a token from each row of logits [rows, vocab]."""
         num_rows = len(logits)
         check("logits", logits, np.float32, num_rows, None)
         if num_rows > self.num_rows:

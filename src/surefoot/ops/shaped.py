@@ -1,4 +1,4 @@
-"""A program for any shape: recorded at a few, replayed at all by setting the counts in its arguments."""
+"""A program for any shape: recorded at a few shapes, replayed at others by rewriting its arguments."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -15,15 +15,15 @@ Shape = tuple[int, ...]
 
 
 class ShapeError(ValueError):
-    """The program's arguments do not follow from the shape by multiplication and addition."""
+    """The program's arguments are not linear in the shape's counts."""
 
 
 class ShapedProgram:
-    """Every 64-bit word of the arguments is a constant plus a multiple of each of the shape's counts.
+    """A program whose arguments are linear in the shape: each 64-bit word is a constant plus a multiple of each count.
 
-    The multiples are found by recording: at the largest shape, and with each count halved in turn; a last recording
-    checks them. All arrays must lie where they lay at the largest shape. ShapeError if it cannot be: a recording that
-    makes arrays of its own, which may hold anything, differs from the next one of the same shape.
+    The multiples are found by recording at the largest shape and with each count halved in turn. One more recording
+    checks them. All recordings must use the same arrays. Raises ShapeError otherwise: a recording that allocates arrays
+    differs from the next recording of the same shape.
     """
 
     def __init__(self, backend: Backend, record: Callable[[Shape], Program], largest: Shape) -> None:
@@ -35,47 +35,48 @@ class ShapedProgram:
         if (_words_like(self._first, record(largest)) != self._words).any():
             raise ShapeError("the recording makes arrays of its own")
         slopes = [self._slope(record, number) for number in range(len(largest))]
-        places = np.flatnonzero(np.any(slopes, axis=0))
-        self._places, self._slopes = places, np.stack(slopes)[:, places].T.copy()
-        self._constants = self._words[places] - self._slopes @ np.array(largest)
+        indices = np.flatnonzero(np.any(slopes, axis=0))
+        self._indices, self._slopes = indices, np.stack(slopes)[:, indices].T.copy()  # words that depend on the shape
+        self._constants = self._words[indices] - self._slopes @ np.array(largest)
         self._check(record)
-        self._shape = largest  # that the words say
+        self._shape = largest  # of the current words
 
     def run(self, shape: Shape) -> None:
         if shape != self._shape:
-            self._words[self._places] = self._varying(shape)
+            self._words[self._indices] = self._varying(shape)
             self._shape = shape
         self._backend.replay(self._calls)
 
     def beginning(self, record: Callable[[Shape], Program], shape: Shape) -> "ShapedProgram":
-        """This program's first operations: those recorded at that shape. ShapeError if others are recorded."""
+        """The part of this program that `record(shape)` records. Raises ShapeError unless it is the program's
+        beginning."""
         recorded = record(shape)
         words = _words(recorded)
-        ops, own = [op for op, _ in recorded.calls], [op for op, _ in self._first.calls]
-        if ops != own[: len(ops)] or (words != self._at(shape)[: len(words)]).any():
+        ops, all_ops = [op for op, _ in recorded.calls], [op for op, _ in self._first.calls]
+        if ops != all_ops[: len(ops)] or (words != self._at(shape)[: len(words)]).any():
             raise ShapeError("not the beginning of the program")
         part = copy(self)
         part._words, part._shape = words, shape
         part._calls = _calls(recorded, words)
-        inside = self._places < len(words)
-        part._places, part._slopes, part._constants = (
-            array[inside] for array in (self._places, self._slopes, self._constants)
+        inside = self._indices < len(words)
+        part._indices, part._slopes, part._constants = (
+            array[inside] for array in (self._indices, self._slopes, self._constants)
         )
         return part
 
     def _at(self, shape: Shape) -> I64:
-        """The words at a shape."""
+        """All words at this shape."""
         words = self._words.copy()
-        words[self._places] = self._varying(shape)
+        words[self._indices] = self._varying(shape)
         return words
 
     def _varying(self, shape: Shape) -> I64:
-        """The words that depend on the shape."""
+        """The words that depend on the shape, at this shape."""
         values: I64 = self._constants + self._slopes @ np.array(shape)
         return values
 
     def _slope(self, record: Callable[[Shape], Program], number: int) -> I64:
-        """What one more of that count adds to each word."""
+        """The change of each word per unit of this count."""
         halved = _part(self.largest, 2, [number])
         step = self.largest[number] - halved[number]
         if not step:
@@ -96,7 +97,7 @@ def third_of(shape: Shape) -> Shape:
 
 
 def _part(shape: Shape, divisor: int, numbers: Sequence[int]) -> Shape:
-    """Those counts divided, but not below 2: at 1, strides are not what they are elsewhere."""
+    """The shape with these counts divided, but not below 2: arrays of one row have other strides."""
     return tuple(min(size, max(2, size // divisor)) if i in numbers else size for i, size in enumerate(shape))
 
 
@@ -112,8 +113,8 @@ def _words_like(first: Program, other: Program) -> I64:
 
 def _calls(program: Program, words: I64) -> Any:
     """The program's calls with the words as their arguments."""
-    calls, place = [], words.ctypes.data
+    calls, address = [], words.ctypes.data
     for op, args in program.calls:
-        calls.append(abi.Call(op, 0, place))
-        place += sizeof(args)
+        calls.append(abi.Call(op, 0, address))
+        address += sizeof(args)
     return (abi.Call * len(calls))(*calls)

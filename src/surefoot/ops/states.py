@@ -128,3 +128,60 @@ def delta_rule(
         pointer(state), pointer(y), key_heads, heads, key_dim, value_dim, stride, head_stride(y), tiled,
     )  # fmt: skip
     backend.run("delta_rule", args, x, gates, state, rows, y)
+
+
+@dataclass(frozen=True)
+class ScanGates:
+    """How fast each head of a row forgets, and how much of the row it takes in."""
+
+    decay: F32  # [rows, heads]
+    dt: F32  # [rows, heads]
+
+
+def ssd_gates(backend: Backend, x: F32, rate: F32, bias: F32, out: ScanGates) -> None:
+    """dt = softplus(x + bias), decay = exp(rate * dt), for x [rows, heads]."""
+    check("x", x, np.float32, None, None)
+    num_rows, heads = x.shape
+    for name, array in (("decay", out.decay), ("dt", out.dt)):
+        check(name, array, np.float32, num_rows, heads)
+    check("rate", rate, np.float32, heads)
+    check("bias", bias, np.float32, heads)
+    args = abi.SsdGatesArgs(
+        pointer(x), pointer(rate), pointer(bias), pointer(out.decay), pointer(out.dt), num_rows, heads, row_stride(x)
+    )
+    backend.run("ssd_gates", args, x, rate, bias, out)
+
+
+@dataclass(frozen=True)
+class ScanRows:
+    """Inputs of Mamba-2's scan as parts of the same rows."""
+
+    x: F32  # [rows, heads, head lanes]
+    b: F32  # [rows, groups, state lanes]: what x is written with
+    c: F32  # like b: what the state is read with
+
+
+def ssd_scan(
+    backend: Backend, x: ScanRows, gates: ScanGates, skip: F32, state: F32, rows: StateRows, *, y: F32
+) -> None:
+    """Mamba-2's scan: each head's matrix fades by decay, gets dt * x at b, and is read at c; skip * x is added.
+
+    state: [slots, heads, state lanes, head lanes]. Neighbouring heads share a group. y: [rows, heads, head lanes]."""
+    num_rows, heads, head_dim = x.x.shape
+    _, groups, state_dim = x.b.shape
+    for name, array in (("x", x.x), ("y", y)):
+        check(name, array, np.float32, num_rows, heads, head_dim)
+    for name, array in (("b", x.b), ("c", x.c)):
+        check(name, array, np.float32, num_rows, groups, state_dim)
+    for name, array in (("decay", gates.decay), ("dt", gates.dt)):
+        check(name, array, np.float32, num_rows, heads)
+    check("skip", skip, np.float32, heads)
+    check("state", state, np.float32, None, heads, state_dim, head_dim)
+    stride = head_stride(x.x) if num_rows > 1 else max(heads * head_dim, groups * state_dim)
+    if len(rows.saves) != num_rows or (num_rows > 1 and {head_stride(x.b), head_stride(x.c)} != {stride}):
+        raise ValueError("x, b and c must be parts of the same rows")
+    args = abi.SsdScanArgs(
+        rows.struct(len(state)), pointer(x.x), pointer(x.b), pointer(x.c), pointer(gates.decay), pointer(gates.dt),
+        pointer(skip), pointer(state), pointer(y), groups, heads, state_dim, head_dim, stride, head_stride(y),
+    )  # fmt: skip
+    backend.run("ssd_scan", args, x, gates, skip, state, rows, y)

@@ -19,11 +19,11 @@ I16 = NDArray[np.int16]
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """bits of a code, int8 limbs of an expanded weight, columns that share an integer scale (0: none have one)."""
+    """The format of a matrix of integer weights."""
 
-    bits: int
-    limbs: int
-    group: int = 0
+    bits: int  # of a code
+    limbs: int  # int8 limbs of an expanded weight
+    group: int = 0  # columns that share an integer scale; 0: no such scales
 
     def num_groups(self, k: int) -> int:
         return -(-k // self.group) if self.group else 0
@@ -31,14 +31,14 @@ class WeightFormat:
 
 @dataclass(frozen=True)
 class IntegerWeights:
-    """[n, k] codes; scales and offsets int16 [n, groups]; row_scales float32 [n]; a table of 16 for 4-bit codes."""
+    """A matrix of integer weights as plain arrays."""
 
     format: WeightFormat
-    codes: I8
-    row_scales: F32
-    scales: I16 | None = None
-    offsets: I16 | None = None
-    table: I8 | None = None
+    codes: I8  # [n, k]
+    row_scales: F32  # [n]
+    scales: I16 | None = None  # [n, groups]
+    offsets: I16 | None = None  # [n, groups]
+    table: I8 | None = None  # values of the 16 codes, for 4-bit codes
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -48,15 +48,13 @@ class IntegerWeights:
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """A matrix in the kernels' own layout. `data` starts with a header that names the layout.
-
-    inputs: the form that a model gives the rows it multiplies with this matrix."""
+    """A matrix in the kernels' layout."""
 
     format: WeightFormat
-    n: int
-    k: int
-    data: U8
-    inputs: ActivationForm = TWO_LIMBS
+    n: int  # outputs
+    k: int  # columns
+    data: U8  # starts with a header that names the layout
+    inputs: ActivationForm = TWO_LIMBS  # form of the rows that the model multiplies with this matrix
 
     @property
     def nbytes(self) -> int:
@@ -64,33 +62,48 @@ class PackedWeights:
 
 
 @dataclass(frozen=True)
+class PackedForm:
+    """What a packed matrix will be, known before its weights are read."""
+
+    format: WeightFormat
+    n: int  # outputs
+    k: int  # columns
+    has_offsets: bool = False  # its groups have offsets beside scales
+
+    def outline(self) -> PackedWeights:
+        """A matrix of this form and size whose bytes are one byte, seen many times: for counting, not for kernels."""
+        nbytes = packed_bytes(self.format, self.n, self.k, self.has_offsets)
+        return PackedWeights(self.format, self.n, self.k, np.broadcast_to(np.uint8(0), (nbytes,)))
+
+
+@dataclass(frozen=True)
 class BitField:
-    """Some bits of each code of a block: runs of `run` bytes, each holding 8 / width runs of codes, low bits first."""
+    """Some bits of each code of a block: runs of `run` bytes, each with 8 / width runs of codes, low bits first."""
 
     offset: int  # of the first byte in its block
-    width: int
-    run: int
+    width: int  # bits of each code
+    run: int  # bytes
 
 
 @dataclass(frozen=True)
 class BlockWeights:
-    """Rows as files hold them, for `pack_blocks`: codes as bit fields of blocks, a float scale and offset per group.
+    """Rows in a file's layout, for `pack_blocks`: codes as bit fields of blocks, a float scale and offset per group.
 
-    weight = scale * value + offset, where value is what `span` bounds; the kernels' code for it is
-    stretch * (value - centre): from the table where there is one, else stretch * (bits + add)."""
+    weight = scale * value + offset. The kernels' code for a value is stretch * (value - centre): an entry of the table,
+    or without a table stretch * (bits + add)."""
 
     blocks: U8  # [rows, bytes of a row]
-    block: int  # columns
+    block: int  # columns of a block
     block_bytes: int
-    fields: tuple[BitField, ...]  # low bits, then high bits if they lie apart
-    group: int
-    scales: F32
-    offsets: F32 | None
-    table: I8 | None
+    fields: tuple[BitField, ...]  # low bits, then high bits if they are stored separately
+    group: int  # columns that share a scale
+    scales: F32  # [rows, groups]
+    offsets: F32 | None  # [rows, groups]
+    table: I8 | None  # kernels' code of each 4-bit code
     add: int
     stretch: int
     centre: int
-    span: tuple[int, int]
+    span: tuple[int, int]  # smallest and largest value
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -110,7 +123,7 @@ def pack(backend: Backend, weights: IntegerWeights, arena: Arena | None = None) 
 
 
 def pack_rows(backend: Backend, weights: IntegerWeights, packed: PackedWeights, first: int = 0) -> None:
-    """Write weights as row `first` and following of a packed matrix: a multiple of 32 rows, but at the end."""
+    """Writes weights to a packed matrix from row `first` on: a multiple of 32 rows, except at the matrix's end."""
     (rows, k), fmt = weights.shape, weights.format
     groups = fmt.num_groups(k)
     check("codes", weights.codes, np.int8, rows, packed.k)
@@ -130,18 +143,24 @@ def pack_rows(backend: Backend, weights: IntegerWeights, packed: PackedWeights, 
     backend.run("pack", args, codes, weights, packed)
 
 
-def empty_packed(fmt: WeightFormat, n: int, k: int, with_offsets: bool, arena: Arena | None = None) -> PackedWeights:
-    """Room for a packed matrix, in huge pages where the system gives them; many matrices should share an arena."""
-    nbytes = load_library("portable").sf_packed_bytes(n, k, fmt.bits, fmt.limbs, fmt.group, with_offsets)
+def packed_bytes(fmt: WeightFormat, n: int, k: int, with_offsets: bool) -> int:
+    """The size of a packed matrix, the same for all variants."""
+    nbytes: int = load_library("portable").sf_packed_bytes(n, k, fmt.bits, fmt.limbs, fmt.group, with_offsets)
     if nbytes < 0:
         raise ValueError(f"no kernel for {fmt} with shape {n} x {k}")
+    return nbytes
+
+
+def empty_packed(fmt: WeightFormat, n: int, k: int, with_offsets: bool, arena: Arena | None = None) -> PackedWeights:
+    """Memory for a packed matrix, in huge pages if the system grants them. Many matrices should share an arena."""
+    nbytes = packed_bytes(fmt, n, k, with_offsets)
     return PackedWeights(fmt, n, k, huge_empty(nbytes) if arena is None else arena.empty(nbytes))
 
 
 def pack_blocks(backend: Backend, weights: BlockWeights, packed: PackedWeights, first: int = 0) -> None:
-    """Write rows of weights as row `first` and following of a packed matrix: a multiple of 32 rows, but at the end.
+    """Writes weights to a packed matrix from row `first` on: a multiple of 32 rows, except at the matrix's end.
 
-    Raises `OpError` where a scale or offset is not finite."""
+    Raises `OpError` if a scale or offset is not finite."""
     rows, k = weights.shape
     groups = k // weights.group
     check("scales", weights.scales, np.float32, rows, groups)

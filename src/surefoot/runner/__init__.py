@@ -1,9 +1,10 @@
-"""Runs a model: owns the KV bytes, turns chunks of tokens into flat arrays, samples, drafts."""
+"""Runs a model: owns the KV cache memory, batches chunks of tokens, samples and drafts."""
 
 from surefoot.runner.draft_head import DraftHead, HeadWeights, load_head
 from surefoot.runner.draft_model import DraftModel
 from surefoot.runner.executor import Executed, Executor
 from surefoot.runner.kv_store import KvStore, slot_bytes
+from surefoot.runner.mtp_drafter import MtpDrafter
 from surefoot.runner.passes import FlatStep
 from surefoot.runner.runner import Runner
 from surefoot.runner.sessions import Session, SessionRunner, Work
@@ -16,6 +17,7 @@ __all__ = [
     "FlatStep",
     "HeadWeights",
     "KvStore",
+    "MtpDrafter",
     "Runner",
     "Session",
     "SessionRunner",

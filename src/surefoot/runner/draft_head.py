@@ -1,15 +1,15 @@
-"""A light head on the target's hidden state that drafts: the state steps on by each token, as in a recurrent network.
+"""A drafter: a small recurrent head on the target's hidden state. Each token updates the state.
 
     u = [norm(state) * state_norm, norm(embedding of the token) * token_norm]
     state = state + out · silu(in · u)
-    logits = the target's own, of that state
+    logits = the target's output head applied to that state
 
-The first state is the target's, from which the sample's last token was drawn. There is nothing to keep between steps
-and nothing to take back when drafts were wrong.
+The first state is the target's hidden state that the sample's last token was drawn from. The head keeps nothing between
+steps, so there is nothing to roll back when drafts are rejected.
 
 The file is safetensors with in.weight [m, 2 width], out.weight [width, m], state_norm.weight and token_norm.weight
-[width], in any float type. It may have vocabulary [ids], integers in ascending order: only these are guessed, and of
-the target's head only their rows are read, which are kept in four bits.
+[width], in any float type. An optional tensor vocabulary [ids] lists the token ids that may be drafted, in ascending
+order. With it, only these rows of the target's output head are read, from a copy in four bits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,23 +24,23 @@ from surefoot.models import Model, Workspace
 from surefoot.ops import Backend, GluForm, IntegerWeights, embed, glu, linear, norm, pack, quantise
 from surefoot.ops.arrays import F32, I64
 from surefoot.sampling import Draw, Sampler
-from surefoot.speculate import NO_DRAFT, DraftOffer
+from surefoot.speculate import NO_DRAFT, DraftOffer, TargetRow
 from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_safetensors
 
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """Matrices are in four bits: a guess need not be exact, and every guess reads all of them."""
+    """Weights of a draft head. The matrices have four bits: a draft need not be exact, and every draft reads them."""
 
     inner: IntegerWeights  # [m, 2 width]
     outer: IntegerWeights  # [width, m]
-    state_norm: F32
-    token_norm: F32
-    vocabulary: I64 | None = None  # ids that it guesses; None: all
+    state_norm: F32  # [width]
+    token_norm: F32  # [width]
+    vocabulary: I64 | None = None  # token ids that may be drafted; None: all
 
 
 def load_head(path: Path, width: int, vocab_size: int) -> HeadWeights:
-    """Raises SafetensorsError if it is no head for a model of that width and vocabulary."""
+    """The head in this file. Raises SafetensorsError if it does not fit a model of this width and vocabulary."""
     tensors = read_safetensors(path)
     names = ("in.weight", "out.weight", "state_norm.weight", "token_norm.weight")
     if missing := [name for name in names if name not in tensors]:
@@ -70,21 +70,23 @@ def _vocabulary(path: Path, tensors: Mapping[str, StoredTensor], vocab_size: int
 
 @dataclass(eq=False)
 class _Sample:
+    """What drafting for one sample needs."""
+
     params: SamplingParams
     seed: int
-    num_tokens: int
-    last: int
-    state: F32 | None = None
+    num_tokens: int  # prompt and output so far
+    last: int  # the last of these tokens
+    state: F32 | None = None  # the target's hidden state that `last` was drawn from
 
 
 class DraftHead:
-    """A Drafter."""
+    """Implements Drafter with a draft head."""
 
     def __init__(self, backend: Backend, model: Model, weights: HeadWeights) -> None:
         ids = weights.vocabulary
         self._backend, self._model, self._weights = backend, model, weights
         self._inner, self._outer = pack(backend, weights.inner), pack(backend, weights.outer)
-        self._guessing = model if ids is None else replace(model, head=model.head.only(backend, ids))
+        self._draft_model = model if ids is None else replace(model, head=model.head.only(backend, ids))
         self._sampler, self._workspace = Sampler(backend), Workspace()
         self._samples: dict[SampleKey, _Sample] = {}
 
@@ -93,11 +95,11 @@ class DraftHead:
         seed = sample_seed(request.params.seed or 0, key.sample)
         self._samples[key] = _Sample(params, seed, len(tokens), tokens[-1])
 
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
         sample = self._samples[key]
         sample.num_tokens += len(tokens)
         sample.last = tokens[-1]
-        sample.state = None if state is None else state.copy()
+        sample.state = None if row is None else row.hidden.copy()
 
     def end(self, key: SampleKey) -> None:
         self._samples.pop(key, None)
@@ -106,26 +108,28 @@ class DraftHead:
         return [NO_DRAFT if self._samples[key].state is None else DraftOffer(max_depth) for key in keys]
 
     def draft(self, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
-        """All samples together, a token of each at a time."""
+        """Drafts for all samples in one batch; each round adds a token to every draft."""
         drafts: dict[SampleKey, list[int]] = {key: [] for key in depths}
-        left = list(depths)
-        states = np.array([self._samples[key].state for key in left], np.float32)
-        while left:
-            samples = [self._samples[key] for key in left]
-            last = [drafts[key][-1] if drafts[key] else self._samples[key].last for key in left]
+        active = list(depths)
+        states = np.array([self._samples[key].state for key in active], np.float32)
+        while active:
+            samples = [self._samples[key] for key in active]
+            last = [drafts[key][-1] if drafts[key] else self._samples[key].last for key in active]
             states = self.step(states, np.array(last, np.int64))
             logits = self.logits(states)
-            positions = [sample.num_tokens + len(drafts[key]) for key, sample in zip(left, samples, strict=True)]
-            draws = [Draw(row, own.params, own.seed, positions[row]) for row, own in enumerate(samples)]
-            for key, drawn in zip(left, self._sampler.draw(logits, draws), strict=True):
+            positions = [sample.num_tokens + len(drafts[key]) for key, sample in zip(active, samples, strict=True)]
+            draws = [Draw(row, sample.params, sample.seed, positions[row]) for row, sample in enumerate(samples)]
+            for key, drawn in zip(active, self._sampler.draw(logits, draws), strict=True):
                 drafts[key].append(drawn.token)
-            going = [drafts[key][-1] >= 0 and len(drafts[key]) < depths[key] for key in left]
-            left, states = [key for key, goes in zip(left, going, strict=True) if goes], states[going]
+            continues = [drafts[key][-1] >= 0 and len(drafts[key]) < depths[key] for key in active]
+            active = [key for key, is_active in zip(active, continues, strict=True) if is_active]
+            states = states[continues]
         return {key: tuple(token for token in tokens if token >= 0) for key, tokens in drafts.items()}
 
     def logits(self, states: F32) -> F32:
-        """Of all ids, since noise, penalties and filters go by id: minus infinity where it does not guess."""
-        logits = self._guessing.logits(self._backend, states, self._workspace)
+        """Logits [states, vocabulary size]: noise, penalties and filters go by token id. Ids that are never drafted get
+        minus infinity."""
+        logits = self._draft_model.logits(self._backend, states, self._workspace)
         if self._weights.vocabulary is None:
             return logits
         spread = self._workspace.floats("spread logits", len(states), self._model.config.vocab_size)
@@ -134,7 +138,7 @@ class DraftHead:
         return spread
 
     def step(self, states: F32, tokens: I64) -> F32:
-        """The states after these tokens."""
+        """The next states: one token is appended to each."""
         backend, model, weights = self._backend, self._model, self._weights
         form, width = model.norm.form, model.config.width
         joined = np.empty((len(states), 2 * width), np.float32)

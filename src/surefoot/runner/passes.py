@@ -1,4 +1,4 @@
-"""A model's forward pass over the chunks of a step: fills a batch's arrays and replays the recorded pass."""
+"""Runs a model's forward pass over the chunks of a step: fills a batch's arrays and replays a recorded program."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -12,25 +12,25 @@ from surefoot.ops import Backend, Chunks, Program, Shape, ShapedProgram, ShapeEr
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
 
-MAX_PROGRAMS = 32
+MAX_PROGRAMS = 32  # recorded programs of a family that needs one for each shape
 
 
 class StepStates(NamedTuple):
-    """The slots of states that a step reads and writes."""
+    """The state slots that a step reads and writes."""
 
-    loads: Sequence[int]  # one per chunk; negative: zeros
-    saves: Sequence[int]  # one per token; negative: nowhere
+    loads: Sequence[int]  # one slot per chunk; negative: starts from zeros
+    saves: Sequence[int]  # one slot per token; negative: not saved
 
 
 class FlatStep(NamedTuple):
-    """A step's chunks side by side."""
+    """A step's chunks as flat lists."""
 
-    tokens: Sequence[int]  # of all chunks, one after the other
-    num_cached: Sequence[int]  # tokens that each chunk's request has in the caches already
-    counts: Sequence[int]  # tokens of each chunk
-    num_logits: Sequence[int]  # logits are wanted of that many last tokens of each chunk
-    tables: Mapping[int, I64]  # by window, [chunks, blocks]; another array whenever a table has changed
-    states: StepStates | None = None  # of models that have any
+    tokens: Sequence[int]  # of all chunks, concatenated
+    num_cached: Sequence[int]  # per chunk: tokens of its request that are in the KV cache
+    counts: Sequence[int]  # per chunk: its tokens
+    num_logits: Sequence[int]  # per chunk: how many of its last tokens need logits
+    tables: Mapping[int, I64]  # block tables by window, [chunks, blocks]; a new array whenever a table has changed
+    states: StepStates | None = None  # for models with recurrent states
 
     @property
     def shape(self) -> Shape:
@@ -39,9 +39,9 @@ class FlatStep(NamedTuple):
 
 
 class Passes:
-    """A model's pass for steps of any shape up to a capacity: recorded once, and again only for larger steps.
+    """A model's recorded forward pass, for steps of any shape up to a capacity.
 
-    A family whose pass needs arrays that depend on the shape is recorded for each shape by itself.
+    A family whose pass needs arrays that depend on the shape is recorded once for each shape.
     """
 
     def __init__(self, backend: Backend, model: Model, kv: KvStore, workspace: Workspace, capacity: Shape) -> None:
@@ -50,19 +50,19 @@ class Passes:
         self._batch = make_batch(model, kv, capacity)
         self._rows: BatchRows | None = None  # of the last step
         self._layout: tuple[Sequence[int], Sequence[int]] = ((), ())  # counts and num_logits of the last step
-        self._programs: dict[bool, ShapedProgram] = {}  # by whether logits are wanted
-        self._single: OrderedDict[Shape, Program] = OrderedDict()
-        _, self._logits = self._forward(capacity)  # every array of the workspace has its place from here on
+        self._programs: dict[bool, ShapedProgram] = {}  # by whether logits are needed
+        self._by_shape: OrderedDict[Shape, Program] = OrderedDict()  # least recently used first
+        _, self._logits = self._forward(capacity)  # allocates the workspace's arrays, which never move from here on
         try:
             whole = ShapedProgram(backend, self._record, capacity)
-            # Without logits there is no head.
+            # A step without logits skips the output head.
             headless = whole.beginning(self._record, (*third_of(capacity)[:2], 0))
             self._programs = {True: whole, False: headless}
         except ShapeError:
             pass
 
     def run(self, step: FlatStep) -> F32:
-        """Logits of the wanted rows; they stay until the next pass."""
+        """Logits of the requested rows; valid until the next pass."""
         shape, layout = step.shape, (step.counts, step.num_logits)
         if self._rows is None or layout != self._layout:
             self._rows, self._layout = BatchRows(part_of(self._batch, shape), *layout), layout
@@ -74,19 +74,19 @@ class Passes:
         return self._logits[: shape[2]]
 
     def _program(self, shape: Shape) -> Program:
-        if shape not in self._single:
-            self._single[shape] = self._record(shape)
-            if len(self._single) > MAX_PROGRAMS:
-                self._single.popitem(last=False)
-        self._single.move_to_end(shape)
-        return self._single[shape]
+        if shape not in self._by_shape:
+            self._by_shape[shape] = self._record(shape)
+            if len(self._by_shape) > MAX_PROGRAMS:
+                self._by_shape.popitem(last=False)
+        self._by_shape.move_to_end(shape)
+        return self._by_shape[shape]
 
     def _record(self, shape: Shape) -> Program:
         return self._forward(shape)[0]
 
     def _forward(self, shape: Shape) -> tuple[Program, F32]:
         with self._backend.record() as program:
-            batch = part_of(self._batch, shape)  # the first rows of arrays that stay where they are
+            batch = part_of(self._batch, shape)  # views of arrays that never move
             logits = self._model.forward(self._backend, batch, self._kv.memory, self._workspace)
         return program, logits
 
@@ -97,7 +97,7 @@ def make_batch(model: Model, kv: KvStore, shape: Shape) -> Batch:
 
 
 def part_of(batch: Batch, shape: Shape) -> Batch:
-    """The first rows of a batch: views of its arrays."""
+    """The first rows of a batch, as views of its arrays."""
     rows, num_chunks, num_wanted = shape
     kv = {
         window: replace(
@@ -118,9 +118,9 @@ def part_of(batch: Batch, shape: Shape) -> Batch:
 
 
 class BatchRows:
-    """Which rows of a batch belong to which chunk. It stays from step to step while the same number of requests decode.
+    """Maps a batch's rows to chunks. Steps with the same chunk lengths, such as decode steps, share one mapping.
 
-    counts: tokens of each chunk. num_logits: of its last tokens.
+    counts: tokens of each chunk. num_logits: how many of a chunk's last tokens need logits.
     """
 
     def __init__(self, batch: Batch, counts: Sequence[int], num_logits: Sequence[int]) -> None:
@@ -128,14 +128,14 @@ class BatchRows:
         self._counts = np.array(counts, np.int64)
         ends = np.cumsum(self._counts)
         self._chunk_of = np.repeat(np.arange(len(counts)), self._counts)
-        self._tables: dict[int, I64] = {}  # that the batch holds
+        self._tables: dict[int, I64] = {}  # block tables written to the batch
         self._within = np.arange(len(batch.tokens)) - (ends - self._counts)[self._chunk_of]
         batch.wanted[:] = last_rows(ends, num_logits)
         for kv in batch.kv.values():
             kv.chunks.starts[1:] = ends
 
     def fill(self, step: FlatStep, block_size: int) -> None:
-        """Write the rest of a step into the batch's arrays."""
+        """Write a step's tokens, positions, slots and block tables to the batch's arrays."""
         batch, num_cached = self._batch, np.array(step.num_cached, np.int64)
         positions = num_cached[self._chunk_of] + self._within
         batch.tokens[:] = step.tokens
@@ -154,7 +154,7 @@ class BatchRows:
 
 
 def last_rows(ends: I64, num_wanted: Sequence[int]) -> I64:
-    """The last `num_wanted` rows of each chunk, where the chunks end at these rows."""
+    """The last `num_wanted` rows of each chunk. ends: the row after each chunk's last."""
     wanted = np.array(num_wanted, np.int64)
     before = np.cumsum(wanted) - wanted
     return np.repeat(ends - wanted - before, wanted) + np.arange(wanted.sum())

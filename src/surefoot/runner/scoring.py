@@ -1,4 +1,4 @@
-"""Logprobs of a prompt's own tokens, each given the tokens before it."""
+"""Logprobs of a prompt's tokens, each given the tokens before it."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from surefoot.sampling.logprobs import Logprobs
 
 
 class PromptLogprobs:
-    """Of every token but the first. count: alternatives to each."""
+    """Logprobs of every prompt token but the first. count: alternatives to each token."""
 
     def __init__(self, prompt: Sequence[int], count: int) -> None:
         self._prompt = prompt
@@ -17,13 +17,13 @@ class PromptLogprobs:
         self._logprobs: list[TokenLogprobs] = []
 
     def wanted(self, start: int, num_tokens: int) -> range:
-        """Positions, of `num_tokens` from `start` on, whose logits score a prompt token that is not scored yet. A step
-        that is run again scores no token twice."""
+        """The positions among `num_tokens` from `start` on whose logits score a prompt token not yet scored. A retried
+        step scores no token twice."""
         first = max(start, len(self._logprobs))
         return range(first, max(first, min(start + num_tokens, len(self._prompt) - 1)))
 
     def add(self, backend: Backend, logits: F32) -> None:
-        """Of the next tokens in turn."""
+        """Score the next prompt tokens, one per row of logits."""
         rows = range(len(logits))
         logprobs = Logprobs(backend, logits, rows, self._count)
         for row in rows:

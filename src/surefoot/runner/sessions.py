@@ -1,4 +1,4 @@
-"""Sessions: a runner that hands out its own blocks, for callers without a scheduler."""
+"""Sessions: a runner that allocates its own blocks, for callers without a scheduler."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from surefoot.runner.runner import Runner
 
 @dataclass(eq=False)
 class Session:
-    """One request's tokens in the caches."""
+    """One request's tokens in the KV cache."""
 
-    tables: Mapping[int, I64]  # its blocks, by window
-    max_tokens: int
-    num_tokens: int = 0
+    tables: Mapping[int, I64]  # block table by window
+    max_tokens: int  # that it has blocks for
+    num_tokens: int = 0  # computed so far
     slots: tuple[int, int] = (NO_BLOCK, NO_BLOCK)
-    """Of models with states: the one after its tokens, and the one that the next chunk saves to."""
+    """State slots, in models with recurrent states: the current state, and where the next chunk saves its state."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Work:
 
     session: Session
     tokens: Sequence[int]
-    num_logits: int = 1  # logits are wanted of that many last tokens
+    num_logits: int = 1  # how many of the last tokens need logits
 
 
 class SessionRunner:
-    """A session's blocks are reserved for its whole length when it is opened.
+    """A runner with sessions. Opening a session reserves blocks for its whole length.
 
-    A window's table is a ring: tokens behind the window are never read again, so their blocks are written again, and a
-    session of any length takes one ring of blocks.
+    The block table of a sliding window is a ring. Tokens behind the window are never read again, so their blocks are
+    reused, and a session of any length takes one ring of blocks.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -53,7 +53,7 @@ class SessionRunner:
         cls, backend: Backend, model: Model, num_tokens: int, max_sessions: int = 8, max_chunk: int = 512,
         kv_form: KvForm = KvForm.KEYS_TWO_LIMBS, record: bool = True, block_size: int = 64,
     ) -> "SessionRunner":  # fmt: skip
-        """num_tokens: over all sessions, or of a single one."""
+        """A runner with memory for `num_tokens` tokens, in one session or over all sessions."""
         width = blocks_for(num_tokens, block_size)
         rings = _ring_blocks(model, width, max_chunk, block_size)
         num_blocks = {
@@ -65,7 +65,7 @@ class SessionRunner:
 
     @property
     def max_tokens(self) -> int:
-        """Of one session."""
+        """The most tokens that one session can hold."""
         return self._width * self.runner.block_size
 
     @property
@@ -74,6 +74,7 @@ class SessionRunner:
         return {window: pool.num_free for window, pool in self._pools.items()}
 
     def open(self, max_tokens: int) -> Session:
+        """A new session. Raises ValueError if it can never fit, MemoryError if other sessions hold the blocks."""
         blocks = blocks_for(max_tokens, self.runner.block_size)
         if blocks > self._width:
             raise ValueError(f"{max_tokens} tokens are more than the {self.max_tokens} there is room for")
@@ -87,7 +88,7 @@ class SessionRunner:
         return session
 
     def _table(self, window: int, count: int) -> I64:
-        """The blocks in turn, over and over; a session never comes to the entries behind its last token."""
+        """A table that repeats `count` new blocks; a session never reaches the entries behind its last token."""
         pool = self._pools[window]
         return np.resize(np.array([pool.allocate() for _ in range(count)], np.int64), self._width)
 
@@ -102,7 +103,7 @@ class SessionRunner:
     # ---- a step ----
 
     def execute(self, works: Sequence[Work]) -> F32:
-        """Logits of the wanted rows, in the order of the works; they stay until the next step."""
+        """Logits of the requested rows, in the order of the works; valid until the next step."""
         self._check(works)
         windows = self.runner.model.config.windows
         step = FlatStep(
@@ -120,10 +121,10 @@ class SessionRunner:
         return logits
 
     def _states(self, works: Sequence[Work]) -> StepStates:
-        """The state after a chunk's last token is saved, so a session cannot go back."""
+        """Only the state after a chunk's last token is saved, so a session cannot be rolled back."""
         loads = [work.session.slots[0] if work.session.num_tokens else NO_BLOCK for work in works]
         saves = [[*[NO_BLOCK] * (len(work.tokens) - 1), work.session.slots[1]] for work in works]
-        return StepStates(loads, [slot for own in saves for slot in own])
+        return StepStates(loads, [slot for slots in saves for slot in slots])
 
     def _check(self, works: Sequence[Work]) -> None:
         max_chunk, vocab_size = self.runner.max_chunk, self.runner.model.config.vocab_size
@@ -134,14 +135,14 @@ class SessionRunner:
             if not 0 < count <= max_chunk or not 0 <= work.num_logits <= count:
                 raise ValueError(f"a chunk has 1 to {max_chunk} tokens and logits of some of them, not {count}")
             if session.num_tokens + count > session.max_tokens:
-                raise ValueError(f"the session was opened for {session.max_tokens} tokens, which is passed")
+                raise ValueError(f"the session was opened for {session.max_tokens} tokens, which this exceeds")
             if not 0 <= min(work.tokens) <= max(work.tokens) < vocab_size:
                 raise ValueError(f"token ids must lie in [0, {vocab_size})")
 
-    # ---- sessions to the end ----
+    # ---- whole requests ----
 
     def prefill(self, session: Session, tokens: Sequence[int], chunks: Iterable[int] | None = None) -> F32:
-        """Logits of the last token, the prompt taken in chunks of the given lengths (or of the largest)."""
+        """Logits of the prompt's last token. chunks: lengths of the chunks; the longest possible by default."""
         max_chunk = self.runner.max_chunk
         lengths = iter(chunks) if chunks is not None else iter(lambda: max_chunk, 0)
         start, logits = 0, None
@@ -154,7 +155,7 @@ class SessionRunner:
         return logits
 
     def decode(self, sessions: Sequence[Session], tokens: Sequence[int]) -> F32:
-        """One more token of each session: logits [sessions, vocab]."""
+        """Append a token to each session. Returns logits [sessions, vocab]."""
         return self.execute([Work(session, [token]) for session, token in zip(sessions, tokens, strict=True)])
 
     def sample(self, logits: F32, rows: SamplingRows | None = None) -> Sampled:
@@ -162,7 +163,7 @@ class SessionRunner:
         return sample(self.runner.backend, logits, rows or SamplingRows.of(len(logits)))
 
     def generate(self, tokens: Sequence[int], num_new: int, stop: Iterable[int] = ()) -> list[int]:
-        """The prompt's greedy continuation, up to and without a token of `stop`."""
+        """The prompt's greedy continuation, which ends before the first token of `stop`."""
         session = self.open(len(tokens) + num_new)
         stops, new = set(stop), list[int]()
         logits = self.prefill(session, tokens)
@@ -176,7 +177,7 @@ class SessionRunner:
 
 
 def _ring_blocks(model: Model, table_width: int, max_chunk: int, block_size: int) -> dict[int, int]:
-    """Blocks of the longest session, by window."""
+    """The blocks of a session of maximum length, by window."""
     return {
         window: window_blocks(window, max_chunk, block_size) if window else table_width
         for window in model.config.windows

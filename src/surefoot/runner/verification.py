@@ -1,6 +1,6 @@
-"""Verifies a chunk's drafts against what the target draws: a token at each place, as long as all before were right.
+"""Verifies a chunk's draft: the target draws a token at each position, until one differs from the draft.
 
-A token is a function of seed, position and logits. So the target draws what it would draw without drafts.
+A token is a function of seed, position and logits, so the target draws the same tokens as without a draft.
 """
 
 import time
@@ -13,7 +13,7 @@ from surefoot.sampling.penalties import has_penalties
 
 
 class DrawState:
-    """What a sample's draws depend on besides logits: tokens seen, for penalties, and its place in its grammar."""
+    """What a sample's draws depend on besides logits: the tokens seen, for penalties, and the state of its grammar."""
 
     def __init__(
         self, params: SamplingParams, prompt: Sequence[int], drawn: Sequence[int], grammars: Grammars | None
@@ -26,23 +26,25 @@ class DrawState:
 
     @property
     def is_empty(self) -> bool:
+        """Whether draws depend on logits alone."""
         return self.seen is None and self.constraint is None
 
     @property
     def is_slow(self) -> bool:
-        """Whether its grammar is: no other sample waits for that."""
+        """Whether its grammar is slow. Other samples do not wait for a slow grammar."""
         return self.constraint is not None and self.constraint.is_slow
 
     def is_ready(self, deadline: float) -> bool:
-        """Whether the next draw can be made, at the latest at that time of perf_counter. Raises GrammarError."""
+        """Wait for the next mask until `deadline` (in perf_counter time), and return whether it is ready. Raises
+        GrammarError."""
         return self.constraint is None or self.constraint.wait(max(0.0, deadline - time.perf_counter()))
 
     def forced(self) -> tuple[int, ...]:
-        """What comes next, if the grammar leaves no choice and that is known already."""
+        """The next tokens, if the grammar leaves no choice and this is known already."""
         return () if self.constraint is None else self.constraint.forced()
 
     def settle(self, seconds: float) -> None:
-        """Give the grammar time for its work."""
+        """Wait at most `seconds` for the grammar to finish its work."""
         if self.constraint is not None:
             self.constraint.settle(seconds)
 
@@ -57,7 +59,7 @@ class DrawState:
         return other
 
     def add(self, *tokens: int) -> None:
-        """They were drawn."""
+        """Append drawn tokens."""
         if self.seen is not None:
             for token in tokens:
                 self.seen.add(token)
@@ -66,10 +68,10 @@ class DrawState:
 
 
 class Verification:
-    """One chunk's draws: at its first row of logits, and at one row more for each draft that proves right.
+    """One chunk's draws: one at its first row of logits, and one more for each drafted token that is accepted.
 
-    Draws that depend on their row alone are all made at once. If penalties or a grammar depend on the tokens before,
-    draws are made one by one, on a copy of that state: if the step fails, nothing has changed.
+    Draws that depend on their row alone are made in one batch. If penalties or a grammar depend on earlier tokens,
+    draws are made one at a time, on a copy of that state: a step that fails leaves the state unchanged.
     """
 
     def __init__(
@@ -81,60 +83,60 @@ class Verification:
         state: DrawState,
         first_end: int = 0,
     ) -> None:
-        """stops: tokens that end the answer; first_end: the position from which on they may be drawn."""
+        """stops: tokens that end the answer. first_end: the first position at which they may be drawn."""
         self._params, self._samples, self._stops = params, chunk.samples, stops
         self._drafts = chunk.tokens[len(chunk.tokens) - chunk.num_logits + 1 :]
         self._first_row, self._first_end = first_row, first_end
         self._first_position = chunk.start + len(chunk.tokens) - len(self._drafts)
-        self._by_one = bool(self._drafts) and not state.is_empty
+        self._one_at_a_time = bool(self._drafts) and not state.is_empty
         self.state = state
         self._is_copy = False
-        self._is_right = True  # all drafts so far
+        self._continues = True  # every drafted token so far was accepted
         self.failure: str | None = None
         self.drawn: list[list[Drawn]] = [[] for _ in chunk.samples]
 
     @property
     def is_done(self) -> bool:
-        return not self._is_right or len(self.drawn[0]) > len(self._drafts)
+        return not self._continues or len(self.drawn[0]) > len(self._drafts)
 
     @property
     def last_row(self) -> int:
-        """Of the logits: the one that the last token was drawn from."""
+        """The row of logits that the last token was drawn from."""
         return self._first_row + len(self.drawn[0]) - 1
 
     def prepare(self, deadline: float) -> bool:
-        """Whether the next draws can be made. If not, no more are made: none was drawn before the first."""
+        """Whether the next mask is ready by `deadline`. If not, the verification is done."""
         try:
-            self._is_right = self.state.is_ready(deadline)
+            self._continues = self.state.is_ready(deadline)
         except GrammarError as error:
-            self._is_right, self.failure = False, f"{type(error).__name__}: {error}"
-        if self._is_right and self._by_one and not self._is_copy:
+            self._continues, self.failure = False, f"{type(error).__name__}: {error}"
+        if self._continues and self._one_at_a_time and not self._is_copy:
             self.state, self._is_copy = self.state.copy(), True
-        return self._is_right
+        return self._continues
 
     def draws(self) -> list[Draw]:
-        """The next ones to make."""
+        """The draws that can be made now."""
         done = len(self.drawn[0])
-        places = range(done, done + 1) if self._by_one else range(len(self._drafts) + 1)
-        return [draw for place in places for draw in self._draws_at(place)]
+        offsets = range(done, done + 1) if self._one_at_a_time else range(len(self._drafts) + 1)
+        return [draw for offset in offsets for draw in self._draws_at(offset)]
 
-    def _draws_at(self, place: int) -> Iterator[Draw]:
-        seed, row, position = self._params.seed or 0, self._first_row + place, self._first_position + place
+    def _draws_at(self, offset: int) -> Iterator[Draw]:
+        seed, row, position = self._params.seed or 0, self._first_row + offset, self._first_position + offset
         barred = self._stops if position < self._first_end else frozenset[int]()
         for number in self._samples:
             seeded = sample_seed(seed, number)
             yield Draw(row, self._params, seeded, position, self.state.seen, self.state.constraint, barred)
 
     def take(self, drawn: Sequence[Drawn]) -> None:
-        """What came of the draws, in their order. Without drafts there may be several samples, with drafts one."""
+        """Take the results of `draws`, in order. Only a chunk without a draft may have several samples."""
         if not self._drafts:
-            for own, draw in zip(self.drawn, drawn, strict=True):
-                own.append(draw)
+            for sample, draw in zip(self.drawn, drawn, strict=True):
+                sample.append(draw)
             return
         for draw in drawn:
             if self.is_done:
                 return
-            self._is_right = draw.token in self._drafts[len(self.drawn[0]) :][:1] and draw.token not in self._stops
+            self._continues = draw.token in self._drafts[len(self.drawn[0]) :][:1] and draw.token not in self._stops
             self.drawn[0].append(draw)
-            if self._by_one and self._is_right:
+            if self._one_at_a_time and self._continues:
                 self.state.add(draw.token)

@@ -112,6 +112,8 @@ class Limits:
                 f"the prompt has {num_prompt} tokens, memory on this machine holds {memory}: shorten the prompt, or "
                 "grant the process more memory"
             )
+        if request.begun and num_prompt + max(map(len, request.begun)) >= self.end(request)[0]:
+            raise RequestRefused("an output that has begun is as long as it may become on this machine")
         if request.params.n > self._config.max_running:
             raise RequestRefused(
                 f"n is {request.params.n}, but {self._config.max_running} samples run at once: lower n"

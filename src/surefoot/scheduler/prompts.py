@@ -97,7 +97,7 @@ class PromptPlanner:
             reserved = None
             self._queue.skip(sample)
             num_tokens = self._plan_chunk(step, sample, budget)
-            num_failed += num_tokens == 0
+            num_failed += num_tokens == 0 and sample.reading is None
             first = first or (sample if num_tokens else None)
         self._queue.restore_skipped()
         self._steps_since_oldest = (
@@ -190,6 +190,8 @@ class PromptPlanner:
         if sample.state is not State.WAITING:
             return True
         if not (self._running.has_row_for(sample) and self._running.has_blocks_for(sample, cached)):
+            return False
+        if self._running.blocks.is_reading(sample, cached):
             return False
         if self._is_longest_waits_turn and sample is self._queue.waiting.first():
             self._admissions_since_turn = 0

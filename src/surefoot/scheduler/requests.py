@@ -39,16 +39,27 @@ class Requests:
         first = self._deadlines.peek()
         return None if first is None else first[0]
 
-    def add(self, request: Request, end: int, end_reason: FinishReason) -> Sample:
-        """The request's first sample, which represents all n samples until the end of the prompt."""
-        user = self._users.enter(request.user, request.weight)
-        holding = self._kv.open(request.namespace, request.num_public_tokens)
-        sample = Sample(request, 0, user, holding, next(self._arrivals), end, end_reason)
-        sample.sample_numbers = tuple(range(request.params.n))
-        sample.tag = self._users.num_served + len(request.prompt)
-        self._samples[request.id] = {0: sample}
+    def add(self, request: Request, end: int, end_reason: FinishReason) -> list[Sample]:
+        """The request's first sample, which represents all n samples until the end of the prompt. If its outputs have
+        begun, one sample for each: they meet again in the prefix tree."""
+        n, arrival = request.params.n, next(self._arrivals)
+        represented = [(number,) for number in range(n)] if request.begun else [tuple(range(n))]
+        samples = [self._begin(request, numbers, arrival, end, end_reason) for numbers in represented]
+        self._samples[request.id] = {sample.key.sample: sample for sample in samples}
         if request.deadline is not None:
             self._deadlines.push(request.deadline, request.id)
+        return samples
+
+    def _begin(
+        self, request: Request, numbers: tuple[int, ...], arrival: int, end: int, end_reason: FinishReason
+    ) -> Sample:
+        user = self._users.enter(request.user, request.weight)
+        holding = self._kv.open(request.namespace, request.num_public_tokens)
+        sample = Sample(request, numbers[0], user, holding, arrival, end, end_reason)
+        sample.sample_numbers = numbers
+        if request.begun:
+            sample.tokens += request.begun[numbers[0]]
+        sample.tag = self._users.num_served + len(sample.tokens)
         return sample
 
     def fork(self, parent: Sample, number: int) -> Sample:
@@ -67,6 +78,8 @@ class Requests:
     def end(self, sample: Sample) -> None:
         self._running.leave(sample, State.ENDED)
         sample.fast_until = 0
+        if sample.reading is not None:
+            sample.reading.cancel()
         self._kv.close(sample.holding)
         self._users.leave(sample.user)
         siblings = self._samples[sample.key.request]

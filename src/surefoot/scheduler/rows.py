@@ -2,6 +2,7 @@
 
 from surefoot.core import NO_STATES, BlockCopy, Chunk, ChunkStates, RowStart, SampleKey
 from surefoot.kv import BlockKey, KvManager, PrefixNode, snapshot_positions
+from surefoot.scheduler.cold import ColdBlocks
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.queue import PromptQueue
 from surefoot.scheduler.sample import Sample, State
@@ -40,8 +41,9 @@ class PlannedStep:
 class SampleBlocks:
     """The blocks of samples: the cached ones, the allocated ones, and those that a step computes."""
 
-    def __init__(self, kv: KvManager) -> None:
+    def __init__(self, kv: KvManager, cold: ColdBlocks | None) -> None:
         self._kv = kv
+        self._cold = cold
         self.block_size = kv.layout.block_size
         self.has_states = kv.states is not None
 
@@ -55,6 +57,25 @@ class SampleBlocks:
         num_cached = max(0, sample.num_computed - sample.num_charged)
         sample.num_cached += num_cached
         sample.num_charged += num_cached
+
+    def expect(self, sample: Sample) -> None:
+        """The sample will wait for a while."""
+        if self._cold is not None and (keys := sample.known_keys(self.block_size)):
+            self._cold.expect(sample.holding, keys)
+
+    def is_reading(self, sample: Sample, cached: list[PrefixNode]) -> bool:
+        """Whether blocks after the cached ones are being read into the tree, for which a waiting sample waits. The
+        first question starts it."""
+        if self._cold is None:
+            return False
+        if sample.reading is not None:
+            if not sample.reading.is_done:
+                return True
+            sample.reading = None
+            return False
+        keys = sample.known_keys(self.block_size)
+        sample.reading = self._cold.start_read(sample.holding, keys, cached) if len(cached) < len(keys) else None
+        return sample.reading is not None
 
     def grow(self, step: PlannedStep, sample: Sample, num_tokens: int) -> bool:
         """Allocate blocks for `num_tokens` tokens in all; False if there are too few."""
@@ -135,13 +156,15 @@ class SampleBlocks:
 class RunningSamples:
     """The samples that have a row. While a sample represents all n samples of its request, n rows are reserved."""
 
-    def __init__(self, config: SchedulerConfig, kv: KvManager, users: Users, queue: PromptQueue) -> None:
+    def __init__(
+        self, config: SchedulerConfig, kv: KvManager, users: Users, queue: PromptQueue, cold: ColdBlocks | None = None
+    ) -> None:
         self.num_rows = config.max_running
         self.num_taken = 0  # rows, reserved ones included
         self.num_batch = 0  # running samples of service class BATCH
         self.prefilling: dict[Sample, None] = {}  # in the order of admission
         self.decoding: dict[Sample, None] = {}
-        self.blocks = SampleBlocks(kv)
+        self.blocks = SampleBlocks(kv, cold)
         self._config = config
         self._kv = kv
         self._users = users

@@ -4,6 +4,7 @@ from enum import Enum, auto
 
 from surefoot.core import FinishReason, Request, SampleKey, ServiceClass
 from surefoot.kv import BlockKey, Holding
+from surefoot.scheduler.cold import ColdRead
 from surefoot.scheduler.users import User
 
 
@@ -19,7 +20,7 @@ class Sample:
 
     __slots__ = (
         "arrival", "drafts", "end", "end_reason", "fast_until", "holding", "key", "keys", "num_cached", "num_charged",
-        "num_slots", "request", "sample_numbers", "state", "stops", "tag", "tokens", "user",
+        "num_slots", "reading", "request", "sample_numbers", "state", "stops", "tag", "tokens", "user",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,7 @@ class Sample:
         self.num_charged = 0  # tokens charged to the user
         self.num_cached = 0  # prompt tokens that came from the prefix cache
         self.num_slots = 0  # slots of blocks that only this sample writes: up to there no block must be allocated
+        self.reading: ColdRead | None = None  # blocks that it waits for before it is admitted
         self.fast_until = 0  # while fewer tokens are computed, a token fills no block and is not the last
 
     @property

@@ -9,20 +9,24 @@ import math
 from surefoot.core import (
     BAND_ROWS,
     NO_STATES,
+    Backlog,
     Chunk,
     Delta,
     FinishReason,
     Load,
     Output,
+    Phase,
     RangeMeans,
     Request,
     SampleKey,
+    SampleStatus,
     ServiceClass,
     StepCost,
     StepPlan,
     StepResult,
 )
 from surefoot.kv import KvManager
+from surefoot.scheduler.cold import ColdBlocks
 from surefoot.scheduler.config import Limits, RequestRefused, SchedulerConfig
 from surefoot.scheduler.preemption import Preemption
 from surefoot.scheduler.prompts import PromptBudget, PromptPlanner
@@ -34,12 +38,13 @@ from surefoot.scheduler.users import Users
 
 # Makes a named tuple without its call, in half the time: every step makes two for every running sample.
 make_tuple = tuple.__new__
+PHASES = {State.WAITING: Phase.QUEUE, State.PREFILLING: Phase.PREFILL, State.DECODING: Phase.DECODE}
 
 
 class Scheduler:
     """Plans steps. Call `add`, then `schedule` and `commit` in turn. Time is an argument; nothing reads a clock."""
 
-    def __init__(self, config: SchedulerConfig, kv: KvManager) -> None:
+    def __init__(self, config: SchedulerConfig, kv: KvManager, cold: ColdBlocks | None = None) -> None:
         self.config = config
         self.kv = kv
         self.cost = StepCost(RangeMeans(), config.row_context)
@@ -47,7 +52,7 @@ class Scheduler:
         self._limits = Limits(config, kv)
         self._users = Users(config.user_weights)
         self._queue = PromptQueue()
-        self._running = RunningSamples(config, kv, self._users, self._queue)
+        self._running = RunningSamples(config, kv, self._users, self._queue, cold)
         self._requests = Requests(kv, self._users, self._running)
         self._preemption = Preemption(config, self._running, self._queue)
         self._prompts = PromptPlanner(config, self._running, self._queue, self._preemption)
@@ -77,8 +82,33 @@ class Scheduler:
         return bool(self._requests or self._cancelled)
 
     def load(self) -> Load:
-        kv_use = max(1 - pool.num_available / pool.num_blocks for pool in self.kv.pools)
-        return Load(self.num_running, self.num_waiting, kv_use, self.num_preemptions)
+        fullest = min(self.kv.pools, key=lambda pool: pool.num_available / pool.num_blocks)
+        return Load(
+            self.num_running,
+            self.num_waiting,
+            kv_use=1 - fullest.num_available / fullest.num_blocks,
+            num_preemptions=self.num_preemptions,
+            longest_step_ms=self._longest_step_ms(),
+            kv_cached=fullest.num_cached / fullest.num_blocks,
+        )
+
+    def _longest_step_ms(self) -> float:
+        """Of the usual target time and the fewest prompt tokens that a step takes beyond it."""
+        num_decoding = len(self._running.decoding)
+        return max(self.config.gap_ms, self.cost.predict_ms(num_decoding + self.config.full_chunk) or 0.0)
+
+    def backlog(self) -> Backlog:
+        """O(samples with prompt tokens to compute)."""
+        num_rows = self.config.full_chunk
+        token_ms = (self.cost.predict_ms(num_rows) or 0.0) / num_rows
+        return Backlog(sum(sample.num_left for sample in self._queue), token_ms)
+
+    def statuses(self) -> list[SampleStatus]:
+        """Where every sample stands that has not ended. Call between steps."""
+        return [
+            SampleStatus(sample.key, PHASES[sample.state], sample.num_computed, sample.num_cached)
+            for sample in self._requests
+        ]
 
     # ---- requests ----
 
@@ -93,7 +123,10 @@ class Scheduler:
         if self.num_waiting >= self.config.max_waiting:
             raise RequestRefused(f"{self.num_waiting} requests are waiting: come back later")
         self._limits.check(request)
-        self._queue.enqueue(self._requests.add(request, *self._limits.end(request)))
+        for sample in self._requests.add(request, *self._limits.end(request)):
+            self._queue.enqueue(sample)
+            if self._running.is_full:
+                self._running.blocks.expect(sample)
 
     def cancel(self, request_id: str) -> None:
         """End a request at the beginning of the next step. Does nothing if it has ended."""

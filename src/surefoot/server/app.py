@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -17,14 +18,18 @@ from starlette.types import ASGIApp, Scope
 from surefoot import __version__
 from surefoot.server.access.cors import with_cors
 from surefoot.server.access.draining import unless_draining
+from surefoot.server.access.front_gate import FrontGate
 from surefoot.server.access.gate import Gate
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS, RequestIds
-from surefoot.server.answer.streaming import ClientGone
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
+from surefoot.server.batch.lines import answer_line
 from surefoot.server.batch.state import StateFolder
+from surefoot.server.disconnection import ClientGone
 from surefoot.server.errors import ApiError, of_status, of_validation
+from surefoot.server.front_link import FrontLink
+from surefoot.server.replica import ReplicaDoor
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.chat import chat_router
 from surefoot.server.routes.completions import completions_router
@@ -35,6 +40,9 @@ from surefoot.server.routes.messages import messages_router
 from surefoot.server.routes.models import models_router
 from surefoot.server.routes.ollama import ollama_router
 from surefoot.server.routes.operations import operations_router
+from surefoot.server.routes.overview import overview_router
+from surefoot.server.routes.page import page_router
+from surefoot.server.routes.reranking import reranking_router
 from surefoot.server.routes.responses import responses_router
 from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
@@ -45,31 +53,37 @@ RELOAD_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
-def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
-    """The whole application with the gate in front. state: None if there is no folder for files and batches."""
+def make_app(
+    service: Service, keys: KeyStore | None, state: StateFolder | None, link: FrontLink | None = None
+) -> ASGIApp:
+    """The whole application with the gate in front. state: None if there is no folder for files and batches. link: to
+    the front process, if there is one; it has checked the requests that it sends."""
     files = Files(state) if state is not None else None
-    batches = Batches(service, keys, state, files) if state is not None and files is not None else None
+    batches = _batches(service, keys, state, files) if state is not None and files is not None else None
     lifespan = _lifespan(service, keys, batches)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
-    app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS)
-    app.include_router(ollama_router(service), responses=OLLAMA_ERRORS)
+    app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS, tags=["Anthropic"])
+    app.include_router(ollama_router(service), responses=OLLAMA_ERRORS, tags=["Ollama"])
     for router in (
         chat_router(service),
         completions_router(service),
         infill_router(service),
         responses_router(service),
         embeddings_router(service),
+        reranking_router(service),
         models_router(service),
         tokens_router(service),
         files_router(files),
         batches_router(batches),
     ):
-        app.include_router(router, responses=OPENAI_ERRORS)
+        app.include_router(router, responses=OPENAI_ERRORS, tags=["OpenAI"])
     app.add_middleware(
         UnknownParameterWarning, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
     )
-    app.include_router(operations_router(service, has_keys=keys is not None))
-    _add_errors(app, service)
+    app.include_router(page_router())
+    app.include_router(operations_router(service, has_keys=keys is not None), tags=["Operations"])
+    app.include_router(overview_router(service, has_keys=keys is not None))
+    add_errors(app, service.metrics.refuse)
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:  # not async: the schema takes a while to make, so it is made on another thread
@@ -82,8 +96,17 @@ def make_app(service: Service, keys: KeyStore | None, state: StateFolder | None)
             service.audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
 
     welcome = unless_draining(app, lambda: service.is_draining, service.metrics.refuse)
+    if link is not None:
+        return RequestIds(FrontGate(welcome, link.charge), service.access.write)
     gated = with_cors(Gate(welcome, service.settings, keys, on_refusal), service.settings.origins)
-    return RequestIds(gated, service.access.write)
+    return RequestIds(ReplicaDoor(gated, service), service.access.write)
+
+
+def _batches(service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> Batches:
+    return Batches(
+        partial(answer_line, service), keys, state, files, num_slots=max(1, service.llm.max_running // 2),
+        disk_patience_s=service.settings.disk_patience_s,
+    )  # fmt: skip
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
@@ -102,22 +125,31 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
         await service.prompts.learn_public_prefixes(service.settings.public_prefixes)
-        watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
-        if batches is not None:
-            batches.start()
-        yield
-        if batches is not None:
-            await batches.stop()
-        if watching is not None:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+        async with keys_and_batches(keys, batches):
+            yield
         await service.llm.stop()
         _log_leaks(service)
+        if service.tracer is not None:
+            await asyncio.to_thread(service.tracer.close)
         service.audit.close()
         service.access.close()
 
     return live
+
+
+@asynccontextmanager
+async def keys_and_batches(keys: KeyStore | None, batches: Batches | None) -> AsyncIterator[None]:
+    """Batches run, and changes of the keys' file are noticed."""
+    watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
+    if batches is not None:
+        batches.start()
+    yield
+    if batches is not None:
+        await batches.stop()
+    if watching is not None:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
 
 
 def _log_leaks(service: Service) -> None:
@@ -136,9 +168,9 @@ async def _reload_keys(keys: KeyStore) -> None:
         keys.reload_if_changed()
 
 
-def _add_errors(app: FastAPI, service: Service) -> None:
+def add_errors(app: FastAPI, on_refusal: Callable[[int], None]) -> None:
     def answer(http: HttpRequest, error: ApiError) -> Response:
-        service.metrics.refuse(error.status)
+        on_refusal(error.status)
         return JSONResponse(error.body_for(http.url.path), error.status, error.headers)
 
     @app.exception_handler(ApiError)

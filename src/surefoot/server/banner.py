@@ -26,6 +26,12 @@ def describe(llm: LLM, settings: ServerSettings) -> Iterator[str]:
         f"memory   {weights / MIB:.0f} MiB weights read a step, {llm.runner.kv.total_bytes / MIB:.0f} MiB for keys and "
         f"values, of {machine.memory().limit_bytes / MIB:.0f} MiB"
     )
+    if llm.disk_tier is not None:
+        store = llm.disk_tier.store
+        used, limit = store.total_bytes / MIB, store.max_bytes / MIB
+        yield f"cache    prompts are kept in {store.folder}: {used:.0f} of {limit:.0f} MiB"
+    else:
+        yield f"cache    prompts are not kept on disk: {llm.no_disk_reason}"
     yield f"sampling {llm.sampling_defaults}; what a request says comes first"
 
 
@@ -36,6 +42,9 @@ def describe_opened(opened: OpenModel) -> Iterator[str]:
             "chat     no chat template in the model: /v1/chat/completions and the like answer 400 until one is given "
             f"(--chat-template FILE, or one of {', '.join(TEMPLATE_NAMES)})"
         )
+    if opened.pooling is not None:
+        route = "/v1/rerank" if opened.pooling.ranks else "/v1/embeddings"
+        yield f"pooling  {opened.pooling.pooling.value}, for {route}"
     for line in opened.sampling.ignored:
         yield f"sampling {line}"
 

@@ -64,6 +64,10 @@ def too_many(message: str, retry_after_s: float, code: str = "rate_limit_exceede
     return ApiError(429, f"{message}; try again in {seconds} s", code=code, headers={"Retry-After": str(seconds)})
 
 
+def too_large(most: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {most} bytes: send less")
+
+
 def of_status(status: int) -> ApiError:
     """The error for a request that the web framework itself refuses."""
     advice = {404: "there is no such route: see /openapi.json", 405: "this route wants another method"}

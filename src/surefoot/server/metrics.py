@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 from surefoot import machine
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.outputs import RequestOutput
-from surefoot.core import SampleKey
-from surefoot.engine import Event
+from surefoot.core import Chunk, SampleKey
+from surefoot.engine import DiskTier, Event
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 20, 60, 300)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
@@ -50,7 +50,7 @@ class Metrics:
         self.drafted = self._counter("vllm:spec_decode_num_draft_tokens", "Tokens that were guessed ahead")
         self.accepted = self._counter("vllm:spec_decode_num_accepted_tokens", "Of these, those that were right")
         self.passes = self._counter("surefoot:decode_passes", "Passes of the model that gave tokens to an answer")
-        self._finished = self._counter("vllm:request_success", "BatchAnswers by how they ended", "finished_reason")
+        self._finished = self._counter("vllm:request_success", "Answers by how they ended", "finished_reason")
         self._refused = self._counter("surefoot:refused_requests", "Requests answered with an error", "status")
         self.ignored = self._counter("surefoot:ignored_parameters", "Unknown parameters of requests that were answered")
         self._user_tokens = self._counter("surefoot:user_tokens", "Prompt and answer tokens by user", "user")
@@ -104,7 +104,7 @@ class StepMetrics:
         self.metrics: Metrics | None = None
         self._last: dict[SampleKey, float] = {}
 
-    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event]) -> None:
+    def on_step(self, num_tokens: int, elapsed_ms: float, events: Sequence[Event], chunks: Sequence[Chunk]) -> None:
         if self.metrics is None:
             return
         self.metrics.step_size.observe(num_tokens)
@@ -122,10 +122,32 @@ class StepMetrics:
 
 def watch_engine(metrics: Metrics, llm: AsyncLLM) -> None:
     watch = metrics.watch
-    watch("vllm:num_requests_running", "BatchAnswers in the steps", lambda: llm.progress.load.num_running)
-    watch("vllm:num_requests_waiting", "BatchAnswers that wait", lambda: llm.progress.load.num_waiting)
+    watch("vllm:num_requests_running", "Answers in the steps", lambda: llm.progress.load.num_running)
+    watch("vllm:num_requests_waiting", "Answers that wait", lambda: llm.progress.load.num_waiting)
     watch("vllm:kv_cache_usage_perc", "Share of KV blocks in use", lambda: llm.progress.load.kv_use)
-    watch("vllm:num_preemptions_total", "BatchAnswers sent back to wait", lambda: llm.progress.load.num_preemptions)
+    cached = "Share of KV blocks with prefixes for later requests"
+    watch("surefoot:kv_cache_cached_perc", cached, lambda: llm.progress.load.kv_cached)
+    watch("surefoot:memory_bytes", "Memory of the process, without mapped files", machine.used_bytes)
+    watch("surefoot:memory_limit_bytes", "Memory that it may use", lambda: machine.memory().limit_bytes)
+    watch("vllm:num_preemptions_total", "Answers sent back to wait", lambda: llm.progress.load.num_preemptions)
     watch("surefoot:engine_steps_total", "Steps taken", lambda: llm.progress.num_steps)
     watch("surefoot:engine_failures_total", "Steps that failed as a whole", lambda: llm.progress.num_failures)
     watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)
+    if llm.disk_tier is not None:
+        watch_disk(metrics, llm.disk_tier)
+
+
+def watch_disk(metrics: Metrics, tier: DiskTier) -> None:
+    """Metrics of the prompt cache on disk."""
+    store, counters, watch = tier.store, tier.store.counters, metrics.watch
+    watch("surefoot:cache_disk_bytes", "Bytes on disk", lambda: store.total_bytes)
+    watch("surefoot:cache_disk_max_bytes", "Budget on disk", lambda: store.max_bytes)
+    watch("surefoot:cache_disk_hits_total", "Blocks read", lambda: counters.num_hits)
+    watch("surefoot:cache_disk_hit_tokens_total", "Tokens that were not computed again", lambda: tier.num_hit_tokens)
+    watch("surefoot:cache_disk_read_bytes_total", "Bytes read", lambda: counters.read_bytes)
+    watch("surefoot:cache_disk_writes_total", "Blocks written", lambda: counters.num_writes)
+    watch("surefoot:cache_disk_written_bytes_total", "Bytes written", lambda: counters.written_bytes)
+    watch("surefoot:cache_disk_evictions_total", "Blocks evicted", lambda: counters.num_evicted)
+    watch("surefoot:cache_disk_checksum_failures_total", "Damaged blocks", lambda: counters.num_damaged)
+    watch("surefoot:cache_disk_read_errors_total", "Reads that failed", lambda: counters.num_read_errors)
+    watch("surefoot:cache_disk_write_errors_total", "Writes that failed", lambda: counters.num_write_errors)

@@ -1,15 +1,17 @@
 """The service behind all routes: admits requests, runs them in the engine, and accounts for them."""
 
 import logging
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
+from surefoot.api.continuation import NotExact
 from surefoot.api.defaults import as_values
 from surefoot.api.outputs import Piece, RequestOutput
-from surefoot.core import Request, SamplingParams, ServiceClass
+from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.sampling import GrammarError
 from surefoot.server.access.admission import Admission, Ticket
 from surefoot.server.access.draining import shutting_down
@@ -18,10 +20,13 @@ from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.handover import Handover
 from surefoot.server.metrics import Metrics, watch_engine
+from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.settings import ServerSettings
 from surefoot.server.stream_position import StreamPosition
+from surefoot.server.tracing.tracer import RequestTrace, RequestTracer, TracedRequest
 
 PATIENT_TIERS = ("flex",)
 LOG = logging.getLogger(__name__)
@@ -36,7 +41,11 @@ class Service:
         self.metrics = Metrics(settings.model_name)
         self.audit = LineLog("audit log", settings.audit_log)
         self.access = LineLog("access log", settings.access_log)
+        self.tracer: RequestTracer | None = None
         self.is_draining = False
+        self.runs: set[RequestRun] = set()  # in the engine
+        self.recent = RecentRequests()
+        self.bandwidth: float | None = None  # bytes a second that the model's threads read from memory, once measured
         self.prompts = PromptEncoder(llm)
         self.grammar_turns = Turns(1)
         self._admission = Admission(settings.max_queue)
@@ -76,12 +85,12 @@ class Service:
         deadline_s: float | None = None,
         tier: str | None = None,
         continues: bool = False,
-        embeds: bool = False,
+        pooling: Pooling | None = None,
     ) -> "RequestRun":
         """Submit one request for each prompt. The run takes over the ticket. params: one for each prompt."""
         caller = ticket.caller
         self._audit_begin(context, caller, position)
-        run = RequestRun(self, ticket, context.route, position, sum(map(len, prompts)), params[0])
+        run = RequestRun(self, ticket, context.route, position, sum(map(len, prompts)), params[0], context.handover)
         now, most_s = time.monotonic(), context.deadline_s or self.settings.deadline_s
         is_patient = context.is_patient or tier in PATIENT_TIERS
         requests = [
@@ -97,13 +106,23 @@ class Service:
                 num_public_tokens=self.prompts.num_public(prompt),
                 eos_token_ids=self.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or most_s, most_s),
-                embeds=embeds,
+                pooling=pooling,
             )
             for prompt, own in zip(prompts, params, strict=True)
         ]
+        handover = context.handover
+        if handover is not None and any(request.needs_every_token for request in requests):
+            handover.restart()
         try:
-            is_resumed = any(position.counts)
-            run.stream = await self.llm.submit(requests, continues=continues, single=is_resumed)
+            run.arrived, run.request_ids = context.arrived, tuple(request.id for request in requests)
+            self.runs.add(run)
+            run.trace = self._start_trace(run, context)
+            # One piece a token, so that a reply that is computed again has the same bytes in the same events.
+            single = any(position.counts) or handover is not None
+            sent = handover.sent if handover is not None else ()
+            if sent:
+                self.prompts.check_tokens([token.token for token in sent], "sent")
+            run.stream = await self.llm.submit(requests, continues=continues, single=single, sent=sent)
         except ValueError as error:
             run.close()
             raise bad_request(str(error)) from error
@@ -111,6 +130,16 @@ class Service:
             run.close()
             raise
         return run
+
+    def _start_trace(self, run: "RequestRun", context: RequestContext) -> RequestTrace | None:
+        if self.tracer is None:
+            return None
+        return self.tracer.start(
+            TracedRequest(
+                run.position.request, run.route, run.caller.user, run.request_ids, context.arrived, run.began,
+                context.trace,
+            )
+        )  # fmt: skip
 
     def _audit_begin(self, context: RequestContext, caller: Caller, position: StreamPosition) -> None:
         """Where an audit is required, refuse a request that the audit log cannot record."""
@@ -126,6 +155,11 @@ class Service:
 
     def end(self, run: "RequestRun") -> None:
         duration_s = time.monotonic() - run.began
+        self.runs.discard(run)
+        if run.trace is not None:
+            run.trace.end(run.outputs, run.end)
+        if run.stream is not None:
+            self.recent.add(run.summary())
         self._admission.observe(duration_s)
         if run.caller.tokens is not None:
             run.caller.tokens.take(run.num_prompt + run.num_generated)
@@ -135,13 +169,18 @@ class Service:
         self.audit.write(
             request=run.position.request, route=run.route, user=run.caller.user, key=run.caller.key, end=run.end,
             prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
-            cached_tokens=sum(output.usage.num_cached for output in run.outputs),
+            cached_tokens=run.num_cached,
         )  # fmt: skip
 
     def _watch(self) -> None:
         watch_engine(self.metrics, self.llm)
         watch = self.metrics.watch
         watch("surefoot:requests_in_server", "Requests that have not ended", lambda: self.num_requests)
+        watch("surefoot:weight_bytes", "Bytes of weights that a step reads", lambda: self.llm.read_bytes(0))
+        watch(
+            "surefoot:memory_bandwidth_bytes_per_second", "Measured after the start; NaN before",
+            lambda: math.nan if self.bandwidth is None else self.bandwidth,
+        )  # fmt: skip
         watch("surefoot:audit_lines_lost_total", "Not written to the audit log", lambda: self.audit.num_lost)
         watch("surefoot:access_lines_lost_total", "Not written to the access log", lambda: self.access.num_lost)
 
@@ -169,8 +208,10 @@ class RequestRun:
         position: StreamPosition,
         num_prompt: int,
         params: SamplingParams,
+        handover: Handover | None = None,
     ) -> None:
         ticket.is_taken_over = True
+        self._handover = handover
         self.service = service
         self.caller = ticket.caller
         self._ticket = ticket
@@ -179,7 +220,10 @@ class RequestRun:
         self.num_prompt = num_prompt
         self.params = params
         self.began = time.monotonic()
+        self.arrived = self.began  # at its route, before its prompt was made
         self.stream: AnswerStream | None = None
+        self.request_ids: tuple[str, ...] = ()  # in the engine
+        self.trace: RequestTrace | None = None  # None: the request is not traced
         self.outputs: list[RequestOutput] = []
         self.notices: tuple[str, ...] = ()  # parts of the request that were not honoured
         self.end = "refused"
@@ -191,14 +235,17 @@ class RequestRun:
         self.end = "abandoned"
         try:
             async for piece in self.stream:
+                if self._handover is not None:
+                    self._handover.note(piece)
                 if piece.output is not None:
                     self.outputs.append(piece.output)
                 if piece.finish_reason is not None:
                     self._check_end(piece)
                 yield piece
-        except (EngineFailed, SlowReader) as error:
+        except (EngineFailed, SlowReader, NotExact) as error:
             self.end = type(error).__name__
-            status = 500 if isinstance(error, EngineFailed) else 408
+            self._give_back(str(error), isinstance(error, NotExact))
+            status = 408 if isinstance(error, SlowReader) else 500
             raise ApiError(status, f"{error}: send the request again", code=self.end) from error
         self.end = "whole"
 
@@ -209,10 +256,18 @@ class RequestRun:
             raise ApiError(504, "the request's deadline has passed: ask for less, or allow more time", code="deadline")
         if reason == "cancelled":
             self.end = "handed back"
+            self._give_back("the server is shutting down")
             raise ApiError(503, "the server is shutting down: send the request again, with Last-Event-ID to go on")
         if reason == "error":
             self.end = "error"
             raise _failure(piece.error or "")
+
+    def _give_back(self, reason: str, is_unmatched: bool = False) -> None:
+        """Another server of the fleet goes on, if there is a fleet."""
+        if is_unmatched:
+            LOG.error("this server is not exact: %s", reason)
+        if self._handover is not None:
+            self._handover.give_back(reason, is_unmatched)
 
     async def whole(self) -> list[RequestOutput]:
         async with aclosing(self.pieces()) as pieces:  # type: ignore[type-var]
@@ -231,6 +286,19 @@ class RequestRun:
     def num_generated(self) -> int:
         """Tokens generated so far."""
         return self.stream.num_tokens if self.stream is not None else 0
+
+    @property
+    def num_cached(self) -> int:
+        """Prompt tokens of ended answers that came from the prefix cache."""
+        return sum(output.usage.num_cached for output in self.outputs)
+
+    def summary(self) -> EndedRequest:
+        """Where its time went, now that it has ended."""
+        seconds = time.monotonic() - self.arrived
+        return EndedRequest(
+            self.position.request, self.caller.user, self.route, self.end, time.time(), self.num_prompt,
+            self.num_cached, self.num_generated, seconds, PhaseTimes.of(self.outputs, seconds),
+        )  # fmt: skip
 
     def close(self) -> None:
         if not self._is_open:

@@ -1,7 +1,7 @@
 """Speculative decoding: drafters that guess how a text continues, and how many tokens to draft. The runner verifies."""
 
 from surefoot.speculate.controller import MAX_DEPTH, MAX_STEP_DRAFTS, DepthChooser, DepthController
-from surefoot.speculate.drafter import NO_DRAFT, Drafter, DraftOffer
+from surefoot.speculate.drafter import NO_DRAFT, Drafter, DraftOffer, TargetRow
 from surefoot.speculate.lookup import LookupDrafter
 from surefoot.speculate.lookup_first import LookupFirst
 from surefoot.speculate.speculator import DraftOutcome, SampledTokens, Speculator
@@ -19,4 +19,5 @@ __all__ = [
     "LookupFirst",
     "SampledTokens",
     "Speculator",
+    "TargetRow",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from surefoot.core import Request, SampleKey
+from surefoot.core import BlockTable, Request, SampleKey
 from surefoot.ops.arrays import F32
 
 
@@ -17,6 +17,13 @@ class DraftOffer(NamedTuple):
 NO_DRAFT = DraftOffer(0)
 
 
+class TargetRow(NamedTuple):
+    """The target's row that a sample's last token was sampled from. Valid until the next step."""
+
+    hidden: F32  # after the last layer, before the last norm
+    tables: tuple[BlockTable, ...] = ()  # the sample's blocks of keys and values, one table per group
+
+
 class Drafter(Protocol):
     """Follows each sample's text from `start` to `end`. A preempted sample ends, and starts again.
 
@@ -26,9 +33,8 @@ class Drafter(Protocol):
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
         """Follow a sample. tokens: its prompt and output so far."""
 
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
-        """Append sampled tokens. state: the target's hidden row that the last token was sampled from, if known; it is
-        valid until the next step."""
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
+        """Append sampled tokens. row: the target's row that the last token was sampled from, if known."""
 
     def end(self, key: SampleKey) -> None: ...
 

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from surefoot.core import Request, SampleKey
-from surefoot.ops.arrays import F32
-from surefoot.speculate.drafter import NO_DRAFT, DraftOffer
+from surefoot.speculate.drafter import NO_DRAFT, DraftOffer, TargetRow
 from surefoot.speculate.ngrams import BREAK, Match, NgramIndex
 
 MAX_NAMESPACES = 16
@@ -52,7 +51,7 @@ class LookupDrafter:
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
         self._texts[key] = _IndexedText(request, tokens)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
         self._texts[key].index.extend(tokens)
 
     def end(self, key: SampleKey) -> None:

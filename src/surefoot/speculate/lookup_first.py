@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from surefoot.core import Request, SampleKey
-from surefoot.ops.arrays import F32
-from surefoot.speculate.drafter import Drafter, DraftOffer
+from surefoot.speculate.drafter import Drafter, DraftOffer, TargetRow
 from surefoot.speculate.lookup import LookupDrafter, match_kind
 
 MIN_LOOKUP_KIND = match_kind(8, in_text=False)  # copied text has long matches, and lookup costs nothing
@@ -21,9 +20,9 @@ class LookupFirst:
         self._lookup.start(key, request, tokens)
         self._fallback.start(key, request, tokens)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
         self._lookup.advance(key, tokens)
-        self._fallback.advance(key, tokens, state)
+        self._fallback.advance(key, tokens, row)
 
     def end(self, key: SampleKey) -> None:
         self._lookup.end(key)

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from surefoot.core import Request, SampleKey
 from surefoot.ops import Stopped
-from surefoot.ops.arrays import F32
 from surefoot.speculate.controller import MAX_DEPTH, DepthChooser, DepthController
-from surefoot.speculate.drafter import Drafter, DraftOffer
+from surefoot.speculate.drafter import Drafter, DraftOffer, TargetRow
 
 LOG = logging.getLogger(__name__)
 FORCED_KIND = -1_000_000  # kind of the tokens that a grammar forces: no drafter uses it
@@ -27,7 +26,7 @@ class SampledTokens(NamedTuple):
     """What a step sampled for a sample."""
 
     tokens: Sequence[int]
-    state: F32 | None = None  # the target's hidden row that the last token was sampled from, if known
+    row: TargetRow | None = None  # the target's row that the last token was sampled from, if known
     forced: Callable[[], tuple[int, ...]] | None = None
     """Returns the tokens that its grammar forces next. That takes time, so it is called only if drafts may pay."""
 
@@ -80,8 +79,8 @@ class Speculator:
         """
         with self._disabled_on_error():
             if self._drafter is not None:
-                for key, (tokens, state, _) in sampled.items():
-                    self._drafter.advance(key, tokens, state)
+                for key, (tokens, row, _) in sampled.items():
+                    self._drafter.advance(key, tokens, row)
                 return self._propose(self._drafter, sampled, max_depths, len(max_depths) + num_other_tokens)
         return {}
 

@@ -27,6 +27,9 @@ class Condition:
     variant: str | None = None  # None: the best
     drafter: str | None = None  # "lookup", "draft model" (the model itself) or one of RULES; None: no speculation
     governed: bool = False  # the controller chooses depths, as in serving; else they are random
+    cut: int | None = None
+    """Answers go on from their first `cut` tokens, as on the machine that takes over after another has failed; the
+    second sample of a request from one token more, and so on. Never from all their tokens. None: from none."""
 
 
 TOGETHER = Condition("all at once")
@@ -46,6 +49,7 @@ QUICK = (
     Condition("chunks by the clock", timed=True, arrivals=6),
     *(Condition(f"drafts: {name}", drafter=name, arrivals=9) for name in DRAFTERS),
     Condition("drafts as in real life", drafter="lookup", governed=True, arrivals=10, timed=True),
+    *(Condition(f"continued after {cut} tokens", cut=cut, arrivals=11) for cut in (1, 7)),
     HOSTILE,
 )
 

@@ -4,8 +4,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from surefoot.core import Request, SampleKey
-from surefoot.ops.arrays import F32
-from surefoot.speculate import DraftOffer
+from surefoot.speculate import DraftOffer, TargetRow
 
 Answers = Mapping[SampleKey, Sequence[int]]
 Rule = Callable[[random.Random, int, int], bool]
@@ -29,7 +28,7 @@ class ScriptedDrafter:
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None:
         self._num_generated[key] = len(tokens) - len(request.prompt)
 
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None:
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None:
         self._num_generated[key] += len(tokens)
 
     def end(self, key: SampleKey) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from surefoot.core import Request, SamplingParams
+from surefoot.core import Pooling, Request, SamplingParams
 from surefoot.verify.texts import ENGLISH, QUESTION, TEXTS
 
 MAX_RANDOM_PROMPT = 150  # tokens
@@ -84,9 +84,9 @@ def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
     greedy = SamplingParams(temperature=0, logprobs=2, ignore_eos=True)
     sampled = SamplingParams(temperature=0.8, top_p=0.95, n=2, logprobs=1)
 
-    def make(name: str, prompt: Sequence[int], params: SamplingParams, embeds: bool = False) -> Request:
-        params = replace(params, seed=rng.getrandbits(63), max_tokens=1 if embeds else num_new)
-        return Request(name, tuple(prompt), params, eos_token_ids=traits.eos, embeds=embeds)
+    def make(name: str, prompt: Sequence[int], params: SamplingParams, pooling: Pooling | None = None) -> Request:
+        params = replace(params, seed=rng.getrandbits(63), max_tokens=1 if pooling else num_new)
+        return Request(name, tuple(prompt), params, eos_token_ids=traits.eos, pooling=pooling)
 
     def cut(text: str) -> Sequence[int]:
         return _tokens(traits, text)[: min(MAX_TEXT_TOKENS, traits.context - num_new)]
@@ -96,11 +96,12 @@ def _natural(traits: Traits, num_new: int) -> Iterator[Request]:
         yield make(f"{name}, sampled", cut(QUESTION), SamplingParams(temperature=1.3, n=2, grammar=grammar))
     story = _long(traits, num_new)
     yield make("long", story, greedy)
-    yield make("long, embedding", story, greedy, embeds=True)
+    yield make("long, embedding", story, greedy, pooling=Pooling.MEAN)
     yield make("long, another end", [*story[:-5], *story[:5]], sampled)
     for number, (name, text) in enumerate(TEXTS.items()):
         yield make(name, cut(text), sampled if number % 2 else greedy)
-    yield make("embedding", cut(ENGLISH), greedy, embeds=True)
+    yield make("embedding", cut(ENGLISH), greedy, pooling=Pooling.MEAN)
+    yield make("last-token embedding", cut(ENGLISH), greedy, pooling=Pooling.LAST)
 
 
 def _long(traits: Traits, num_new: int) -> Sequence[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from surefoot.api.answer_builder import AnswerBuilder
+from surefoot.api.continuation import as_token_logprobs
 from surefoot.api.loading import Loaded, load_model
 from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey
@@ -114,9 +115,11 @@ class Verifier:
         num_samples = sum(request.params.n for request in requests)
         if share_s is not None:
             requests = self._affordable(requests, condition, share_s, is_over)
+        if condition.cut is not None:
+            requests = [continued(request, expected, condition.cut) for request in requests]
         engine = ConditionedEngine(self, condition, requests)
         start = time.perf_counter()
-        answers = engine.run(requests, condition.arrivals, is_over)
+        answers = engine.run(requests, condition.arrivals, is_over, expected)
         num_preemptions = engine.engine.load().num_preemptions
         is_whole = len(answers) == num_samples
         return Finding(
@@ -213,9 +216,14 @@ class ConditionedEngine:
         return Speculator(drafter, DepthController() if self._condition.governed else RandomDepths())
 
     def run(
-        self, requests: Sequence[Request], arrivals: int | None = None, is_over: IsOver = lambda: False
+        self,
+        requests: Sequence[Request],
+        arrivals: int | None = None,
+        is_over: IsOver = lambda: False,
+        known: Answers | None = None,
     ) -> dict[SampleKey, CompletionOutput]:
-        """Runs the requests until `is_over`. Returns the answers that ended."""
+        """Runs the requests until `is_over`. Returns the answers that ended. known: answers of which requests may have
+        begun."""
         rng, waiting = random.Random(arrivals), list(requests)
         if arrivals is not None:
             rng.shuffle(waiting)
@@ -226,6 +234,10 @@ class ConditionedEngine:
             for request in requests
             for number in range(request.params.n)
         }
+        for request in requests:
+            for number, tokens in enumerate(request.begun):
+                key = SampleKey(request.id, number)
+                feed_begun(answers[key].answer, key, (known or {})[key], len(tokens))
         while (waiting or self.engine.has_work) and not is_over():
             for _ in range(len(waiting) if arrivals is None else rng.randrange(3)):
                 if waiting:
@@ -262,6 +274,22 @@ class AnswerInProgress:
         if self.embedding is None:
             return output
         return replace(output, text=EMBEDDING + struct.pack(f"<{len(self.embedding)}f", *self.embedding).hex())
+
+
+def continued(request: Request, answers: Answers, cut: int) -> Request:
+    """The request, begun with the first tokens of its answers."""
+    if request.needs_every_token:
+        return request
+    outputs = [answers[SampleKey(request.id, number)].token_ids for number in range(request.params.n)]
+    cuts = [min(cut + number, len(tokens) - 1) for number, tokens in enumerate(outputs)]
+    return replace(request, begun=tuple(tokens[:end] for tokens, end in zip(outputs, cuts, strict=True)))
+
+
+def feed_begun(builder: AnswerBuilder, key: SampleKey, answer: CompletionOutput, count: int) -> None:
+    """Give an answer its first tokens, with their logprobs, as if they had been sampled."""
+    for place, token in enumerate(answer.token_ids[:count]):
+        logprobs = () if answer.logprobs is None else (as_token_logprobs(answer.logprobs[place]),)
+        builder.feed(Event(key, (token,), logprobs))
 
 
 def usable_grammars(grammars: Grammars) -> dict[str, str]:

@@ -1,9 +1,10 @@
 """Reads checkpoint files: their metadata and tensors, checked before use, and the tensors as integer weights."""
 
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.file_digests import content_digest
 from surefoot.weights.gguf import GgufFile
 from surefoot.weights.gguf_header import GgufError, TensorInfo
-from surefoot.weights.hub import ModelNotFoundError, find_model
+from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.metadata import MetadataError
 from surefoot.weights.open_checkpoint import open_checkpoint
@@ -23,7 +24,9 @@ __all__ = [
     "ReportingCheckpoint",
     "SafetensorsError",
     "TensorInfo",
+    "content_digest",
     "default_cache",
+    "find_headers",
     "find_model",
     "fingerprint",
     "open_checkpoint",

@@ -15,6 +15,7 @@ NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
 def collect(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, CodedTensor]:
+    """The quantised matrices by the names of their weights."""
     version, bits = (config.get("version") or "gemm").lower(), config.get("bits") or config.get("w_bit") or 4
     if version != "gemm" or bits != 4:
         raise ValueError(f"AWQ in layout {version!r} with {bits} bits is not supported: use gemm with 4 bits")

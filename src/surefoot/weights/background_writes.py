@@ -1,19 +1,19 @@
-"""Writes files in a thread, once it is told to begin, at a bounded rate, until it is told to stop."""
+"""Writes files in a background thread at a bounded rate, from `begin` until all are written or `stop`."""
 
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-RATE = 64 << 20  # bytes a second: about a hundredth of what decoding reads from memory
-SYNC_BYTES = 8 << 20  # after which bytes go to the disk, so that a slow disk never has many of them to catch up with
-STOP_S = 2.0  # that a stop waits for a disk that does not answer
+RATE = 64 << 20  # bytes per second: about a hundredth of the bytes that decode reads from memory
+SYNC_BYTES = 8 << 20  # bytes between two syncs, so that a slow disk never has a long backlog
+STOP_S = 2.0  # seconds that `stop` waits for a disk that does not respond
 
 Pace = Callable[[int, int], None]  # called after each piece of a file, with its descriptor and the piece's bytes
 
 
 class WriteStopped(OSError):
-    """The program ends before the file is complete."""
+    """The program stops before the file is complete."""
 
 
 def at_once(file: int, num_bytes: int) -> None:
@@ -21,8 +21,8 @@ def at_once(file: int, num_bytes: int) -> None:
 
 
 class BackgroundWrites:
-    """Files to write beside other work. The thread has the usual priority: one of the lowest could be kept from
-    running while it holds Python's lock, which all threads wait for."""
+    """A queue of files to write in the background. The thread has normal priority: with low priority it could be
+    suspended while it holds the GIL, which blocks all threads."""
 
     def __init__(self, rate: float = RATE) -> None:
         self._rate = rate
@@ -32,7 +32,7 @@ class BackgroundWrites:
         self._thread: threading.Thread | None = None
 
     def add(self, write: Callable[[Pace], None]) -> None:
-        """To be called before `begin`."""
+        """Queues a file. Call before `begin`."""
         self._writes.append(write)
 
     def begin(self) -> None:
@@ -41,7 +41,7 @@ class BackgroundWrites:
             self._thread.start()
 
     def stop(self) -> None:
-        """Files that are not complete are removed."""
+        """Stops writing, and removes incomplete files."""
         self._is_stopped.set()
         self.join(STOP_S)
 

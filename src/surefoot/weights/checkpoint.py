@@ -14,8 +14,8 @@ class Tensor(Protocol):
 
 
 class Checkpoint(Protocol):
-    """A model's file. `metadata` holds GGUF's keys or config.json's. Shapes are [rows, columns] or [experts, rows,
-    columns]."""
+    """An open model file or folder. `metadata` has the keys of GGUF or of config.json. Shapes are [rows, columns] or
+    [experts, rows, columns]."""
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...
@@ -27,7 +27,7 @@ class Checkpoint(Protocol):
         """The tensor in float32."""
 
     def integers(self, name: str, float_format: WeightFormat = ...) -> IntegerWeights:
-        """A matrix in the file's own codes, or rounded to `float_format` where the file has floats."""
+        """A matrix in the file's own codes, or rounded to `float_format` if the file has floats."""
 
     def fused(self, backend: Backend, names: Sequence[str], float_format: WeightFormat = ...) -> list[PackedWeights]:
         """The matrices stacked by rows and packed, in as few packed matrices as their formats allow."""

@@ -28,7 +28,7 @@ class CodedTensor:
     """A quantised matrix, unpacked on demand."""
 
     shape: tuple[int, ...]  # rows, columns
-    unpack: Callable[[], AffineGroups]  # makes codes and scales
+    unpack: Callable[[], AffineGroups]  # returns codes and scales
 
     def groups(self) -> AffineGroups:
         return self.unpack()
@@ -53,20 +53,19 @@ def unpacked(words: Array, bits: int, axis: int) -> U8:
 
 
 def unpacked_densely(words: Array, bits: int, axis: int) -> U8:
-    """Same as `unpacked`, for any width: codes are packed bit by bit, across the ends of words."""
+    """Same as `unpacked`, for any width: codes are packed without gaps and may cross the ends of words."""
     if bits in (1, 2, 4, 8):
         return unpacked(words, bits, axis)
     stream = np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(np.uint8)
-    each = np.unpackbits(stream, axis=-1, bitorder="little")
-    count = each.shape[-1] // bits
-    by_code = each[..., : count * bits].reshape(*each.shape[:-1], count, bits)
+    all_bits = np.unpackbits(stream, axis=-1, bitorder="little")
+    count = all_bits.shape[-1] // bits
+    by_code = all_bits[..., : count * bits].reshape(*all_bits.shape[:-1], count, bits)
     codes = np.packbits(by_code, axis=-1, bitorder="little")[..., 0]
     return np.moveaxis(codes, -1, axis)
 
 
 def with_zeros(codes: U8, bits: int, scales: F32, zeros: Array | None) -> AffineGroups:
-    """Groups with values scale * (code - zero); scales and zeros are [n, groups]. Without zeros, all are the middle
-    code."""
+    """Groups with values scale * (code - zero); scales and zeros are [n, groups]. zeros None: the middle code."""
     n, k = codes.shape
     middle = 2 ** (bits - 1)
     if scales.shape[0] != n or k % scales.shape[1] or (zeros is not None and zeros.shape != scales.shape):

@@ -38,7 +38,7 @@ def collect(config: Mapping[str, Any], stored: Tensors) -> dict[str, Stored]:
 
 
 def _block(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows and columns of a scale's block, from the first group of matrices that names one; in practice all agree."""
+    """Rows and columns of a scale's block, from the first config group that has one; in practice all agree."""
     groups = (config.get("config_groups") or {}).values()
     weights = (group.get("weights") for group in groups if isinstance(group, dict))
     blocks = (scheme.get("block_structure") for scheme in weights if isinstance(scheme, dict))
@@ -60,7 +60,7 @@ def unpack_int8(name: str, stored: Tensors) -> AffineGroups:
 
 
 def _by_row(tensor: StoredTensor, n: int) -> F32:
-    """Scales or zeros as [n, groups]; a single one serves every row."""
+    """Scales or zeros as [n, groups]; a single value applies to all rows."""
     values = tensor.floats()
     if values.size == 1:
         return np.full((n, 1), values.item(), np.float32)

@@ -15,6 +15,7 @@ from surefoot.ops.backend import Backend, OpError
 from surefoot.ops.weights import (
     BlockWeights,
     IntegerWeights,
+    PackedForm,
     PackedWeights,
     WeightFormat,
     empty_packed,
@@ -46,9 +47,8 @@ class GgufFile:
         info = self.info(name)
         rows = self._rows(info)
         values = ggml.decode_floats(info.type, rows).reshape(info.shape)
-        self._advise(
-            mmap.MADV_DONTNEED, _Rows(info, 0, len(rows))
-        )  # a model that is read once should not stay in memory
+        # The tensor is read once, so its pages need not stay in memory.
+        self._advise(mmap.MADV_DONTNEED, _Rows(info, 0, len(rows)))
         return values
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
@@ -74,7 +74,7 @@ class GgufFile:
     def fused(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
-        """The matrices stacked by rows; neighbours of one type become one packed matrix."""
+        """The matrices stacked by rows; neighbours of the same type become one packed matrix."""
         infos = [self._with_dimensions(name, 2) for name in names]
         return [
             self._pack(backend, [_Rows(info, 0, info.shape[0]) for info in run], float_format) for run in _runs(infos)
@@ -92,6 +92,10 @@ class GgufFile:
             ]
             for run in _runs(infos)
         ]
+
+    def packed_forms(self, names: Sequence[str], float_format: WeightFormat = W8_GROUPED) -> list[PackedForm]:
+        """What `fused` returns for matrices, or `fused_experts` for each expert, without reading a weight."""
+        return [_packed_form(run, float_format) for run in _runs([self.info(name) for name in names])]
 
     def info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -162,6 +166,7 @@ class GgufFile:
 
     @contextmanager
     def _naming_file(self) -> Iterator[None]:
+        """Adds the file's name to an error."""
         try:
             yield
         except MetadataError as wrong:
@@ -180,13 +185,13 @@ class GgufFile:
 class _Rows:
     """Some rows of a tensor; the rows of experts are numbered consecutively."""
 
-    info: TensorInfo  # of the tensor
-    start: int  # the first row
-    count: int  # of rows
+    info: TensorInfo  # the tensor
+    start: int  # first row
+    count: int  # rows
 
 
 def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
-    """Runs of tensors that can be one matrix: of one type, and all but the last of whole panels."""
+    """Runs of tensors that can be one matrix: of the same type, and all but the last of whole panels."""
     runs: list[list[TensorInfo]] = []
     for info in infos:
         last = runs[-1][-1] if runs else None
@@ -199,6 +204,13 @@ def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
         else:
             runs.append([info])
     return runs
+
+
+def _packed_form(run: Sequence[TensorInfo], float_format: WeightFormat) -> PackedForm:
+    """The form is found by converting a block of zeros."""
+    n, k, kind = sum(info.shape[-2] for info in run), run[0].shape[-1], run[0].type
+    weights = _block_weights(kind, np.zeros((1, kind.nbytes), np.uint8), float_format)
+    return PackedForm(weights.format, n, k, weights.offsets is not None)
 
 
 def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:

@@ -20,15 +20,15 @@ from surefoot.weights.safetensors import StoredTensor
 def collect(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
     bits = config["bits"]
     # The first version of the format stores each zero point minus one.
-    less = 0 if config.get("checkpoint_format", "gptq") == "gptq_v2" else 1
-    return {f"{name}.weight": _tensor(name, stored, bits, less) for name in matrices(stored, "qweight")}
+    correction = 0 if config.get("checkpoint_format", "gptq") == "gptq_v2" else 1
+    return {f"{name}.weight": _tensor(name, stored, bits, correction) for name in matrices(stored, "qweight")}
 
 
-def _tensor(name: str, stored: Mapping[str, StoredTensor], bits: int, less: int) -> Stored:
+def _tensor(name: str, stored: Mapping[str, StoredTensor], bits: int, correction: int) -> Stored:
     words, n = stored[f"{name}.qweight"].shape
     shape, scales = (n, words * 32 // bits), stored[f"{name}.scales"]
     group_of = _groups_of(stored.get(f"{name}.g_idx"), shape[1], scales.shape[0])
-    parts = stored[f"{name}.qweight"], stored[f"{name}.qzeros"], scales, bits, less
+    parts = stored[f"{name}.qweight"], stored[f"{name}.qzeros"], scales, bits, correction
     if (np.diff(group_of) >= 0).all() and (np.bincount(group_of) == shape[1] // scales.shape[0]).all():
         return CodedTensor(shape, partial(unpack, *parts))
     return Derived(shape, partial(dequantised, *parts, group_of))
@@ -43,18 +43,20 @@ def _groups_of(g_idx: StoredTensor | None, k: int, num_groups: int) -> I64:
     return group_of
 
 
-def unpack(qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor, bits: int, less: int) -> AffineGroups:
+def unpack(
+    qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor, bits: int, correction: int
+) -> AffineGroups:
     codes = _codes(qweight, bits)
-    zeros = _zeros(qzeros, len(codes), bits, less)
+    zeros = _zeros(qzeros, len(codes), bits, correction)
     return with_zeros(codes, bits, np.ascontiguousarray(scales.floats().T), zeros)
 
 
 def dequantised(
-    qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor, bits: int, less: int, group_of: I64
+    qweight: StoredTensor, qzeros: StoredTensor, scales: StoredTensor, bits: int, correction: int, group_of: I64
 ) -> F32:
-    """scale * (code - zero) in float32, each column with its own group."""
+    """scale * (code - zero) in float32. group_of: the group of each column."""
     values = _codes(qweight, bits).astype(np.float32)
-    values -= _zeros(qzeros, len(values), bits, less).astype(np.float32)[:, group_of]
+    values -= _zeros(qzeros, len(values), bits, correction).astype(np.float32)[:, group_of]
     values *= scales.floats().T[:, group_of]
     return values
 
@@ -63,7 +65,7 @@ def _codes(qweight: StoredTensor, bits: int) -> U8:
     return np.ascontiguousarray(unpacked(qweight.array(), bits, axis=0).T)
 
 
-def _zeros(qzeros: StoredTensor, n: int, bits: int, less: int) -> U8:
-    """Zero points [n, groups]. A stored zero point of 0 - 1 has wrapped to the largest code."""
-    zeros = unpacked(qzeros.array(), bits, axis=1).T[:n] + np.uint8(less)
+def _zeros(qzeros: StoredTensor, n: int, bits: int, correction: int) -> U8:
+    """Zero points [n, groups]. A zero point of 0, stored as -1, has wrapped to the largest code."""
+    zeros = unpacked(qzeros.array(), bits, axis=1).T[:n] + np.uint8(correction)
     return zeros & np.uint8(2**bits - 1)

@@ -1,81 +1,58 @@
-"""Finds a model by name: a path on this machine, or a Hugging Face id, from the hub's cache or fetched into it.
+"""Finds a model by name: a path on this machine, a recommended model's name, or a Hugging Face id.
 
-    owner/name                    the repository's safetensors, configuration and tokenizer
-    owner/name@revision           of a branch, tag or commit
-    owner/name/file.gguf          one GGUF file of it, with its shards
-    owner/name:Q4_K_M             the GGUF file whose name contains the tag
-    hf.co/owner/name…             the same, or an address of the hub's pages as a browser shows it: /blob/, /resolve/,
-                                  /tree/
-
-Only these kinds of files are fetched, never a pickle. HF_HOME, HF_HUB_OFFLINE, HF_TOKEN and
-HF_HUB_DISABLE_PROGRESS_BARS work as in huggingface_hub.
+A model of the hub is taken from the hub's cache or fetched into it. Only safetensors, GGUF, JSON and template files are
+fetched, never a pickle. HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN and HF_HUB_DISABLE_PROGRESS_BARS work as in
+huggingface_hub.
 """
 
-import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import huggingface_hub  # imports its parts on first use: that takes a second, which local files do not need
 
+from surefoot.weights.hub_files import CheckArchitecture, DiskFullError, open_repository
+from surefoot.weights.hub_id import CONFIGS, SHARD, HubId, parse_id
+from surefoot.weights.recommended import recommended_models, resolve_name
+from surefoot.weights.resumable import ChecksumError
 from surefoot.weights.wrong_file import PICKLE_ADVICE, PICKLES
 
-FILES = ["*.safetensors", "*.safetensors.index.json", "*config.json", "tokenizer.json", "*.jinja"]
-# Copies of the same weights under other names, or in folders for other programs.
-NOT_FILES = ["consolidated*", "*/*"]
-HUB_ID = re.compile(
-    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?(?:/(?P<file>[\w.-]+\.gguf)|:(?P<tag>[\w.-]+))?"
-)
-# Path() turns the two slashes of https:// into one.
-HUB = re.compile(r"(?:https?:/+)?(?:www\.)?(?:hf\.co|huggingface\.co)/(?P<rest>[^?#]+).*", re.IGNORECASE)
-HUB_PAGE = re.compile(
-    r"(?P<repository>[\w.-]+/[\w.-]+)/(?P<kind>blob|resolve|raw|tree)/(?P<revision>[^/]+)(?:/(?P<file>.+))?"
-)
 MAX_LISTED = 20  # names in an error
-SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 
 
 class ModelNotFoundError(FileNotFoundError):
     """There is no such model here or on the hub. The message says what to do."""
 
 
-@dataclass(frozen=True)
-class HubId:
-    """A parsed Hugging Face id."""
-
-    repository: str  # owner/name
-    revision: str | None = None  # branch, tag or commit; None: main
-    file: str | None = None  # of the repository
-    tag: str | None = None  # a part of a GGUF file's name
-
-    @property
-    def patterns(self) -> list[str]:
-        """Patterns of the files to fetch."""
-        if self.tag is not None:
-            return [f"*{tag}*.gguf" for tag in sorted({self.tag, self.tag.lower(), self.tag.upper()})]
-        if self.file is None:
-            return FILES
-        shard = SHARD.fullmatch(self.file)
-        return [f"{shard[1]}-*-of-{shard[2]}.gguf"] if shard else [self.file]
+def find_model(name: str, check: CheckArchitecture = lambda _: None) -> Path:
+    """The model's file or folder, fetched if needed. check: refuses an architecture before its weights are fetched.
+    While fetching, huggingface_hub shows a bar if stderr is a terminal."""
+    return _find(name, lambda model: _fetch(name, model, check))
 
 
-def find_model(name: str) -> Path:
-    """The model's file or folder, fetched if needed. While fetching, huggingface_hub shows a bar if stderr is a
-    terminal."""
+def find_headers(name: str, folder: Path) -> Path:
+    """The model's file or folder, as `find_model` gives it. A model of the hub is put into the folder, without weights:
+    its files have their sizes and their headers. If the hub cannot be asked, it is taken from the hub's cache."""
+    return _find(name, lambda model: _fetch_headers(name, model, folder))
+
+
+def _find(name: str, fetch: Callable[[HubId], Path]) -> Path:
+    """fetch: the folder with a model of the hub."""
     path = Path(name).expanduser()
     if path.exists():
         return _in_folder(path) if path.is_dir() else path
-    model = parse_id(name)
+    model = parse_id(resolve_name(name) or name)
     if model is None:
         raise ModelNotFoundError(
             f"{name}: no such file or folder: give the path of a .gguf file or of a Hugging Face folder (config.json "
-            "and *.safetensors), or a Hugging Face id (owner/name)"
+            "and *.safetensors), a Hugging Face id (owner/name), or a recommended model's name "
+            f"({', '.join(model.name for model in recommended_models()[:3])}…; see surefoot list --recommended)"
         )
-    folder = _fetch(name, model)
+    folder = fetch(model)
     if model.tag is not None:
-        return _tagged(name, folder, model.tag)
+        return folder / _tagged(name, [file.name for file in folder.glob("*.gguf")], model.tag)
     target = folder / model.file if model.file else folder
     if not target.exists() or not (model.file or any(folder.glob("*.safetensors"))):
         raise ModelNotFoundError(
@@ -85,16 +62,12 @@ def find_model(name: str) -> Path:
     return target
 
 
-def _tagged(name: str, folder: Path, tag: str) -> Path:
+def _tagged(name: str, files: Sequence[str], tag: str) -> str:
     """The only GGUF file with the tag in its name, or the first of its shards."""
-    files = [
-        file
-        for file in sorted(folder.glob("*.gguf"))
-        if tag.lower() in file.name.lower() and not file.name.startswith("mmproj")
-    ]
-    if len({SHARD.sub(r"\1", file.name) for file in files}) == 1:
-        return files[0]
-    which = f": give one of {', '.join(file.name for file in files)} by its name" if files else ""
+    tagged = sorted(file for file in files if tag.lower() in file.lower() and not file.startswith("mmproj"))
+    if len({SHARD.sub(r"\1", file) for file in tagged}) == 1:
+        return tagged[0]
+    which = f": give one of {', '.join(tagged[:MAX_LISTED])} by its name" if tagged else ""
     raise ModelNotFoundError(f"{name} is not one GGUF file{which or ': the repository has none with this name'}")
 
 
@@ -120,39 +93,46 @@ def _advice(folder: Path, files: list[Path]) -> str:
     return ", so not a Hugging Face model: give the folder that has config.json and *.safetensors, or a GGUF file"
 
 
-def parse_id(name: str) -> HubId | None:
-    """The parsed id; None if the name can only be a path."""
-    on_hub = HUB.fullmatch(name)
-    if on_hub is not None:
-        name = on_hub["rest"].rstrip("/")
-        if page := HUB_PAGE.fullmatch(name):
-            return _from_page(page)
-    match = HUB_ID.fullmatch(name)
-    if match is None or name.startswith((".", "~")) or (match["repository"].endswith(".gguf") and not match["file"]):
-        return None
-    return HubId(match["repository"], match["revision"], match["file"], match["tag"])
+def _fetch(name: str, model: HubId, check: CheckArchitecture) -> Path:
+    """The folder of the repository's snapshot in the hub's cache."""
+    with _explained(name, model):
+        if (repository := open_repository(model)) is not None:
+            if model.tag is not None:
+                _tagged(name, repository.names, model.tag)
+            repository.fetch_large_files(check)
+        return _snapshot(model, model.patterns)
 
 
-def _from_page(page: re.Match[str]) -> HubId | None:
-    """The id that the address of a page stands for: a GGUF file's page is that file, any other page the repository."""
-    revision, file = unquote(page["revision"]), unquote(page["file"] or "")
-    if not file.endswith(".gguf"):
-        return HubId(page["repository"], None if revision == "main" else revision)
-    if not all(part.strip(".") for part in file.split("/")):
-        return None
-    return HubId(page["repository"], None if revision == "main" else revision, file)
+def _fetch_headers(name: str, model: HubId, folder: Path) -> Path:
+    with _explained(name, model):
+        if (repository := open_repository(model)) is None:
+            return _snapshot(model, model.patterns)
+        if model.tag is not None:
+            _tagged(name, repository.names, model.tag)
+        target = folder / Path(model.repository).name
+        repository.fetch_headers(target)
+        return target if model.tag or model.file else _snapshot(model, CONFIGS, local_dir=str(target))
 
 
-def _fetch(name: str, model: HubId) -> Path:
-    errors: Any = import_module("huggingface_hub.errors")
-    try:
-        folder = huggingface_hub.snapshot_download(
+def _snapshot(model: HubId, patterns: Sequence[str], **options: Any) -> Path:
+    return Path(
+        huggingface_hub.snapshot_download(
             model.repository,
             revision=model.revision,
-            allow_patterns=model.patterns,
-            ignore_patterns=None if model.file else NOT_FILES,
+            allow_patterns=list(patterns),
+            ignore_patterns=model.excluded,
             library_name="surefoot",
+            **options,
         )
+    )
+
+
+@contextmanager
+def _explained(name: str, model: HubId) -> Iterator[None]:
+    """Turns the hub's errors into such as say what to do."""
+    errors: Any = import_module("huggingface_hub.errors")
+    try:
+        yield
     except errors.GatedRepoError:
         raise ModelNotFoundError(
             f"{name}: accept the terms on the hub's page of {model.repository}, then set HF_TOKEN"
@@ -161,12 +141,13 @@ def _fetch(name: str, model: HubId) -> Path:
         raise ModelNotFoundError(
             f"{name}: the hub has no such model; check its spelling, or HF_TOKEN if it is private"
         ) from None
+    except (ModelNotFoundError, ChecksumError, DiskFullError):
+        raise
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, OSError) as error:
         raise ModelNotFoundError(
             f"{name}: not in the cache, and the hub cannot be reached ({_first_line(error)}). Copy its folder "
             "to this machine and give its path, or fetch it where there is a network and bring the cache (HF_HOME)"
         ) from None
-    return Path(folder)
 
 
 def _first_line(error: Exception) -> str:

@@ -28,16 +28,18 @@ PART_WEIGHTS = 1 << 18  # weights rounded at a time: a megabyte of floats, which
 
 INDEX = "model.safetensors.index.json"
 MAX_SHARDS = 1024  # files that are mapped at once
-PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.")
 WHOLE = {
     "embed_tokens": "token_embd",
     "norm": "output_norm",
     "embedding_norm": "token_embd_norm",
     "lm_head": "output",
+    "score": "cls.output",
     "embed_tokens_per_layer": "per_layer_token_embd",
     "per_layer_model_projection": "per_layer_model_proj",
     "per_layer_projection_norm": "per_layer_proj_norm",
 }
+FAMILY_WHOLE = {"nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"}}
 LAYER = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -66,8 +68,12 @@ LAYER = {
     "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
     "mlp.shared_experts.up_proj": "ffn_up_shexp",
     "mlp.shared_experts.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
-# Families in which a module's name means something else.
+# Names that differ between families.
 GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -79,6 +85,8 @@ DELTA = {
     "linear_attn.in_proj_z": "attn_gate",
     "linear_attn.in_proj_b": "ssm_beta",
     "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_qkvz": "ssm_in",
+    "linear_attn.in_proj_ba": "ssm_ba",
     "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.A_log": "ssm_a_log",
     "linear_attn.dt": "ssm_dt",
@@ -100,6 +108,70 @@ GEMMA4 = {
     "post_per_layer_input_norm": "post_norm",
     "layer_scalar": "layer_output_scale",
 }
+MAMBA2 = {
+    "in_proj": "ssm_in",
+    "conv1d": "ssm_conv1d",
+    "dt": "ssm_dt",
+    "A_log": "ssm_a_log",
+    "D": "ssm_d",
+    "norm": "ssm_norm",
+    "out_proj": "ssm_out",
+}
+GRANITE_HYBRID = {
+    **{f"mamba.{part}": name for part, name in MAMBA2.items()},
+    "shared_mlp.input_linear": "ffn_up_shexp",
+    "shared_mlp.output_linear": "ffn_down_shexp",
+    "block_sparse_moe.router": "ffn_gate_inp",
+    "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+    "block_sparse_moe.output_linear": "ffn_down_exps",
+    "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps",
+    "block_sparse_moe.experts.down_proj": "ffn_down_exps",
+}
+GRANITE_DENSE = {"shared_mlp.input_linear": "ffn_up", "shared_mlp.output_linear": "ffn_down"}
+NEMOTRON_H = {
+    **{f"mixer.{part}": name for part, name in MAMBA2.items()},
+    "norm": "attn_norm",
+    "mixer.q_proj": "attn_q",
+    "mixer.k_proj": "attn_k",
+    "mixer.v_proj": "attn_v",
+    "mixer.o_proj": "attn_output",
+    "mixer.up_proj": "ffn_up",
+    "mixer.down_proj": "ffn_down",
+    "mixer.gate": "ffn_gate_inp",
+    "mixer.gate.e_score_correction": "exp_probs_b",
+    "mixer.experts.up_proj": "ffn_up_exps",
+    "mixer.experts.down_proj": "ffn_down_exps",
+    "mixer.shared_experts.up_proj": "ffn_up_shexp",
+    "mixer.shared_experts.down_proj": "ffn_down_shexp",
+}
+LFM2 = {
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "conv.conv": "shortconv.conv",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.out_proj": "shortconv.out_proj",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.gate": "ffn_gate_inp",
+    "feed_forward.expert": "exp_probs_b",
+    "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps",
+    "feed_forward.experts.down_proj": "ffn_down_exps",
+}
+# The layer that drafts: its own parts, beside those of any layer. It comes after the model's layers.
+MTP = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "shared_head_norm",
+    "embed_tokens": "embed_tokens",
+    "lm_head": "shared_head_head",
+}
+MTP_FAMILIES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
 AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 FAMILY_LAYER = {
     "gemma2": GEMMA,
@@ -107,19 +179,13 @@ FAMILY_LAYER = {
     "gemma3_text": GEMMA,
     "qwen3_5": DELTA,
     "qwen3_5_text": DELTA,
-    "lfm2": {
-        "operator_norm": "attn_norm",
-        "ffn_norm": "ffn_norm",
-        "self_attn.out_proj": "attn_output",
-        "self_attn.q_layernorm": "attn_q_norm",
-        "self_attn.k_layernorm": "attn_k_norm",
-        "conv.conv": "shortconv.conv",
-        "conv.in_proj": "shortconv.in_proj",
-        "conv.out_proj": "shortconv.out_proj",
-        "feed_forward.w1": "ffn_gate",
-        "feed_forward.w3": "ffn_up",
-        "feed_forward.w2": "ffn_down",
-    },
+    "qwen3_5_moe": DELTA,
+    "qwen3_5_moe_text": DELTA,
+    "qwen3_next": DELTA,
+    "lfm2": LFM2,
+    "lfm2_moe": LFM2,
+    "granitemoehybrid": GRANITE_HYBRID,
+    "nemotron_h": NEMOTRON_H,
     "gemma4": GEMMA4,
     "gemma4_text": GEMMA4,
     "olmo2": GEMMA,
@@ -128,9 +194,10 @@ FAMILY_LAYER = {
     "gpt_oss": AFTER_ATTENTION,
     "seed_oss": AFTER_ATTENTION,
 }
-CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d")  # [columns, 1, taps]
+CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d", "mamba.conv1d", "mixer.conv1d")  # [columns, 1, taps]
 IN_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
-ONE_EXPERT = re.compile(r"mlp\.experts\.(\d+)\.(gate|up|down)_proj")
+ONE_EXPERT = re.compile(r"(?:mlp|mixer|feed_forward)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)")
+EXPERT_PARTS = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 
 
 class HuggingFaceCheckpoint:
@@ -146,7 +213,7 @@ class HuggingFaceCheckpoint:
 
     @classmethod
     def open(cls, folder: Path) -> "HuggingFaceCheckpoint":
-        """The checkpoint in a local folder, in one file or in shards. Quantised ones keep their codes."""
+        """The checkpoint in a local folder, in one file or in shards. Quantised checkpoints keep their codes."""
         config = _read_json(folder, "config.json", MAX_CONFIG_BYTES)
         if config is None:
             raise FileNotFoundError(f"{folder} has no config.json: give the folder of a Hugging Face model")
@@ -184,7 +251,7 @@ class HuggingFaceCheckpoint:
         return [[pack(backend, expert, self._arena) for expert in run] for run in zip(*runs, strict=True)]
 
     def _experts(self, name: str, float_format: WeightFormat) -> list[IntegerWeights]:
-        """One matrix per expert, all in one format."""
+        """One matrix per expert, all in the same format."""
         tensor = self.tensors[name]
         coded = [part for part in tensor.parts if isinstance(part, Coded)] if isinstance(tensor, Stacked) else []
         if len(coded) < tensor.shape[0]:
@@ -232,7 +299,7 @@ def _joined(piece: Piece) -> F32:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files that the index names, if there is one: the folder may hold copies for other programs. Else all."""
+    """The files in the index, because the folder may have copies for other programs. Without an index, all files."""
     index = _read_json(folder, INDEX, MAX_TEXT_BYTES)
     names = sorted(file.name for file in folder.glob("*.safetensors")) if index is None else _shard_names(index)
     if len(names) > MAX_SHARDS:
@@ -282,13 +349,13 @@ def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
 
 
 def _kind(weights: IntegerWeights) -> tuple[WeightFormat, bool, bytes]:
-    """What matrices must share to be packed as one."""
+    """Properties that matrices must share to be packed as one."""
     table = b"" if weights.table is None else weights.table.tobytes()
     return weights.format, weights.offsets is not None, table
 
 
 def joined(matrices: Sequence[IntegerWeights]) -> list[IntegerWeights]:
-    """The matrices, with neighbours of one kind stacked into one."""
+    """The matrices, with neighbours of the same kind stacked into one."""
     runs = [list(run) for _, run in itertools.groupby(matrices, _kind)]
     return [run[0] if len(run) == 1 else _stacked(run) for run in runs]
 
@@ -307,19 +374,22 @@ def _stacked(run: Sequence[IntegerWeights]) -> IntegerWeights:
 
 
 def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator[tuple[str, Stored]]:
-    layer_names = {**LAYER, **FAMILY_LAYER.get(config["model_type"], {})}
+    layer_names = _layer_names(config)
+    whole = {**WHOLE, **FAMILY_WHOLE.get(config.get("model_type", ""), {})}
     separate: dict[str, dict[int, Stored]] = {}
     for full_name, tensor in stored.items():
         prefix = next((prefix for prefix in PREFIXES if full_name.startswith(prefix)), "")
         name, kind = _split_kind(full_name.removeprefix(prefix))
+        if name.startswith("mtp.") and config["model_type"] in MTP_FAMILIES:
+            name = _mtp_name(need(config, "num_hidden_layers"), name.removeprefix("mtp."))
         in_layer = IN_LAYER.fullmatch(name)
         if in_layer is None:
-            if name in WHOLE and not (name == "lm_head" and config.get("tie_word_embeddings")):
-                yield f"{WHOLE[name]}.{kind}", tensor
+            if name in whole and not (name == "lm_head" and config.get("tie_word_embeddings")):
+                yield f"{whole[name]}.{kind}", tensor
             continue
         block, part = f"blk.{in_layer[1]}", in_layer[2]
         if expert := ONE_EXPERT.fullmatch(part):
-            separate.setdefault(f"{block}.ffn_{expert[2]}_exps.{kind}", {})[int(expert[1])] = tensor
+            separate.setdefault(f"{block}.ffn_{EXPERT_PARTS[expert[2]]}_exps.{kind}", {})[int(expert[1])] = tensor
         else:
             yield from _rename_part(config, layer_names, block, part, kind, tensor)
     for name, experts in separate.items():
@@ -330,8 +400,21 @@ def _rename(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         yield name, Stacked([experts[i] for i in range(len(experts))])
 
 
+def _mtp_name(num_layers: int, name: str) -> str:
+    """The name of the drafting layer's part as if it were the layer after the last."""
+    in_layer = IN_LAYER.fullmatch(name)
+    return f"layers.{num_layers + int(in_layer[1])}.{in_layer[2]}" if in_layer else f"layers.{num_layers}.mtp.{name}"
+
+
+def _layer_names(config: Mapping[str, Any]) -> Mapping[str, str]:
+    kind = config["model_type"]
+    dense = GRANITE_DENSE if kind == "granitemoehybrid" and not config.get("num_local_experts") else {}
+    mtp = {f"mtp.{part}": f"nextn.{name}" for part, name in MTP.items()}
+    return {**LAYER, **FAMILY_LAYER.get(kind, {}), **dense, **mtp}
+
+
 def _split_kind(name: str) -> tuple[str, str]:
-    """The name of the module, and "weight" or "bias", which some names say with an underscore or not at all."""
+    """The name of the module, and "weight" or "bias". Some names end in "_bias", or have neither."""
     if name.endswith("_bias"):
         return name.removesuffix("_bias"), "bias"
     stem, dot, last = name.rpartition(".")
@@ -383,8 +466,8 @@ def _split_gate_up(
 
 
 def _split_latent(config: Mapping[str, Any], block: str, tensor: Stored) -> Iterator[tuple[str, Stored]]:
-    """The matrices that make a head's keys and values from the latent vector. The keys' are transposed, since they are
-    applied to queries."""
+    """The matrices that project the latent vector to a head's keys and values. The keys' matrix is transposed, because
+    it is applied to queries."""
     heads, plain, value = (need(config, key) for key in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim"))
     if len(tensor.shape) != 2 or tensor.shape[0] != heads * (plain + value):
         raise SafetensorsError(f"{block}: kv_b_proj has shape {tensor.shape}, unlike {heads} heads of {plain + value}")

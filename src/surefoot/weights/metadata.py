@@ -24,20 +24,20 @@ class MetadataError(ValueError):
 
 @dataclass(frozen=True)
 class Rule:
-    """A check of one field's value."""
+    """A check of a field's value."""
 
     allowed: str  # what is allowed, for the error message
     accepts: Callable[[Any], bool]  # whether a value is allowed
 
 
-def whole(least: int, most: int) -> Rule:
-    return Rule(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+def whole(low: int, high: int) -> Rule:
+    return Rule(f"a whole number from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
 
 
-def real(least: float, most: float) -> Rule:
+def real(low: float, high: float) -> Rule:
     """A number within bounds; NaN never is."""
     return Rule(
-        f"a number from {least:g} to {most:g}", lambda value: type(value) in (int, float) and least <= value <= most
+        f"a number from {low:g} to {high:g}", lambda value: type(value) in (int, float) and low <= value <= high
     )
 
 
@@ -45,16 +45,16 @@ def one_of(*texts: str) -> Rule:
     return Rule(" or ".join(texts), lambda value: isinstance(value, str) and value in texts)
 
 
-def listed(rule: Rule, most: int) -> Rule:
+def listed(rule: Rule, max_length: int) -> Rule:
     def accepts(value: Any) -> bool:
-        return isinstance(value, list | tuple) and len(value) <= most and all(map(rule.accepts, value))
+        return isinstance(value, list | tuple) and len(value) <= max_length and all(map(rule.accepts, value))
 
-    return Rule(f"a list of at most {most}, each {rule.allowed}", accepts)
+    return Rule(f"a list of at most {max_length}, each {rule.allowed}", accepts)
 
 
-def per_layer(most: int) -> Rule:
+def per_layer(high: int) -> Rule:
     """A count for all layers, or an array with one for each layer, some of them 0."""
-    count, count_or_none = whole(1, most), whole(0, most)
+    count, count_or_none = whole(1, high), whole(0, high)
 
     def accepts(value: Any) -> bool:
         if not isinstance(value, np.ndarray):
@@ -79,23 +79,30 @@ FLAG = Rule("true or false", lambda value: isinstance(value, bool | int) and val
 PATTERN = Rule(
     "letters L and G", lambda value: isinstance(value, str) and 0 < len(value) <= 1024 and set(value) <= {"L", "G"}
 )
+LAYER_LETTERS = Rule(
+    "letters M, *, - and E",
+    lambda value: isinstance(value, str) and 0 < len(value) <= 1024 and set(value) <= set("M*-E"),
+)
 OBJECT = Rule("an object", lambda value: isinstance(value, dict))
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, Strings))
 
 
-def counts(least: int, most: int) -> Rule:
+def counts(low: int, high: int) -> Rule:
     """An array of whole numbers in GGUF metadata, one per layer."""
 
     def accepts(value: Any) -> bool:
         return (
             isinstance(value, np.ndarray)
             and value.dtype.kind in "iu"
-            and bool(((value >= least) & (value <= most)).all())
+            and bool(((value >= low) & (value <= high)).all())
         )
 
-    return Rule(f"a list of whole numbers from {least} to {most}", accepts)
+    return Rule(f"a list of whole numbers from {low} to {high}", accepts)
 
 
+LAYER_KIND = one_of(
+    "sliding_attention", "full_attention", "conv", "linear_attention", "attention", "mamba", "mlp", "moe"
+)
 COUNT_OF_TOKENS = whole(1, 1 << 27)
 LANES, INNER, LAYERS = whole(1, 1024), whole(1, 1 << 20), whole(0, 1024)
 FREQUENCY_BASE, FACTOR, SCALE = real(2, 1e12), real(1e-3, 1e6), real(1e-6, 1e6)
@@ -106,12 +113,20 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1 << 17), ("embedding_length",), ("hidden_size",)),
     (whole(1, 1 << 22), ("vocab_size",), ("vocab_size",)),
     (COUNT_OF_TOKENS, ("context_length",), ("max_position_embeddings",)),
-    (INNER, ("expert_feed_forward_length",), ("intermediate_size", "moe_intermediate_size")),
-    (either(INNER, counts(1, 1 << 20)), ("feed_forward_length",), ()),
+    (
+        INNER,
+        ("expert_feed_forward_length",),
+        ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
+    ),
+    (either(INNER, counts(0, 1 << 20)), ("feed_forward_length",), ("shared_intermediate_size",)),
     (whole(0, 1 << 14), ("embedding_length_per_layer_input",), ("hidden_size_per_layer_input",)),
     (FLAG, (), ("use_double_wide_mlp",)),
-    (real(0, 1), ("attention.layer_norm_rms_epsilon",), ("rms_norm_eps",)),
-    (NAME, (), ("hidden_act", "hidden_activation")),
+    (
+        real(0, 1),
+        ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
+        ("rms_norm_eps", "layer_norm_epsilon"),
+    ),
+    (NAME, (), ("hidden_act", "hidden_activation", "mlp_hidden_act")),
     # short convolutions (LFM 2)
     (whole(2, 16), ("shortconv.l_cache",), ("conv_L_cache",)),
     (real(0, 1), (), ("norm_eps",)),
@@ -130,6 +145,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (LANES, ("attention.key_length_swa", "rope.dimension_count_swa"), ()),
     (LAYERS, ("attention.shared_kv_layers",), ("num_kv_shared_layers",)),
     (FLAG, (), ("attention_k_eq_v", "enable_moe_block")),
+    (FLAG, ("attention.causal",), ("is_causal",)),
     (either(FLAG, NAME), (), ("use_bidirectional_attention",)),
     (OBJECT, (), ("per_layer_config",)),
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
@@ -141,7 +157,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (listed(FLAG, 1024), (), ("no_rope_layers",)),
     (whole(1, 1024), (), ("no_rope_layer_interval",)),
     (FLAG, (), ("use_sliding_window",)),
-    (listed(one_of("sliding_attention", "full_attention", "conv", "linear_attention"), 1024), (), ("layer_types",)),
+    (listed(LAYER_KIND, 1024), (), ("layer_types", "layers_block_type")),
     (listed(LAYERS, 1024), (), ("full_attn_idxs",)),
     (SCALE, (), ("query_pre_attn_scalar",)),
     (
@@ -157,17 +173,27 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), ("full_attention_interval",), ("full_attention_interval",)),
     (array("biu", "a list of flags"), ("attention.recurrent_layers",), ()),
     (whole(0, 16), ("nextn_predict_layers",), ()),
+    # Mamba-2 (Granite 4, Nemotron-H)
+    (whole(2, 16), (), ("mamba_d_conv", "conv_kernel")),
+    (whole(1, 512), (), ("mamba_d_state", "ssm_state_size")),
+    (whole(1, 1024), (), ("mamba_n_heads", "mamba_num_heads", "mamba_n_groups", "n_groups", "mamba_head_dim")),
+    (either(LANES, one_of("auto")), (), ("mamba_d_head",)),
+    (whole(1, 16), (), ("mamba_expand",)),
+    (LAYER_LETTERS, (), ("hybrid_override_pattern",)),
+    (NAME, (), ("position_embedding_type",)),
+    (FLAG, ("rope.scaling.finetuned",), ()),
     # multipliers
     (SCALE, ("embedding_scale", "residual_scale"), ("embedding_multiplier", "residual_multiplier")),
     (SCALE, ("attention.scale", "logit_scale"), ("attention_multiplier", "logits_scaling")),
     # experts
     (whole(0, 4096), ("expert_count",), ("num_experts", "num_local_experts", "n_routed_experts")),
-    (whole(1, 256), ("expert_used_count",), ("num_experts_per_tok", "top_k_experts")),
-    (whole(0, 256), ("expert_shared_count",), ("n_shared_experts",)),
+    (whole(0, 256), ("expert_used_count",), ("num_experts_per_tok", "top_k_experts")),  # 0: of models without
+    (whole(0, 256), ("expert_shared_count", "expert_group_count"), ("n_shared_experts", "n_group")),
+    (whole(0, 1 << 17), ("moe_latent_size",), ("moe_latent_size",)),
     (whole(0, 16), ("expert_gating_func",), ()),
     (FLAG, ("expert_weights_norm",), ("norm_topk_prob",)),
     (real(0, 1e6), ("expert_weights_scale",), ("routed_scaling_factor",)),
-    (LAYERS, ("leading_dense_block_count",), ("first_k_dense_replace",)),
+    (LAYERS, ("leading_dense_block_count",), ("first_k_dense_replace", "num_dense_layers")),
     (whole(1, 1024), (), ("decoder_sparse_step",)),
     (listed(LAYERS, 1024), (), ("mlp_only_layers",)),
     (NAME, (), ("topk_method",)),
@@ -188,6 +214,9 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (real(0.01, 1), (), ("partial_rotary_factor", "rope/partial_rotary_factor")),
     (listed(FACTOR, 1024), (), ("rope/short_factor",)),
     (FLAG, (), ("rope/truncate",)),
+    # vectors of hidden states
+    (whole(0, 16), ("pooling_type",), ()),
+    (TEXTS, ("classifier.output_labels",), ()),
     # quantised checkpoints
     (NAME, (), ("codes/quant_method", "codes/format", "codes/version", "codes/checkpoint_format")),
     (whole(1, 16), (), ("codes/bits", "codes/w_bit")),
@@ -234,6 +263,7 @@ CONFIG_RULES["model_type"] = NAME
 
 
 def check_gguf(metadata: Metadata) -> None:
+    """Checks GGUF metadata. Raises MetadataError."""
     for key, value in metadata.items():
         if rule := GENERAL.get(key):
             _check(key, value, rule)
@@ -246,7 +276,7 @@ def check_gguf(metadata: Metadata) -> None:
 
 
 def check_config(config: Metadata) -> None:
-    """Checks config.json. A field that is null counts as absent."""
+    """Checks config.json. A field that is null counts as absent. Raises MetadataError."""
     for key, value in _fields(config, ""):
         if rule := CONFIG_RULES.get(key):
             _check(key, value, rule)

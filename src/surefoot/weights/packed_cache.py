@@ -1,8 +1,8 @@
-"""A disk cache of packed weights: a model's second load is little more than reading the file.
+"""A disk cache of packed weights: a model's second load only reads the file.
 
-There is one file per checkpoint and float format (packed_file.py). Its name is a hash of the checkpoint's files (path,
-length, times of change), the format, the layout and surefoot's version: any difference makes another file. It is
-written atomically, and not used if its bytes have changed since.
+There is one file per checkpoint and float format (packed_file.py). Its name has a hash of the checkpoint's files (path,
+length, times of change), the format, the layout and surefoot's version: any difference gives another file name. The
+file is written atomically, and ignored if its bytes have changed since.
 """
 
 import hashlib
@@ -16,33 +16,34 @@ from pathlib import Path
 
 from surefoot import __version__
 from surefoot.formats import W8_GROUPED
+from surefoot.machine.own_folder import own_folder
 from surefoot.ops.arrays import F32
 from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
 from surefoot.weights.background_writes import BackgroundWrites
-from surefoot.weights.cache_folder import SUFFIX, note_use, own_folder, remove_unfinished
+from surefoot.weights.cache_folder import SUFFIX, note_use, remove_unfinished
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.packed_file import LAYOUT, Runs, read_packed, write_packed
 from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 
 PACKED_BY = ("formats/*.py", "weights/*.py", "ops/*.py", "ops/_lib/*", "models/load.py")
-PAYS_S = 0.5  # a load that takes less is not worth caching
+PAYS_S = 0.5  # seconds; a shorter load is not worth caching
 
 
 @dataclass(frozen=True)
 class PackedCache:
-    """Where and when packed weights are cached."""
+    """Where and when to cache packed weights."""
 
     folder: Path  # of the files
-    least_s: float = 0.0  # cache only after a load that took at least this long
-    # What writes the file while the model is already in use, once it is told to begin; None: write it at once.
+    least_s: float = 0.0  # cache only after a load of at least this many seconds
     background: BackgroundWrites | None = field(default=None, compare=False)
+    """Writes the file while the model is in use. None: write it during the load."""
 
 
 @contextmanager
 def writing_beside(cache: PackedCache | None) -> Iterator[Callable[[], None]]:
-    """The function that begins to write what is to be cached. At the end of the block what is not complete is
-    removed."""
+    """A function that starts the background writes of the cache. They stop at the end of the block, and incomplete
+    files are removed."""
     writes = cache.background if cache is not None else None
     if writes is None:
         yield lambda: None
@@ -54,14 +55,13 @@ def writing_beside(cache: PackedCache | None) -> Iterator[Callable[[], None]]:
 
 
 def default_cache() -> PackedCache:
-    """The cache in the user's cache folder, for loads that are worth it."""
+    """The cache in the user's cache folder, for loads of at least PAYS_S seconds."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return PackedCache(base / "surefoot" / "packed", PAYS_S, BackgroundWrites())
 
 
 class CachedCheckpoint:
-    """A checkpoint whose packed matrices come from `cached`. Those missing there are packed and recorded in
-    `packed`."""
+    """A checkpoint whose packed matrices come from `cached`. Missing matrices are packed, and added to `packed`."""
 
     def __init__(self, checkpoint: Checkpoint, cached: Mapping[str, Runs]) -> None:
         self._checkpoint = checkpoint
@@ -98,11 +98,10 @@ def packed_cache(
     float_format: str,
     report: Report = lambda done, total: None,
 ) -> Iterator[CachedCheckpoint]:
-    """The checkpoint with packed matrices from the cache. On exit the missing ones are added to the cache, or to what
-    is written in the background.
+    """The checkpoint with packed matrices from the cache. On exit the missing matrices are added to the cache, or
+    queued to be written in the background.
 
-    A cache that cannot be used (a full or read-only disk, another user's folder) costs the next load time, but never
-    fails this one.
+    An unusable cache (full or read-only disk, another user's folder) never fails the load.
     """
     path: Path | None = None
     cached: dict[str, Runs] = {}
@@ -137,14 +136,14 @@ def _write(path: Path, runs: Mapping[str, Runs], background: BackgroundWrites | 
 
 def cache_key(model: Path, float_format: str) -> str:
     """The cache file's name. It hashes ctime as well as mtime: copies may keep mtime, but nobody can set ctime."""
-    facts = [(str(file.resolve()), *_state(file.stat())) for file in (*_files(model), *_code())]
+    facts = [(str(file.resolve()), *_state(file.stat())) for file in (*model_files(model), *_code())]
     text = json.dumps([LAYOUT, __version__, float_format, facts])
     # Not `stem`, which would cut the folder Qwen2.5-Coder-1.5B at its last dot.
     return f"{model.name.removesuffix('.gguf')}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def _code() -> list[Path]:
-    """The files of the code that packs weights: during development it changes while the version stays."""
+    """The source files that pack weights: during development they change, but the version does not."""
     package = Path(__file__).parents[1]
     return sorted(file for part in PACKED_BY for file in package.glob(part))
 
@@ -155,11 +154,12 @@ def _state(facts: os.stat_result) -> tuple[int, ...]:
 
 def fingerprint(model: Path, *made_by: object) -> str:
     """A hash of the model's files as they are now, and of `made_by`: whatever else a derived file depends on."""
-    facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in _files(model)]
+    facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in model_files(model)]
     return hashlib.sha256(json.dumps([*made_by, facts]).encode()).hexdigest()
 
 
-def _files(model: Path) -> list[Path]:
+def model_files(model: Path) -> list[Path]:
+    """The files with a model's weights: all shards."""
     return sorted(model.glob("*.safetensors")) if model.is_dir() else sorted(model.parent.glob(_shards(model)))
 
 

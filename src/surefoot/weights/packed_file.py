@@ -2,8 +2,8 @@
 
     magic and the matrices, each at a multiple of 64; an index in JSON; its CRC-32 (4 bytes) and its length (8)
 
-The index holds a CRC-32 of every STEP bytes before it, so that corruption on disk is detected and the file not used.
-CRCs do not detect forgery: for that, only the owner may be able to write the file.
+The index has a CRC-32 of every STEP bytes before it, so that corruption on disk is detected and the file ignored.
+CRCs do not detect forgery, so only the owner may have write permission.
 """
 
 import json
@@ -15,10 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from surefoot.machine.own_folder import check_owner
 from surefoot.ops.arrays import ALIGNMENT, U8, huge_empty
 from surefoot.ops.weights import PackedWeights, WeightFormat
 from surefoot.weights.background_writes import Pace, at_once
-from surefoot.weights.cache_folder import check_owner, make_room, unfinished
+from surefoot.weights.cache_folder import make_room, unfinished
 from surefoot.weights.reporting_checkpoint import Report
 
 LAYOUT = "SFPACK2"  # as native/kernels/pack.h names it
@@ -26,7 +27,7 @@ MAGIC = b"surefoot packed 2\n".ljust(ALIGNMENT, b"\0")
 STEP = 1 << 23  # bytes that one thread reads at a time
 PIECE = 1 << 20  # bytes that are written at a time; a divisor of STEP
 TAIL = 12  # bytes: the index's CRC-32 and length
-MOST_INDEX_BYTES = 1 << 28
+MAX_INDEX_BYTES = 1 << 28
 Runs = list[list[PackedWeights]]  # matrices fused by format; the inner list has one per expert
 
 
@@ -55,7 +56,7 @@ def _read_index(file: int, size: int) -> dict[str, Any]:
     tail = os.pread(file, TAIL, max(0, size - TAIL))
     total, length = int.from_bytes(tail[:4], "little"), int.from_bytes(tail[4:], "little")
     start = size - TAIL - length
-    if len(tail) < TAIL or length > MOST_INDEX_BYTES or start < 0:
+    if len(tail) < TAIL or length > MAX_INDEX_BYTES or start < 0:
         raise DamagedFile("its end is missing")
     text = os.pread(file, length, start)
     if zlib.crc32(text) != total or os.pread(file, len(MAGIC), 0) != MAGIC:
@@ -104,16 +105,16 @@ def write_packed(path: Path, runs: Mapping[str, Runs], pace: Pace = at_once) -> 
     entries, matrices, nbytes = _entries(runs)
     if not make_room(path.parent, nbytes):
         return
-    with unfinished(path) as (file, beside):
+    with unfinished(path) as (file, temporary):
         sums = _write_data(file, matrices, pace)
         text = json.dumps({"nbytes": nbytes, "sums": sums, "runs": entries}).encode()
         _write_all(file, text + zlib.crc32(text).to_bytes(4, "little") + len(text).to_bytes(8, "little"))
         os.fdatasync(file)
-        beside.replace(path)
+        temporary.replace(path)
 
 
 def _write_data(file: int, matrices: Sequence[PackedWeights], pace: Pace) -> list[int]:
-    """Writes what comes before the index, and returns the CRC-32 of every STEP bytes."""
+    """Writes the bytes before the index, and returns the CRC-32 of every STEP bytes."""
     sums: list[int] = []
     at = 0
     for piece in _pieces(matrices):
@@ -128,7 +129,7 @@ def _write_data(file: int, matrices: Sequence[PackedWeights], pace: Pace) -> lis
 
 def _pieces(matrices: Sequence[PackedWeights]) -> Iterator[bytes | memoryview]:
     """The bytes before the index, in pieces that never cross a multiple of STEP. Matrices are not copied: a copy would
-    hold Python's lock."""
+    hold the GIL."""
     yield MAGIC
     at = len(MAGIC)
     for matrix in matrices:
@@ -149,7 +150,7 @@ def _write_all(file: int, data: bytes | memoryview) -> None:
 
 
 def _entries(runs: Mapping[str, Runs]) -> tuple[dict[str, Any], list[PackedWeights], int]:
-    """The index's entries, the matrices in the order of the file, and the offset where the last ends."""
+    """The index's entries, the matrices in the order of the file, and the end of the last matrix."""
     matrices, at, entries = list[PackedWeights](), len(MAGIC), dict[str, Any]()
     for key, lists in runs.items():
         entries[key] = []

@@ -20,7 +20,7 @@ SCHEMES: dict[str, Collect] = {
 
 
 def collect_quantised(config: Mapping[str, Any], stored: Mapping[str, StoredTensor]) -> dict[str, Stored]:
-    """The checkpoint's tensors. Quantised ones appear under the names of the weights that they represent."""
+    """The checkpoint's tensors. Quantised tensors have the names of the weights that they represent."""
     text = config.get("text_config") or {}
     quantisation = next((part[key] for part in (config, text) for key in CONFIG_KEYS if part.get(key)), None)
     if quantisation is None:

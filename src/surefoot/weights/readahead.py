@@ -1,4 +1,4 @@
-"""Computes items ahead of their use in other threads. numpy and the native library both release Python's lock."""
+"""Computes items ahead of their use in other threads. numpy and the native library both release the GIL."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 def map_ahead(make: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Result]:
-    """make(item) of each item in order. Up to `num_threads` results are computed ahead of the one in use."""
+    """make(item) of each item in order. Up to `num_threads` results are computed ahead of the current one."""
     with ThreadPoolExecutor(num_threads) as pool:
         pending: deque[Future[Result]] = deque()
         for item in items:

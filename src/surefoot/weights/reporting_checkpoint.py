@@ -1,4 +1,4 @@
-"""A checkpoint that reports how much of it has been read."""
+"""A checkpoint that reports the progress of reading it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ class ReportingCheckpoint:
     def __init__(self, checkpoint: Checkpoint, report: Report) -> None:
         self._checkpoint = checkpoint
         self._report = report
-        self._left = {name: math.prod(tensor.shape) for name, tensor in checkpoint.tensors.items()}
-        self._total = sum(self._left.values())
+        self._unread = {name: math.prod(tensor.shape) for name, tensor in checkpoint.tensors.items()}
+        self._total = sum(self._unread.values())
         self._done = 0
         self.metadata, self.tensors = checkpoint.metadata, checkpoint.tensors
 
@@ -48,5 +48,5 @@ class ReportingCheckpoint:
         return runs
 
     def _count(self, names: Sequence[str]) -> None:
-        self._done += sum(self._left.pop(name, 0) for name in names)
+        self._done += sum(self._unread.pop(name, 0) for name in names)
         self._report(self._done, self._total)

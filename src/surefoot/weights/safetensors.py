@@ -63,7 +63,7 @@ class StoredTensor:
         return values
 
     def _release(self, start: int, stop: int) -> None:
-        """The rows' pages stay in the system's cache, but no longer count as this process's memory."""
+        """Releases the rows' pages: they stay in the system's cache, but no longer count as this process's memory."""
         row_bytes = self.nbytes // max(self.shape[0], 1)
         first, last = self.offset + start * row_bytes, self.offset + stop * row_bytes
         page = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -86,20 +86,27 @@ def read_safetensors(path: Path) -> dict[str, StoredTensor]:
         raise SafetensorsError(f"{path}: {wrong}; the file is damaged or not safetensors: fetch it again") from None
 
 
+def is_header_whole(path: Path) -> bool:
+    """Whether the file is long enough to hold its header."""
+    with open_regular(path) as file:
+        length = file.read(8)
+        return len(length) == 8 and os.fstat(file.fileno()).st_size >= 8 + int.from_bytes(length, "little")
+
+
 def _header(data: mmap.mmap) -> tuple[int, dict[str, Any]]:
-    """Where the tensors' bytes begin, and their entries by name."""
+    """The offset of the tensors' bytes, and the header's entries by name."""
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > min(len(data) - 8, MAX_HEADER_BYTES):
         raise SafetensorsError(f"a header of {size} bytes in a file of {len(data)}")
     text = data[8 : 8 + size]
     check_depth(text, "the header")
-    header = json.loads(text, object_pairs_hook=_without_doubles)
+    header = json.loads(text, object_pairs_hook=_without_duplicates)
     if not isinstance(header, dict):
         raise SafetensorsError("the header is no JSON object")
     return 8 + size, header
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
         raise SafetensorsError("a name occurs twice in the header")
@@ -128,7 +135,7 @@ def _entry(name: str, entry: Any) -> tuple[Any, Any, tuple[Any, ...], str]:
 
 
 def _check_apart(tensors: Iterable[StoredTensor]) -> None:
-    """Refuses tensors that overlap, so that all of them together are no larger than the file."""
+    """Refuses tensors that overlap, so that their total size is at most the file's."""
     end = 0
     for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset < end:

@@ -1,4 +1,4 @@
-"""Says what a file that is not GGUF is, and what to do instead."""
+"""Describes a file that is not GGUF, with advice for the user."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The engine's benchmark on a model of milliseconds: that every figure comes."""
+"""The engine's benchmark measures every figure on a tiny model."""
 
 import math
 
@@ -17,7 +17,7 @@ PEERS = {
 }
 
 
-def test_every_figure_comes() -> None:
+def test_every_figure_is_measured() -> None:
     report = report_of("engine", str(stories_gguf()), seconds=24, wanted=FIGURES)
     figures = report["figures"]
     assert set(figures) == FIGURES | PEERS

@@ -1,4 +1,4 @@
-"""The harness's arithmetic, on a clock that only moves when a case says so."""
+"""The arithmetic of interleaved timing, on a fake clock that only cases advance."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ from surefoot.bench.harness.timing import (
 
 
 class FakeMachine:
-    """Cases that take the seconds they are told to, and write down that they ran."""
+    """Makes cases with given durations, and records which cases ran."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,14 +37,14 @@ class FakeMachine:
         self.slept.append(seconds)
 
     def takes(self, name: str, *seconds: float) -> Callable[[], float]:
-        """Each run takes the next of the times, the last of them for ever."""
+        """A case's `run`: each call takes the next duration, and later calls the last duration."""
         times = list(seconds)
 
         def run() -> float:
             self.ran.append(name)
-            taken = times.pop(0) if len(times) > 1 else times[0]
-            self.now += taken
-            return taken
+            duration = times.pop(0) if len(times) > 1 else times[0]
+            self.now += duration
+            return duration
 
         return run
 
@@ -68,7 +68,7 @@ def test_every_round_runs_every_case_once(machine: FakeMachine) -> None:
     assert machine.ran == ["a", "b"] * 3  # the warm-up and two rounds
 
 
-def test_warm_up_is_left_out_and_times_are_those_of_one_call(machine: FakeMachine) -> None:
+def test_warm_up_is_excluded_and_times_are_per_call(machine: FakeMachine) -> None:
     measured = machine.interleaver().run([machine.case("a", 50, 4, 8, 6, calls=2)])["a"]
     assert measured.seconds == [2, 4, 3]
     assert (measured.best, measured.median) == (2, 3)
@@ -90,7 +90,7 @@ def test_rounds_end_with_the_budget(machine: FakeMachine) -> None:
     assert [len(m.samples) for m in measured.values()] == [3, 2]  # a fits once more, b does not
 
 
-def test_a_case_that_cannot_fit_is_passed_over(machine: FakeMachine) -> None:
+def test_a_case_that_cannot_fit_is_skipped(machine: FakeMachine) -> None:
     few, many = machine.case("few", 1, operations=10), machine.case("many", 1000, operations=10_000)
     measured = machine.interleaver(seconds=20).run([few, many, machine.case("other", 1)])
     assert "many" not in machine.ran  # at the pace of `few` it would take 1000 seconds
@@ -115,7 +115,7 @@ def test_gauges_are_read_between_cases(machine: FakeMachine) -> None:
     assert measured[BANDWIDTH].seconds == [2, 4]
 
 
-def test_another_engine_is_given_time_to_come_to_rest(machine: FakeMachine) -> None:
+def test_threads_of_another_engine_get_time_to_stop_spinning(machine: FakeMachine) -> None:
     cases = [machine.case("a", 1), machine.case("b", 1), machine.case("c", 1, engine="peer")]
     machine.interleaver(rounds=1).run(cases)
     assert len(machine.slept) == 3  # to the peer, back to us, to the peer
@@ -140,12 +140,12 @@ def measurement(name: str, *samples: TimedSample, nbytes: float = 0, operations:
 def test_share_of_a_limit_is_ideal_time_over_time_taken() -> None:
     slow = TimedSample(1, 4.0, {BANDWIDTH: 10, INT8_PEAK: 1000})
     fast = TimedSample(2, 2.0, {BANDWIDTH: 50, INT8_PEAK: 1000})
-    one = measurement("one", slow, fast, nbytes=20, operations=500)
-    assert shares_of_limit([one], BANDWIDTH) == [20 / 10 / 4, 20 / 50 / 2]
-    assert shares_of_limit([one], INT8_PEAK) == [0.5 / 4, 0.5 / 2]
-    assert share([one], BANDWIDTH) == pytest.approx((0.5 + 0.2) / 2)
-    two = measurement("two", TimedSample(2, 8.0, {BANDWIDTH: 10, INT8_PEAK: 1}), nbytes=40)
-    assert shares_of_limit([one, two], BANDWIDTH) == [(20 / 50 + 40 / 10) / (2 + 8)]  # only round 2 has both
+    first = measurement("first", slow, fast, nbytes=20, operations=500)
+    assert shares_of_limit([first], BANDWIDTH) == [20 / 10 / 4, 20 / 50 / 2]
+    assert shares_of_limit([first], INT8_PEAK) == [0.5 / 4, 0.5 / 2]
+    assert share([first], BANDWIDTH) == pytest.approx((0.5 + 0.2) / 2)
+    second = measurement("second", TimedSample(2, 8.0, {BANDWIDTH: 10, INT8_PEAK: 1}), nbytes=40)
+    assert shares_of_limit([first, second], BANDWIDTH) == [(20 / 50 + 40 / 10) / (2 + 8)]  # only round 2 has both
 
 
 def test_ratios_pair_samples_of_one_round() -> None:
@@ -161,13 +161,13 @@ def test_roughness() -> None:
     assert roughness({1: 1.0}) is None
 
 
-def test_rotation_comes_round(machine: FakeMachine) -> None:
+def test_rotation_starts_over(machine: FakeMachine) -> None:
     rotation = Rotation([machine.takes(name, 2) for name in "abc"], clock=machine.clock)
     assert [rotation() for _ in range(5)] == [2] * 5
     assert machine.ran == ["a", "b", "c", "a", "b"]
 
 
-def test_cases_over_one_pool_go_on_where_the_other_stopped(machine: FakeMachine) -> None:
+def test_cases_over_one_pool_continue_where_the_last_stopped(machine: FakeMachine) -> None:
     cursor = Cursor()
     thirds = Rotation([machine.takes(f"third {i}", 1) for i in range(3)], cursor, machine.clock)
     halves = Rotation([machine.takes(f"half {i}", 1) for i in range(2)], cursor, machine.clock)

@@ -1,4 +1,4 @@
-"""`surefoot bench model` on tiny models: every figure comes that needs no peer and that the context has room for."""
+"""`surefoot bench model` on tiny models measures every figure that needs no peer and fits into the context."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,7 @@ FIGURES = LONG | {"decode_of_bandwidth", "decode32_step_ms", "python_overhead_sh
 PEERS = {"decode_vs_llamacpp", "prefill512_vs_llamacpp", "prefill2048_vs_llamacpp", "prefill8k_vs_llamacpp"}
 
 
-def test_every_figure_comes(tmp_path: Path) -> None:
+def test_every_figure_is_measured(tmp_path: Path) -> None:
     write_folder(TINY, tmp_path, lambda text: None)
     report = report_of("model", str(tmp_path), seconds=6, wanted=FIGURES)
     figures = report["figures"]

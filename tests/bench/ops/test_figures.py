@@ -1,4 +1,4 @@
-"""Figures from measurements that are made up, so that every number is known beforehand."""
+"""Figures from synthetic measurements, whose values are known."""
 
 import pytest
 
@@ -31,32 +31,37 @@ def measurement(
     return Measurement(case, tuple(TimedSample(number, seconds, LIMITS) for number in (1, 2, 3)))
 
 
-def made_up() -> dict[str, Measurement]:
-    """W8 and W4 take 0.2 s a matrix at one row and 0.1 s a row beyond 4, one limb half of that."""
-    made = []
+def synthetic() -> dict[str, Measurement]:
+    """Measurements in which W8 and W4 take 0.2 s per matrix for up to 4 rows, then time proportional to the rows; one
+    limb takes half of that."""
+    measurements = []
     for rows in QUICK.rows:
         for matrix, (_, k) in MODEL.matrices.items():
             for fmt in QUICK.formats:
                 for limbs in FORMS:
-                    made.append(
+                    measurements.append(
                         measurement(
                             "linear", 0.1 * limbs * max(1, rows / 4), nbytes=BYTES, operations=1000.0 * rows * limbs,
                             model=MODEL.name, matrix=matrix, format=fmt, limbs=limbs, rows=rows, k=k,
                         )
                     )  # fmt: skip
-            made.append(
+            measurements.append(
                 measurement(
                     "linear", 0.6 * rows, "torch", model=MODEL.name, matrix=matrix, format="bfloat16", rows=rows, k=k
                 )
             )
         for k in {k for _, k in MODEL.matrices.values()}:
-            made += [measurement("quantise", 0.1, k=k, rows=rows, limbs=limbs) for limbs in FORMS]
-    made.append(measurement("attention decode", 0.5, nbytes=400, requests=1))
-    made += [measurement("layer", seconds, tokens=2048, part=part) for part, seconds in (("attention", 1), ("rest", 3))]
+            measurements += [measurement("quantise", 0.1, k=k, rows=rows, limbs=limbs) for limbs in FORMS]
+    measurements.append(measurement("attention decode", 0.5, nbytes=400, requests=1))
+    measurements += [
+        measurement("layer", seconds, tokens=2048, part=part) for part, seconds in (("attention", 1), ("rest", 3))
+    ]
     for model in QUICK.step_models:
-        made += [measurement("step", s, model=model.name, way=way) for way, s in (("per op", 0.4), ("replayed", 0.1))]
-    made.append(measurement("call", 0.001, way="replay"))
-    return {m.case.name: m for m in made}
+        measurements += [
+            measurement("step", s, model=model.name, way=way) for way, s in (("per op", 0.4), ("replayed", 0.1))
+        ]
+    measurements.append(measurement("call", 0.001, way="replay"))
+    return {m.case.name: m for m in measurements}
 
 
 def figures(measurements: dict[str, Measurement], absent: dict[str, str] | None = None) -> dict[str, Figure]:
@@ -64,7 +69,7 @@ def figures(measurements: dict[str, Measurement], absent: dict[str, str] | None 
 
 
 def test_known_numbers() -> None:
-    got = figures(made_up(), {"llama.cpp": "not here"})
+    got = figures(synthetic(), {"llama.cpp": "not here"})
     assert got["w8_row1_of_bandwidth"].value == pytest.approx(BYTES / 1000 / 0.2)
     assert got["w8_rows512_of_peak"].value == pytest.approx(2 * 512 * 1000 / 10_000 / (0.2 * 128))
     assert got["w4_one_limb_rows512_of_peak"].value == pytest.approx(512 * 1000 / 10_000 / (0.1 * 128))
@@ -78,7 +83,7 @@ def test_known_numbers() -> None:
 
 
 def test_targets() -> None:
-    got = figures(made_up())
+    got = figures(synthetic())
     assert got["w8_row1_of_bandwidth"].met is False
     assert got["attention_prefill2k_share"].met is True
     assert got["call_overhead_share_per_op"].met is None
@@ -86,11 +91,11 @@ def test_targets() -> None:
     assert not Target(1.15, at_least=False).met_by(1.16)
 
 
-def test_what_is_missing_has_a_reason() -> None:
-    got = figures(made_up(), {"torch": "not installed", "llama.cpp": "left out"})
+def test_missing_figures_have_a_reason() -> None:
+    got = figures(synthetic(), {"torch": "not installed", "llama.cpp": "left out"})
     assert (got["torch_bf16_row1_ratio"].value, got["torch_bf16_row1_ratio"].reason) == (None, "not installed")
     assert got["attention_prefill8k_share"].reason == "not part of this run"
-    unmeasured = {name: Measurement(m.case, ()) for name, m in made_up().items()}
+    unmeasured = {name: Measurement(m.case, ()) for name, m in synthetic().items()}
     for figure in figures(unmeasured).values():
         assert figure.value is None
         assert figure.reason

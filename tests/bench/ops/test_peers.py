@@ -1,4 +1,4 @@
-"""The line protocol, with an engine that only pretends; and the real ones where they are installed."""
+"""The line protocol of peers, with a fake engine, and with real engines if they are installed."""
 
 import math
 import sys
@@ -11,7 +11,7 @@ from surefoot.bench.ops.settings import SMOKE
 from surefoot.bench.peers.install import GGML_ENGINE, Peer, find_llama, find_torch
 from surefoot.bench.peers.process import PeerError, PeerProcess
 
-PRETENDER = """
+FAKE_ENGINE = """
 import os
 print("noise on stdout, as libraries make it")
 
@@ -35,14 +35,14 @@ def open_engine(threads, options):
 
 
 @pytest.fixture
-def pretender(tmp_path: Path) -> Peer:
-    engine = tmp_path / "pretender.py"
-    engine.write_text(PRETENDER)
+def fake_peer(tmp_path: Path) -> Peer:
+    engine = tmp_path / "fake_peer.py"
+    engine.write_text(FAKE_ENGINE)
     return Peer("torch", Path(sys.executable), engine, {"colour": "blue"})
 
 
-def test_a_peer_times_itself(pretender: Peer) -> None:
-    with RunningPeer.start(pretender, 3) as running:
+def test_a_peer_times_itself(fake_peer: Peer) -> None:
+    with RunningPeer.start(fake_peer, 3) as running:
         assert running.describe() == {"threads": 3, "colour": "blue"}
         cases = list(running.cases(SMOKE, 1e12))
         assert len(cases) == len(SMOKE.rows) * len(SMOKE.headline.matrices)
@@ -52,8 +52,8 @@ def test_a_peer_times_itself(pretender: Peer) -> None:
             assert case.run() / case.calls == pytest.approx(rows * n * k * 1e-6)
 
 
-def test_errors_and_death_are_told(pretender: Peer) -> None:
-    process = PeerProcess(pretender.python, pretender.engine, 1, {})
+def test_errors_and_exits_are_reported(fake_peer: Peer) -> None:
+    process = PeerProcess(fake_peer.python, fake_peer.engine, 1, {})
     with pytest.raises(PeerError, match="KeyError: 'unknown'"):
         process.ask("run", key="unknown", rows=1, calls=1)
     process.ask("prepare", key="a", n=1, k=1, format="f", matrices=1)

@@ -1,4 +1,4 @@
-"""`surefoot bench ops` as a user runs it, at tiny shapes; and what the cases say of themselves."""
+"""`surefoot bench ops` from the command line at tiny shapes, and properties of its cases."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,12 @@ from typer.testing import CliRunner
 
 from surefoot import machine
 from surefoot.bench.ops.figures import Figures
-from surefoot.bench.ops.linear import copies_of, num_calls, products, random_weights
+from surefoot.bench.ops.linear import num_calls, products
 from surefoot.bench.ops.run import check_memory, needed_bytes
 from surefoot.bench.ops.settings import FORMATS, FULL, QUICK, SMOKE, OpsSettings
 from surefoot.cli.main import app
 from surefoot.ops import Backend, linear, pack, quantise, supported_variants
+from surefoot.ops.random_weights import copies_of, random_weights
 from tests.bench.ops.test_figures import NEEDED
 from tests.bench.reports import report_of
 
@@ -27,7 +28,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize("variant", supported_variants())
 def test_json_of_every_variant(variant: str) -> None:
     command = ("ops", "--smoke", "--no-peers", "--variant", variant, "--threads", "2")
-    wanted = {one.name for one in Figures({}, SMOKE, {}).compute() if not one.name.startswith(NOT_IN_SMOKE)}
+    wanted = {figure.name for figure in Figures({}, SMOKE, {}).compute() if not figure.name.startswith(NOT_IN_SMOKE)}
     result = report_of(*command, seconds=4, wanted=wanted - {"call_overhead_share_per_op"})
     assert result.keys() >= {"figures", "limits", "cases", "machine"}
     assert result["figures"].keys() >= NEEDED
@@ -48,7 +49,7 @@ def test_tables() -> None:
     assert "left out by --no-peers" in shown
 
 
-def test_a_variant_that_is_not_there() -> None:
+def test_an_unknown_variant_is_an_error() -> None:
     result = CliRunner().invoke(app, ["bench", "ops", "--smoke", "--variant", "z80"])
     assert result.exit_code == 1
     assert "z80" in result.output
@@ -56,7 +57,8 @@ def test_a_variant_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("settings", [QUICK, FULL])
 def test_weights_and_contexts_exceed_the_cache(settings: OpsSettings) -> None:
-    """Between two visits to a matrix's copies all other pools are walked on: together they must not fit a cache."""
+    """Between two reads of a matrix's copies, all other pools are read. Together they must exceed the processor's
+    cache."""
     pools = [max(2 * n * k, settings.pool_bytes) for model in settings.models for n, k in model.matrices.values()]
     assert len(settings.formats) * sum(pools) >= 1024 * MIB
     assert settings.footprint_bytes >= 512 * MIB
@@ -89,7 +91,7 @@ def test_copies_are_the_same_matrix_elsewhere(name: str) -> None:
         assert np.array_equal(linear(backend, x, copy), want)
 
 
-def test_too_little_memory_is_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_reported_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert needed_bytes(FULL, ["torch", "llama.cpp"]) > needed_bytes(FULL, []) > needed_bytes(QUICK, [])
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(64 * MIB, None))
     check_memory(SMOKE, [])

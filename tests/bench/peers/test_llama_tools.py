@@ -1,4 +1,4 @@
-"""llama.cpp's programs are compiled once for each build. A build that did not end is taken up again."""
+"""llama.cpp's programs are compiled once for each build. An interrupted build is resumed."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from surefoot.bench.peers.process import PeerError
 
 
 class Compiler:
-    """Stands in for CMake: notes its commands, and makes the program that is asked for unless it is told to fail."""
+    """A fake CMake: records its commands, and creates the requested program unless it is set to fail."""
 
     def __init__(self) -> None:
         self.commands: list[list[str]] = []
@@ -33,9 +33,9 @@ class Compiler:
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (cache_folder() / "llama-cpp-python-0.3.36-tools" / "source").mkdir(parents=True)
-    made = Compiler()
-    monkeypatch.setattr(llama_tools, "run", made.run)
-    return made
+    fake = Compiler()
+    monkeypatch.setattr(llama_tools, "run", fake.run)
+    return fake
 
 
 def install(program: str = "llama-bench", variant: str | None = None) -> Path:
@@ -47,7 +47,7 @@ def test_a_finished_build_is_kept(compiler: Compiler) -> None:
     assert len(compiler.commands) == 2
 
 
-def test_a_program_that_is_missing_is_compiled_beside_the_finished_one(compiler: Compiler) -> None:
+def test_only_the_missing_program_is_compiled(compiler: Compiler) -> None:
     first = install()
     install("llama-server")
     install()
@@ -57,7 +57,7 @@ def test_a_program_that_is_missing_is_compiled_beside_the_finished_one(compiler:
     assert len(compiler.commands) == 6
 
 
-def test_a_build_that_did_not_end_is_taken_up_again(compiler: Compiler) -> None:
+def test_an_interrupted_build_is_resumed(compiler: Compiler) -> None:
     compiler.fails = True
     with pytest.raises(PeerError, match="killed"):
         install()

@@ -1,4 +1,4 @@
-"""The model of random weights is the same model in every form; and peers that are not there are named."""
+"""The model of random weights is the same model in every format. Peers that cannot start are reported."""
 
 import sys
 from contextlib import ExitStack
@@ -20,10 +20,10 @@ from surefoot.runner import SessionRunner
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
-    made = tmp_path_factory.mktemp("shape") / "tiny"
-    write_folder(TINY, made, lambda text: None)
-    write_gguf(made, Path(sys.executable))
-    return made
+    path = tmp_path_factory.mktemp("shape") / "tiny"
+    write_folder(TINY, path, lambda text: None)
+    write_gguf(path, Path(sys.executable))
+    return path
 
 
 def logits(model: Path, float_format: str) -> np.ndarray:
@@ -35,7 +35,7 @@ def logits(model: Path, float_format: str) -> np.ndarray:
 def test_every_form_is_the_same_model(folder: Path) -> None:
     exact = logits(folder, "f32")
     for form in (folder, folder / FORMS / W8A8, folder / FORMS / GGUF):
-        # Rounding leaves 0.0002 at most; heads whose lanes are paired wrongly 0.001.
+        # Rounding costs at most 0.0002 of correlation; wrongly paired lanes of heads cost 0.001.
         assert np.corrcoef(exact, logits(form, "w8"))[0, 1] > 1 - 0.0004, form
 
 
@@ -46,7 +46,7 @@ def test_every_token_is_a_piece_of_text(folder: Path) -> None:
     assert tokenizer.decode(tokenizer.encode("Grüße, ab", add_special=False)) == "Grüße, ab"
 
 
-def test_forms_are_found_or_said_to_be_missing(folder: Path, tmp_path: Path) -> None:
+def test_formats_are_found_or_reported_missing(folder: Path, tmp_path: Path) -> None:
     assert (gguf_form(folder), folder_form(folder)) == (folder / FORMS / GGUF, folder / FORMS / W8A8)
     assert gguf_form(tmp_path / "a.gguf") == tmp_path / "a.gguf"
     assert folder_form(tmp_path) == tmp_path
@@ -70,7 +70,7 @@ class Dies:
         return Launch((sys.executable, "-c", "print('no memory'); raise SystemExit(3)"), "/health")
 
 
-def test_peers_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_peers_that_cannot_start_are_reported(tmp_path: Path) -> None:
     with ExitStack() as stack:
         started = start_peers(stack, [Unable(), Dies()], tmp_path, PeerLimits(1, 1, 1, 1), lambda text: None)
     assert started.endpoints == {}

@@ -1,4 +1,4 @@
-"""The server's benchmark on a model of milliseconds, without peers: that every figure comes."""
+"""The server's benchmark measures every figure on a tiny model, without peers."""
 
 import math
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.stories import stories_gguf
 FIGURES = {"served_over_bare", "goodput", "ttft_p95_ms", "gap_p99_ms", "single_user_ttft_ratio", "ready_s"}
 
 
-def test_every_figure_comes(tmp_path: Path) -> None:
+def test_every_figure_is_measured(tmp_path: Path) -> None:
     svg = tmp_path / "goodput.svg"
     report = report_of("serve", str(stories_gguf()), "--svg", str(svg), seconds=6, wanted=FIGURES)
     figures = report["figures"]
@@ -26,22 +26,26 @@ def test_every_figure_comes(tmp_path: Path) -> None:
     others = set(figures) - FIGURES
     assert all(figures[name] is None and report["reasons"][name] for name in others)
     assert len(report["model"]["points"]) == 2
-    assert all(one["num_failed"] == 0 for one in report["model"]["points"])
+    assert all(load_point["num_failed"] == 0 for load_point in report["model"]["points"])
     assert svg.read_text().count("<circle") == 2
 
 
-def made_point(engine: str, rate: float, num_good: int, num_late: int) -> LoadPoint:
+def synthetic_point(engine: str, rate: float, num_good: int, num_late: int) -> LoadPoint:
     outcomes = [Outcome(0.0, (0.1, 0.2), 0.2, 2)] * num_good + [Outcome(0.0, (9.0, 9.1), 9.1, 2)] * num_late
     return point(engine, rate, LoadResult(outcomes, 10.0), 10.0)
 
 
 def test_figures_of_peers() -> None:
-    points = [made_point("surefoot", 1, 10, 0), made_point("surefoot", 4, 30, 10)]
-    points += [made_point("llamacpp", 1, 8, 2), made_point("llamacpp", 4, 1, 39), made_point("openvino", 1, 0, 5)]
+    points = [synthetic_point("surefoot", 1, 10, 0), synthetic_point("surefoot", 4, 30, 10)]
+    points += [
+        synthetic_point("llamacpp", 1, 8, 2),
+        synthetic_point("llamacpp", 4, 1, 39),
+        synthetic_point("openvino", 1, 0, 5),
+    ]
     served = Served(
         {}, points, Fairness((0.1, 0.02), (0.02, 0.2, 0.25), 0.05), [1.5, 1.7, 9.0], {"vllm": "it does not load here"}
     )
-    figures = {one.name: one for one in (question.figure() for question in serve_questions(served))}
+    figures = {question.name: question.figure() for question in serve_questions(served)}
     assert (figures["goodput"].value, figures["goodput_llamacpp"].value) == (3.0, 0.8)
     assert figures["goodput_vs_llamacpp"].met is True
     assert figures["goodput_openvino"].value == 0

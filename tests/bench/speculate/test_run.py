@@ -1,4 +1,4 @@
-"""The benchmark of speculation on a model of milliseconds: that every figure comes, with a plot."""
+"""The benchmark of speculation measures every figure on a tiny model, and draws a chart."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,7 @@ PEERS = {
 }
 
 
-def test_every_figure_comes(tmp_path: Path) -> None:
+def test_every_figure_is_measured(tmp_path: Path) -> None:
     svg = tmp_path / "plot.svg"
     report = report_of("speculate", str(stories_gguf()), "--svg", str(svg), seconds=12, wanted=FIGURES)
     figures = report["figures"]

@@ -1,4 +1,4 @@
-"""Speculation beside peers, with servers that only pretend: what is asked of them, what is timed, what comes of it."""
+"""The comparison of speculation with peers, with fake servers: their requests, the timing and the figures."""
 
 import io
 import json
@@ -21,8 +21,8 @@ from surefoot.bench.speculate.versus import Answered, PromptLoad, SpeculateVersu
 
 NUM_TOKENS, READ_S = 6, 0.4
 LOADS, EDITS = ("edit_1", "edit_8", "chat_1"), tuple((number, 7) for number in range(16))
-# An answer of six tokens, however many were asked for. The first token of a prompt that was not read waits.
-PRETENDER = """
+# Answers every request with at most NUM_TOKENS tokens. The first token of a prompt that is not cached takes READ_S.
+FAKE_SERVER = """
 import json, sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -68,28 +68,30 @@ ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
 @dataclass(frozen=True)
-class Pretender:
+class FakePeer:
+    """A peer with a fake server."""
+
     name: str
-    gap: float
-    folder: Path
+    gap: float  # seconds between tokens; negative: the server fails to start
+    folder: Path  # of its log of requests
 
     def launch(self, model: Path, port: int, limits: PeerLimits, say: Callable[[str], None]) -> Launch:
         if self.gap < 0:
             raise EngineError("it does not load here")
         words = (str(port), str(self.gap), str(self.log), str(NUM_TOKENS), str(READ_S))
-        return Launch((sys.executable, "-c", PRETENDER, *words), "/health")
+        return Launch((sys.executable, "-c", FAKE_SERVER, *words), "/health")
 
     @property
     def log(self) -> Path:
         return self.folder / f"{self.name}.jsonl"
 
-    def asked(self) -> list[dict[str, object]]:
+    def requests(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
-def run(peers: list[Pretender], loads: list[PromptLoad]) -> SpeculateVersus:
+def run(peers: list[FakePeer], loads: list[PromptLoad]) -> SpeculateVersus:
     limits = PeerLimits(1, 16, 64, 1024)
-    ours = 0.01  # seconds a token
+    ours = 0.01  # seconds per token
 
     def answer(load: PromptLoad) -> Answered:
         return Answered(ours * NUM_TOKENS, NUM_TOKENS)
@@ -98,15 +100,14 @@ def run(peers: list[Pretender], loads: list[PromptLoad]) -> SpeculateVersus:
 
 
 def figures(versus: SpeculateVersus | None, absent: dict[str, str]) -> dict[str, tuple[float | None, str | None]]:
-    return {
-        one.name: (one.value, one.reason) for one in (q.figure() for q in speculate_versus_questions(versus, absent))
-    }
+    computed = [question.figure() for question in speculate_versus_questions(versus, absent)]
+    return {figure.name: (figure.value, figure.reason) for figure in computed}
 
 
-def beside_itself(folder: Path) -> dict[str, tuple[float | None, str | None]]:
+def speculating_and_plain(folder: Path) -> dict[str, tuple[float | None, str | None]]:
     folder.mkdir()
-    plain, drafting = Pretender("llamacpp", 0.08, folder), Pretender(speculating("llamacpp"), 0.02, folder)
-    failing = [Pretender("openvino", 0.08, folder), Pretender(speculating("openvino"), -1, folder)]
+    plain, drafting = FakePeer("llamacpp", 0.08, folder), FakePeer(speculating("llamacpp"), 0.02, folder)
+    failing = [FakePeer("openvino", 0.08, folder), FakePeer(speculating("openvino"), -1, folder)]
     loads = [
         PromptLoad("edit", 1, EDITS[:2], 20),
         PromptLoad("edit", 8, EDITS, 20),
@@ -116,37 +117,38 @@ def beside_itself(folder: Path) -> dict[str, tuple[float | None, str | None]]:
     return figures(versus, versus.peers.absent)
 
 
-def are_true(found: dict[str, tuple[float | None, str | None]]) -> bool:
-    """Four times as fast; with the time that it takes to read a prompt it would be 1.6 alone. Ten milliseconds a token
-    here, twenty there; alone, the first does not count. At once, eight share the time."""
-    speedups = [found[f"llamacpp_speedup_{load}"][0] or 0 for load in LOADS]
+def are_true(values: dict[str, tuple[float | None, str | None]]) -> bool:
+    """Whether the figures fit the fake servers' timing. The speculating peer is four times as fast; if prefill counted,
+    it would be 1.6 times for single requests. We take 10 ms per token, that peer 20 ms; for single requests the first
+    token does not count. With eight requests at once, they share the time."""
+    speedups = [values[f"llamacpp_speedup_{load}"][0] or 0 for load in LOADS]
     alone, at_once, other = (
-        found[f"vs_{name}"][0] or 0 for name in ("llamacpp_edit_1", "llamacpp_edit_8", "openvino_edit_1")
+        values[f"vs_{name}"][0] or 0 for name in ("llamacpp_edit_1", "llamacpp_edit_8", "openvino_edit_1")
     )
-    return all(2 < one < 6 for one in speedups) and 1.8 < alone < 4 < other and at_once < alone / 4
+    return all(2 < speedup < 6 for speedup in speedups) and 1.8 < alone < 4 < other and at_once < alone / 4
 
 
 @pytest.mark.nightly
-def test_the_times_of_a_peer_beside_itself(tmp_path: Path) -> None:
-    assert are_true(found := beside_itself(tmp_path / "times")), found
+def test_times_of_a_peer_with_and_without_speculation(tmp_path: Path) -> None:
+    assert are_true(values := speculating_and_plain(tmp_path / "times")), values
 
 
-def test_a_peer_beside_itself(tmp_path: Path) -> None:
-    folder = tmp_path / "asked"
-    found = beside_itself(folder)
-    assert all((found[f"llamacpp_speedup_{load}"][0] or 0) > 0 for load in LOADS)
+def test_a_peer_with_and_without_speculation(tmp_path: Path) -> None:
+    folder = tmp_path / "requests"
+    values = speculating_and_plain(folder)
+    assert all((values[f"llamacpp_speedup_{load}"][0] or 0) > 0 for load in LOADS)
     for load in LOADS:
-        assert found[f"openvino_speedup_{load}"] == (None, "it does not load here")
-        assert found[f"vs_vllm_{load}"] == (None, NO_PEER)
-    asked = [one for one in Pretender("llamacpp", 0, folder).asked() if one["prompt"] != [50]]
-    assert [one["max_tokens"] for one in asked] == [1] * 2 + [20] * 2 + [1] * 16 + [20] * 16
-    assert all(one["ignore_eos"] is False and one["temperature"] == 0 for one in asked)
-    assert [one["stream"] for one in asked] == [False] * 2 + [True] * 2 + [False] * 32
-    assert sorted(one["prompt"] for one in asked[20:]) == sorted(list(prompt) for prompt in EDITS)
+        assert values[f"openvino_speedup_{load}"] == (None, "it does not load here")
+        assert values[f"vs_vllm_{load}"] == (None, NO_PEER)
+    requests = [body for body in FakePeer("llamacpp", 0, folder).requests() if body["prompt"] != [50]]
+    assert [body["max_tokens"] for body in requests] == [1] * 2 + [20] * 2 + [1] * 16 + [20] * 16
+    assert all(body["ignore_eos"] is False and body["temperature"] == 0 for body in requests)
+    assert [body["stream"] for body in requests] == [False] * 2 + [True] * 2 + [False] * 32
+    assert sorted(body["prompt"] for body in requests[20:]) == sorted(list(prompt) for prompt in EDITS)
 
 
-def test_a_peer_that_fails_is_named(tmp_path: Path) -> None:
-    peers = [Pretender("vllm", 0.001, tmp_path), Pretender(speculating("vllm"), 0.001, tmp_path)]
+def test_a_peer_that_fails_is_reported(tmp_path: Path) -> None:
+    peers = [FakePeer("vllm", 0.001, tmp_path), FakePeer(speculating("vllm"), 0.001, tmp_path)]
     versus = run(peers, [PromptLoad("edit", 1, ((13,),), 20)])
     assert all("1 of 1 requests failed: status 500" in versus.peers.absent[peer.name] for peer in peers)
     value, reason = figures(versus, versus.peers.absent)["vs_vllm_edit_1"]
@@ -158,7 +160,7 @@ def test_every_peer_can_speculate() -> None:
     assert [speculating(peer.name) for peer in SERVING_PEERS] == [peer.name for peer in SPECULATING_PEERS]
 
 
-def test_answers_of_one_token_are_no_speed() -> None:
+def test_answers_of_one_token_have_no_speed() -> None:
     loads = [PromptLoad("edit", 1, ((1,),), 4)]
     limits, budget = PeerLimits(1, 1, 64, 64), TimeBudget(60, 0)
     versus = run_speculate_versus(Path("model"), lambda load: Answered(0.0, 0), loads, [], limits, budget, print)
@@ -167,14 +169,14 @@ def test_answers_of_one_token_are_no_speed() -> None:
 
 
 def test_without_peers_the_figures_say_why() -> None:
-    found = figures(None, dict.fromkeys(("llamacpp", "openvino", "vllm"), NO_PEER))
-    assert len(found) == 18
-    assert set(found.values()) == {(None, NO_PEER)}
+    values = figures(None, dict.fromkeys(("llamacpp", "openvino", "vllm"), NO_PEER))
+    assert len(values) == 18
+    assert set(values.values()) == {(None, NO_PEER)}
 
 
 def test_a_table_without_peers_has_no_rows_of_theirs() -> None:
     absent = dict.fromkeys(("llamacpp", "openvino", "vllm"), NO_PEER)
-    figures = [one.figure() for one in speculate_versus_questions(None, absent)]
+    figures = [question.figure() for question in speculate_versus_questions(None, absent)]
     named = {"path": "m", "family": "llama", "layers": 1, "load_seconds": 0.0, "costs": [], "drafts": {}}
     facts = {"cpu": "", "variant": "", "threads": 1, "seconds": 1.0, "load_before": [0], "load_after": [0]}
     results = ModelResults({}, figures, named, {}, absent, facts | {"others_cpu_share": 0.0})

@@ -18,6 +18,13 @@ def test_structured(mode: instructor.Mode) -> None:
     assert isinstance(client.chat.completions.create(**ask), ask["response_model"])
 
 
+def test_streamed() -> None:
+    client = instructor.from_openai(OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=300))
+    ask = {"model": "small", "messages": ASK, "max_tokens": 120, "max_retries": 0, "seed": 1}
+    *_, whole = client.chat.completions.create_partial(**ask, response_model=Person)
+    Person.model_validate(whole.model_dump())
+
+
 class Loose(instructor.OpenAISchema):
     """Anything fits."""
 

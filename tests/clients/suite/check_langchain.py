@@ -19,6 +19,14 @@ def test_tools() -> None:
     Weather.model_validate(call["args"])
 
 
+def test_streamed_tools() -> None:
+    chat = ChatOpenAI(**ACCESS, temperature=0, max_tokens=80).bind_tools([Weather], tool_choice="required")
+    first, *rest = chat.stream("What is the weather in Paris?")
+    for piece in rest:
+        first += piece
+    Weather.model_validate(first.tool_calls[0]["args"])
+
+
 def test_structured() -> None:
     chat = ChatOpenAI(**ACCESS, temperature=0, max_tokens=80)
     for method in ("json_schema", "function_calling"):

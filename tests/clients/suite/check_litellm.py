@@ -29,6 +29,17 @@ def test_tools(route: str) -> None:
     Weather.model_validate_json(reply.choices[0].message.tool_calls[0].function.arguments)
 
 
+def test_streamed_tools() -> None:
+    chunks = list(
+        litellm.completion(
+            **ROUTES["openai"], messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=80, timeout=300,
+            stream=True,
+        )
+    )  # fmt: skip
+    (call,) = litellm.stream_chunk_builder(chunks).choices[0].message.tool_calls[:1]
+    Weather.model_validate_json(call.function.arguments)
+
+
 def test_structured() -> None:
     reply = litellm.completion(**ROUTES["openai"], messages=ASK, response_format=Person, max_tokens=80, timeout=300)
     Person.model_validate_json(reply.choices[0].message.content)

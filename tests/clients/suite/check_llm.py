@@ -31,6 +31,15 @@ def test_structured() -> None:
     Person.model_validate_json(model.prompt("A person.", schema=Person, stream=False, max_tokens=80).text())
 
 
+def test_streamed_tools() -> None:
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"sunny in {city}"
+
+    reply = model.prompt("What is the weather?", tools=[weather], **GREEDY)
+    assert "".join(reply) or reply.tool_calls()
+
+
 def test_tools() -> None:
     """It leaves the choice to the model: it may talk."""
 

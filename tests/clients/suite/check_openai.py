@@ -53,3 +53,12 @@ def test_completions_embeddings_models() -> None:
     one, two = client.embeddings.create(model="small", input=["a", "b"]).data
     assert len(one.embedding) == len(two.embedding) > 100
     assert [model.id for model in client.models.list()] == ["small"]
+
+
+def test_streamed_tools() -> None:
+    ask = {"model": "small", "messages": ASK, "tools": [TOOL], "tool_choice": "required", "max_tokens": 80, "seed": 1}
+    with client.chat.completions.stream(**ask) as stream:
+        events = list(stream)
+    done = [event for event in events if event.type == "tool_calls.function.arguments.done"]
+    assert [event.name for event in done] == ["Weather"] * len(done) != []
+    Weather.model_validate_json(done[0].arguments)

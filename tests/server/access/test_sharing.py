@@ -79,7 +79,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 
 def test_bind_beyond_loopback_needs_keys(tmp_path: Path) -> None:
-    words = [*COMMAND, "serve", str(find_file()), "--host", "0.0.0.0", "--port", "0"]
+    words = [*COMMAND, "serve", str(find_file()), "--host", "0.0.0.0", "--port", "0", "--cache-dir", "none"]
     refused = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert refused.returncode == 1
     assert "surefoot keys add" in refused.stderr

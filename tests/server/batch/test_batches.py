@@ -32,7 +32,7 @@ class Shared:
 
     def start(self) -> None:
         words = ["--keys", str(self._keys), "--state-dir", str(self.folder / "state"), "--max-running", "8"]
-        self.server = Server(stories_gguf(), *words, "--max-file-bytes", "100000")
+        self.server = Server(stories_gguf(), *words, "--max-file-bytes", "100000", "--pooling", "mean")
 
     def kill(self) -> None:
         os.kill(self.server.process.pid, signal.SIGKILL)

@@ -26,7 +26,7 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 @functools.cache
 def llm() -> LLM:
-    return LLM(stories_gguf(), threads=2)
+    return LLM(stories_gguf(), threads=2, pooling="mean")
 
 
 def line(number: int, url: str, **body: Any) -> dict[str, Any]:

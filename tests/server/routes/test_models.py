@@ -18,7 +18,7 @@ def client_of(server: Server) -> OpenAI:
 
 @pytest.fixture(scope="module")
 def aliased() -> Iterator[Server]:
-    made = Server(stories_gguf(), "--model-name", "gpt-4o", "--model-name", "org/other")
+    made = Server(stories_gguf(), "--model-name", "gpt-4o", "--model-name", "org/other", "--pooling", "mean")
     yield made
     made.stop()
 

@@ -88,7 +88,7 @@ def test_1_4_every_warning_is_a_header(names: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[Server]:
-    made = Server(stories_gguf(), "--strict-parameters")
+    made = Server(stories_gguf(), "--strict-parameters", "--pooling", "mean")
     yield made
     made.stop()
 

@@ -17,8 +17,8 @@ from surefoot.scheduler import Scheduler
 
 
 def kv_waste(capacity: Capacity, vocab: int) -> float:
-    """Share of held slots without a token, over all steps of the mixed workload. It depends on lengths alone, so no
-    model is run and the durations of steps are made up."""
+    """Share of allocated KV slots without a token, over all steps of the mixed workload. It depends on lengths alone,
+    so this simulates the steps: no model runs, and durations come from a formula."""
     scheduler = Scheduler(capacity.scheduling, KvManager(capacity.layout))
     for number, task in enumerate(mixed(32, vocab, 0)):
         scheduler.add(Request(f"{number}", task.prompt, SamplingParams(max_tokens=task.num_new, ignore_eos=True)))
@@ -33,17 +33,17 @@ def kv_waste(capacity: Capacity, vocab: int) -> float:
     return unused / held
 
 
-def engine_questions(found: Measurements, load: EngineLoad) -> Iterator[Question]:
-    seen, capacity = load.seen, load.llm.capacity
+def engine_questions(measurements: Measurements, load: EngineLoad) -> Iterator[Question]:
+    observed, capacity = load.observed, load.llm.capacity
 
     def speed(requests: int) -> float:
-        (measurement,) = select(found, "mix", requests=requests)
+        (measurement,) = select(measurements, "mix", requests=requests)
         return median([float(measurement.case.labels["tokens"]) / sample.seconds for sample in measurement.samples])
 
     def full_steps() -> list[tuple[FullSteps, TimedSample]]:
-        """The runs that count, each with the limits around it."""
-        (measurement,) = select(found, "mix", requests=32)
-        runs = seen.full_steps[-len(measurement.samples) :]
+        """The totals of each measured run, with the timed sample around it."""
+        (measurement,) = select(measurements, "mix", requests=32)
+        runs = observed.full_steps[-len(measurement.samples) :]
         return [pair for pair in zip(runs, measurement.samples, strict=True) if pair[0].seconds]
 
     def of_limit() -> float:
@@ -53,7 +53,7 @@ def engine_questions(found: Measurements, load: EngineLoad) -> Iterator[Question
         return median([1 - steps.native_seconds / steps.seconds for steps, _ in full_steps()])
 
     def last(values: list[float]) -> float:
-        """The median without the first value, which warmed up."""
+        """The median without the first value, which is the warm-up."""
         if not values:
             raise MissingError("not measured within the time")
         return median(values[1:] or values)
@@ -61,14 +61,14 @@ def engine_questions(found: Measurements, load: EngineLoad) -> Iterator[Question
     yield Question("output_tps_8", "output tokens/s, 8 mixed requests at once", None, lambda: speed(8))
     yield Question("output_tps_32", "output tokens/s, 32 mixed requests at once", None, lambda: speed(32))
     yield Question("step_of_limit_32", "a step that decodes 32: its bytes over bandwidth", None, of_limit)
-    yield from _batching_questions(found)
+    yield from _batching_questions(measurements)
     yield Question(
         "prefix_cache_ratio", "32 that share a prompt: with the prefix cache over without", Target(5.0),
-        lambda: _ratio(found, "prefix", "cold", "cached"),
+        lambda: _ratio(measurements, "prefix", "cold", "cached"),
     )  # fmt: skip
     yield Question(
         "gap_p99_over_median", "8 streams while a long prompt comes: worst hundredth of gaps over median",
-        Target(3.0, at_least=False), lambda: last(seen.gaps),
+        Target(3.0, at_least=False), lambda: last(observed.gaps),
     )  # fmt: skip
     yield Question(
         "overhead_share_32", "time of a step that decodes 32 outside of native code", Target(0.10, at_least=False),
@@ -78,20 +78,20 @@ def engine_questions(found: Measurements, load: EngineLoad) -> Iterator[Question
     yield Question("kv_waste", "slots held that hold no token", limit, lambda: kv_waste(capacity, load.vocab))
 
 
-def _batching_questions(found: Measurements) -> Iterator[Question]:
-    for name, lengths, least in (("", "log-uniform", 2.0), ("50_200_", "50 or 200", 1.5), ("equal_", "equal", 0.95)):
+def _batching_questions(measurements: Measurements) -> Iterator[Question]:
+    for name, lengths, bound in (("", "log-uniform", 2.0), ("50_200_", "50 or 200", 1.5), ("equal_", "equal", 0.95)):
         meaning = f"continuous batching over static, 8 slots, lengths {lengths}"
-        answer = partial(_ratio, found, "batching", "static", "continuous", lengths=lengths)
-        yield Question(f"static_batching_{name}ratio", meaning, Target(least), answer)
+        answer = partial(_ratio, measurements, "batching", "static", "continuous", lengths=lengths)
+        yield Question(f"static_batching_{name}ratio", meaning, Target(bound), answer)
     yield Question(
         "static_batching_dropping_ratio", "continuous batching over static that does not compute what has ended",
-        None, partial(_ratio, found, "batching", "dropping", "continuous", lengths="log-uniform"),
+        None, partial(_ratio, measurements, "batching", "dropping", "continuous", lengths="log-uniform"),
     )  # fmt: skip
 
 
-def _ratio(found: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> float:
-    ways = [select(found, kind, "surefoot", **labels, way=way) for way in (slow, fast)]
-    return median(ratios(*ways))
+def _ratio(measurements: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> float:
+    """The duration with `slow` over the duration with `fast`, as the median over rounds."""
+    return median(ratios(*(select(measurements, kind, "surefoot", **labels, way=way) for way in (slow, fast))))
 
 
 def versus_questions(versus: Versus | None, absent: Mapping[str, str]) -> Iterator[Question]:

@@ -1,4 +1,4 @@
-"""A long prompt arrives at a server while other requests stream: for how long do their texts stop?"""
+"""Measures how long a server's streams stall while it prefills a long prompt."""
 
 import asyncio
 import time
@@ -19,12 +19,19 @@ POLL_S = 0.01
 def worst_over_usual(endpoint: Endpoint, streams: Sequence[Task], long: Task, num_quiet: int) -> float:
     """The 99th percentile of gaps between texts during the long prompt's prefill, over the median before it.
 
-    streams: must be longer than the prefill takes; they are cancelled after it. num_quiet: texts of each stream before
-    the long prompt is sent.
+    streams: tasks that take longer than the prefill; they are cancelled after it. num_quiet: texts of each stream
+    before the long prompt is sent.
     """
-    times, sent, end = uvloop.run(_drive(endpoint, streams, long, num_quiet))
-    # Texts that arrive together count as one.
-    gaps = [pair for one in times for pair in pairwise(sorted({*one}))]
+    return stall(*uvloop.run(_drive(endpoint, streams, long, num_quiet)))
+
+
+def stall(times: Sequence[Sequence[float]], sent: float, end: float) -> float:
+    """The 99th percentile of gaps that touch the long prompt's time, over the median of those before it.
+
+    times: when the texts of each stream came. sent, end: when the long prompt was sent and answered.
+    """
+    # Texts that arrive at the same time count once.
+    gaps = [pair for stream in times for pair in pairwise(sorted({*stream}))]
     quiet = [after - before for before, after in gaps if after <= sent]
     busy = [after - before for before, after in gaps if after > sent and before < end]
     worst = percentile(busy, 0.99)
@@ -49,15 +56,16 @@ async def _drive(
         end = time.perf_counter()
         await _until(lambda: min(seen[-1] for seen in times) > end, running)
     finally:
-        for one in running:
-            one.cancel()
+        for stream in running:
+            stream.cancel()
         await asyncio.wait(running)
     return times, sent, end
 
 
-async def _until(is_so: Callable[[], bool], running: Sequence["asyncio.Task[Outcome]"]) -> None:
-    while not is_so():
-        ended = [one.result() for one in running if one.done()]
+async def _until(condition: Callable[[], bool], running: Sequence["asyncio.Task[Outcome]"]) -> None:
+    """Waits for the condition. Raises EngineError if a stream ends first."""
+    while not condition():
+        ended = [stream.result() for stream in running if stream.done()]
         if ended:
             raise EngineError(f"a stream ended too early: {ended[0].error or 'it was too short'}")
         await asyncio.sleep(POLL_S)

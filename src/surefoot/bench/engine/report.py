@@ -1,4 +1,4 @@
-"""`surefoot bench engine` as tables."""
+"""The results of `surefoot bench engine` as tables."""
 
 from rich.console import Console, Group
 from rich.table import Table

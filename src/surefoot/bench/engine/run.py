@@ -1,4 +1,4 @@
-"""Runs `surefoot bench engine`: many requests at once, beside the machine's limit and simpler ways of batching."""
+"""Runs `surefoot bench engine`: many requests at once, compared with the machine's limit and with static batching."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,21 +19,21 @@ from surefoot.bench.harness.workloads import LONG_PROMPT, Task, mixed, num_token
 from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
 
 MIB = 1 << 20
-LEAST_SCALE = 1 / 16
+MIN_SCALE = 1 / 16  # of the lengths of requests
 STATIC_SLOTS, NUM_QUEUED, NUM_STREAMS, NUM_SHARING = 8, 64, 8, 32
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How much is measured. Lengths of requests are scaled so that the rounds fit into the time."""
+    """How much to measure. Lengths of requests are scaled so that the rounds fit into the time."""
 
     seconds: float = 300  # for our own cases, without loading
     rounds: int = 3
-    peer_seconds: float = 1500  # for cases beside peers, without starting them
+    peer_seconds: float = 1500  # for comparisons with peers, without starting them
     peer_rounds: int = 2
-    kv_bytes: int = 1200 * MIB  # of the KV cache
+    kv_bytes: int = 1200 * MIB  # size of the KV cache
     footprint_bytes: int = 1024 * MIB  # read by the bandwidth gauge
-    float_format: str = "w8"  # that float weights are converted to
+    float_format: str = "w8"  # format that float weights are converted to
 
 
 QUICK = EngineSettings(seconds=34, rounds=1, peer_seconds=120, peer_rounds=1, footprint_bytes=512 * MIB)
@@ -57,7 +57,7 @@ def run_engine(
     llm, load = loaded.llm, EngineLoad(loaded.llm)
     say("finding how much fits into the time")
     cases = list(_cases(load, load.speed(), settings.seconds / settings.rounds))
-    # What found the speeds has warmed up: with one round, the first counts.
+    # Measuring the speed has warmed up the engine, so the Interleaver's warm-up round counts as a round.
     budget = TimeBudget(settings.seconds - loaded.seconds, rounds=settings.rounds - 1)
     limits = gauges(llm.backend, settings.footprint_bytes)
     interleaver = Interleaver(limits, budget, report=lambda *at: say(progress(*at)))
@@ -75,17 +75,18 @@ def run_engine(
         absent, described["versus_scale"] = versus.peers.absent, versus.size
     questions = [*engine_questions(measurements, load), *versus_questions(versus, absent)]
     figures = [question.figure() for question in questions]
-    named, beside = (versus.peers.described, versus.measurements) if versus else ({}, {})
-    return ModelResults({**measurements, **beside}, figures, described, named, absent, loaded.run_facts())
+    named, compared = (versus.peers.described, versus.measurements) if versus else ({}, {})
+    return ModelResults({**measurements, **compared}, figures, described, named, absent, loaded.run_facts())
 
 
 def _cases(load: EngineLoad, speed: EngineSpeed, seconds: float) -> Iterator[Case]:
-    """The cases, with lengths scaled to each one's share of the time. The Interleaver skips what still does not fit."""
+    """The cases, with lengths scaled to their shares of the time. The Interleaver skips cases that still do not fit."""
     llm, vocab, token, step = load.llm, load.vocab, speed.token_s, speed.step_s
 
     def scale(share: float, whole_s: float, longest: int) -> float:
-        """share: of the time. whole_s: estimated seconds at full length. longest: tokens of the longest request."""
-        return min(max(LEAST_SCALE, share * seconds / whole_s), 1.0, (llm.max_context - 8) / longest)
+        """The scale of a case. share: of the time. whole_s: estimated seconds at full length. longest: tokens of the
+        longest request."""
+        return min(max(MIN_SCALE, share * seconds / whole_s), 1.0, (llm.max_context - 8) / longest)
 
     def case(name: str, kind: str, size: float, run: Callable[[], float], **labels: Label) -> Case:
         return Case(name, kind, run, labels={**labels, "percent": round(100 * size)})
@@ -97,7 +98,7 @@ def _cases(load: EngineLoad, speed: EngineSpeed, seconds: float) -> Iterator[Cas
     size = scale(0.11, 3 * LONG_PROMPT * token, LONG_PROMPT)
     long = min(scaled(LONG_PROMPT, size), llm.max_context - 64)
     yield case("long prompt", "gap", size, partial(load.gaps, NUM_STREAMS, long), tokens=long)
-    # num_steps: estimated, of all ways together.
+    # num_steps: estimated total over all kinds of batching.
     for lengths, share, num_steps in (("log-uniform", 0.22, 5000), ("50 or 200", 0.10, 2600), ("equal", 0.05, 1600)):
         size = scale(share, num_steps * step, 416)
         for way in ("continuous", "static", *(["dropping"] if lengths == "log-uniform" else [])):
@@ -112,11 +113,11 @@ def _mix(load: EngineLoad, users: int, size: float) -> float:
     tasks = mixed(users, load.vocab, load.seed(), size)
     if users != 32:
         return load.run(tasks)
-    seconds = load.run_watched(tasks)
-    if not load.seen.full_steps[-1].seconds:
-        # The first had ended before the last began: short prompts, so that all decode at once.
-        del load.seen.full_steps[-1]
-        load.run_watched([Task(task.prompt[:8], 16) for task in mixed(users, load.vocab, load.seed())])
+    seconds = load.run_observed(tasks)
+    if not load.observed.full_steps[-1].seconds:
+        # The first request ended before the last started to decode. Short prompts make all decode at once.
+        del load.observed.full_steps[-1]
+        load.run_observed([Task(task.prompt[:8], 16) for task in mixed(users, load.vocab, load.seed())])
     return seconds
 
 
@@ -125,7 +126,7 @@ def _shared(load: EngineLoad, cached: bool, size: float) -> float:
 
 
 def _queued(load: EngineLoad, lengths: str, way: str, size: float) -> float:
-    num_queued = NUM_QUEUED if size > LEAST_SCALE else 3 * STATIC_SLOTS
+    num_queued = NUM_QUEUED if size > MIN_SCALE else 3 * STATIC_SLOTS
     tasks = queued(num_queued, load.vocab, load.seed(), lengths, size)
     if way == "continuous":
         return load.run(tasks, STATIC_SLOTS)

@@ -1,4 +1,4 @@
-"""How a step's time divides into scheduling, gathering, native code, sampling and committing."""
+"""Profiles a step: the time in scheduling, gathering, native code, sampling and committing."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from functools import partial
 from surefoot.api import LLM
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.workloads import Task, mixed
-from surefoot.core import Delta, Load, Request, SampleKey, StepPlan, StepResult
+from surefoot.core import Backlog, Delta, Load, Request, SampleKey, SampleStatus, StepPlan, StepResult
 from surefoot.engine import Engine
 from surefoot.engine.engine import Planner
 from surefoot.kv import KvManager
@@ -33,7 +33,7 @@ class StepProfile:
     sampling: float  # from logits to tokens
     sampling_native: float  # the part of sampling in native code
     commit: float
-    events: float  # the rest, such as the state of each request
+    events: float  # everything else, such as updating the state of each request
 
     @property
     def total(self) -> float:
@@ -48,7 +48,7 @@ class StepProfile:
 
 @dataclass
 class _Clocks:
-    """Seconds so far, of each part of a step."""
+    """Total seconds so far in each part of a step."""
 
     schedule: float = 0.0
     execute: float = 0.0
@@ -63,6 +63,8 @@ class _Clocks:
 
 @dataclass(frozen=True)
 class _TimedPlanner:
+    """A planner that adds its durations to `clocks`."""
+
     inner: Planner
     clocks: _Clocks
 
@@ -70,8 +72,14 @@ class _TimedPlanner:
     def has_work(self) -> bool:
         return self.inner.has_work
 
+    def backlog(self) -> Backlog:
+        return self.inner.backlog()
+
     def load(self) -> Load:
         return self.inner.load()
+
+    def statuses(self) -> list[SampleStatus]:
+        return self.inner.statuses()
 
     def add(self, request: Request) -> None:
         self.inner.add(request)
@@ -100,6 +108,8 @@ class _TimedPlanner:
 
 @dataclass(frozen=True)
 class _TimedRunner:
+    """A runner that adds its durations to `clocks`."""
+
     inner: Runner
     clocks: _Clocks
 
@@ -139,6 +149,8 @@ class _TimedRunner:
 
 @dataclass(frozen=True)
 class _TimedExecutor:
+    """An executor that adds its durations to `clocks`."""
+
     inner: Executor
     clocks: _Clocks
 
@@ -187,14 +199,15 @@ def _profile(clocks: _Clocks, num_requests: int, num_steps: int) -> StepProfile:
 
 @contextmanager
 def _timed_engine(llm: LLM, clocks: _Clocks) -> Iterator[None]:
-    own = llm.engine
+    """Replaces the model's engine by a timed one during the block."""
+    engine = llm.engine
     executor = _TimedExecutor(Executor(_TimedRunner(llm.runner, clocks), llm.grammars), clocks)
     llm.engine = Engine(partial(_timed_planner, llm, clocks), executor)
     try:
         yield
     finally:
-        llm.engine = own
-        own.reset()
+        llm.engine = engine
+        engine.reset()
 
 
 def _timed_planner(llm: LLM, clocks: _Clocks) -> Planner:

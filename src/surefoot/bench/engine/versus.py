@@ -1,4 +1,4 @@
-"""Our engine beside peers' servers, in turns, on mixed workloads that all of them can run.
+"""Compares our engine with peers' servers on mixed workloads that all of them can run. Engines take turns.
 
 Peers answer over HTTP without streaming, which costs them a few milliseconds per run.
 """
@@ -24,18 +24,18 @@ Runner = Callable[[list[Task]], float]  # seconds for all tasks at once
 OURS = "surefoot"
 TYPICAL_TOKENS = 1536
 NUM_READERS, NUM_READ, NUM_QUIET = 8, 2000, 12
-TRIAL, LEAST_SIZE = 1 / 16, 1 / 16
+TRIAL, MIN_SIZE = 1 / 16, 1 / 16
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Mixed requests, all at once."""
+    """Mixed requests that arrive at the same time."""
 
     name: str
     num_requests: int
     shared: int  # length of a common prefix that is already cached
     share: float  # of the time, roughly
-    target: float  # of our speed over a peer's
+    target: float  # for our speed over a peer's
 
 
 WORKLOADS = (
@@ -47,12 +47,12 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Versus:
-    """What was measured beside peers."""
+    """Results of the comparison with peers."""
 
     measurements: Measurements
     peers: StartedPeers
     size: float  # scale of the workloads' lengths
-    gaps: Mapping[str, float | str]  # by peer, with a long prompt: 99th percentile over median, or why there is none
+    gaps: Mapping[str, float | str]  # by peer: `worst_over_usual` with a long prompt, or the reason for its absence
 
 
 def run_versus(
@@ -87,18 +87,18 @@ def _gap(load: EngineLoad, started: StartedPeers, name: str, size: float, say: S
 
 
 def _size(load: EngineLoad, runners: dict[str, Runner], started: StartedPeers, seconds: float, say: Say) -> float:
-    """Scale of lengths at which one round takes `seconds`, from short runs that also warm up. A peer that fails is left
-    out."""
-    took = 0.0
+    """The scale of lengths at which a round takes `seconds`, from short runs that also warm up. Excludes peers that
+    fail."""
+    trial_s = 0.0
     for name in list(runners):
         say(f"trying {name}")
         try:
-            took += runners[name](mixed(32, load.vocab, load.seed(), TRIAL))
+            trial_s += runners[name](mixed(32, load.vocab, load.seed(), TRIAL))
         except EngineError as failure:
             del runners[name]
             started.absent[name] = str(failure)
     (whole,) = (workload.share for workload in WORKLOADS if workload.name == "32")
-    return min(1.0, max(LEAST_SIZE, seconds * whole / (took / TRIAL)))
+    return min(1.0, max(MIN_SIZE, seconds * whole / (trial_s / TRIAL)))
 
 
 def _cases(load: EngineLoad, runners: Mapping[str, Runner], workload: Workload, size: float) -> Iterator[Case]:
@@ -108,7 +108,7 @@ def _cases(load: EngineLoad, runners: Mapping[str, Runner], workload: Workload, 
     def run(runner: Runner) -> float:
         tasks = mixed(count, load.vocab, load.seed(), size, shared)
         if shared:
-            # As many requests as there will be: some peers cache a prefix once, others once for each stream.
+            # One request per stream: some peers cache a prefix once, others once for each stream.
             runner([Task(tasks[0].prompt[:shared], 1)] * count)
         return runner(tasks)
 

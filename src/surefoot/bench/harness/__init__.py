@@ -1,1 +1,1 @@
-"""What every benchmark shares: interleaved timing, figures, tables, the machine's limits, and load to measure under."""
+"""Code that all benchmarks share: interleaved timing, figures, tables, the machine's limits and load generators."""

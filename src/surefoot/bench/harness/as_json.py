@@ -53,7 +53,7 @@ def _limit(measurement: Measurement) -> dict[str, Any]:
 
 
 def _case(measurement: Measurement) -> dict[str, Any]:
-    """A case with its times, each of one call."""
+    """A case with its times per call."""
     case, median = measurement.case, measurement.median
     row = {
         "name": case.name,

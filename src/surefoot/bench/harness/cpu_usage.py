@@ -1,11 +1,11 @@
-"""How much other programs used our processors during a run."""
+"""Measures how much processor time other programs used during a run."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC_STAT = Path("/proc/stat")
-MOST = 0.05  # largest share of other programs at which a run's ratios can be trusted
+MAX_OTHERS_SHARE = 0.05  # up to this share of other programs, a run's ratios can be trusted
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class CpuUsage:
 
 
 def usage(stat: Path = PROC_STAT) -> CpuUsage:
-    """Usage up to now."""
+    """The usage from boot until now."""
     ours = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
     ticks = [line.split() for line in stat.read_text().splitlines()]
     # user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user

@@ -1,4 +1,4 @@
-"""Many requests at once through the engine in this process, observed step by step."""
+"""A load generator for the engine in this process: runs many requests at once and observes each step."""
 
 import random
 import statistics
@@ -13,14 +13,14 @@ from surefoot.api import LLM, SamplingParams
 from surefoot.bench.harness.workloads import Task, ids
 from surefoot.core import Request, ServiceClass
 
-FULL_STEP = 24  # least number of decoding requests in a step that counts as a step of 32
+FULL_STEP = 24  # decoding requests; a step with at least this many counts as a step of 32
 NUM_QUIET = 12  # steps before the long prompt arrives
-MOST_STARTING = 128  # tokens of the first request before the last one decodes
+MAX_START_TOKENS = 128  # tokens that the first request decodes before the last request starts to decode
 
 
 @dataclass(frozen=True)
 class FullSteps:
-    """Totals over the steps of one run in which about 32 requests decode and no prompt is read."""
+    """Totals over the steps of a run in which about 32 requests decode and no prompt is prefilled."""
 
     seconds: float
     native_seconds: float  # spent in native code
@@ -28,16 +28,16 @@ class FullSteps:
 
 
 @dataclass
-class Seen:
-    """What is observed besides the time, one entry per run."""
+class Observations:
+    """Observations besides the duration, one entry per run."""
 
     full_steps: list[FullSteps] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)  # 99th percentile over the median
+    gaps: list[float] = field(default_factory=list)  # 99th percentile over the median of gaps between tokens
 
 
 @dataclass(frozen=True)
 class EngineSpeed:
-    """How fast the engine is on this machine, roughly."""
+    """A rough estimate of the engine's speed on this machine."""
 
     token_s: float  # seconds of prefill per token
     step_s: float  # seconds of a step that decodes 8 requests
@@ -49,10 +49,10 @@ class EngineLoad:
     def __init__(self, llm: LLM) -> None:
         self.llm, self._ids, self._seeds = llm, count(), count(1)
         self.vocab = llm.config.vocab_size
-        self.seen = Seen()
+        self.observed = Observations()
 
     def seed(self) -> int:
-        """A seed that no other run has."""
+        """A new seed, different for each call."""
         return next(self._seeds)
 
     def add(self, task: Task, service: ServiceClass = ServiceClass.BATCH) -> str:
@@ -61,19 +61,19 @@ class EngineLoad:
         self.llm.engine.add(Request(number, task.prompt, params, service=service, namespace=task.namespace))
         return number
 
-    def run(self, tasks: Sequence[Task], most: int | None = None) -> float:
-        """Seconds for all tasks, with at most `most` of them at once."""
+    def run(self, tasks: Sequence[Task], max_running: int | None = None) -> float:
+        """Seconds for all tasks, with at most `max_running` of them at once."""
         engine, waiting, num_running = self.llm.engine, list(tasks)[::-1], 0
         start = time.perf_counter()
         while waiting or engine.has_work:
-            while waiting and (most is None or num_running < most):
+            while waiting and (max_running is None or num_running < max_running):
                 self.add(waiting.pop())
                 num_running += 1
             num_running -= sum(event.reason is not None for event in engine.step())
         return time.perf_counter() - start
 
-    def run_watched(self, tasks: Sequence[Task]) -> float:
-        """Same as `run`, and keeps the totals of the steps in which nearly all requests decode."""
+    def run_observed(self, tasks: Sequence[Task]) -> float:
+        """Same as `run`. Also records the totals of the steps in which nearly all requests decode."""
         engine, backend = self.llm.engine, self.llm.backend
         lengths = {self.add(task): len(task.prompt) for task in tasks}
         weights, slot = self.llm.read_bytes(0), self.llm.read_bytes(1) - self.llm.read_bytes(0)
@@ -88,14 +88,14 @@ class EngineLoad:
                 nbytes += weights + slot * sum(lengths[event.key.request] for event in events)
             for event in events:
                 lengths[event.key.request] += len(event.tokens)
-        self.seen.full_steps.append(FullSteps(seconds, native_seconds, nbytes))
+        self.observed.full_steps.append(FullSteps(seconds, native_seconds, nbytes))
         return time.perf_counter() - begin
 
     def run_static(self, tasks: Sequence[Task], slots: int, drops: bool) -> float:
-        """Seconds with static batching: groups of `slots` tasks, the next group when all of the last have ended.
+        """Seconds with static batching: groups of `slots` tasks; a group starts when the one before has ended.
 
-        As in engines with static batching, every slot is computed until the longest answer ends. drops: only slots
-        whose answer has not ended are computed, which no such engine does.
+        Every slot is computed until the group's longest answer ends, as in engines with static batching. drops: skip
+        slots whose answer has ended, which no such engine does.
         """
         seconds = 0.0
         for first in range(0, len(tasks), slots):
@@ -105,7 +105,7 @@ class EngineLoad:
         return seconds
 
     def speed(self) -> EngineSpeed:
-        """Measured in a short run, which also warms up."""
+        """The engine's speed in a short run, which also warms up."""
         self.run([Task(task.prompt, 1) for task in self._prompts(1, 64)])
         prefill = self.run([Task(task.prompt, 1) for task in self._prompts(1, 256)])
         numbers = [self.add(Task(task.prompt, 64)) for task in self._prompts(8, 16)]
@@ -115,8 +115,8 @@ class EngineLoad:
         return EngineSpeed(prefill / 256, statistics.median(steps))
 
     def decode_steps(self, num_requests: int, num_steps: int) -> float:
-        """Seconds of steps in which this many requests decode and no prompt is read."""
-        tasks = [Task(task.prompt, MOST_STARTING + num_steps) for task in self._prompts(num_requests, 16)]
+        """Seconds of `num_steps` steps that decode `num_requests` requests and prefill no prompt."""
+        tasks = [Task(task.prompt, MAX_START_TOKENS + num_steps) for task in self._prompts(num_requests, 16)]
         numbers = [self.add(task) for task in tasks]
         self.until_all_decode(num_requests)
         seconds = sum(self._gaps_of(num_steps, lambda events: False))
@@ -126,7 +126,7 @@ class EngineLoad:
     def gaps(self, num_streams: int, num_prompt: int) -> float:
         """Seconds of a run in which a long prompt arrives while other requests decode.
 
-        Keeps the 99th percentile of gaps during the long prompt's prefill over the median of gaps before it.
+        Records the 99th percentile of gaps during the long prompt's prefill over the median of gaps before it.
         """
         engine = self.llm.engine
         numbers = [
@@ -141,15 +141,15 @@ class EngineLoad:
         busy = self._gaps_of(10**6, lambda events: any(event.key.request == number for event in events))
         seconds = time.perf_counter() - start
         worst = sorted(busy)[ceil(0.99 * len(busy)) - 1]
-        self.seen.gaps.append(worst / statistics.median(quiet))
+        self.observed.gaps.append(worst / statistics.median(quiet))
         self._drop(numbers)
         assert not engine.has_work
         return seconds
 
-    def _gaps_of(self, most: int, is_end: Callable[[Sequence[Any]], bool]) -> list[float]:
-        """Times between the ends of steps. Each step gives every stream a token."""
+    def _gaps_of(self, max_steps: int, is_end: Callable[[Sequence[Any]], bool]) -> list[float]:
+        """Durations of at most `max_steps` steps, which are the gaps between a stream's tokens."""
         times = [time.perf_counter()]
-        for _ in range(most):
+        for _ in range(max_steps):
             events = self.llm.engine.step()
             times.append(time.perf_counter())
             if is_end(events):

@@ -1,4 +1,4 @@
-"""Figures: the few numbers that a benchmark is run for, with their targets."""
+"""Figures: the headline numbers of a benchmark, with their targets."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +12,10 @@ Measurements = Mapping[str, Measurement]
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should reach."""
+    """A bound that a figure should reach."""
 
     bound: float
-    at_least: bool = True  # else: at most
+    at_least: bool = True  # False: the figure should be at most the bound
 
     def met_by(self, value: float) -> bool:
         return value >= self.bound if self.at_least else value <= self.bound
@@ -32,10 +32,11 @@ class Figure:
     meaning: str
     value: float | None  # None if it could not be measured
     target: Target | None = None
-    reason: str | None = None  # why there is no value
+    reason: str | None = None  # for the missing value
 
     @property
     def met(self) -> bool | None:
+        """Whether it meets its target; None without a target or a value."""
         return None if self.target is None or self.value is None else self.target.met_by(self.value)
 
 
@@ -45,7 +46,7 @@ class MissingError(LookupError):
 
 @dataclass(frozen=True)
 class Question:
-    """A figure that is not computed yet."""
+    """A figure to be computed from the measurements."""
 
     name: str
     meaning: str

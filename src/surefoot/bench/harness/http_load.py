@@ -23,13 +23,13 @@ from surefoot.bench.harness.workloads import Task
 
 _TEXT = re.compile(rb'"text":\s*"[^"]')  # a text that is not empty
 _DATA = b"data: "
-NUM_LAST = 4  # last events that are kept, one of which holds the usage
-MOST_ERROR = 200  # characters of an error message that are kept
+NUM_LAST = 4  # last events that are kept; one of them holds the usage
+MAX_ERROR = 200  # characters of an error message that are kept
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server, and the user that sends requests to it."""
+    """A server's address, and the user that sends requests to it."""
 
     host: str
     port: int
@@ -43,13 +43,13 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One request as its client saw it. Times are in seconds since the run began."""
+    """One request as measured by the client. Times are in seconds since the run began."""
 
     sent: float
-    times: tuple[float, ...]  # when text arrived
+    times: tuple[float, ...]  # of arrival, one for each text
     end: float
-    num_tokens: int  # by the server's own count
-    error: str | None = None  # why it does not count, such as a status or fewer tokens than were asked for
+    num_tokens: int  # as counted by the server
+    error: str | None = None  # such as a status, or fewer tokens than requested; the request then does not count
 
     @property
     def ttft(self) -> float:
@@ -58,6 +58,7 @@ class Outcome:
 
     @property
     def gaps(self) -> list[float]:
+        """Seconds between texts."""
         return [after - before for before, after in pairwise(self.times)]
 
 
@@ -70,6 +71,7 @@ class LoadResult:
 
     @property
     def done(self) -> list[Outcome]:
+        """The requests without errors."""
         return [outcome for outcome in self.outcomes if outcome.error is None]
 
     @property
@@ -139,7 +141,7 @@ def _run(drive: Callable[[float], Coroutine[Any, Any, list[Outcome]]]) -> LoadRe
 async def ask(
     endpoint: Endpoint, task: Task, begin: float, streamed: bool = True, seen: list[float] | None = None
 ) -> Outcome:
-    """Sends one request and reads its answer. seen: gets the time of each text as it arrives, by `perf_counter`."""
+    """Sends one request and reads its answer. seen: receives the arrival time of each text, by `perf_counter`."""
     answer = _Answer(_request(endpoint, task, streamed), [] if seen is None else seen)
     sent = time.perf_counter() - begin
     try:
@@ -171,7 +173,7 @@ def _request(endpoint: Endpoint, task: Task, streamed: bool) -> bytes:
 
 
 class _Answer(asyncio.Protocol):
-    """Sends a request and reads its answer event by event, with the time of each event that has text."""
+    """Sends a request and reads its answer event by event. Records the time of each event with text."""
 
     def __init__(self, request: bytes, times: list[float]) -> None:
         self._request = request
@@ -214,14 +216,14 @@ class _Answer(asyncio.Protocol):
 
 
 def _check(answer: _Answer, task: Task) -> tuple[int, str | None]:
-    """The number of tokens by the server's own count, and what is wrong with the answer."""
+    """The number of tokens as counted by the server, and an error message if the answer is wrong."""
     if answer.status != 200:
-        said = b" ".join(answer.last).decode(errors="replace")[:MOST_ERROR]
-        return 0, f"status {answer.status}: {said}" if answer.status else "the connection was lost"
+        body = b" ".join(answer.last).decode(errors="replace")[:MAX_ERROR]
+        return 0, f"status {answer.status}: {body}" if answer.status else "the connection was lost"
     for event in reversed(answer.last):
         text = event.partition(_DATA)[2] or event
         if text.startswith(b"{") and (usage := json.loads(text).get("usage")):
-            came = int(usage["completion_tokens"])
-            is_right = came == task.num_new if task.is_forced else 0 < came <= task.num_new
-            return came, None if is_right else f"{came} tokens came, {task.num_new} were asked for"
+            num_tokens = int(usage["completion_tokens"])
+            is_right = num_tokens == task.num_new if task.is_forced else 0 < num_tokens <= task.num_new
+            return num_tokens, None if is_right else f"{num_tokens} tokens came, {task.num_new} were asked for"
     return 0, "the stream ended without its usage"

@@ -1,4 +1,4 @@
-"""The machine's limits as cases: memory bandwidth and peak arithmetic, with the same threads as the operations."""
+"""Cases that measure the machine's limits: memory bandwidth and peak arithmetic, with the benchmark's threads."""
 
 import time
 from itertools import cycle
@@ -13,12 +13,12 @@ PEAK_SECONDS = 0.004
 
 
 def gauges(backend: Backend, footprint_bytes: int) -> list[Case]:
-    """The two limits that figures are compared with."""
+    """Cases for the two limits that figures are compared with."""
     return [bandwidth_case(backend, footprint_bytes), peak_case(backend, INT8_PEAK, PeakKind.INT8)]
 
 
 def other_peaks(backend: Backend) -> list[Case]:
-    """Other peaks, for information: VNNI and floating point."""
+    """Cases for other peaks (VNNI, floating point), for information."""
     cases = [peak_case(backend, "float32_peak", PeakKind.FLOAT)]
     if backend.variant == "amx":
         cases.append(peak_case(backend, "bf16_peak", PeakKind.BF16_MATRIX))
@@ -28,16 +28,16 @@ def other_peaks(backend: Backend) -> list[Case]:
 
 
 def bandwidth_case(backend: Backend, footprint_bytes: int) -> Case:
-    """Reads the next chunk of the footprint at each sample, so that the whole footprint is read before any repeat."""
+    """A case whose samples each read the next chunk of the footprint, so that no chunk is in the processor's cache."""
     buffer = huge_empty(footprint_bytes)
-    buffer[::4096] = 1  # untouched pages would all be the one page of zeros
+    buffer[::4096] = 1  # untouched pages would all map to the kernel's zero page
     size = min(CHUNK_BYTES, footprint_bytes)
     chunks = cycle([buffer[start : start + size] for start in range(0, footprint_bytes - size + 1, size)])
     return Case(BANDWIDTH, "limit", lambda: size / read_bandwidth(backend, next(chunks)), bytes=size)
 
 
 def peak_case(backend: Backend, name: str, kind: PeakKind) -> Case:
-    """A loop over registers, long enough to be timed. One call counts as one operation at the peak rate."""
+    """A case that runs a loop over registers. One call counts as one operation at the peak rate."""
     iterations, seconds = 1000, 0.0
     while seconds < PEAK_SECONDS:
         iterations *= 2

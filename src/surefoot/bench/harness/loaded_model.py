@@ -1,4 +1,4 @@
-"""Loading the model that a benchmark measures."""
+"""Loads the model that a benchmark measures."""
 
 import gc
 import time
@@ -19,8 +19,8 @@ class MeasuredModel:
 
     llm: LLM
     described: dict[str, Any]  # facts about the model, for the report
-    begin: float  # when it was loaded, by time.perf_counter: the start of the run
-    _before: CpuUsage  # at that time
+    begin: float  # start of the run, after loading, by time.perf_counter
+    _before: CpuUsage  # at the start of the run
     _facts: dict[str, Any]  # about the machine
 
     @property

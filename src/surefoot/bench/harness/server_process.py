@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 SUREFOOT = (sys.executable, "-m", "surefoot")
 MODEL_NAME = "bench"
 POLL_S = 0.01
-END_S = 20.0
+END_S = 20.0  # seconds that a server may take to end, before it is killed
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Launch:
     command: tuple[str, ...]
     ready_path: str  # answers 200 once the server accepts requests
     environment: Mapping[str, str] = field(default_factory=dict)  # added to our own
-    start_s: float = 120.0  # longest time that it may take to get ready
+    start_s: float = 120.0  # timeout for getting ready
     described: Mapping[str, Any] = field(default_factory=dict)  # facts for the report
 
 
@@ -46,9 +46,17 @@ class RunningServer:
     def endpoint(self, key: str | None = None) -> Endpoint:
         return Endpoint(HOST, self.port, MODEL_NAME, key)
 
+    def processor_s(self) -> float:
+        """Seconds of processor time since its start."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-def own_launch(model: str | Path, port: int, *words: str) -> Launch:
-    command = (*SUREFOOT, "serve", str(model), "--port", str(port), "--model-name", MODEL_NAME, *words)
+
+def own_launch(model: str | Path, port: int, *options: str) -> Launch:
+    """Starts `surefoot serve` with these options. Nothing is kept on disk: a second run would find the first one's
+    prompts."""
+    kept = () if "--cache-dir" in options else ("--cache-dir", "none")
+    command = (*SUREFOOT, "serve", str(model), "--port", str(port), "--model-name", MODEL_NAME, *kept, *options)
     return Launch(command, "/ready")
 
 
@@ -60,7 +68,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(launch: Launch, port: int) -> Iterator[RunningServer]:
-    """A server that ends with the block. Raises EngineError with its last line of output if it does not get ready."""
+    """A server that runs during the block. Raises EngineError with its last line of output if it does not get ready."""
     with tempfile.TemporaryFile() as log:
         start = time.perf_counter()
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Parts of every report: tables, the machine's limits, figures with their targets, notes."""
+"""Parts that all reports share: tables, the machine's limits, figures with their targets, notes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.bench.harness.as_json import BenchResults as AnyResults
-from surefoot.bench.harness.cpu_usage import MOST
+from surefoot.bench.harness.cpu_usage import MAX_OTHERS_SHARE
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.timing import Measurement, share
 
@@ -46,7 +46,7 @@ def limits(results: AnyResults) -> Table:
 
 
 def figures(results: AnyResults) -> Table:
-    """All figures except those of absent peers, which the notes mention once."""
+    """A table of all figures, except comparisons with absent peers, which the notes mention once."""
     table = Table(title="Figures", title_justify="left", title_style="bold")
     table.add_column("figure")
     table.add_column("measured", justify="right")
@@ -86,7 +86,7 @@ def notes(results: AnyResults) -> Iterable[Text]:
 
 
 def is_disturbed(results: AnyResults) -> bool:
-    return float(results.machine["others_cpu_share"]) > MOST
+    return float(results.machine["others_cpu_share"]) > MAX_OTHERS_SHARE
 
 
 def model_title(model: Mapping[str, Any]) -> str:

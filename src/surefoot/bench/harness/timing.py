@@ -18,21 +18,21 @@ Label = str | int
 BANDWIDTH = "read_bandwidth"
 INT8_PEAK = "int8_peak"
 
-SETTLE_SECONDS = 0.02
+SETTLE_SECONDS = 0.02  # wait between engines, for the threads of the last one to stop spinning
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something to time."""
+    """A workload to time."""
 
     name: str
     kind: str
-    run: Callable[[], float]  # makes `calls` calls and returns the seconds that they took together
+    run: Callable[[], float]  # makes `calls` calls and returns their total seconds
     calls: int = 1
-    bytes: float = 0  # that one call must read
-    operations: float = 0  # multiplications and additions of one call
+    bytes: float = 0  # bytes that a call must read
+    operations: float = 0  # multiplications and additions of a call
     engine: str = "surefoot"  # or a peer's name
-    labels: Mapping[str, Label] = field(default_factory=dict)  # by which figures select cases
+    labels: Mapping[str, Label] = field(default_factory=dict)  # figures select cases by labels
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TimedSample:
     """One timing of a case."""
 
     round: int
-    seconds: float  # of one call
-    limits: Mapping[str, float] = field(default_factory=dict)  # rate of each gauge around that time
+    seconds: float  # per call
+    limits: Mapping[str, float] = field(default_factory=dict)  # rate of each gauge around the time of the sample
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """When an Interleaver stops: at the first of the two."""
+    """Limits of an Interleaver's run: it stops at the first that is reached."""
 
     seconds: float
-    rounds: int = 15  # besides one warm-up round
+    rounds: int = 15  # after the warm-up round
 
 
 class EngineError(RuntimeError):
@@ -78,18 +78,18 @@ class EngineError(RuntimeError):
 
 @dataclass
 class _Timing:
-    """A sample whose limits are not known yet."""
+    """A sample without its limits, which depend on the next gauge reading."""
 
     round: int
-    seconds: float
-    beat: int  # number of the gauge reading before it
+    seconds: float  # per call
+    beat: int  # index of the gauge reading before it
 
 
 class Interleaver:
     """Runs cases round by round, and reads the gauges (the machine's limits) between them.
 
     A gauge is a case whose rate is a limit at that moment: bytes per second if it moves bytes, else operations per
-    second. Cases that do not fit into the rest of the budget are skipped, as are all cases of an engine that failed.
+    second. Cases that do not fit into the remaining budget are skipped, as are all cases of an engine that failed.
     """
 
     def __init__(
@@ -107,10 +107,10 @@ class Interleaver:
         self._beats: list[dict[str, TimedSample]] = []
         self._last_beat = float("-inf")
         self._timings: dict[str, list[_Timing]] = {}
-        self.failures: dict[str, str] = {}  # by engine
+        self.failures: dict[str, str] = {}  # error messages by engine
 
     def run(self, cases: Sequence[Case]) -> dict[str, Measurement]:
-        """Measurements of cases and gauges by name."""
+        """Runs the cases. Returns measurements of cases and gauges by name."""
         deadline = self._clock() + self._budget.seconds
         self._timings = {case.name: [] for case in cases}
         if len(self._timings) != len(cases):
@@ -128,8 +128,8 @@ class Interleaver:
         return {case.name: self._measurement(case) for case in cases} | {g.name: self._gauge(g) for g in self._gauges}
 
     def _estimate(self, case: Case, paces: dict[tuple[str, str], float]) -> float:
-        """Seconds that the case is expected to take: as last time, else at the latest pace (seconds per operation) of
-        cases of its kind, else at a third of the peak."""
+        """Expected seconds of the case: its last duration, or else estimated from its operations at the latest pace
+        (seconds per operation) of cases of its kind, or else at a third of the peak."""
         timings = self._timings[case.name]
         if timings:
             return timings[-1].seconds * case.calls
@@ -151,7 +151,7 @@ class Interleaver:
             paces[case.kind, case.engine] = seconds / case.operations
 
     def _beat(self, number: int) -> None:
-        """Read every gauge once."""
+        """Reads every gauge once."""
         for gauge in self._gauges:
             self._settle(gauge)
         self._beats.append({gauge.name: TimedSample(number, gauge.run() / gauge.calls) for gauge in self._gauges})
@@ -165,7 +165,7 @@ class Interleaver:
 
     def _measurement(self, case: Case) -> Measurement:
         timings = self._timings[case.name]
-        kept = timings[1:] or timings  # the first warmed up
+        kept = timings[1:] or timings  # the first is the warm-up
         return Measurement(case, tuple(TimedSample(t.round, t.seconds, self._limits(t.beat)) for t in kept))
 
     def _limits(self, beat: int) -> dict[str, float]:
@@ -201,8 +201,8 @@ class Cursor:
 
 
 class Rotation:
-    """A case's `run` over successive parts of a pool, one body per part. Each sample starts where the last sample of
-    any case ended, so that the whole pool is read before any part is read again."""
+    """A case's `run` that rotates over the parts of a pool, one body per part. Each sample starts where the last sample
+    of any case ended, so that the whole pool is read before any part is read again."""
 
     def __init__(
         self, bodies: Sequence[Callable[[], object]], cursor: Cursor | None = None, clock: Clock = time.perf_counter
@@ -218,7 +218,7 @@ class Rotation:
 
 
 def shares_of_limit(measurements: Sequence[Measurement], gauge: str) -> list[float]:
-    """For each round: the least time that the limit allows for one call of each case, over the time that was measured.
+    """For each round: the shortest time that the limit allows for one call of each case, over the measured time.
 
     Bytes count against the bandwidth, operations against other gauges, at the rates measured around each sample.
     """
@@ -242,7 +242,7 @@ def ratios(over: Sequence[Measurement], under: Sequence[Measurement]) -> list[fl
 
 
 def rounds_of(measurements: Sequence[Measurement]) -> list[list[TimedSample]]:
-    """Samples of the rounds in which all of the cases were timed."""
+    """The samples of each round in which all of these cases were timed."""
     by_round = [{sample.round: sample for sample in m.samples} for m in measurements]
     common = set.intersection(*(set(samples) for samples in by_round)) if by_round else set()
     return [[samples[number] for samples in by_round] for number in sorted(common)]

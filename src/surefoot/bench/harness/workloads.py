@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 LONG_PROMPT = 8192
-LEAST_NEW = 4  # tokens of an answer, so that there are steps in which all requests decode
-SPARED = 1000  # ids at both ends of a vocabulary that are not used, since control tokens are there
+MIN_NEW = 4  # tokens of the shortest answer, so that there are steps in which all requests decode
+SPARED = 1000  # unused ids at both ends of a vocabulary, where control tokens are
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,12 @@ class Task:
 
     prompt: tuple[int, ...]
     num_new: int  # tokens of the answer
-    namespace: str = ""  # requests of one namespace share cached prefixes
-    is_forced: bool = True  # whether the answer goes on past the model's end token
+    namespace: str = ""  # requests in the same namespace share cached prefixes
+    is_forced: bool = True  # whether the answer continues past the model's end token
 
 
 def ids(rng: random.Random, count: int, vocab: int) -> tuple[int, ...]:
+    """Random token ids."""
     spared = min(SPARED, vocab // 4)
     return tuple(rng.randrange(spared, vocab - spared) for _ in range(count))
 
@@ -30,27 +31,27 @@ def scaled(count: int, scale: float) -> int:
 
 
 def mixed(count: int, vocab: int, seed: int, scale: float = 1.0, shared: int = 0) -> list[Task]:
-    """Prompts of 128 to 256 tokens and answers of 16 to 128. The lengths do not depend on the seed.
+    """Tasks with prompts of 128 to 256 tokens and answers of 16 to 128. Lengths do not depend on the seed.
 
-    shared: length of a prefix that all prompts have in common.
+    scale: factor on all lengths. shared: length of a common prefix of all prompts.
     """
     lengths, rng = random.Random(777), random.Random(seed)
     sizes = [(lengths.randint(128, 256), lengths.randint(16, 128)) for _ in range(count)]
     prefix = ids(rng, shared, vocab)
     return [
-        Task(prefix + ids(rng, scaled(prompt, scale), vocab), max(LEAST_NEW, scaled(new, scale)))
-        for prompt, new in sizes
+        Task(prefix + ids(rng, scaled(prompt, scale), vocab), max(MIN_NEW, scaled(new, scale))) for prompt, new in sizes
     ]
 
 
 def queued(count: int, vocab: int, seed: int, lengths: str, scale: float = 1.0) -> list[Task]:
-    """Short prompts; answers with lengths from one of LENGTHS. Lengths and order do not depend on the seed."""
+    """Tasks with short prompts. lengths: key of LENGTHS, the distribution of answer lengths, which does not depend on
+    the seed."""
     rng, draw = random.Random(seed), LENGTHS[lengths]
     return [Task(ids(rng, scaled(16, scale), vocab), scaled(new, scale)) for new in draw(random.Random(778), count)]
 
 
 def _log_uniform(rng: random.Random, count: int) -> list[int]:
-    """From 10 to 400, with evenly distributed logarithms."""
+    """Lengths from 10 to 400, with uniformly distributed logarithms."""
     return [round(math.exp(rng.uniform(math.log(10), math.log(400)))) for _ in range(count)]
 
 
@@ -70,7 +71,7 @@ LENGTHS: dict[str, Callable[[random.Random, int], list[int]]] = {
 
 
 def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:
-    """A shared prefix of 1,024 tokens, tails of 32, answers of 16. cached: all in one namespace."""
+    """Tasks with a shared prefix of 1,024 tokens, tails of 32 and answers of 16. cached: all share a namespace."""
     rng = random.Random(seed)
     prefix = ids(rng, scaled(1024, scale), vocab)
     tails = [ids(rng, scaled(32, scale), vocab) for _ in range(count)]
@@ -81,5 +82,5 @@ def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool)
 
 
 def num_tokens(tasks: Sequence[Task]) -> int:
-    """Tokens of all answers."""
+    """The total length of all answers."""
     return sum(task.num_new for task in tasks)

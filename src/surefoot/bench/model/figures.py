@@ -11,23 +11,25 @@ BATCH = 32  # requests that decode together
 
 
 def model_questions(
-    found: Measurements, native_shares: Sequence[float], absent: Mapping[str, str]
+    measurements: Measurements, native_shares: Sequence[float], absent: Mapping[str, str]
 ) -> Iterator[Question]:
-    """native_shares: of each decode sample's time, the part in native code."""
+    """native_shares: share of native code in the time of each decode sample."""
 
     def decode() -> float:
-        return median(shares_of_limit(select(found, "decode"), BANDWIDTH))
+        return median(shares_of_limit(select(measurements, "decode"), BANDWIDTH))
 
     def prefill(tokens: int) -> float:
-        return median(shares_of_limit(select(found, "prefill", tokens=tokens), INT8_PEAK))
+        return median(shares_of_limit(select(measurements, "prefill", tokens=tokens), INT8_PEAK))
 
     def against(kind: str, **labels: Label) -> float:
         if reason := absent.get("llama.cpp"):
             raise MissingError(reason)
-        return median(ratios(select(found, kind, "llama.cpp", **labels), select(found, kind, "surefoot", **labels)))
+        return median(
+            ratios(select(measurements, kind, "llama.cpp", **labels), select(measurements, kind, "surefoot", **labels))
+        )
 
     def batch_step_ms() -> float:
-        (measurement,) = select(found, "batch", requests=BATCH)
+        (measurement,) = select(measurements, "batch", requests=BATCH)
         return 1000 * median(measurement.seconds)
 
     def overhead() -> float:
@@ -38,10 +40,10 @@ def model_questions(
         meaning = f"prefill of {tokens:,} tokens: of int8 peak"
         yield Question(f"prefill{tokens}_of_peak", meaning, Target(0.40), partial(prefill, tokens))
     yield Question("decode_vs_llamacpp", "decode: over llama.cpp", Target(1.0), lambda: against("decode"))
-    for name, tokens, least in (("512", 512, 5.0), ("2048", 2048, 5.0), ("8k", LONG_PREFILL, 2.0)):
+    for name, tokens, bound in (("512", 512, 5.0), ("2048", 2048, 5.0), ("8k", LONG_PREFILL, 2.0)):
         answer = partial(against, "prefill", tokens=tokens)
         yield Question(
-            f"prefill{name}_vs_llamacpp", f"prefill of {tokens:,} tokens: over llama.cpp", Target(least), answer
+            f"prefill{name}_vs_llamacpp", f"prefill of {tokens:,} tokens: over llama.cpp", Target(bound), answer
         )
     yield Question(f"decode{BATCH}_step_ms", f"a step that decodes {BATCH}: ms", None, batch_step_ms)
     limit = Target(0.05, at_least=False)

@@ -1,4 +1,4 @@
-"""`surefoot bench model` as tables."""
+"""The results of `surefoot bench model` as tables."""
 
 from rich.console import Console, Group
 from rich.table import Table

@@ -1,4 +1,4 @@
-"""Runs `surefoot bench model`: one user's prefill and decode, beside the machine's limits and llama.cpp."""
+"""Runs `surefoot bench model`: a single user's prefill and decode, compared with the machine's limits and llama.cpp."""
 
 import time
 from collections.abc import Iterator
@@ -32,15 +32,15 @@ NO_PEER = "llama.cpp takes no part: add --peers (its native build takes some min
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How much is measured."""
+    """How much to measure."""
 
-    prefills: tuple[int, ...] = (512, 2048, LONG_PREFILL)  # prompt lengths; those beyond the context are left out
-    decode_context: int = 128  # tokens before the first that is decoded
-    decode_tokens: int = 32  # of one sample
-    batch_steps: int = 8  # of one sample of `BATCH` requests
+    prefills: tuple[int, ...] = (512, 2048, LONG_PREFILL)  # prompt lengths; lengths beyond the context are skipped
+    decode_context: int = 128  # prompt length of a decode sample
+    decode_tokens: int = 32  # per sample
+    batch_steps: int = 8  # per sample of `BATCH` requests
     seconds: float = 1800  # for the run, without loading: a long prompt takes minutes
     footprint_bytes: int = 1024 * MIB  # read by the bandwidth gauge
-    float_format: str = "w8"  # that float weights are converted to
+    float_format: str = "w8"  # format that float weights are converted to
 
 
 QUICK = ModelSettings(
@@ -49,12 +49,12 @@ QUICK = ModelSettings(
 
 
 class OneUser:
-    """Runs one greedy request at a time, each with a prompt that was never seen before."""
+    """Runs one greedy request at a time, each with a new random prompt."""
 
     def __init__(self, llm: LLM) -> None:
         self._llm, self._ids = llm, count()
         self._rng = np.random.default_rng(0)
-        self.native_share: list[float] = []  # of the time of each decode sample
+        self.native_share: list[float] = []  # share of native code in the time of each decode sample
 
     def prefill(self, num_tokens: int) -> float:
         """Seconds from the request to its first token."""
@@ -64,7 +64,7 @@ class OneUser:
         return time.perf_counter() - start
 
     def decode(self, context: int, num_tokens: int) -> float:
-        """Seconds for the tokens after the first."""
+        """Seconds for `num_tokens` tokens after the first."""
         self._start(context, num_tokens + 1)
         engine, backend = self._llm.engine, self._llm.backend
         while not any(event.tokens for event in engine.step()):
@@ -106,7 +106,7 @@ def run_model(
         *_own_cases(llm, user, settings),
         *(_peer_cases(bench, settings, linear_products(llm.model)) if bench else []),
     ]
-    cases.sort(key=lambda case: case.operations)  # short ones first, and what is compared side by side
+    cases.sort(key=lambda case: case.operations)  # short cases first; compared cases are neighbours
     limits = gauges(backend, settings.footprint_bytes)
     interleaver = Interleaver(limits, TimeBudget(settings.seconds), report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
@@ -153,5 +153,5 @@ def _peer_cases(bench: LlamaBench, settings: ModelSettings, products: int) -> It
 
 
 def _prefill_operations(products: int, num_tokens: int) -> float:
-    """A limb of activations is one product for every weight, whatever the weight's own limbs cost us."""
+    """Operations that count as useful: one product for each weight and token, whatever number of limbs we compute."""
     return 2.0 * products * num_tokens

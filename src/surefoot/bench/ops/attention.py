@@ -1,4 +1,4 @@
-"""Cases of attention: decoding over a long context, and a layer's prefill with and without attention."""
+"""Cases of attention: decode over a long context, and a layer's prefill, split into attention and the rest."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +14,7 @@ REQUESTS = (1, 8)  # numbers of requests that decode in one call
 
 
 class DecodeContexts:
-    """Contexts that together exceed the processor's cache, in scattered blocks as after a while of serving."""
+    """Contexts that together exceed the processor's cache. Their blocks are scattered, as after a while of serving."""
 
     def __init__(self, backend: Backend, settings: OpsSettings) -> None:
         self._backend, self._settings, self._model = backend, settings, settings.headline
@@ -40,7 +40,7 @@ class DecodeContexts:
         return Case(name, "attention decode", Rotation(programs), calls, nbytes, labels=labels)
 
     def _program(self, requests: int, firsts: range) -> Callable[[], None]:
-        """One call for each group of contexts."""
+        """A recorded program with a call for each group of `requests` contexts. firsts: the first context of each."""
         model = self._model
         q = np.random.default_rng(1).standard_normal((requests, model.heads, model.head_dim), np.float32)
         out = empty(q.shape, np.float32)
@@ -70,7 +70,7 @@ def _prefill_case(layer: DecoderLayer, tokens: int, part: str, body: Callable[[]
         body()
     if part == "rest":  # two-limb products
         operations = 4.0 * tokens * sum(n * k for n, k in model.matrices.values())
-    else:  # what the causal half of both products takes in float: two limbs do more
+    else:  # the causal half of both products in float; two limbs compute more
         operations = 2.0 * tokens * tokens * model.heads * model.head_dim
     return Case(
         f"prefill/{tokens:,} tokens/{part}", "layer", timed(program.run), operations=operations,

@@ -8,7 +8,7 @@ from surefoot.bench.ops.settings import FORMS, OpsSettings
 
 
 class Figures:
-    """All figures of a run. absent: why a peer did not take part."""
+    """Computes all figures of a run. absent: reasons, by peer that did not take part."""
 
     def __init__(self, measurements: Measurements, settings: OpsSettings, absent: Mapping[str, str]) -> None:
         self._all, self._settings, self._absent = measurements, settings, absent
@@ -82,11 +82,12 @@ class Figures:
         def ratio() -> float:
             if peer in self._absent:
                 raise MissingError(self._absent[peer])
-            own = self._linear(ours, rows, limbs)
-            # Their product takes floats, so ours counts together with the quantising of its rows.
-            own += [m for part in own for m in self._quantise(part, rows, limbs)]
-            other = select(self._all, "linear", peer, model=self._model, format=theirs, rows=rows)
-            return min(median(ratios(other, own)), _best(other) / _best(own))  # a claim must hold by both
+            parts = self._linear(ours, rows, limbs)
+            # Peers' products take floats, so ours include the quantisation of the rows.
+            parts += [m for part in parts for m in self._quantise(part, rows, limbs)]
+            peer_parts = select(self._all, "linear", peer, model=self._model, format=theirs, rows=rows)
+            # A claim must hold by median and by best times.
+            return min(median(ratios(peer_parts, parts)), _best(peer_parts) / _best(parts))
 
         speed = f"over {peer} {theirs}"
         meaning = f"{ours.upper()}, {limbs} limb{'s' * (limbs > 1)}, {rows} row{'s' * (rows > 1)}: {speed}"
@@ -116,7 +117,8 @@ class Figures:
         return select(self._all, "step", model=model, way=way)
 
     def _smoothness(self) -> float:
-        """From the best times of whole layers, since times of single matrices at few rows are short and noisy."""
+        """The largest time over that at the next row count, from the best times of whole layers: times of single
+        matrices at few rows are short and noisy."""
         by_series = [
             roughness({rows: self._layer_best(model.name, fmt, limbs, rows) for rows in self._settings.rows})
             for model in self._settings.models

@@ -1,11 +1,10 @@
-"""A decoder layer and a decode step over fixed arrays, with the calls that a model makes. All can be recorded."""
+"""A decoder layer and a decode step over fixed arrays, with the calls that a model makes. Both can be recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from surefoot.bench.ops.linear import copies_of, random_weights
 from surefoot.bench.ops.settings import FORMATS
 from surefoot.bench.ops.shapes import ModelShape
 from surefoot.ops import (
@@ -37,6 +36,7 @@ from surefoot.ops import (
     sample,
 )
 from surefoot.ops.arrays import F32, I64, empty
+from surefoot.ops.random_weights import copies_of, random_weights
 
 BLOCK_SIZE = 64  # tokens
 NORM, GLU = NormForm(), GluForm()
@@ -63,7 +63,7 @@ def num_blocks(tokens: int) -> int:
 
 
 class LayerArrays:
-    """The arrays that every layer writes in turn. `h` is the residual stream."""
+    """Arrays that all layers share. `h` is the residual stream."""
 
     def __init__(self, backend: Backend, model: ModelShape, positions: I64) -> None:
         rows, heads_dim = len(positions), model.heads * model.head_dim
@@ -87,7 +87,7 @@ def _random(*shape: int) -> F32:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The matrices of one layer, and the weight of both its norms."""
+    """The matrices of a layer, and the weight of its two norms."""
 
     qkv: PackedWeights
     o: PackedWeights
@@ -97,7 +97,7 @@ class LayerWeights:
 
 
 def make_layers(backend: Backend, model: ModelShape, fmt: str, count: int) -> list[LayerWeights]:
-    """`count` layers of the same weights, each at its own place in memory."""
+    """`count` layers with the same weights, each in memory of its own."""
     ones = np.ones(model.width, np.float32)
     matrices = {name: make_copies(backend, *size, fmt, count) for name, size in model.matrices.items()}
     return [LayerWeights(norm=ones, **{name: matrices[name][i] for name in matrices}) for i in range(count)]
@@ -109,7 +109,7 @@ def make_copies(backend: Backend, n: int, k: int, fmt: str, count: int) -> Seque
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """The calls of one layer, in three parts."""
+    """The calls of a layer, in three parts."""
 
     backend: Backend
     model: ModelShape
@@ -117,13 +117,13 @@ class DecoderLayer:
     weights: LayerWeights
     cache: KvCache
     chunks: Chunks
-    slots: I64  # where the rows' keys and values go
+    slots: I64  # in the KV cache, for the rows' keys and values
 
     def before_attention(self) -> None:
         backend, model, rows = self.backend, self.model, self.rows
         norm(backend, NORM, rows.h, self.weights.norm, quantised=rows.normed)
         linear(backend, rows.normed, self.weights.qkv, out=rows.qkv.reshape(len(rows.qkv), -1))
-        rotated = model.heads + model.kv_heads  # the keys lie behind the queries: one call turns both
+        rotated = model.heads + model.kv_heads  # keys follow queries, so one call rotates both
         rope(backend, rows.qkv[:, :rotated], rows.rope)
         kv_write(backend, self.cache, rows.qkv[:, model.heads : rotated], rows.qkv[:, rotated:], self.slots)
 
@@ -154,7 +154,7 @@ class DecoderLayer:
 
 
 def prefill_layer(backend: Backend, model: ModelShape, weights: LayerWeights, tokens: int) -> DecoderLayer:
-    """A layer that reads the first `tokens` tokens of one request in one chunk."""
+    """A layer that prefills `tokens` tokens of a request in one chunk."""
     positions = np.arange(tokens, dtype=np.int64)
     cache = make_cache(backend, model, num_blocks(tokens))
     table = np.arange(cache.num_blocks, dtype=np.int64)[None]
@@ -163,13 +163,13 @@ def prefill_layer(backend: Backend, model: ModelShape, weights: LayerWeights, to
 
 
 class DecodeStep:
-    """One token of one request through a whole model, from its id to the next token's id."""
+    """A decode step of a request through a whole model, from a token's id to the next token's id."""
 
     def __init__(self, backend: Backend, model: ModelShape, fmt: str, context: int) -> None:
         self._backend = backend
         self._position = np.array([context - 1], np.int64)
         self._rows = LayerArrays(backend, model, self._position)
-        # One row of the table is read, whatever its size.
+        # A step reads one row of the table, so a small table is enough.
         self._embeddings = np.zeros((min(model.vocab, 1024), model.width), np.float32)
         self._id = np.zeros(1, np.int64)
         self._ones = np.ones(model.width, np.float32)
@@ -189,7 +189,7 @@ class DecodeStep:
         return DecoderLayer(self._backend, model, self._rows, weights, cache, self._chunks, self._position)
 
     def prepare(self) -> None:
-        """What Python must do before each step, even a replayed one: set the token and its position."""
+        """Sets the token and its position, which Python must do before each step, even a replayed one."""
         self._id[0] = self._sampled.tokens[0] % len(self._embeddings)
         self._position[0] = self._chunks.lengths[0] - 1
         self._chunks.lengths[0] = self._position[0] + 1

@@ -10,23 +10,23 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.timing import Case, Cursor, Rotation, timed
 from surefoot.bench.ops.settings import FORMATS, FORMS, OpsSettings
 from surefoot.bench.ops.shapes import ModelShape
-from surefoot.ops import Activations, Backend, huge_empty, linear, quantise
+from surefoot.ops import Activations, Backend, linear, quantise
 from surefoot.ops.arrays import F32, empty
-from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, pack
+from surefoot.ops.random_weights import copies_of, random_weights
+from surefoot.ops.weights import PackedWeights, WeightFormat, pack
 
-PAGE = 4096
-MOST_WINDOWS = 16
+MAX_WINDOWS = 16  # recorded programs of a case, each over `calls` copies of the matrix
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Copies of one packed matrix at several places in memory."""
+    """Copies of a packed matrix at several places in memory."""
 
     model: ModelShape
-    matrix: str
-    format: str
+    matrix: str  # its name
+    format: str  # key of FORMATS
     copies: tuple[PackedWeights, ...]
-    cursor: Cursor = field(default_factory=Cursor)
+    cursor: Cursor = field(default_factory=Cursor)  # next copy to read
 
     @property
     def name(self) -> str:
@@ -34,30 +34,8 @@ class Pool:
 
 
 def products(weights: WeightFormat, limbs: int) -> int:
-    """Number of int8 products for one weight and one activation: one for each pair of limbs."""
+    """The number of int8 products for a weight and an activation: one for each pair of limbs."""
     return weights.limbs * limbs
-
-
-def random_weights(n: int, k: int, fmt: WeightFormat) -> IntegerWeights:
-    """Codes over the whole range, with group scales small enough that the expanded weights fit their limbs."""
-    rng = np.random.default_rng(n + k)
-    low, high = (0, 16) if fmt.bits == 4 else (-127, 128)
-    stretch = rng.integers(low, high, 1 << 20).astype(np.int8)  # repeated: no value decides how long a product takes
-    codes = np.resize(stretch, (n, k))
-    groups = fmt.num_groups(k)
-    scales = rng.integers(1, 16 if fmt.limbs == 1 else 1024, (n, groups)).astype(np.int16) if groups else None
-    table = np.arange(-8, 8, dtype=np.int8) if fmt.bits == 4 else None
-    return IntegerWeights(fmt, codes, np.full(n, 1e-3, np.float32), scales, None, table)
-
-
-def copies_of(first: PackedWeights, count: int) -> tuple[PackedWeights, ...]:
-    """The same bytes at `count` places, each at the start of a page."""
-    stride = -(-first.nbytes // PAGE) * PAGE
-    memory = huge_empty(stride * count)
-    for i in range(count):
-        memory[i * stride : i * stride + first.nbytes] = first.data
-    places = (memory[i * stride : i * stride + first.nbytes] for i in range(count))
-    return tuple(PackedWeights(first.format, first.n, first.k, data) for data in places)
 
 
 def make_pools(backend: Backend, settings: OpsSettings, say: Say) -> list[Pool]:
@@ -73,9 +51,9 @@ def make_pools(backend: Backend, settings: OpsSettings, say: Say) -> list[Pool]:
 
 
 def num_calls(nbytes: float, operations: float, count: int, settings: OpsSettings, int8_peak: float) -> int:
-    """Number of calls in one sample: enough to be timed well, few enough to keep rounds short."""
-    most_operations = settings.sample_seconds * int8_peak
-    return int(max(1, min(settings.sample_bytes / nbytes, most_operations / operations, count)))
+    """The number of calls in a sample: enough to be timed well, few enough to keep rounds short."""
+    max_operations = settings.sample_seconds * int8_peak
+    return int(max(1, min(settings.sample_bytes / nbytes, max_operations / operations, count)))
 
 
 class LinearCases:
@@ -83,8 +61,8 @@ class LinearCases:
 
     def __init__(self, backend: Backend, settings: OpsSettings, pools: list[Pool], int8_peak: float) -> None:
         self._backend, self._settings, self._pools, self._peak = backend, settings, pools, int8_peak
-        most = max(settings.rows) * max(pool.copies[0].n for pool in pools)
-        self._results: F32 = empty((most,), np.float32)
+        max_size = max(settings.rows) * max(pool.copies[0].n for pool in pools)
+        self._results: F32 = empty((max_size,), np.float32)
         self._floats = cache(self._make_floats)
         self._rows = cache(self._make_rows)
 
@@ -102,10 +80,10 @@ class LinearCases:
         operations = 2.0 * rows * first.n * first.k * products(first.format, limbs)
         calls = num_calls(first.nbytes, operations, len(pool.copies), self._settings, self._peak)
         x, y = self._rows(rows, first.k, limbs), self._results[: rows * first.n].reshape(rows, first.n)
-        every = [partial(linear, self._backend, x, weights, out=y) for weights in pool.copies]
-        num_windows = min(len(every) // calls, MOST_WINDOWS)
-        starts = [i * len(every) // num_windows for i in range(num_windows)]
-        windows = [self._program(every[start : start + calls]) for start in starts]
+        bodies = [partial(linear, self._backend, x, weights, out=y) for weights in pool.copies]
+        num_windows = min(len(bodies) // calls, MAX_WINDOWS)
+        starts = [i * len(bodies) // num_windows for i in range(num_windows)]
+        windows = [self._program(bodies[start : start + calls]) for start in starts]
         return Case(
             f"linear/{pool.name}/{limbs} limbs/{rows} rows", "linear", Rotation(windows, pool.cursor), calls,
             first.nbytes, operations,
@@ -121,7 +99,7 @@ class LinearCases:
         return Case(f"quantise/{k}/{limbs} limbs/{rows} rows", "quantise", timed(body), calls, x.nbytes, labels=labels)
 
     def _program(self, calls: Sequence[Callable[[], object]]) -> Callable[[], None]:
-        """The calls as one native run. The cost of Python is measured separately."""
+        """A recorded program of these calls. The cost of Python is measured separately."""
         with self._backend.record() as program:
             for call in calls:
                 call()

@@ -1,4 +1,4 @@
-"""The cost of calls from Python: a small operation and a whole decode step, call by call and replayed."""
+"""Cases of the overhead of calls from Python: a small operation and a decode step, call by call and replayed."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def overhead_cases(backend: Backend, settings: OpsSettings) -> Iterator[Case]:
 
 
 def _small_calls(backend: Backend) -> Iterator[Case]:
-    """One operation on the smallest row, as a call from Python and inside a recorded program."""
+    """Cases of one operation on a short row, called from Python and inside a recorded program."""
     x = np.ones((1, 64), np.float32)
     out = empty_activations(1, 64)
 
@@ -41,12 +41,12 @@ def _small_calls(backend: Backend) -> Iterator[Case]:
 
 
 def _replay_call(backend: Backend, step: DecodeStep) -> Case:
-    """The part of Python in a replayed step: writing its inputs, and one native call (here of an empty program)."""
-    nothing = Program(backend)
+    """A case of Python's part in a replayed step: writing the inputs, and one native call (of an empty program)."""
+    empty = Program(backend)
 
     def body() -> None:
         for _ in range(CALLS):
             step.prepare()
-            nothing.run()
+            empty.run()
 
     return Case("call/replay", "call", timed(body), CALLS, labels={"way": "replay"})

@@ -1,4 +1,4 @@
-"""Cases of peers: their matmul at our shapes, with as many matrices and calls per sample as ours."""
+"""Cases of peers: their matmul at our shapes, with the same number of matrices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,26 +12,26 @@ from surefoot.bench.peers.install import Peer
 from surefoot.bench.peers.process import PeerProcess
 
 FORMATS = {"torch": ("bfloat16",), "llama.cpp": ("q8_0", "q4_0")}
-PEER_SLOWNESS = 4
+PEER_SLOWNESS = 4  # estimated; peers get fewer calls per sample by this factor
 
 
 @dataclass(frozen=True)
 class PeerMatrices:
-    """Copies of one matrix in a peer's process."""
+    """Copies of a matrix in a peer's process."""
 
-    key: str
+    key: str  # names the copies in the peer's process
     model: str
     matrix: str
-    n: int
-    k: int
-    format: str
-    count: int
-    nbytes: int
+    n: int  # outputs
+    k: int  # columns
+    format: str  # the peer's name of the weight format
+    count: int  # copies
+    nbytes: int  # per copy
 
 
 @dataclass
 class RunningPeer:
-    """A peer's process and its matrices. It is started early, so that its imports overlap with our own preparation."""
+    """A peer's process. It is started early, so that its imports overlap with our own preparation."""
 
     name: str
     process: PeerProcess
@@ -60,12 +60,12 @@ class RunningPeer:
                 count = max(2, -(-settings.pool_bytes // (n * k)))
                 for name in FORMATS[self.name]:
                     key = f"{model.name}/{matrix}/{name}"
-                    made = self.process.ask("prepare", key=key, n=n, k=k, format=name, matrices=count)
-                    yield PeerMatrices(key, model.name, matrix, n, k, name, count, made["bytes"])
+                    reply = self.process.ask("prepare", key=key, n=n, k=k, format=name, matrices=count)
+                    yield PeerMatrices(key, model.name, matrix, n, k, name, count, reply["bytes"])
 
     def _case(self, pool: PeerMatrices, rows: int, settings: OpsSettings, int8_peak: float) -> Case:
         operations = 2.0 * rows * pool.n * pool.k
-        # Peers reach a smaller part of the peak: fewer calls make a sample as long as ours.
+        # Peers reach a smaller share of the peak, so fewer calls take about as long as ours.
         calls = num_calls(pool.nbytes, PEER_SLOWNESS * operations, pool.count, settings, int8_peak)
         return Case(
             f"{self.name}/{pool.key}/{rows} rows", "linear", self.process.timer(pool.key, rows, calls), calls,

@@ -1,4 +1,4 @@
-"""`surefoot bench ops` as tables."""
+"""The results of `surefoot bench ops` as tables."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,7 +27,7 @@ def _parts(results: OpsResults) -> Iterable[RenderableType]:
 
 
 def _linear(results: OpsResults, model: str) -> Table:
-    """One line for each row count and format: the four matrices of a layer together."""
+    """A table with a line for each row count and format. Times are totals over the four matrices of a layer."""
     table = make_table(
         f"Integer matmul: the matrices of one layer of {model}",
         "format", "limbs", "rows", "best ms", "median", "GB/s", "of limit", "TOPS", "of peak",
@@ -44,7 +44,7 @@ def _linear(results: OpsResults, model: str) -> Table:
 
 
 def _speeds(parts: Sequence[Measurement]) -> list[str]:
-    """ms, GB/s and TOPS of one call of each part, with shares of the limits."""
+    """ms, GB/s and TOPS of calling each part once, with shares of the limits."""
     if not all(part.samples for part in parts):
         return ["not measured", *[""] * 5]
     best, median = (sum(getattr(p, which) for p in parts) for which in ("best", "median"))
@@ -67,7 +67,7 @@ def _attention(results: OpsResults) -> Table:
 
 
 def _peers(results: OpsResults) -> RenderableType:
-    """Milliseconds of a layer's four matrices in each engine, by row count."""
+    """A table of milliseconds of a layer's four matrices in each engine, by row count."""
     foreign = [m.case for m in cases_of(results, "linear", None) if m.case.engine != "surefoot"]
     columns = sorted({(case.engine, str(case.labels["format"])) for case in foreign})
     if not columns:

@@ -44,24 +44,25 @@ class OpsResults:
 class PeerChoice:
     """Which peers take part."""
 
-    wanted: bool | None  # True: install what is missing. None: use what is installed
+    wanted: bool | None  # True: install missing peers. None: use installed peers. False: none
     quick: bool  # leaves out llama.cpp unless peers are wanted
 
     def resolve(self, say: Say) -> tuple[list[Peer], dict[str, str]]:
+        """The peers that take part, and reasons by peer that does not."""
         peers, absent = [], {}
         known: dict[str, tuple[Callable[[], Peer | None], Callable[[Say], Peer]]] = {
             "torch": (find_torch, install_torch),
             "llama.cpp": (find_llama, install_llama),
         }
         for name, (find, install) in known.items():
-            found = self._one(name, find, install, say)
-            if isinstance(found, Peer):
-                peers.append(found)
+            peer_or_reason = self._get(name, find, install, say)
+            if isinstance(peer_or_reason, Peer):
+                peers.append(peer_or_reason)
             else:
-                absent[name] = found
+                absent[name] = peer_or_reason
         return peers, absent
 
-    def _one(self, name: str, find: Callable[[], Peer | None], install: Callable[[Say], Peer], say: Say) -> Peer | str:
+    def _get(self, name: str, find: Callable[[], Peer | None], install: Callable[[Say], Peer], say: Say) -> Peer | str:
         if self.wanted is False:
             return NO_PEERS
         if self.wanted is None and self.quick and name != "torch":
@@ -89,10 +90,10 @@ def run_ops(
         int8_peak = 1 / min(limits[1].run() for _ in range(3))
         cases = list(_own_cases(backend, settings, int8_peak, say))
         described = _add_peers(cases, running, settings, int8_peak, absent, say)
-        # Cases of one row count lie together, ours and the peers', so that they meet the same disturbance.
+        # Our cases and the peers' with the same row count are neighbours, so that noise hits them alike.
         cases.sort(key=lambda case: int(case.labels.get("rows", 0)))
-        left = settings.seconds - (time.perf_counter() - start)
-        interleaver = Interleaver(limits, TimeBudget(left), report=lambda *at: say(progress(*at)))
+        remaining = settings.seconds - (time.perf_counter() - start)
+        interleaver = Interleaver(limits, TimeBudget(remaining), report=lambda *at: say(progress(*at)))
         measurements = interleaver.run(cases)
     absent |= interleaver.failures
     facts |= facts_of_run(before, start)
@@ -137,8 +138,8 @@ def needed_bytes(settings: OpsSettings, peers: Sequence[str]) -> float:
     ours = sum(FORMATS[name].bits / 8 * 1.2 for name in settings.formats)
     theirs = {"torch": 2.0, "llama.cpp": 1.7}
     weights = sum(max(2 * n * k, settings.pool_bytes) for model in settings.models for n, k in model.matrices.values())
-    most_rows, most_columns = max(*settings.rows, *settings.prefills), max(2 * model.ffn for model in settings.models)
-    rows = 3 * 4 * most_rows * most_columns
+    max_rows, max_columns = max(*settings.rows, *settings.prefills), max(2 * model.ffn for model in settings.models)
+    rows = 3 * 4 * max_rows * max_columns
     matrices = weights * (ours + sum(theirs[peer] for peer in peers))
     return settings.footprint_bytes + settings.kv_bytes + rows + matrices
 

@@ -1,4 +1,4 @@
-"""How much is measured: a full run, a quick run, and a tiny run that shows that everything works."""
+"""Settings that say how much to measure: a full run, a quick run, and a smoke test."""
 
 from dataclasses import dataclass
 
@@ -21,20 +21,20 @@ FORMS: dict[int, ActivationForm] = {2: TWO_LIMBS, 1: ONE_LIMB}  # by number of l
 class OpsSettings:
     """Shapes, row counts and sizes of a run."""
 
-    headline: ModelShape  # whose layer the figures are about
-    models: tuple[ModelShape, ...]  # whose matrices are timed
-    rows: tuple[int, ...]
-    formats: tuple[str, ...]
-    footprint_bytes: int  # read by the bandwidth gauge before it comes round again
-    pool_bytes: int  # of copies of one matrix in one format, rotated over
-    kv_bytes: int  # of KV caches, rotated over
-    context: int  # tokens, at decode
+    headline: ModelShape  # the figures are about a layer of this model
+    models: tuple[ModelShape, ...]  # models whose matrices are timed
+    rows: tuple[int, ...]  # row counts
+    formats: tuple[str, ...]  # keys of FORMATS
+    footprint_bytes: int  # memory that the bandwidth gauge rotates over
+    pool_bytes: int  # copies of a matrix in one format that its cases rotate over
+    kv_bytes: int  # KV caches that the cases of attention rotate over
+    context: int  # tokens, for decode
     prefills: tuple[int, ...]  # tokens
-    step_models: tuple[ModelShape, ...]  # whose decode step shows what calls cost
-    step_context: int
+    step_models: tuple[ModelShape, ...]  # models whose decode step measures the overhead of calls
+    step_context: int  # tokens, for these decode steps
     seconds: float  # for everything, preparation included
-    sample_bytes: int = 48 * MIB  # read by one sample of a case, at least one matrix
-    sample_seconds: float = 0.004  # that one sample takes at the machine's peak, at least one call
+    sample_bytes: int = 48 * MIB  # read by a sample of a case; at least one matrix
+    sample_seconds: float = 0.004  # of a sample at the machine's peak; at least one call
 
 
 FULL = OpsSettings(

@@ -1,10 +1,12 @@
-"""Shapes of the models that are measured: sizes, no weights."""
+"""Shapes of the measured models, without weights."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class ModelShape:
+    """Sizes of a decoder-only model."""
+
     name: str
     width: int
     ffn: int
@@ -20,7 +22,7 @@ class ModelShape:
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
-        """Outputs and columns of one layer's matrices. q, k and v are one matrix, gate and up another."""
+        """Outputs and columns of a layer's matrices. q, k and v are one matrix, gate and up another."""
         return {
             "qkv": (self.qkv, self.width),
             "o": (self.width, self.heads * self.head_dim),

@@ -1,4 +1,4 @@
-"""All peers that serve, those that install fastest first."""
+"""All serving peers, the fastest to install first."""
 
 from surefoot.bench.peers.llama_server import LlamaServer
 from surefoot.bench.peers.openvino_server import OpenVinoServer

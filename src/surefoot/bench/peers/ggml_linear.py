@@ -73,7 +73,7 @@ ALIGNMENT = 4096
 
 
 class Ggml:
-    """The symbols above, looked up over all the libraries."""
+    """The functions of SIGNATURES, found in the libraries."""
 
     def __init__(self, libraries: list[str]) -> None:
         loaded = [CDLL(path, mode=RTLD_GLOBAL) for path in libraries]
@@ -88,16 +88,18 @@ class Ggml:
 
 @dataclass
 class Matrices:
-    """Weight tensors of one shape and format in one buffer, and the graphs over them by (rows, first, calls)."""
+    """Weight tensors of the same shape and format in one buffer."""
 
     tensors: list[int]
-    n: int
-    k: int
-    next: int = 0
-    graphs: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    n: int  # outputs
+    k: int  # columns
+    next: int = 0  # first tensor of the next sample
+    graphs: dict[tuple[int, int, int], int] = field(default_factory=dict)  # by rows, first tensor and calls
 
 
 class GgmlLinear:
+    """An engine for worker.py."""
+
     def __init__(self, threads: int, libraries: list[str], build: str) -> None:
         self._ggml = Ggml(libraries)
         self._build = build
@@ -126,7 +128,7 @@ class GgmlLinear:
         size = _round_up(ggml.backend_buft_get_alloc_size(kind, tensors[0]))
         start = self._place(kind, tensors, size)
         self._fill(tensors[0], type_id, n, k)
-        for i in range(1, matrices):  # copies of the packed form: only their places matter
+        for i in range(1, matrices):  # copies of the packed form, to be read from other memory
             memmove(start + i * size, start, size)
         self._matrices[key] = Matrices(tensors, n, k)
         name = ggml.backend_buft_name(kind).decode()
@@ -134,30 +136,30 @@ class GgmlLinear:
         return {"bytes": ggml.nbytes(tensors[0]), "buffer": name}
 
     def run(self, key: str, rows: int, calls: int) -> float:
-        held = self._matrices[key]
-        sample = (rows, held.next, calls)
-        held.next = (held.next + calls) % len(held.tensors)
-        if sample not in held.graphs:
-            held.graphs[sample] = self._graph(held, *sample)
+        matrices = self._matrices[key]
+        sample = (rows, matrices.next, calls)
+        matrices.next = (matrices.next + calls) % len(matrices.tensors)
+        if sample not in matrices.graphs:
+            matrices.graphs[sample] = self._graph(matrices, *sample)
         begin = time.perf_counter()
-        status = self._ggml.backend_graph_compute(self._backend, held.graphs[sample])
+        status = self._ggml.backend_graph_compute(self._backend, matrices.graphs[sample])
         seconds = time.perf_counter() - begin
         if status:
             raise RuntimeError(f"ggml_backend_graph_compute gave {status}")
         return seconds
 
     def weights(self, length: int) -> dict[str, Any]:
-        """The values of every matrix before its format rounds them."""
+        """The first `length` values of every matrix, before they are quantised."""
         return {"values": list(_noise(length))}
 
     def product(self, key: str, x: list[float]) -> dict[str, Any]:
         """The last matrix times one row, to check that a real product is computed."""
-        held = self._matrices[key]
-        graph, inputs, outputs = self._build_graph(held, 1, len(held.tensors) - 1, 1)
+        matrices = self._matrices[key]
+        graph, inputs, outputs = self._build_graph(matrices, 1, len(matrices.tensors) - 1, 1)
         values = array("f", x)
-        memmove(self._ggml.get_data(inputs), values.buffer_info()[0], 4 * held.k)
+        memmove(self._ggml.get_data(inputs), values.buffer_info()[0], 4 * matrices.k)
         self._ggml.backend_graph_compute(self._backend, graph)
-        return {"values": list((c_float * held.n).from_address(self._ggml.get_data(outputs)))}
+        return {"values": list((c_float * matrices.n).from_address(self._ggml.get_data(outputs)))}
 
     def _context(self, tensors: int, nodes: int) -> int:
         size = tensors * self._ggml.tensor_overhead() + 4096
@@ -165,18 +167,19 @@ class GgmlLinear:
             size += self._ggml.graph_overhead_custom(nodes, False)
         return int(self._ggml.init(InitParams(size, None, True)))
 
-    def _graph(self, held: Matrices, rows: int, start: int, calls: int) -> int:
-        return self._build_graph(held, rows, start, calls)[0]
+    def _graph(self, matrices: Matrices, rows: int, start: int, calls: int) -> int:
+        return self._build_graph(matrices, rows, start, calls)[0]
 
-    def _build_graph(self, held: Matrices, rows: int, start: int, calls: int) -> tuple[int, int, int]:
-        """A graph that multiplies the same rows with `calls` matrices, with shared outputs; x; and the last y."""
+    def _build_graph(self, matrices: Matrices, rows: int, start: int, calls: int) -> tuple[int, int, int]:
+        """A graph that multiplies the same rows with `calls` matrices, its input and its last output. All outputs share
+        memory."""
         ggml = self._ggml
         context = self._context(calls + 1, 2 * calls + 2)
         graph = ggml.new_graph_custom(context, 2 * calls + 2, False)
-        x = ggml.new_tensor_2d(context, TYPES["f32"], held.k, rows)
+        x = ggml.new_tensor_2d(context, TYPES["f32"], matrices.k, rows)
         self._share("x", x)
         for i in range(start, start + calls):
-            y = ggml.mul_mat(context, held.tensors[i % len(held.tensors)], x)
+            y = ggml.mul_mat(context, matrices.tensors[i % len(matrices.tensors)], x)
             self._share("y", y)
             ggml.build_forward_expand(graph, y)
         return graph, x, y

@@ -44,7 +44,7 @@ def gguf_name(name: str) -> str:
 
 
 def interleaved(values: Array, heads: int) -> Array:
-    """Rows in llama.cpp's order. Its RoPE pairs neighbouring lanes of a head, Hugging Face's pairs lanes half a head
+    """Rows in llama.cpp's order: its RoPE pairs neighbouring lanes of a head, Hugging Face's pairs lanes half a head
     apart."""
     rows, columns = values.shape
     return values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
@@ -76,8 +76,8 @@ def main() -> None:
     writer.add_eos_token_id(1)
     for name, stored in read(folder / "model.safetensors").items():
         values = (stored.astype(np.uint32) << 16).view(np.float32)
-        turned = heads.get(name.split(".")[-2])
-        values = interleaved(values, turned) if turned else values
+        num_heads = heads.get(name.split(".")[-2])
+        values = interleaved(values, num_heads) if num_heads else values
         if values.ndim == 1:
             writer.add_tensor(gguf_name(name), values)
         else:

@@ -25,7 +25,7 @@ NUMPY = "numpy==2.4.6"
 TORCH_ENGINE = Path(__file__).with_name("torch_linear.py")
 GGML_ENGINE = Path(__file__).with_name("ggml_linear.py")
 
-# gcc 12 takes `_tile_loadconfig` to read 8 of its 64 bytes and may drop the stores of the rest: it then crashes.
+# gcc 12 assumes that `_tile_loadconfig` reads only 8 of its 64 bytes. It may drop stores to the rest, which crashes.
 TILE_CONFIG_FIX = """\
 #if defined(__cplusplus) && defined(__AMX_TILE__)
 #include <immintrin.h>
@@ -44,9 +44,9 @@ class Peer:
     """An installed engine."""
 
     name: str
-    python: Path  # of its venv
+    python: Path  # interpreter of its venv
     engine: Path  # the file that its worker runs
-    options: dict[str, Any]  # for the engine
+    options: dict[str, Any]  # passed to the engine
 
 
 def cache_folder() -> Path:
@@ -59,7 +59,7 @@ def find_torch() -> Peer | None:
 
 
 def find_llama() -> Peer | None:
-    """The native build if there is one, or else the prebuilt wheel."""
+    """The native build if it exists, or else the prebuilt wheel."""
     return _find("llama.cpp", _folder(LLAMA_SOURCE), GGML_ENGINE) or _find(
         "llama.cpp", _folder(LLAMA_WHEEL), GGML_ENGINE
     )
@@ -96,13 +96,13 @@ def _find(name: str, folder: Path, engine: Path) -> Peer | None:
 
 def _installed(name: str, folder: Path, engine: Path, make: Callable[[Path], dict[str, Any]]) -> Peer:
     complete(folder, make)
-    made = _find(name, folder, engine)
-    assert made
-    return made
+    peer = _find(name, folder, engine)
+    assert peer
+    return peer
 
 
 def complete(folder: Path, make: Callable[[Path], dict[str, Any]]) -> None:
-    """Fills the folder unless it is complete. make: fills it and returns what `ready.json` shall hold."""
+    """Fills the folder unless it is complete. make: fills it and returns the contents of `ready.json`."""
     ready = folder / "ready.json"
     if not ready.exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -126,7 +126,7 @@ def run(*command: str | Path) -> str:
 
 
 def make_venv(folder: Path, *requirements: str) -> Path:
-    """The Python of a new venv in the folder, with these packages."""
+    """Creates a venv with these packages in the folder. Returns its Python interpreter."""
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     if requirements:
@@ -142,7 +142,7 @@ def _get_wheel(folder: Path, say: Say) -> dict[str, Any]:
 
 
 def _build_ggml(folder: Path, say: Say) -> dict[str, Any]:
-    """Compiles only ggml of llama.cpp's sources, which takes two minutes instead of twenty."""
+    """Compiles only the ggml part of llama.cpp, which takes two minutes instead of twenty."""
     python = make_venv(folder)
     say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
     source = _unpack_ggml(fetch_source(folder, python), folder)

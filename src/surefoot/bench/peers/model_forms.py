@@ -1,16 +1,17 @@
-"""Where a model's folder holds the formats that peers read."""
+"""Finds a model in the formats that peers read."""
 
 from pathlib import Path
 
 from surefoot.bench.peers.process import PeerError
 
-FORMS = "peers"  # the folder of the forms
+FORMS = "peers"  # subfolder of a model's folder, with the model in peers' formats
 GGUF = "q8_0.gguf"
 W8A8 = "w8a8"
 OPENVINO = "openvino-int8"
 
 
 def gguf_form(model: Path) -> Path:
+    """The model as a GGUF file."""
     if model.suffix == ".gguf":
         return model
     file = model / FORMS / GGUF
@@ -20,8 +21,8 @@ def gguf_form(model: Path) -> Path:
 
 
 def folder_form(model: Path) -> Path:
-    """A Hugging Face folder: the one with 8-bit weights, if there is one."""
+    """The model as a Hugging Face folder, with 8-bit weights if available."""
     if not model.is_dir():
         raise PeerError(f"reads Hugging Face folders only, not {model.name}")
-    coded = model / FORMS / W8A8
-    return coded if coded.exists() else model
+    int8 = model / FORMS / W8A8
+    return int8 if int8.exists() else model

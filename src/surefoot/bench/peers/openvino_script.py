@@ -1,4 +1,4 @@
-"""/v1/completions over OpenVINO GenAI's continuous batching. Runs in a venv with uvicorn and without surefoot.
+"""Serves /v1/completions with OpenVINO GenAI's continuous batching. Runs in a venv with uvicorn, without surefoot.
 
 python openvino_script.py MODEL PORT SETTINGS
 
@@ -21,13 +21,15 @@ import uvicorn
 
 
 class Ask(NamedTuple):
+    """A request."""
+
     prompt: list[int]
-    num_new: int
+    num_new: int  # tokens of the answer
     ignore_eos: bool
 
 
 class OpenVinoEngine:
-    """A thread that adds requests, steps the pipeline, and hands out new tokens."""
+    """Runs the pipeline in a thread that adds requests, steps and passes new tokens to callbacks."""
 
     def __init__(self, model: str, settings: dict[str, Any]) -> None:
         scheduling = genai.SchedulerConfig()
@@ -65,7 +67,7 @@ class OpenVinoEngine:
                     del live[number]
 
     def _add(self, number: int, ask: Ask) -> Any:
-        config = self._pipeline.get_config()  # which knows the tokens that end an answer
+        config = self._pipeline.get_config()  # has the tokens that end an answer
         config.max_new_tokens, config.ignore_eos, config.do_sample = ask.num_new, ask.ignore_eos, False
         for name, value in self._lookup.items():
             setattr(config, name, value)
@@ -100,13 +102,13 @@ class App:
             await _respond(send, json.dumps({"usage": {"completion_tokens": num_tokens}}).encode())
 
     async def _tokens(self, ask: Ask) -> AsyncIterator[list[int]]:
-        loop, came = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
 
-        def hand_over(piece: list[int] | None) -> None:
-            loop.call_soon_threadsafe(came.put_nowait, piece)
+        def on_tokens(piece: list[int] | None) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
-        self._engine.submit(ask, hand_over)
-        while (piece := await came.get()) is not None:
+        self._engine.submit(ask, on_tokens)
+        while (piece := await pieces.get()) is not None:
             yield piece
 
 

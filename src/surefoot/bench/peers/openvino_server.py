@@ -16,12 +16,12 @@ EXPORT = (TORCH, "optimum-intel==2.2.0", "openvino-tokenizers==2026.4.1.0", "nnc
 SERVER = ("uvicorn", "httptools", "uvloop")
 SCRIPT = Path(__file__).with_name("openvino_script.py")
 KV_GB = 2
-LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}  # as its documentation has them
+LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}  # as in its documentation
 
 
 @dataclass(frozen=True)
 class OpenVinoServer:
-    """Reads a GGUF file as it is. A folder's weights are converted to 8-bit integers first, with OpenVINO's own tools.
+    """Serves a GGUF file as it is. A folder's weights are converted to 8-bit integers first, by OpenVINO's own tools.
 
     It speculates by prompt lookup.
     """
@@ -44,11 +44,12 @@ class OpenVinoServer:
 def _install(home: Path, say: Say) -> Path:
     say(f"openvino: installing {GENAI} with what exports models (1.6 GB, some minutes)")
     python = make_venv(home, GENAI, *EXPORT, *SERVER)
-    run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision")  # not the one that torch wants
+    run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision")  # wrong version for torch
     return python
 
 
 def _exported(model: Path, home: Path, say: Say) -> Path:
+    """The model's folder in OpenVINO's format, exported if it does not exist."""
     form = model / FORMS / OPENVINO
     if (form / "openvino_model.bin").exists() and (form / "ready").exists():
         return form

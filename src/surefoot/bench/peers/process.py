@@ -1,4 +1,4 @@
-"""A peer's process, as seen from ours."""
+"""Runs a peer's engine in a process of its own."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from typing import Any
 
 from surefoot.bench.harness.timing import EngineError
 
-WORKER = Path(__file__).with_name("worker.py")  # the engines' files lie beside it
-# A peer keeps freed memory, so that results do not cost page faults at every call.
+WORKER = Path(__file__).with_name("worker.py")  # in the same folder as the engines' files
+# The peer's allocator keeps freed memory, so that results do not cost page faults at every call.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 
 
@@ -20,7 +20,7 @@ class PeerError(EngineError):
 
 
 class PeerProcess:
-    """One engine behind the line protocol of worker.py."""
+    """An engine behind the line protocol of worker.py."""
 
     def __init__(self, python: Path, engine: Path, threads: int, options: dict[str, Any]) -> None:
         environment = {**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": str(threads)}
@@ -32,6 +32,7 @@ class PeerProcess:
         )  # fmt: skip
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Sends a request and returns the reply. Raises PeerError."""
         assert self._process.stdin
         assert self._process.stdout
         try:
@@ -47,7 +48,7 @@ class PeerProcess:
         return reply
 
     def timer(self, key: str, rows: int, calls: int) -> Callable[[], float]:
-        """A case's `run`. The peer times itself, so that communication is not counted."""
+        """The `run` of a case. The peer times itself, so that communication does not count."""
         return lambda: float(self.ask("run", key=key, rows=rows, calls=calls)["seconds"])
 
     def close(self) -> None:

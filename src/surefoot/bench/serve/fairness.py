@@ -1,4 +1,4 @@
-"""How long one user waits for a first text while another user keeps many requests in flight."""
+"""Measures how long a user waits for a first text while another user keeps many requests in flight."""
 
 import asyncio
 import http.client
@@ -21,15 +21,15 @@ SUM, COUNT = "surefoot:step_seconds_sum", "surefoot:step_seconds_count"
 
 @dataclass(frozen=True)
 class Fairness:
-    """Seconds until the first text of each of one user's requests, in order."""
+    """Times to first text of a single user's requests, in seconds, in order."""
 
     idle_s: tuple[float, ...]  # on an idle server
-    busy_s: tuple[float, ...]  # beside the other user
-    step_s: float  # mean duration of a step beside the other user
+    busy_s: tuple[float, ...]  # while the other user keeps the server busy
+    step_s: float  # mean duration of a step on the busy server
 
     @property
     def ratio(self) -> float:
-        """The 95th percentile beside the other user, minus one step, over the 95th percentile on an idle server."""
+        """The 95th percentile on the busy server, minus one step, over the 95th percentile on the idle server."""
         idle, busy = (percentile(waits, 0.95) for waits in (self.idle_s, self.busy_s))
         assert idle is not None
         assert busy is not None
@@ -38,30 +38,31 @@ class Fairness:
 
 @dataclass(frozen=True)
 class Others:
-    """The other user, who keeps `num_streams` requests in flight."""
+    """The user that keeps `num_streams` requests in flight."""
 
     endpoint: Endpoint
     tasks: Iterator[Task]
     num_streams: int
-    num_begun: int = 0  # streams that must have a text before the one user asks; 0: ask while their prompts are read
+    num_begun: int = 0  # streams that must have a text before the single user starts; 0: start during their prefill
 
 
-def measure_fairness(one: Endpoint, idle: Sequence[Task], busy: Sequence[Task], others: Others) -> Fairness:
-    """Sends one user's tasks one at a time, first on an idle server, then beside the other user. The first of the idle
-    tasks only warms up. Raises EngineError if any request fails."""
+def measure_fairness(single: Endpoint, idle: Sequence[Task], busy: Sequence[Task], others: Others) -> Fairness:
+    """Sends a single user's tasks one at a time: `idle` to the idle server, `busy` while the other user has requests in
+    flight. The first idle task only warms up. Raises EngineError if any request fails."""
 
     async def drive() -> Fairness:
-        _, *alone = await _waits(one, idle)
+        _, *idle_s = await _waits(single, idle)
         async with _kept_busy(others):
-            before = _steps(one)
-            beside = await _waits(one, busy)
-            seconds, count = (after - begin for after, begin in zip(_steps(one), before, strict=True))
-        return Fairness(tuple(alone), tuple(beside), seconds / count)
+            before = _steps(single)
+            busy_s = await _waits(single, busy)
+            seconds, count = (after - begin for after, begin in zip(_steps(single), before, strict=True))
+        return Fairness(tuple(idle_s), tuple(busy_s), seconds / count)
 
     return uvloop.run(drive())
 
 
 async def _waits(endpoint: Endpoint, tasks: Sequence[Task]) -> list[float]:
+    """The time to first text of each task, sent one at a time."""
     return [_checked(await ask(endpoint, task, time.perf_counter())).ttft for task in tasks]
 
 
@@ -83,9 +84,9 @@ async def _kept_busy(others: Others) -> AsyncIterator[None]:
     running = [asyncio.create_task(stream(times)) for times in seen]
 
     def check() -> None:
-        for one in running:
-            if one.done():
-                one.result()
+        for stream_task in running:
+            if stream_task.done():
+                stream_task.result()
                 raise EngineError("the other user had no more tasks")
 
     try:
@@ -96,13 +97,13 @@ async def _kept_busy(others: Others) -> AsyncIterator[None]:
         yield
         check()
     finally:
-        for one in running:
-            one.cancel()
+        for stream_task in running:
+            stream_task.cancel()
         await asyncio.wait(running)
 
 
 def _steps(endpoint: Endpoint) -> tuple[float, float]:
-    """Total seconds and number of steps so far, from the server's metrics."""
+    """The total duration and number of steps so far, from the server's metrics."""
     connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=60)
     try:
         connection.request("GET", "/metrics", headers=endpoint.headers)

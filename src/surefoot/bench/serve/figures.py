@@ -15,13 +15,13 @@ from surefoot.bench.serve.one_core import BY_ITSELF, HAND_SET
 
 @dataclass(frozen=True)
 class Served:
-    """Everything that was measured."""
+    """All measurements of the benchmark."""
 
     measurements: Measurements
-    points: Sequence[LoadPoint]
+    points: Sequence[LoadPoint]  # one per engine and arrival rate
     fairness: Fairness
-    ready_s: Sequence[float]
-    absent: Mapping[str, str]
+    ready_s: Sequence[float]  # seconds until the server is ready, one per start
+    absent: Mapping[str, str]  # reasons, by peer that did not take part
 
     def points_of(self, engine: str) -> list[LoadPoint]:
         if reason := self.absent.get(engine):
@@ -33,6 +33,7 @@ class Served:
         return max(point.goodput for point in self.points_of(engine))
 
     def best(self) -> LoadPoint:
+        """Our point with the largest goodput."""
         return max(self.points_of("surefoot"), key=lambda point: point.goodput)
 
 
@@ -76,10 +77,10 @@ def _arrival_questions(served: Served) -> Iterator[Question]:
 
 
 def _one_core(served: Served) -> float:
-    """Speed with the server's own choice over the best given number of threads, compared round by round."""
-    own = select(served.measurements, "one core", threads=BY_ITSELF)
-    given = [select(served.measurements, "one core", threads=threads) for threads in HAND_SET]
-    return min(median(ratios(by_hand, own)) for by_hand in given)
+    """Speed with the number of threads that the server chose, over the speed with the best fixed number."""
+    chosen = select(served.measurements, "one core", threads=BY_ITSELF)
+    fixed = [select(served.measurements, "one core", threads=threads) for threads in HAND_SET]
+    return min(median(ratios(by_hand, chosen)) for by_hand in fixed)
 
 
 def _against(served: Served, name: str) -> float:

@@ -1,4 +1,4 @@
-"""Goodput, waits and gaps of a server under random arrivals."""
+"""Goodput, time to first text and gaps of a server under random arrivals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from surefoot.bench.harness.http_load import LoadResult, Outcome
 
 TTFT_LIMIT_S = 2.0
 GAP_LIMIT_S = 0.2
-GAP_PERCENTILE = 0.95  # of one request's gaps, which must keep to the limit
+GAP_PERCENTILE = 0.95  # this percentile of a request's gaps must be within the limit
 
 
 @dataclass(frozen=True)
 class LoadPoint:
-    """A server at one arrival rate. Rates are in requests per second.
+    """Results of a server at one arrival rate. Rates are in requests per second.
 
-    Goodput counts the requests whose time to first text and whose gaps between texts keep to the limits.
+    Goodput counts the requests whose time to first text and whose gaps between texts are within the limits.
     """
 
     engine: str
@@ -24,9 +24,9 @@ class LoadPoint:
     num_requests: int
     num_failed: int
     seconds: float
-    goodput: float  # with the 95th percentile of each request's gaps
-    goodput_by_mean: float  # with the mean of each request's gaps
-    goodput_by_worst: float  # with the longest of each request's gaps
+    goodput: float  # judged by the 95th percentile of each request's gaps
+    goodput_by_mean: float  # judged by the mean of each request's gaps
+    goodput_by_worst: float  # judged by the longest of each request's gaps
     tokens_per_second: float
     ttft_p50_s: float | None
     ttft_p95_s: float | None
@@ -36,7 +36,8 @@ class LoadPoint:
 
 
 def point(engine: str, rate: float, run: LoadResult, offered_s: float) -> LoadPoint:
-    """offered_s: for how long requests arrived. Requests that end later lengthen the time that counts."""
+    """The results of a load. offered_s: seconds during which requests arrived. Rates are over the longer of this time
+    and the time until the last request ended."""
     seconds, done = max(run.seconds, offered_s), run.done
     ttfts, gaps = [outcome.ttft for outcome in done], [gap for outcome in done for gap in outcome.gaps]
 

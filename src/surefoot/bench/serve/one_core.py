@@ -1,4 +1,4 @@
-"""Servers limited to one core: does a server choose the best number of threads by itself?"""
+"""Measures servers that are limited to one core: does the server choose the best number of threads?"""
 
 import os
 import shutil
@@ -16,13 +16,13 @@ from surefoot.bench.harness.workloads import Task
 GROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))  # version 1, version 2
 PERIOD_US = 100_000
 ENTER = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
-BY_ITSELF = 0  # label of a server that chooses its number of threads
-HAND_SET = (1, 2)
+BY_ITSELF = 0  # label of the server that chooses its number of threads
+HAND_SET = (1, 2)  # threads of the other servers
 
 
 @contextmanager
 def one_core(launch: Launch, name: str) -> Iterator[tuple[Launch, str]]:
-    """The launch limited to one core, and how: by a cgroup quota, or else by affinity."""
+    """The launch limited to one core, and the mechanism: "quota" (of a cgroup) or else "affinity"."""
     with ExitStack() as stack:
         if group := _first_group(stack, name):
             yield replace(launch, command=("sh", "-c", ENTER, "sh", str(group), *launch.command)), "quota"
@@ -60,20 +60,21 @@ def _group(top: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def one_core_cases(
-    model: str, make_tasks: Callable[[], Sequence[Task]], words: Sequence[str]
+    model: str, make_tasks: Callable[[], Sequence[Task]], options: Sequence[str]
 ) -> Iterator[tuple[list[Case], str]]:
-    """Cases that send the same streams to servers with one core: one chooses its threads, the others are told."""
+    """Cases that send the same load to servers with one core, and the mechanism of the limit. The first server chooses
+    its number of threads, the others have a fixed number."""
     with ExitStack() as stack:
         cases = []
         for threads in (BY_ITSELF, *HAND_SET):
             port, extra = free_port(), ("--threads", str(threads)) if threads else ()
-            launch = own_launch(model, port, *words, *extra)
-            launch, way = stack.enter_context(one_core(launch, str(threads)))
+            launch = own_launch(model, port, *options, *extra)
+            launch, mechanism = stack.enter_context(one_core(launch, str(threads)))
             endpoint = stack.enter_context(running(launch, port)).endpoint()
             labels: dict[str, Label] = {"threads": threads}
             run = partial(_fresh_streams_s, endpoint, make_tasks)
             cases.append(Case(f"one core/{threads or 'by itself'}", "one core", run, labels=labels))
-        yield cases, way
+        yield cases, mechanism
 
 
 def _fresh_streams_s(endpoint: Endpoint, make_tasks: Callable[[], Sequence[Task]]) -> float:

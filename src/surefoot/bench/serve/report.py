@@ -1,4 +1,4 @@
-"""`surefoot bench serve` as tables, and as a picture."""
+"""The results of `surefoot bench serve` as tables and as a chart."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ def show_serve(results: ModelResults, console: Console) -> None:
 
 
 def goodput_plot(model: Mapping[str, Any]) -> str:
-    """Goodput against the rate of arrivals, as SVG. model: `ModelResults.model` of a serving benchmark."""
+    """A chart of goodput over arrival rate, as SVG. model: `ModelResults.model` of a serving benchmark."""
     lines = defaultdict(list)
     for point in model["points"]:
         lines[point["engine"]].append((point["rate"], point["goodput"]))
@@ -37,7 +37,7 @@ def _streams(results: ModelResults) -> Table:
 
 
 def _points(points: Sequence[Mapping[str, Any]]) -> Table:
-    """One row for each LoadPoint, given as a dict."""
+    """A table with a row for each LoadPoint. points: LoadPoints as dicts."""
     heading = "Requests that arrive at random, a second; ms until the first text and between texts"
     table = make_table(
         heading, "engine", "arrive", "good", "tokens", "first, 50 and 95 %", "gap, 50 and 99 %", "failed"
@@ -49,5 +49,6 @@ def _points(points: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _pair(usual: float | None, most: float | None) -> str:
-    return "" if usual is None or most is None else f"{1000 * usual:,.0f}  {1000 * most:,.0f}"
+def _pair(median: float | None, high: float | None) -> str:
+    """Two percentiles in ms."""
+    return "" if median is None or high is None else f"{1000 * median:,.0f}  {1000 * high:,.0f}"

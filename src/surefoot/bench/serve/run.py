@@ -1,4 +1,4 @@
-"""Runs `surefoot bench serve`: a real server process under load, beside the bare engine and peers' servers."""
+"""Runs `surefoot bench serve`: a real server process under load, compared with the bare engine and peers' servers."""
 
 import random
 import tempfile
@@ -27,23 +27,23 @@ from surefoot.bench.serve.goodput import LoadPoint, point
 from surefoot.bench.serve.one_core import one_core_cases
 
 NUM_STREAMS, NUM_GREEDY = 32, 50
-MANY, ONE = "many", "one"  # users
+MANY, ONE = "many", "one"  # users: one with many requests in flight, and one with a single request
 CONTEXT = 1024
 KV_BYTES = 600 << 20
 PROBE_PROMPT, PROBE_NEW = 64, 8
-SHARE_OF_STREAMS, SHARE_OF_SWEEP, SHARE_OF_CORE = 0.4, 0.4, 0.5  # of the seconds
+SHARE_OF_STREAMS, SHARE_OF_SWEEP, SHARE_OF_CORE = 0.4, 0.4, 0.5  # of ServeSettings.seconds
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How much is measured."""
+    """How much to measure."""
 
     seconds: float = 300  # for the run, without loading, peers and the servers with one core
     rounds: int = 3
     rates: tuple[float, ...] = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)  # of arrivals, as shares of the capacity
-    num_probes: int = 40  # requests of the one user beside a busy one
-    num_starts: int = 3  # of the server, to time how long it takes to get ready
-    one_core: bool = True  # whether servers with one core are measured
+    num_probes: int = 40  # requests of the single user in the fairness test
+    num_starts: int = 3  # server starts, to time how long it takes to get ready
+    one_core: bool = True  # whether to measure servers with one core
 
 
 QUICK = ServeSettings(seconds=30, rounds=2, rates=(1 / 4, 1 / 2), num_probes=8, num_starts=1, one_core=False)
@@ -51,18 +51,18 @@ QUICK = ServeSettings(seconds=30, rounds=2, rates=(1 / 4, 1 / 2), num_probes=8, 
 
 @dataclass(frozen=True)
 class Stage:
-    """What the measurements share: the bare engine, the servers, and the length of requests."""
+    """The state that all measurements share."""
 
     load: EngineLoad
     server: RunningServer
-    keys: Mapping[str, str]  # by user
+    keys: Mapping[str, str]  # API keys by user
     peers: StartedPeers
-    size: float
+    size: float  # scale of the lengths of requests
     settings: ServeSettings
     say: Say
 
     def tasks(self, num_requests: int) -> list[Task]:
-        """Different tasks each time, so that nothing is cached."""
+        """New tasks for each call, so that nothing is cached."""
         return mixed(num_requests, self.load.vocab, self.load.seed(), self.size)
 
 
@@ -80,10 +80,10 @@ def run_serve(
         )
 
     loaded = load_model(model, open_model, say)
-    words = _words(variant, threads)
+    options = _options(variant, threads)
     with ExitStack() as stack:
         keys = _make_keys(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "keys.toml")
-        ready_s, server = _start(stack, model, (*words, "--keys", str(keys.file)), settings.num_starts, say)
+        ready_s, server = _start(stack, model, (*options, "--keys", str(keys.file)), settings.num_starts, say)
         peer_limits = PeerLimits(loaded.llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
         started = start_peers(stack, peers, Path(model), peer_limits, say)
         load = EngineLoad(loaded.llm)
@@ -93,10 +93,10 @@ def run_serve(
         measurements = _streams(stage)
         points = list(_sweep(stage, _capacity(measurements)))
         fairness = _fairness(stage)
-    cores, way = _one_core(stage, model, words)
+    cores, mechanism = _one_core(stage, model, options)
     served = Served({**measurements, **cores}, points, fairness, ready_s, started.absent)
     described = loaded.described | {
-        "scale": size, "ready_s": ready_s, "one_core_by": way, "single_user": asdict(fairness),
+        "scale": size, "ready_s": ready_s, "one_core_by": mechanism, "single_user": asdict(fairness),
         "points": [asdict(load_point) for load_point in points],
     }  # fmt: skip
     figures = [question.figure() for question in serve_questions(served)]
@@ -108,8 +108,10 @@ def run_serve(
 
 @dataclass(frozen=True)
 class Keys:
+    """API keys of the benchmark's users."""
+
     file: Path
-    of: Mapping[str, str]
+    of: Mapping[str, str]  # by user
 
 
 def _make_keys(file: Path) -> Keys:
@@ -119,20 +121,21 @@ def _make_keys(file: Path) -> Keys:
     )
 
 
-def _words(variant: str | None, threads: int | None) -> tuple[str, ...]:
-    """The server's options, for the values that are given."""
-    given = {"--max-context": CONTEXT, "--variant": variant, "--threads": threads}
-    return tuple(str(word) for name, value in given.items() if value is not None for word in (name, value))
+def _options(variant: str | None, threads: int | None) -> tuple[str, ...]:
+    """The server's command line options. None: the option is left out."""
+    options = {"--max-context": CONTEXT, "--variant": variant, "--threads": threads}
+    return tuple(str(word) for name, value in options.items() if value is not None for word in (name, value))
 
 
 def _start(
-    stack: ExitStack, model: str, words: Sequence[str], num_starts: int, say: Say
+    stack: ExitStack, model: str, options: Sequence[str], num_starts: int, say: Say
 ) -> tuple[list[float], RunningServer]:
-    """Seconds that each start took, and the server of the last one, which stays."""
+    """Starts the server `num_starts` times. Returns the seconds of each start, and the last server, which keeps
+    running."""
 
     def start() -> AbstractContextManager[RunningServer]:
         port = free_port()
-        return running(own_launch(model, port, *words), port)
+        return running(own_launch(model, port, *options), port)
 
     say("starting the server")
     seconds = []
@@ -147,13 +150,13 @@ def _start(
 
 
 def _size(load: EngineLoad, seconds: float) -> float:
-    """Scale of the mixed workload's lengths at which 32 requests take `seconds`."""
+    """The scale of the mixed workload's lengths at which 32 requests take `seconds`."""
     speed = load.speed()
     return min(1.0, max(1 / 16, seconds / (6200 * speed.token_s + 260 * speed.step_s)))
 
 
 def _warm_up_peers(stage: Stage) -> None:
-    """Runs as many streams as will be measured. A peer that fails is left out."""
+    """Runs the measured number of streams on each peer. Excludes peers that fail."""
     peers = stage.peers
     for name, endpoint in list(peers.endpoints.items()):
         stage.say(f"trying {name}")
@@ -165,7 +168,7 @@ def _warm_up_peers(stage: Stage) -> None:
 
 
 def _streams(stage: Stage) -> Measurements:
-    """The same tasks through the bare engine and over HTTP, in turns."""
+    """Measures the same tasks through the bare engine and over HTTP, in turns."""
     endpoint, settings = stage.server.endpoint(stage.keys[MANY]), stage.settings
     tokens = num_tokens(stage.tasks(NUM_STREAMS))
 
@@ -185,14 +188,14 @@ def _streams(stage: Stage) -> Measurements:
 
 
 def _capacity(measurements: Measurements) -> float:
-    """Requests per second when 32 are in flight."""
+    """Completed requests per second with 32 requests in flight."""
     seconds = measurements[f"served/{NUM_STREAMS}"].best
     assert seconds is not None
     return NUM_STREAMS / seconds
 
 
 def _sweep(stage: Stage, capacity: float) -> Iterator[LoadPoint]:
-    """Each server at each rate, one after the other, with the same arrivals."""
+    """Measures each server at each arrival rate, one after the other, with the same arrivals."""
     settings = stage.settings
     endpoints = {"surefoot": stage.server.endpoint(stage.keys[MANY])} | stage.peers.endpoints
     offered_s = SHARE_OF_SWEEP * settings.seconds / len(settings.rates)
@@ -205,12 +208,12 @@ def _sweep(stage: Stage, capacity: float) -> Iterator[LoadPoint]:
 
 
 def _fairness(stage: Stage) -> Fairness:
-    """One user's requests, one at a time: on an idle server, and while another user keeps fifty requests in flight."""
+    """Measures a single user's requests on an idle server, and while another user keeps fifty requests in flight."""
     stage.say("one user among many")
-    one, many = (stage.server.endpoint(stage.keys[user]) for user in (ONE, MANY))
+    single, many = (stage.server.endpoint(stage.keys[user]) for user in (ONE, MANY))
     crowds = (mixed(NUM_GREEDY, stage.load.vocab, stage.load.seed()) for _ in count())
     others = Others(many, chain.from_iterable(crowds), NUM_GREEDY)
-    return measure_fairness(one, _probes(stage), _probes(stage), others)
+    return measure_fairness(single, _probes(stage), _probes(stage), others)
 
 
 def _probes(stage: Stage) -> list[Task]:
@@ -218,13 +221,12 @@ def _probes(stage: Stage) -> list[Task]:
     return [Task(ids(rng, PROBE_PROMPT, stage.load.vocab), PROBE_NEW) for _ in range(stage.settings.num_probes)]
 
 
-def _one_core(stage: Stage, model: str, words: Sequence[str]) -> tuple[Measurements, str | None]:
-    """Servers limited to one core: one that chooses its number of threads, others with a given number."""
+def _one_core(stage: Stage, model: str, options: Sequence[str]) -> tuple[Measurements, str | None]:
+    """Measures servers limited to one core. Returns the mechanism of the limit as well."""
     if not stage.settings.one_core:
         return {}, None
     stage.say("servers with one core")
     tasks = partial(stage.tasks, NUM_STREAMS // 4)
-    with one_core_cases(model, tasks, words) as (cases, way):
-        return Interleaver([], TimeBudget(SHARE_OF_CORE * stage.settings.seconds, stage.settings.rounds)).run(
-            cases
-        ), way
+    with one_core_cases(model, tasks, options) as (cases, mechanism):
+        budget = TimeBudget(SHARE_OF_CORE * stage.settings.seconds, stage.settings.rounds)
+        return Interleaver([], budget).run(cases), mechanism

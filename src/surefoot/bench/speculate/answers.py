@@ -1,4 +1,4 @@
-"""Our engine's answers to real prompts, with speculation or without, and how many drafts were accepted."""
+"""Runs real prompts through our engine, with or without speculation, and counts accepted drafts."""
 
 import time
 from collections import deque
@@ -16,24 +16,24 @@ from surefoot.speculate import Speculator
 
 @dataclass(frozen=True)
 class Used:
-    """Counts of one run."""
+    """Token counts of a run."""
 
-    num_tokens: int  # after the first token of each answer
-    num_passes: int  # that these tokens took
+    num_tokens: int  # without the first token of each answer
+    num_passes: int  # passes that generated these tokens
     num_drafted: int
     num_accepted: int
 
     @classmethod
-    def of(cls, one: Usage) -> "Used":
-        return cls(one.num_generated - 1, one.num_passes - 1, one.num_drafted, one.num_accepted)
+    def of(cls, usage: Usage) -> "Used":
+        return cls(usage.num_generated - 1, usage.num_passes - 1, usage.num_drafted, usage.num_accepted)
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """Times and counts of one run."""
+    """Times and counts of a run."""
 
     seconds: float
-    after_first_s: float  # sum over answers, from the first token to the end
+    after_first_s: float  # seconds from first token to end, summed over answers
     used: Used
 
 
@@ -47,13 +47,13 @@ class Answerer:
         self._answers: dict[tuple[int, ...], list[int]] = {}  # by prompt
 
     def _encoded(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        most = self._llm.max_context - self._num_new
-        return [tuple(self._llm.encode_question(text)[:most]) for text in texts]
+        max_prompt = self._llm.max_context - self._num_new
+        return [tuple(self._llm.encode_question(text)[:max_prompt]) for text in texts]
 
     def run(self, kind: str, num_requests: int, num_alone: int, speculator: Speculator, is_on: bool) -> float:
-        """Seconds for all prompts of the kind with `num_requests` in flight (with one: for `num_alone` prompts).
+        """Seconds for all prompts of the kind with `num_requests` in flight (if 1: for `num_alone` prompts).
 
-        Prompts are found in the prefix cache; answers of other runs are not.
+        Prompts are in the prefix cache; answers of other runs are not.
         """
         load, speculator.is_paused = self.load(kind, num_requests, num_alone), not is_on
         answers = self._answer(load.prompts, num_requests)
@@ -66,13 +66,14 @@ class Answerer:
         return PromptLoad(kind, num_requests, tuple(prompts), self._num_new)
 
     def answer(self, load: PromptLoad) -> Answered:
-        """Answers a load in the same way as a peer."""
+        """Answers a load, timed in the same way as a peer's."""
         answers = self._answer(load.prompts, load.at_once)
         if load.at_once > 1:
             return Answered(answers.seconds, answers.used.num_tokens + len(load.prompts))
         return Answered(answers.after_first_s, answers.used.num_tokens)
 
-    def _read(self, prompts: Sequence[tuple[int, ...]]) -> None:
+    def _cache(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Brings the prompts into the prefix cache."""
         for prompt in prompts:
             self._add(prompt, "reading", 1)
         while self._llm.engine.has_work:
@@ -88,45 +89,45 @@ class Answerer:
         return number
 
     def _answer(self, prompts: Sequence[tuple[int, ...]], at_once: int) -> _Answers:
-        self._read(prompts)
-        engine, queue, namespace, going = self._llm.engine, deque(prompts), f"run {next(self._runs)}", _Going()
+        self._cache(prompts)
+        engine, queue, namespace, run = self._llm.engine, deque(prompts), f"run {next(self._runs)}", _Run()
         start = time.perf_counter()
         while queue or engine.has_work:
-            while queue and going.count < at_once:
+            while queue and run.num_running < at_once:
                 prompt = queue.popleft()
-                going.prompts[self._add(prompt, namespace, self._num_new)] = prompt
+                run.prompts[self._add(prompt, namespace, self._num_new)] = prompt
             for event in engine.step():
-                going.take(event, time.perf_counter())
+                run.take(event, time.perf_counter())
         seconds = time.perf_counter() - start
-        for number, prompt in going.prompts.items():
-            if self._answers.setdefault(prompt, going.texts[number]) != going.texts[number]:
+        for number, prompt in run.prompts.items():
+            if self._answers.setdefault(prompt, run.texts[number]) != run.texts[number]:
                 raise RuntimeError("speculation changed an answer, which it never should: please report this")
-        return _Answers(seconds, going.after_first_s, total_used(Used.of(one) for one in going.ended))
+        return _Answers(seconds, run.after_first_s, total_used(map(Used.of, run.usages)))
 
 
 @dataclass
-class _Going:
-    """Answers in progress and those that have ended, by request."""
+class _Run:
+    """The answers of a run, by request id."""
 
     prompts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    texts: dict[str, list[int]] = field(default_factory=dict)
-    firsts: dict[str, float] = field(default_factory=dict)
-    ended: list[Usage] = field(default_factory=list)
-    after_first_s: float = 0.0
+    texts: dict[str, list[int]] = field(default_factory=dict)  # tokens so far
+    firsts: dict[str, float] = field(default_factory=dict)  # time of the first token
+    usages: list[Usage] = field(default_factory=list)  # of answers that have ended
+    after_first_s: float = 0.0  # seconds from first token to end, summed over answers that have ended
 
     @property
-    def count(self) -> int:
-        return len(self.prompts) - len(self.ended)
+    def num_running(self) -> int:
+        return len(self.prompts) - len(self.usages)
 
     def take(self, event: Event, now: float) -> None:
         number = event.key.request
         self.texts.setdefault(number, []).extend(event.tokens)
         first = self.firsts.setdefault(number, now)
         if event.usage is not None:
-            self.ended.append(event.usage)
+            self.usages.append(event.usage)
             self.after_first_s += now - first
 
 
-def total_used(parts: Iterable[Used]) -> Used:
-    columns = zip(*(astuple(one) for one in parts), strict=True)
+def total_used(runs: Iterable[Used]) -> Used:
+    columns = zip(*map(astuple, runs), strict=True)
     return Used(*(sum(column) for column in columns))

@@ -1,18 +1,18 @@
-"""Speed-up over acceptance, for some depths and batch sizes: measured costs of steps times theory's tokens a pass."""
+"""Charts the speed-up over the acceptance rate: expected tokens per pass over the measured cost of a step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.charts.svg import Panel, Scale, colour_of, picture, round_ticks, text
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 300, 44, 12, 58, 44  # of one panel and its margins
-RATES = [number / 50 for number in range(51)]  # of acceptance
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 300, 44, 12, 58, 44  # size of a panel, and its margins
+RATES = [number / 50 for number in range(51)]  # acceptance rates
 
 Curves = Mapping[int, Sequence[float]]  # speed-up at each of RATES, by depth
 
 
 def tokens_per_pass(acceptance_rate: float, depth: int) -> float:
-    """Expected tokens of a pass that verifies `depth` drafted tokens, each accepted at this rate."""
+    """The expected tokens of a pass that verifies `depth` drafted tokens, each accepted at this rate."""
     if acceptance_rate == 1:
         return float(depth + 1)
     return (1 - acceptance_rate ** (depth + 1)) / (1 - acceptance_rate)
@@ -24,12 +24,12 @@ def draw_speedups(results: ModelResults) -> str:
     batches = sorted({int(cost["num_requests"]) for cost in costs})
     depths = sorted({int(cost["depth"]) for cost in costs} - {0})
     curves = {batch: dict(_curves(costs, batch)) for batch in batches}
-    most = max(max(line) for lines in curves.values() for line in lines.values())
+    max_speedup = max(max(line) for lines in curves.values() for line in lines.values())
     title = f"{results.model['path']}, {results.machine['variant']}, {results.machine['threads']} threads"
     width = WIDTH * len(batches)
     parts = [text(width / 2, 20, f"Speed over speculation off: {title}", "middle", size=15)]
     for number, batch in enumerate(batches):
-        parts += _panel(number * WIDTH, batch, curves[batch], depths, most)
+        parts += _panel(number * WIDTH, batch, curves[batch], depths, max_speedup)
     return picture(width, HEIGHT, parts, "white")
 
 
@@ -40,13 +40,13 @@ def _curves(costs: Sequence[Mapping[str, float]], batch: int) -> Iterator[tuple[
             yield depth, [tokens_per_pass(rate, depth) * ms[0] / cost for rate in RATES]
 
 
-def _panel(start: float, batch: int, curves: Curves, depths: Sequence[int], most: float) -> Iterator[str]:
+def _panel(start: float, batch: int, curves: Curves, depths: Sequence[int], max_speedup: float) -> Iterator[str]:
     """start: the panel's left edge in the picture. depths: of all panels, so that a depth keeps its colour."""
     left, middle = start + LEFT, start + (WIDTH + LEFT) / 2
-    panel = Panel(left, start + WIDTH - RIGHT, TOP, HEIGHT - BOTTOM, Scale(0, 1), Scale(0, most))
+    panel = Panel(left, start + WIDTH - RIGHT, TOP, HEIGHT - BOTTOM, Scale(0, 1), Scale(0, max_speedup))
     yield text(middle, 42, f"{batch} request{'s' * (batch > 1)} at once", "middle")
     yield text(middle, HEIGHT - 8, "acceptance rate", "middle")
-    speeds = sorted({1.0, *(tick for tick in round_ticks(most) if tick <= most)})
+    speeds = sorted({1.0, *(tick for tick in round_ticks(max_speedup) if tick <= max_speedup)})
     yield from panel.grid({speed: f"{speed:g}" for speed in speeds}, strokes={1.0: "#888"})
     yield from panel.marks({0: "0", 0.5: "0.5", 1: "1"})
     for depth, curve in curves.items():

@@ -1,4 +1,4 @@
-"""The cost of drafts: durations of steps with drafts of a fixed depth, all of which are rejected."""
+"""Measures the cost of verifying drafts: durations of steps with random drafts of a fixed depth."""
 
 import itertools
 import random
@@ -11,8 +11,7 @@ from surefoot.api import LLM, SamplingParams
 from surefoot.bench.harness.workloads import ids
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, make_engine
-from surefoot.ops.arrays import F32
-from surefoot.speculate import MAX_STEP_DRAFTS, DraftOffer, Speculator
+from surefoot.speculate import MAX_STEP_DRAFTS, DraftOffer, Speculator, TargetRow
 
 BATCHES, DEPTHS = (1, 8, 32), (0, 1, 2, 4, 7, 8, 12, 16, 32)
 PROMPT_TOKENS = 32
@@ -27,14 +26,14 @@ class Cost:
     ms: float  # median
 
 
-class _Blind:
+class _RandomDrafter:
     """A Drafter and a DepthChooser that drafts `depth` random tokens."""
 
     def __init__(self, vocab_size: int) -> None:
         self.depth, self._vocab_size, self._rng = 0, vocab_size, random.Random(1)
 
     def start(self, key: SampleKey, request: Request, tokens: Sequence[int]) -> None: ...
-    def advance(self, key: SampleKey, tokens: Sequence[int], state: F32 | None = None) -> None: ...
+    def advance(self, key: SampleKey, tokens: Sequence[int], row: TargetRow | None = None) -> None: ...
     def end(self, key: SampleKey) -> None: ...
     def offers(self, keys: Sequence[SampleKey], max_depth: int) -> list[DraftOffer]:
         return [DraftOffer(max_depth)] * len(keys)
@@ -54,30 +53,30 @@ class _Blind:
 
 
 def measure_costs(llm: LLM, seconds: float) -> list[Cost]:
-    """Measures all depths in turn, so that noise hits all alike, for each batch size's share of the time.
+    """The cost of a step at each batch size and depth. Depths take turns, so that noise hits all alike.
 
     Uses a separate engine over the model's memory: reset the model's own engine afterwards.
     """
-    blind = _Blind(llm.config.vocab_size)
-    engine = make_engine(llm.capacity, llm.runner, None, False, Speculator(blind, blind))
+    drafter = _RandomDrafter(llm.config.vocab_size)
+    engine = make_engine(llm.capacity, llm.runner, None, False, Speculator(drafter, drafter))
     costs = []
     for num_requests in BATCHES:
         depths = [depth for depth in DEPTHS if num_requests * depth <= MAX_STEP_DRAFTS]
         times: dict[int, list[float]] = {depth: [] for depth in depths}
-        for depth, ms in _steps(engine, blind, num_requests, depths, seconds / len(BATCHES), llm):
+        for depth, ms in _steps(engine, drafter, num_requests, depths, seconds / len(BATCHES), llm):
             times[depth].append(ms)
         costs += [Cost(num_requests, depth, statistics.median(samples)) for depth, samples in times.items() if samples]
     return costs
 
 
 def _steps(
-    engine: Engine, blind: _Blind, num_requests: int, depths: Sequence[int], seconds: float, llm: LLM
+    engine: Engine, drafter: _RandomDrafter, num_requests: int, depths: Sequence[int], seconds: float, llm: LLM
 ) -> Iterator[tuple[int, float]]:
     params = SamplingParams(temperature=0, max_tokens=llm.max_context - PROMPT_TOKENS, ignore_eos=True)
     for number in range(num_requests):
         prompt = ids(random.Random(number), PROMPT_TOKENS, llm.config.vocab_size)
         engine.add(Request(f"cost {number}", prompt, params))
-    blind.depth, started = 0, set[SampleKey]()
+    drafter.depth, started = 0, set[SampleKey]()
     while len(started) < num_requests:
         started |= {event.key for event in engine.step()}
     deadline = time.perf_counter() + seconds
@@ -85,9 +84,9 @@ def _steps(
         is_late = num_steps > 3 * len(depths) and time.perf_counter() > deadline
         if is_late or not engine.has_work:
             break
-        blind.depth = depth
+        drafter.depth = depth
         engine.step()  # which drafts
-        blind.depth = 0
+        drafter.depth = 0
         engine.step()  # which verifies
         if engine.last_step_tokens == num_requests * (depth + 1) and num_steps > len(depths):
             yield depth, engine.last_step_ms

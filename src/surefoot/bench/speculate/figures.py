@@ -9,29 +9,29 @@ from surefoot.bench.peers.serving import PEERS, speculating
 from surefoot.bench.speculate.answers import Used, total_used
 from surefoot.bench.speculate.versus import KIND, LOADS, OURS, SpeculateVersus
 
-# Least speed-up, by kind of prompt and requests at once.
+# Minimum speed-up, by kind of prompt and requests at once.
 TARGETS = {("edit", 1): 3.0, ("edit", 8): 1.5, ("chat", 1): 0.98, ("chat", 32): 0.98}
 NAMES = {"edit": "edits and extraction", "chat": "free chat"}
 
 
-def speculate_questions(found: Measurements, used: Mapping[str, Sequence[Used]]) -> Iterator[Question]:
-    """used: counts of each case, run by run."""
+def speculate_questions(measurements: Measurements, used: Mapping[str, Sequence[Used]]) -> Iterator[Question]:
+    """used: token counts of each case, one per run."""
 
     def speedup(kind: str, num_requests: int) -> float:
-        ways = (select(found, kind, requests=num_requests, way=way) for way in ("off", "on"))
-        return median(ratios(*ways))
+        off, on = (select(measurements, kind, requests=num_requests, way=way) for way in ("off", "on"))
+        return median(ratios(off, on))
 
     def tokens_per_pass() -> float:
         runs = used.get("edit 1", [])
         if not runs:
             raise MissingError("not measured within the time: give more with --seconds")
-        total = total_used(runs[1:] or runs)  # in the first it learnt what steps cost
+        total = total_used(runs[1:] or runs)  # the first run learnt the cost of steps
         return total.num_tokens / total.num_passes
 
-    for (kind, num_requests), least in TARGETS.items():
+    for (kind, num_requests), bound in TARGETS.items():
         meaning = f"{NAMES[kind]}, {num_requests} at once: speed over speculation off"
         answer = partial(speedup, kind, num_requests)
-        yield Question(f"speedup_{kind}_{num_requests}", meaning, Target(least), answer)
+        yield Question(f"speedup_{kind}_{num_requests}", meaning, Target(bound), answer)
     yield Question("tokens_per_pass_edit", "edits, one by one: tokens a pass", None, tokens_per_pass)
 
 
@@ -47,9 +47,9 @@ def speculate_versus_questions(versus: SpeculateVersus | None, absent: Mapping[s
 
     def over_best(peer: str, kind: str, at_once: int) -> float:
         endpoints = versus.peers.endpoints if versus else {}
-        ways = [name for name in (peer, speculating(peer)) if name in endpoints and name not in absent] or [peer]
+        servers = [name for name in (peer, speculating(peer)) if name in endpoints and name not in absent] or [peer]
         ours = partial(measured, OURS, kind, at_once)
-        return min(median(ratios(measured(name, kind, at_once), ours())) for name in ways)
+        return min(median(ratios(measured(name, kind, at_once), ours())) for name in servers)
 
     for peer in PEERS:
         for kind, at_once in LOADS:

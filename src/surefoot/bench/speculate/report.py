@@ -1,4 +1,4 @@
-"""`surefoot bench speculate` as tables."""
+"""The results of `surefoot bench speculate` as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

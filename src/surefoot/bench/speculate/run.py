@@ -1,4 +1,4 @@
-"""Runs `surefoot bench speculate`: the same requests with speculation and without, in turns, in one process."""
+"""Runs `surefoot bench speculate`: the same requests with and without speculation, in turns, in one process."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,22 +22,22 @@ from surefoot.speculate import Speculator
 MIB = 1 << 20
 CASES = tuple(TARGETS)
 CONTEXT = 2048
-PEER_STREAMS = 16  # one for each prompt, so that a server which caches prompts by slot loses none
+PEER_STREAMS = 16  # one per prompt, so that a server that caches prompts by slot evicts none
 COST_SHARE = 0.15  # of the time, for measuring the cost of drafts
 
 
 @dataclass(frozen=True)
 class SpeculateSettings:
-    """How much is measured."""
+    """How much to measure."""
 
     seconds: float = 600  # for our own cases, without loading
     rounds: int = 5
-    num_new: int = 192  # longest answer in tokens
+    num_new: int = 192  # tokens of the longest answer
     num_alone: int = 4  # prompts of a case that runs one request at a time
-    peer_seconds: float = 2400  # for cases beside peers, without starting them
+    peer_seconds: float = 2400  # for comparisons with peers, without starting them
     peer_rounds: int = 2
     footprint_bytes: int = 512 * MIB  # read by the bandwidth gauge
-    cases: Sequence[tuple[str, int]] = CASES  # kind of prompts, and number of requests at once
+    cases: Sequence[tuple[str, int]] = CASES  # kind of prompts, and requests at once
 
 
 QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2, peer_seconds=120, peer_rounds=1)
@@ -52,7 +52,7 @@ def run_speculate(
     peers: Sequence[ServingPeer],
     say: Say,
 ) -> ModelResults:
-    """peers: each of them twice, without speculation and with it."""
+    """peers: two servers of each peer, without and with speculation."""
 
     def load() -> LLM:
         return LLM(
@@ -81,10 +81,10 @@ def run_speculate(
         llm.speculator.is_paused = False
         versus = _versus(Path(model), answerer, llm, peers, settings, say)
     absent = versus.peers.absent if versus else dict.fromkeys(PEERS, NO_PEER)
-    named, beside = (versus.peers.described, versus.measurements) if versus else ({}, {})
+    named, compared = (versus.peers.described, versus.measurements) if versus else ({}, {})
     questions = [*speculate_questions(measurements, answerer.used), *speculate_versus_questions(versus, absent)]
     figures = [question.figure() for question in questions]
-    return ModelResults({**measurements, **beside}, figures, described, named, absent, loaded.run_facts())
+    return ModelResults({**measurements, **compared}, figures, described, named, absent, loaded.run_facts())
 
 
 def _versus(

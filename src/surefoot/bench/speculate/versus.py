@@ -1,6 +1,6 @@
-"""Our speculation beside peers'. Each peer runs as two servers, without and with its own speculation, in turns.
+"""Compares our speculation with peers'. Each peer runs as two servers, without and with speculation, in turns.
 
-Tokens are counted by each engine itself, since answers differ with other weight formats.
+Each engine counts its own tokens: answers differ, because weight formats differ.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ class PromptLoad:
     kind: str
     at_once: int
     prompts: tuple[tuple[int, ...], ...]
-    num_new: int  # longest answer in tokens
+    num_new: int  # tokens of the longest answer
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Time and tokens of a load. With one request at a time, both count from each answer's first token on."""
+    """The time and tokens of a load. With one request at a time, both count from each answer's first token on."""
 
     seconds: float
     num_tokens: int
@@ -44,6 +44,8 @@ Answer = Callable[[PromptLoad], Answered]
 
 @dataclass(frozen=True)
 class SpeculateVersus:
+    """Results of the comparison with peers."""
+
     measurements: Measurements
     peers: StartedPeers
 
@@ -68,21 +70,21 @@ def run_speculate_versus(
 
 
 def _case(load: PromptLoad, name: str, answer: Answer) -> Case:
-    """A case in which one call is one token."""
-    most = len(load.prompts) * load.num_new
+    """A case that counts each token as a call: its time per call is the time per token."""
+    max_tokens = len(load.prompts) * load.num_new
 
     def run() -> float:
-        got = answer(load)
-        if not got.num_tokens:
+        answered = answer(load)
+        if not answered.num_tokens:
             raise EngineError("answers ended with their first token")
-        return got.seconds / got.num_tokens * most
+        return answered.seconds / answered.num_tokens * max_tokens
 
     labels: dict[str, Label] = {"task": load.kind, "requests": load.at_once}
-    return Case(f"versus/{load.kind}/{load.at_once}/{name}", KIND, run, most, engine=name, labels=labels)
+    return Case(f"versus/{load.kind}/{load.at_once}/{name}", KIND, run, max_tokens, engine=name, labels=labels)
 
 
 def answer(endpoint: Endpoint, load: PromptLoad) -> Answered:
-    """Answers of a server that has the prompts in its cache. Raises EngineError if a request fails."""
+    """Answers a load at a server, with the prompts in its cache. Raises EngineError if a request fails."""
     tasks = [Task(prompt, load.num_new, is_forced=False) for prompt in load.prompts]
     _done(closed_loop(endpoint, [replace(task, num_new=1) for task in tasks], len(tasks), streamed=False))
     if load.at_once > 1:

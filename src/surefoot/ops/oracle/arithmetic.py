@@ -1,4 +1,4 @@
-"""The contract's float rules in numpy: fma with one rounding, sixteen strided sums, one tree, one way to rank."""
+"""The contract's float rules in numpy: fma with one rounding, sixteen strided sums, one tree, one ranking order."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ LANES = 16
 def fma(a: Any, b: Any, c: Any) -> F32:
     """a * b + c in float32 with a single rounding.
 
-    The product is exact in float64. The sum is rounded to odd there (the last bit set when anything was lost), after
-    which rounding to float32 gives what a single rounding would.
+    The product is exact in float64. The sum is rounded to odd there (the last bit is set if the sum is inexact). Then
+    rounding to float32 gives the same result as a single rounding.
     """
     product = np.asarray(a, np.float32).astype(np.float64) * np.asarray(b, np.float32).astype(np.float64)
     addend = np.asarray(c, np.float32).astype(np.float64)
@@ -30,14 +30,14 @@ def fma(a: Any, b: Any, c: Any) -> F32:
 
 
 def tree(lanes: F32) -> F32:
-    """Sum of the last axis (sixteen long): lane i with lane i + 8, then + 4, + 2, + 1."""
+    """Sum of the last axis, of length 16: lane i with lane i + 8, then + 4, + 2, + 1."""
     for half in (8, 4, 2, 1):
         lanes = lanes[..., :half] + lanes[..., half : 2 * half]
     return lanes[..., 0]
 
 
 def strided(x: F32) -> F32:
-    """[..., n] as [..., steps, 16], filled with zeros: element k belongs to lane k % 16."""
+    """Values [..., n] as [..., steps, 16], padded with zeros: element k belongs to lane k % 16."""
     steps = -(-x.shape[-1] // LANES)
     filled = np.zeros((*x.shape[:-1], steps * LANES), np.float32)
     filled[..., : x.shape[-1]] = x
@@ -63,5 +63,5 @@ def strided_dot(a: F32, b: F32) -> F32:
 
 
 def rank(values: F32) -> NDArray[np.int64]:
-    """Indices along the last axis by value: larger first, ties to the lower index."""
+    """Indices along the last axis, sorted by value: larger first, ties to the lower index."""
     return np.argsort(-values, axis=-1, kind="stable")

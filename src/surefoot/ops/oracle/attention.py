@@ -1,4 +1,4 @@
-"""Attention, step for step as native/kernels/attention.h: rows of one kv head at once, segment after segment."""
+"""Attention, step for step as native/kernels/attention.h: all rows of a kv head at once, segment after segment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ class AttentionOptions:
 
 
 def exp2_bounded(x: F32) -> F32:
-    """2^x for x <= 1; below -125 it stays at 2^-125."""
+    """2^x for x <= 1; 2^-125 below -125."""
     x = np.maximum(x, f32(-125))
     n = np.rint(x)
     y = horner(
@@ -45,22 +45,22 @@ def power_of_two(n: F32) -> F32:
 
 @dataclass(frozen=True)
 class AttentionPart:
-    """Rows' partial results: top [rows], sums [rows, 16], out [rows, value_dim]."""
+    """Partial results of rows."""
 
-    top: F32
-    sums: F32
-    out: F32
-    weight: F32
+    top: F32  # [rows], rounded maximum of the logits
+    sums: F32  # [rows, 16], of the probabilities
+    out: F32  # [rows, value_dim], not normalised
+    weight: F32  # [rows], unit of `out`
 
 
 def exact_dot(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.int64]:
-    """a @ b of integers; float64 holds every sum here exactly."""
+    """a @ b of integers; float64 represents all sums here exactly."""
     product = a.astype(np.float64) @ b.astype(np.float64)
     return product.astype(np.int64)
 
 
 def integer_logits(q: F32, tokens: Tokens, at: slice, options: AttentionOptions) -> tuple[F32, F32]:
-    """x [rows, tokens] and factor [rows]."""
+    """x [rows, tokens] and factor [rows]; x * factor are the logits in base 2."""
     rows, dims = q.shape
     limbs = quantise(q, ActivationForm(2))
     qh, ql = (limbs.values[:, limb, :dims].astype(np.int64) for limb in (0, 1))
@@ -89,7 +89,7 @@ def soft(x: F32, options: AttentionOptions, rows: int) -> tuple[F32, F32]:
 
 def integer_out(p: F32, tokens: Tokens, at: slice) -> tuple[F32, F32]:
     w = p * tokens.value_scales[at]
-    w[p == 0] = 0  # a slot never written may hold anything
+    w[p == 0] = 0  # unwritten slots have arbitrary scales
     w_max = w.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
         inverse = np.where(w_max > f32(1e-30), PROBABILITY_MAX / w_max, f32(0))
@@ -110,7 +110,7 @@ def float_out(p: F32, tokens: Tokens, at: slice) -> tuple[F32, F32]:
 def segment_part(
     q: F32, tokens: Tokens, start: int, visible: NDArray[np.bool_], options: AttentionOptions
 ) -> AttentionPart:
-    """Rows over the tokens from start on; visible [rows, tokens] has at least one true in each row."""
+    """The rows' partial results over the tokens from `start` on. visible [rows, tokens]: at least one true per row."""
     at = slice(start, start + visible.shape[1])
     integer = tokens.keys.ndim == 3
     x, factor = (integer_logits if integer else float_logits)(q, tokens, at, options)
@@ -124,7 +124,7 @@ def segment_part(
 
 
 def lane_sums(p: F32) -> F32:
-    """[rows, 16]: tokens of one lane added in ascending order."""
+    """Sums [rows, 16]: the tokens of each lane, added in ascending order."""
     filled = np.zeros((len(p), SEGMENT), np.float32)
     filled[:, : p.shape[1]] = p
     lanes = np.zeros((len(p), 16), np.float32)
@@ -152,7 +152,7 @@ def finish(whole: AttentionPart, sinks: F32 | None) -> F32:
 
 
 def attend(q: F32, positions: NDArray[np.int64], tokens: Tokens, sinks: F32 | None, options: AttentionOptions) -> F32:
-    """Rows q [rows, head_dim] of one kv head at these positions."""
+    """Attention of rows q [rows, head_dim] of a kv head at these positions."""
     rows, value_dim = len(q), tokens.values.shape[-1]
     zero = np.zeros(rows, np.float32)
     whole = AttentionPart(
@@ -187,16 +187,16 @@ def attention(
     y = np.zeros((rows, heads, cache.value_dim), np.float32)
     options = AttentionOptions(scale, window, softcap)
     for c in range(len(chunks)):
-        own = slice(int(chunks.starts[c]), int(chunks.starts[c + 1]))
+        chunk = slice(int(chunks.starts[c]), int(chunks.starts[c + 1]))
         length = int(chunks.lengths[c])
-        positions = np.repeat(np.arange(length - (own.stop - own.start), length), group)
+        positions = np.repeat(np.arange(length - (chunk.stop - chunk.start), length), group)
         first = max(0, int(positions.min(initial=0)) - window + 1) // cache.block_size if window else 0
         blocks = chunks.block_table[c, : -(-length // cache.block_size)].copy()
-        blocks[:first] = 0  # out of every row's sight
+        blocks[:first] = 0  # before the window of every row
         for head in range(cache.kv_heads):
-            mine = slice(head * group, (head + 1) * group)
-            own_sinks = None if sinks is None else np.tile(sinks[mine], own.stop - own.start)
-            flat = q[own, mine].reshape(-1, cache.head_dim)
-            out = attend(flat, positions, read(cache, blocks, head), own_sinks, options)
-            y[own, mine] = out.reshape(-1, group, cache.value_dim)
+            q_heads = slice(head * group, (head + 1) * group)
+            row_sinks = None if sinks is None else np.tile(sinks[q_heads], chunk.stop - chunk.start)
+            flat = q[chunk, q_heads].reshape(-1, cache.head_dim)
+            out = attend(flat, positions, read(cache, blocks, head), row_sinks, options)
+            y[chunk, q_heads] = out.reshape(-1, group, cache.value_dim)
     return y

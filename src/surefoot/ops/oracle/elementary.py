@@ -9,7 +9,7 @@ from surefoot.ops.oracle.arithmetic import F32, fma
 f32 = np.float32
 F64 = np.ndarray[Any, np.dtype[np.float64]]
 
-# Lanes that a later select throws away may overflow or be invalid.
+# Lanes that a later `where` discards may overflow or be invalid.
 quiet = np.errstate(all="ignore")
 LN2_HIGH, LN2_LOW = f32(0.693359375), f32(-2.12194440e-4)
 
@@ -107,7 +107,7 @@ COSINE_TERMS = (20922789888000.0, 87178291200.0, 479001600.0, 3628800.0, 40320.0
 
 
 def _taylor(z: F64, factorials: tuple[float, ...]) -> F64:
-    """-z^0/last + z^1/(the one before) - ...: plain float64 multiplications and additions."""
+    """-1/f[-1] + z/f[-2] - z^2/f[-3] + ... for the factorials f, by plain float64 multiplications and additions."""
     result: Any = 0.0
     sign = (-1.0) ** len(factorials)
     for factorial in factorials:

@@ -23,6 +23,8 @@ def activate(form: GluForm, x: F32) -> F32:
             return _logistic(x, x * fma(x * x, f32(0.0713548163), f32(1.59576912)))
         case "sigmoid":
             return _logistic(np.ones_like(x), x)
+        case "relu2":
+            return np.maximum(f32(0), x) * np.maximum(f32(0), x)
         case "clamped":
             low = np.minimum(f32(form.limit), x)
             return _logistic(low, f32(form.alpha) * low)

@@ -1,4 +1,4 @@
-"""KV cache bytes, as native/kernels/kv.h: written, and read back as numbers."""
+"""Writes KV cache bytes as native/kernels/kv.h does, and reads them back as numbers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ INTEGER_LIMBS = {KvForm.KEYS_TWO_LIMBS: (2, 1), KvForm.ONE_LIMB: (1, 1), KvForm.
 
 @dataclass(frozen=True)
 class Views:
-    """One cache's bytes by meaning, each [blocks, heads, groups, ...]."""
+    """Views of a cache's bytes, each [blocks, heads, groups, ...]."""
 
     keys: NDArray[Any]  # integer forms: uint8 [limb, dim / 4, token, 4]; bfloat16: uint16 [token, dim]
     values: NDArray[Any]  # integer forms: int8 [limb, token / 4, dim, 4]; bfloat16: uint16 [token, dim]
@@ -45,7 +45,7 @@ def views(cache: KvCache) -> Views:
 
 
 def limbs_of(x: F32, limbs: int) -> tuple[NDArray[Any], F32]:
-    """One vector as [limbs, dims] and its scale."""
+    """A vector as limbs [limbs, dims], and its scale."""
     q = quantise(x[None], ActivationForm(limbs))
     return q.values[0, :, : len(x)], q.scales[0, 0]
 
@@ -64,8 +64,8 @@ def kv_write(cache: KvCache, keys: F32, values: F32, slots: NDArray[np.int64]) -
     for row, slot in enumerate(slots):
         if slot < 0:
             continue
-        block, place = divmod(int(slot), cache.block_size)
-        group, token = divmod(place, GROUP)
+        block, offset = divmod(int(slot), cache.block_size)
+        group, token = divmod(offset, GROUP)
         for head in range(cache.kv_heads):
             at = (block, head, group)
             if cache.form == KvForm.BFLOAT16:
@@ -86,7 +86,7 @@ def kv_copy(cache: KvCache, pairs: NDArray[np.int64]) -> None:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One request's keys and values for one kv head, by position."""
+    """A request's keys and values for a kv head, by position."""
 
     keys: NDArray[Any]  # integer forms: int64 [limb, token, dim]; bfloat16: float32 [token, dim]
     values: NDArray[Any]
@@ -95,7 +95,7 @@ class Tokens:
 
 
 def read(cache: KvCache, blocks: NDArray[np.int64], head: int) -> Tokens:
-    """The tokens of these blocks, one after another."""
+    """The tokens of these blocks, concatenated."""
     v = views(cache)
     keys, values, scales = v.keys[blocks, head], v.values[blocks, head], v.scales[blocks, head]
     if cache.form == KvForm.BFLOAT16:

@@ -1,4 +1,4 @@
-"""The integer matmul in plain numpy: expand, multiply in int64, one written epilogue."""
+"""The integer matmul in plain numpy: expand the weights, multiply exactly, then scale in a fixed order."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ Integers = NDArray[np.int64]
 
 
 def expand(weights: IntegerWeights) -> Integers:
-    """The integer that each code stands for, [n, k]."""
+    """The integer that each code represents, [n, k]."""
     fmt, (n, k) = weights.format, weights.shape
     t: Integers = weights.codes.astype(np.int64)
     if weights.table is not None:
@@ -44,20 +44,20 @@ def _combine(sums: list[Integers]) -> F32:
 
 
 def _product(a: Integers, b: Integers) -> Integers:
-    """a @ b.T: float64 holds these sums exactly, and numpy multiplies it faster than integers."""
+    """a @ b.T: float64 represents these sums exactly, and numpy multiplies floats faster than integers."""
     product: Integers = (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.int64)
     return product
 
 
 def _sums(x: Integers, w: list[Integers]) -> list[Integers]:
-    """The int32 sums k0 and k1 of [rows, limbs, k] times the limbs of [n, k], one side having one limb."""
+    """The int32 sums of x [rows, limbs, k] times the limbs of w [n, k]; one of the two has a single limb."""
     if x.shape[1] == 1:
         return [_product(x[:, 0], limb) for limb in w]
     return [_product(x[:, limb], w[0]) for limb in range(2)]
 
 
 def _two_limb_rows(x: Integers, w: Integers, limbs: int) -> F32:
-    """[rows, 2, k] times weights of so many limbs: two by two, the exact sum is rounded once."""
+    """x [rows, 2, k] times weights of `limbs` limbs. With two limbs on both sides, the exact sum is rounded once."""
     if limbs == 1:
         return _combine(_sums(x, [w]))
     return _product(128 * x[:, 0] + x[:, 1], w).astype(np.float32)

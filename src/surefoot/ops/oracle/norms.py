@@ -1,9 +1,11 @@
-"""Norms, as native/kernels/norm.cpp."""
+"""Norms, as native/kernels/norm.cpp and gated_norm.cpp."""
 
 import numpy as np
 
+from surefoot.ops.glu import GluForm
 from surefoot.ops.norms import NormForm
 from surefoot.ops.oracle.arithmetic import F32, fma, strided_dot, strided_sum
+from surefoot.ops.oracle.glu import glu
 
 f32 = np.float32
 
@@ -23,3 +25,11 @@ def norm(
     scaled = d * _inverse_root(strided_dot(d, d), cols, form.eps)
     w = f32(1) if weight is None else f32(form.weight_offset) + weight
     return h, scaled * w if bias is None else fma(scaled, w, bias)
+
+
+@np.errstate(over="ignore", under="ignore")
+def gated_norm(eps: float, groups: int, x: F32, gate: F32, weight: F32) -> F32:
+    h = glu(GluForm("silu"), gate, x)
+    parts = h.reshape(-1, h.shape[1] // groups)
+    scaled: F32 = (parts * _inverse_root(strided_dot(parts, parts), parts.shape[1], eps)).reshape(h.shape)
+    return scaled * weight

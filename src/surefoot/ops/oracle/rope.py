@@ -15,7 +15,7 @@ def rope_table(positions: I64, inv_freq: F32, scale: float = 1.0, row_scales: F3
 
 
 def rope(x: F32, cosines: F32, sines: F32, pairing: str) -> F32:
-    """x [rows, heads, head_dim] with the first 2 * pairs lanes of each head rotated."""
+    """x [rows, heads, head_dim], with the first 2 * pairs lanes of each head rotated."""
     pairs = cosines.shape[1]
     halves = slice(0, pairs), slice(pairs, 2 * pairs)
     neighbours = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)

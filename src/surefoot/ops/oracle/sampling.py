@@ -1,4 +1,4 @@
-"""Sampling, as native/kernels/sample.h: full sorts where the kernels select, noise for every id."""
+"""Sampling, as native/kernels/sample.h, but with full sorts where the kernels select, and noise for every id."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 MASK = np.uint64(0xFFFFFFFF)
 SAMPLE_STREAM = 0x73616D70
-LEAST_TEMPERATURE = f32(1e-5)
+MIN_TEMPERATURE = f32(1e-5)  # below: greedy
 
 
 def philox(counter: Words, key: tuple[int, int]) -> Words:
-    """Philox4x32-10: four words for every counter [..., 4]; 32-bit words held in uint64."""
+    """Philox4x32-10: four 32-bit words (as uint64) for every counter [..., 4]."""
     c0, c1, c2, c3 = np.moveaxis(counter.astype(np.uint64), -1, 0)
     k0, k1 = key
     for _ in range(10):
@@ -43,7 +43,7 @@ def noise(seed: int, position: int, ids: I64) -> F32:
 
 
 def kept_ids(x: F32, scaled: F32, top_k: int, top_p: float, min_p: float) -> I64:
-    """What the filters keep, by rank."""
+    """The ids that the filters keep, by rank."""
     ids = rank(x)
     if top_k > 0:
         ids = ids[:top_k]
@@ -66,7 +66,7 @@ def without_nan(logits: F32) -> F32:
 
 
 def sample_row(x: F32, temperature: f32, top_k: int, top_p: float, min_p: float, seed: int, position: int) -> int:
-    if temperature < LEAST_TEMPERATURE:
+    if temperature < MIN_TEMPERATURE:
         return int(rank(x)[0])
     scaled = (x - x.max()) * (f32(1) / temperature)
     ids = np.sort(kept_ids(x, scaled, top_k, top_p, min_p))

@@ -1,10 +1,10 @@
-"""Operations over states, as native/kernels/short_conv.cpp, delta_gates.cpp and delta_rule.cpp."""
+"""Operations over states, as native/kernels/short_conv.cpp, delta_*.cpp and ssd_*.cpp."""
 
 import numpy as np
 
 from surefoot.ops.oracle.arithmetic import F32, fma
 from surefoot.ops.oracle.elementary import exp, log
-from surefoot.ops.states import ConvWeights, DeltaGates, DeltaRows, StateRows
+from surefoot.ops.states import ConvWeights, DeltaGates, DeltaRows, ScanGates, ScanRows, StateRows
 
 f32 = np.float32
 
@@ -39,9 +39,14 @@ def short_conv(
 
 @np.errstate(over="ignore", under="ignore")
 def delta_gates(a: F32, b: F32, rate: F32, bias: F32) -> DeltaGates:
-    x = a + bias
-    softplus = np.maximum(f32(0), x) + log(f32(1) + exp(-np.abs(x)))
-    return DeltaGates(exp(rate * softplus), f32(1) / (f32(1) + exp(-b)))
+    return DeltaGates(exp(rate * _softplus(a + bias)), f32(1) / (f32(1) + exp(-b)))
+
+
+def _softplus(x: F32) -> F32:
+    e = exp(-np.abs(x))
+    u = f32(1) + e
+    y: F32 = np.maximum(f32(0), x) + (log(u) + (e - (u - f32(1))) / u)
+    return y
 
 
 def _sum(vector: F32, matrix: F32) -> F32:
@@ -67,6 +72,30 @@ def delta_rule(x: DeltaRows, gates: DeltaGates, state: F32, rows: StateRows, til
                 change = gates.beta[row, head] * (x.v[row, head] - held)
                 matrices[head] = fma(key[:, None], change, decay * matrices[head])
                 y[row, head] = _sum(x.q[row, own], matrices[head])
+            if rows.saves[row] >= 0:
+                after[rows.saves[row]] = matrices
+    return y, after
+
+
+@np.errstate(over="ignore", under="ignore")
+def ssd_gates(x: F32, rate: F32, bias: F32) -> ScanGates:
+    dt = _softplus(x + bias)
+    return ScanGates(exp(rate * dt), dt)
+
+
+@np.errstate(over="ignore", under="ignore")
+def ssd_scan(x: ScanRows, gates: ScanGates, skip: F32, state: F32, rows: StateRows) -> tuple[F32, F32]:
+    """y, and the slots afterwards."""
+    after, y = state.copy(), np.zeros_like(x.x)
+    heads, groups = x.x.shape[1], x.b.shape[1]
+    for chunk, load in enumerate(rows.loads):
+        matrices = _begin(state, load)
+        for row in range(rows.starts[chunk], rows.starts[chunk + 1]):
+            for head in range(heads):
+                group, own = head // (heads // groups), x.x[row, head]
+                taken = gates.dt[row, head] * own
+                matrices[head] = fma(x.b[row, group][:, None], taken, gates.decay[row, head] * matrices[head])
+                y[row, head] = fma(skip[head], own, _sum(x.c[row, group], matrices[head]))
             if rows.saves[row] >= 0:
                 after[rows.saves[row]] = matrices
     return y, after

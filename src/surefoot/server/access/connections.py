@@ -20,7 +20,8 @@ import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from surefoot.server.access.gate import OPEN_ROUTES, send_error
+from surefoot.server.access.gate import send_error
+from surefoot.server.access.open_routes import PROBES
 from surefoot.server.errors import ApiError
 
 MOST_CONNECTIONS = 2048
@@ -190,7 +191,7 @@ class Connection(HttpToolsProtocol):
         self._is_reserved = not self._connections.enter(self)
         if self._is_reserved:
             self._deadline = self._now + self._limits.head_s  # in all
-            self.app = _only_open_routes(self.app)
+            self.app = _only_probes(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
@@ -363,9 +364,9 @@ def _refusal(status: int) -> bytes:
     return "\r\n".join([*head, "", body]).encode()
 
 
-def _only_open_routes(app: ASGIApp) -> ASGIApp:
+def _only_probes(app: ASGIApp) -> ASGIApp:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in OPEN_ROUTES:
+        if scope["path"] in PROBES:
             await app(scope, receive, send)
         else:
             error = ApiError(503, "the server has no free connection: try again", headers={"Retry-After": "5"})

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from surefoot.server.access.gate import OPEN_ROUTES, send_error
+from surefoot.server.access.gate import send_error
+from surefoot.server.access.open_routes import PROBES
 from surefoot.server.errors import ApiError
 
-WATCHED = OPEN_ROUTES | {"/metrics"}
+WATCHED = PROBES | {"/metrics"}
 
 
 def shutting_down() -> ApiError:

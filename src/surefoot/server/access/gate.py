@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot.server.access.cors import ANY_ORIGIN
 from surefoot.server.access.keys import ANYONE, Caller, KeyStore
+from surefoot.server.access.open_routes import PROBES, needs_no_key
 from surefoot.server.access.shares import SharedBudget
-from surefoot.server.errors import ApiError, too_many
+from surefoot.server.errors import ApiError, too_large, too_many
 from surefoot.server.settings import ServerSettings
 
-OPEN_ROUTES = frozenset({"/health", "/ready"})
 UPLOADS = "/v1/files"
 MOST_KEY_CHARACTERS = 512
 
@@ -95,7 +95,7 @@ class Gate:
             )
 
     def _find_caller(self, path: str, headers: Headers) -> Caller:
-        if self._keys is None or path in OPEN_ROUTES:
+        if self._keys is None or needs_no_key(path):
             return ANYONE
         kind, _, token = headers.get("authorization", "").partition(" ")
         key = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
@@ -115,7 +115,7 @@ class Gate:
     def _check_length(self, headers: Headers, most: int) -> None:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > most:
-            raise _too_large(most)
+            raise too_large(most)
 
 
 def _is_address(name: str) -> bool:
@@ -135,8 +135,8 @@ def _netloc(origin: str) -> str:
 
 
 def _places(scope: Scope) -> int:
-    """How many of the places for requests this request takes: none for open routes, which are always answered."""
-    return 0 if scope["path"] in OPEN_ROUTES else 1
+    """How many of the places for requests this request takes: none for probes, which are always answered."""
+    return 0 if scope["path"] in PROBES else 1
 
 
 def _is_upload(scope: Scope) -> bool:
@@ -176,7 +176,7 @@ class BoundedBody:
 
     def _hold(self, length: int) -> None:
         if self._num_bytes + length > self._most:
-            raise _too_large(self._most)
+            raise too_large(self._most)
         if not self._budget.take(self._user, length):
             raise too_many("the bodies of your requests have reached your share of memory", 5.0, "queue_full")
         self._num_bytes += length
@@ -184,10 +184,6 @@ class BoundedBody:
 
     def release(self) -> None:
         self._budget.give_back(self._user, self._num_bytes)
-
-
-def _too_large(most: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {most} bytes: send less")
 
 
 async def send_error(scope: Scope, send: Send, error: ApiError) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
-from surefoot.server.access.rates import TokenBucket
+from surefoot.server.access.rates import ChargedRate, TokenBucket
 
 LOG = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ class Caller:
     priority: int = 0  # larger is served first
     max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
     is_admin: bool = False  # may see figures of other users
-    requests: TokenBucket | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
-    tokens: TokenBucket | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
+    requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
+    tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
 
 
 ANYONE = Caller()
@@ -49,6 +49,10 @@ class KeyStore:
     def find_user(self, user: str) -> Caller | None:
         """The caller with the user's first key."""
         return next((caller for caller in self._callers.values() if caller.user == user), None)
+
+    def find_name(self, key: str) -> Caller | None:
+        """The caller with the key of this name."""
+        return next((caller for caller in self._callers.values() if caller.key == key), None)
 
     def reload_if_changed(self) -> bool:
         stamp = self._read_stamp()
@@ -94,7 +98,8 @@ def _caller(entry: KeyEntry, before: Caller | None) -> Caller:
     )
 
 
-def _bucket(per_minute: float | None, before: TokenBucket | None) -> TokenBucket | None:
+def _bucket(per_minute: float | None, before: ChargedRate | None) -> ChargedRate | None:
     if per_minute is None:
         return None
-    return before if before is not None and before.per_minute == per_minute else TokenBucket(per_minute)
+    is_same = isinstance(before, TokenBucket) and before.per_minute == per_minute
+    return before if is_same else TokenBucket(per_minute)

@@ -2,6 +2,14 @@
 
 import time
 from collections.abc import Callable
+from typing import Protocol
+
+
+class ChargedRate(Protocol):
+    """A rate that requests are charged to."""
+
+    def wait_s(self, amount: float) -> float: ...
+    def take(self, amount: float) -> None: ...
 
 
 class TokenBucket:

@@ -1,10 +1,15 @@
 """Where a request comes from: its caller, its route, and how long it may take."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from starlette.requests import Request as HttpRequest
 
 from surefoot.server.access.keys import Caller
+from surefoot.server.handover import Handover
+
+TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,19 @@ class RequestContext:
     request: str = ""  # the answer's id; empty: the server makes one
     is_patient: bool = False  # a batch: no client waits for the answer
     deadline_s: float | None = None  # how long it may take; None: as the settings say
+    handover: Handover | None = None  # a fleet's gateway sent it
+    arrived: float = field(default_factory=time.monotonic)
+    trace: Mapping[str, str] = field(default_factory=dict)  # headers of W3C trace context
 
     @classmethod
     def of(cls, http: HttpRequest) -> "RequestContext":
-        return cls(http.state.caller, http.url.path, http.headers.get("last-event-id", ""))
+        handover: Handover | None = getattr(http.state, "handover", None)
+        is_line = getattr(http.state, "is_patient", False)  # the front says so of a batch
+        return cls(
+            http.state.caller,
+            http.url.path,
+            http.headers.get("last-event-id", ""),
+            is_patient=is_line or (handover is not None and handover.is_patient),
+            handover=handover,
+            trace={name: http.headers[name] for name in TRACE_HEADERS if name in http.headers},
+        )

@@ -157,7 +157,9 @@ class TextCompletion:
                 position = position.advanced(index, count, ended)
                 choice = self._choice(index, piece.text, piece.logprobs, piece.token_ids, piece.finish_reason)
                 is_new = count > start.counts[index] or (ended and not start.ended[index])
-                if is_new and (piece.text or piece.logprobs or ended or self._body.return_token_ids):
+                if is_new and (
+                    piece.text or piece.logprobs or ended or (self._body.return_token_ids and piece.token_ids)
+                ):
                     yield template.event(choice, position)
         if wants_usage and not start.usage_sent:
             usage = {**usage_of(self.run.outputs), "sampling": self.run.sampling}

@@ -1,18 +1,18 @@
 """Conversations in the engine, whichever API they came by."""
 
 import json
-import secrets
-import time
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 from surefoot.api.outputs import CompletionOutput, Piece
+from surefoot.api.pooling import PoolingConfig
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import check_tools, constrain
 from surefoot.server.answer.tool_calls import CallParser, knows_calls, with_instructions
+from surefoot.server.errors import bad_request
+from surefoot.server.handover import ReplyIdentity
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import RequestRun, Service
 from surefoot.server.stream_position import StreamPosition, digest_of
@@ -49,6 +49,7 @@ class ChatRun:
 
 async def start_conversation(service: Service, body: ChatRequest, context: RequestContext) -> ChatRun:
     service.check_model(body.model)
+    check_chats(service.llm.pooling)
     with service.admit(context.caller) as ticket:
         position = find_position(service, context, body, body.n or 1)
         tools, choice = body.tools or [], body.tool_choice or "auto"
@@ -70,6 +71,17 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         )  # fmt: skip
         run.notices = constraint.notices
     return ChatRun(run, body, is_thinking, constraint.plain)
+
+
+def check_chats(pooling: PoolingConfig | None) -> None:
+    """Refuse conversations with a model whose own files say that it makes vectors or scores. An operator who chose the
+    pooling of another model may still chat with it."""
+    if pooling is None or not pooling.is_named:
+        return
+    kind, route = ("ranks documents", "/v1/rerank") if pooling.ranks else ("makes embeddings", "/v1/embeddings")
+    raise bad_request(
+        f"this model {kind} and does not chat, as its files say: use {route}, or a chat model", "model", "no_chat"
+    )
 
 
 async def render_chat(service: Service, body: ChatRequest) -> str:
@@ -103,5 +115,6 @@ def find_position(service: Service, context: RequestContext, body: Any, num_answ
     digest = digest_of(service.fingerprint, context.route, asked)
     if context.last_event_id and body.stream:
         return StreamPosition.parse(context.last_event_id, digest, num_answers)
-    seed = body.seed if body.seed is not None else secrets.randbits(63)
-    return StreamPosition.start(digest, context.request or uuid.uuid4().hex, int(time.time()), seed, num_answers)
+    chosen = context.handover.identity if context.handover is not None else ReplyIdentity.draw(context.request)
+    seed = body.seed if body.seed is not None else chosen.seed
+    return StreamPosition.start(digest, chosen.request, chosen.created, seed, num_answers)

@@ -1,13 +1,14 @@
 """Embeddings: texts or token ids become vectors of unit length."""
 
 import base64
-import math
 import struct
 import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from surefoot.api.pooling import PoolingConfig, embedding_pooling
+from surefoot.api.vectors import unit
 from surefoot.core import SamplingParams
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.errors import bad_request
@@ -18,9 +19,8 @@ from surefoot.server.stream_position import StreamPosition
 
 async def start_embeddings(service: Service, body: EmbeddingRequest, context: RequestContext) -> "Embeddings":
     service.check_model(body.model)
-    width, inputs = service.llm.config.width, body.inputs()
-    if body.dimensions not in (None, width):
-        raise bad_request(f"this model's vectors have {width} dimensions: leave dimensions out", "dimensions")
+    pooling, inputs = _pooling(service), body.inputs()
+    _check_dimensions(body.dimensions, service.llm.config.width, pooling)
     with service.admit(context.caller) as ticket:
         prompts = [await service.prompts.encode(text) if isinstance(text, str) else text for text in inputs]
         for prompt in prompts:
@@ -28,8 +28,25 @@ async def start_embeddings(service: Service, body: EmbeddingRequest, context: Re
             service.prompts.check_length(ticket.caller, len(prompt), 1)
         position = StreamPosition.start("", context.request or uuid.uuid4().hex, int(time.time()), 0, len(prompts))
         params = [SamplingParams(max_tokens=1, seed=0)] * len(prompts)
-        run = await service.start(ticket, context, prompts, params, position, deadline_s=body.deadline_s, embeds=True)
+        run = await service.start(
+            ticket, context, prompts, params, position, deadline_s=body.deadline_s, pooling=pooling.pooling
+        )
     return Embeddings(run, body)
+
+
+def _pooling(service: Service) -> PoolingConfig:
+    try:
+        return embedding_pooling(service.llm.pooling)
+    except ValueError as error:
+        raise bad_request(str(error), "model", "no_embeddings") from error
+
+
+def _check_dimensions(dimensions: int | None, width: int, pooling: PoolingConfig) -> None:
+    """Only an embedding model may have been trained so that the first dimensions stand for the whole vector."""
+    if dimensions is None or dimensions == width or (pooling.is_named and dimensions < width):
+        return
+    advice = f"ask for {width} or fewer" if pooling.is_named else "leave dimensions out"
+    raise bad_request(f"this model's vectors have {width} dimensions: {advice}", "dimensions")
 
 
 class Embeddings:
@@ -41,8 +58,8 @@ class Embeddings:
         outputs, data = await self.run.whole(), list[Embedding]()
         for index, output in enumerate(outputs):
             assert output.embedding is not None
-            vector = unit(output.embedding)
-            encoded = packed(vector) if self._body.encoding_format == "base64" else vector
+            vector = unit(output.embedding, self._body.dimensions)
+            encoded = packed(vector) if self._body.encoding_format == "base64" else list(vector)
             data.append(Embedding(index=index, embedding=encoded))
         num_tokens = sum(output.usage.num_prompt for output in outputs)
         usage = EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
@@ -50,12 +67,6 @@ class Embeddings:
 
     async def reply(self) -> dict[str, Any]:
         return (await self.whole()).model_dump()
-
-
-def unit(vector: Sequence[float]) -> list[float]:
-    """The vector scaled to length 1, in float32, so that both encodings hold the same numbers."""
-    length = math.sqrt(math.fsum(value * value for value in vector)) or 1.0
-    return list(struct.unpack(f"<{len(vector)}f", struct.pack(f"<{len(vector)}f", *(v / length for v in vector))))
 
 
 def packed(vector: Sequence[float]) -> str:

@@ -1,13 +1,16 @@
 """Replies to clients that may disconnect, which ends their requests."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from surefoot.server.disconnection import unless_gone
 from surefoot.server.service import RequestRun
 
 T = TypeVar("T")
@@ -18,8 +21,22 @@ HEADERS = [
 ]
 
 
-class ClientGone(Exception):
-    """The client disconnected before its answer was ready."""
+class Closable(Protocol):
+    """What must be closed when a client no longer reads."""
+
+    @property
+    def notices(self) -> tuple[str, ...]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class NothingToClose:
+    """For events without a request in the engine."""
+
+    notices: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class EventStream(Response):
@@ -27,7 +44,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        run: RequestRun,
+        run: Closable,
         events: AsyncGenerator[bytes, None],
         read_s: float,
         content_type: str = EVENTS,
@@ -40,14 +57,10 @@ class EventStream(Response):
         self._read_s = read_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_gone(receive))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(Exception):  # it can no longer be told to the client
+                await unless_gone(receive, self._send(send))
         finally:
-            leaving.cancel()
-            sending.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
             await self._events.aclose()
             self._run.close()
 
@@ -65,23 +78,9 @@ def notice_headers(notices: Sequence[str]) -> dict[str, str]:
     return {"Warning": ", ".join(f'299 surefoot "{notice}"' for notice in notices)} if notices else {}
 
 
-async def unless_gone(http: HttpRequest, run: RequestRun, work: Callable[[], Awaitable[T]]) -> T:
-    """The result of the work. Raises ClientGone if the client disconnects first."""
-    working: asyncio.Future[T] = asyncio.ensure_future(work())
-    leaving = asyncio.ensure_future(_gone(http.receive))
+async def whole_reply(http: HttpRequest, run: RequestRun, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of the work, after which the run is closed. Raises ClientGone if the client disconnects first."""
     try:
-        both: set[asyncio.Future[Any]] = {working, leaving}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGone
-        return working.result()
+        return await unless_gone(http.receive, work())
     finally:
-        leaving.cancel()
-        working.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
         run.close()
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

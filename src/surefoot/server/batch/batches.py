@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from surefoot.api.answer_file import AnswersLocked
 from surefoot.api.batch import BatchLine, read_lines
 from surefoot.server.access.keys import ANYONE, Caller, KeyStore
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.batch.files import Files
-from surefoot.server.batch.lines import Slots, answer_all
+from surefoot.server.batch.lines import AnswerLine, Slots, answer_all
 from surefoot.server.batch.state import StateFolder, cause_of
 from surefoot.server.batch.storage import (
     BatchAnswers,
@@ -34,7 +35,6 @@ from surefoot.server.schemas.batches import (
     errors_of,
     window_s,
 )
-from surefoot.server.service import Service
 
 MOST_UNFINISHED = 32  # batches of a user
 MOST_RUNNING = 8  # batches, each of another user
@@ -58,8 +58,19 @@ class RunningBatch:
 class Batches:
     """Runs the batches that have not ended, one per user at a time. Lives on the event loop."""
 
-    def __init__(self, service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> None:
-        self._service = service
+    def __init__(
+        self,
+        answer: AnswerLine,
+        keys: KeyStore | None,
+        state: StateFolder,
+        files: Files,
+        *,
+        num_slots: int,
+        disk_patience_s: float,
+    ) -> None:
+        """num_slots: answers in flight. disk_patience_s: how long a batch waits for a full or failing disk."""
+        self._answer_line = answer
+        self._disk_patience_s = disk_patience_s
         self._keys = keys
         self._disk = state.disk
         self._files = files
@@ -68,7 +79,7 @@ class Batches:
         self._running: dict[str, RunningBatch] = {}  # by batch
         self._is_stopping = False
         self._changing = asyncio.Lock()
-        self._slots = Slots(max(1, service.llm.max_running // 2))
+        self._slots = Slots(num_slots)
         unfinished = [record.id for record in self._records if record.status in UNFINISHED]
         files.remove_strays({name for batch in (*unfinished, *self._records.unreadable) for name in answer_ids(batch)})
         files.mend = self._mend
@@ -167,7 +178,7 @@ class Batches:
             await self._end(batch_id, "failed", errors_of("invalid_file", str(error)))
         except ApiError as error:
             await self._end(batch_id, "failed", errors_of(error.code or "failed", error.message))
-        except (OSError, MemoryError) as error:
+        except (OSError, MemoryError, AnswersLocked) as error:
             message = f"the server could not read or write what belongs to this batch: {cause_of(error)}"
             await self._end(batch_id, "failed", errors_of("storage_unavailable", message))
         except Exception:
@@ -184,12 +195,13 @@ class Batches:
         while True:
             try:
                 return await self._answer(batch_id, running)
-            except (OSError, MemoryError) as error:
+            # Locked: a thread of the try before this one has not closed its file yet.
+            except (OSError, MemoryError, AnswersLocked) as error:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise asyncio.CancelledError from error  # a task group that fails itself swallows the cancellation
                 if running.num_done > num_done:  # the disk took some answers
                     pause, num_done, since = FIRST_PAUSE_S, running.num_done, time.monotonic()
-                if time.monotonic() - since > self._service.settings.disk_patience_s:
+                if time.monotonic() - since > self._disk_patience_s:
                     raise
                 running.problem = f"the server could not read or write ({cause_of(error)}): this is tried again"
                 LOG.error("%s waits %g s for the disk: %r", batch_id, pause, error)
@@ -239,7 +251,7 @@ class Batches:
 
         try:
             async with asyncio.timeout(max(0.0, record.expires_at - time.time())):
-                await answer_all(self._service, self._disk, left(), self._slots, context_of, write)
+                await answer_all(self._answer_line, self._disk, left(), self._slots, context_of, write)
         except TimeoutError:
             await self._disk.run(write_late)
             return True

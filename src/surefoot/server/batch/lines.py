@@ -14,12 +14,14 @@ from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
+from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.batch.disk import Disk
 from surefoot.server.errors import ApiError, bad_request, of_validation
 from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.embeddings import EmbeddingRequest
+from surefoot.server.schemas.reranking import RerankRequest
 from surefoot.server.schemas.unknown import noting_unknown
 from surefoot.server.service import RequestRun, Service
 
@@ -36,6 +38,8 @@ class PendingReply(Protocol):
 
 
 Start = Callable[[Service, Any, RequestContext], Awaitable[PendingReply]]
+# Status and body of a line's answer. Raises ApiError as the line's route does.
+AnswerLine = Callable[[BatchLine, RequestContext], Awaitable[tuple[int, dict[str, Any]]]]
 
 
 async def _start_chat(service: Service, body: ChatRequest, context: RequestContext) -> PendingReply:
@@ -46,6 +50,7 @@ ROUTES: dict[str, tuple[type[Body], Start]] = {
     "/v1/chat/completions": (ChatRequest, _start_chat),
     "/v1/completions": (CompletionRequest, start_completion),
     "/v1/embeddings": (EmbeddingRequest, start_embeddings),
+    "/v1/rerank": (RerankRequest, start_reranking),
 }
 
 
@@ -74,7 +79,7 @@ class Slots:
 
 
 async def answer_all(
-    service: Service,
+    answer: AnswerLine,
     disk: Disk,
     lines: Iterator[BatchLine],
     slots: Slots,
@@ -86,15 +91,15 @@ async def answer_all(
     An exception raised by `lines` or `write` ends the run and is raised here.
     """
 
-    async def answer_line(line: BatchLine) -> None:
-        await disk.run(write, line, *await _answer_patiently(service, line, context_of))
+    async def answer_and_write(line: BatchLine) -> None:
+        await disk.run(write, line, *await _answer_patiently(answer, line, context_of))
 
     try:
         async with asyncio.TaskGroup() as group:
             while (line := await disk.run(next, lines, None)) is not None:
                 cost = await slots.take(cost_of(line))
                 # A task that is cancelled before its first step never runs: its slots come back all the same.
-                group.create_task(answer_line(line)).add_done_callback(lambda _, cost=cost: slots.give_back(cost))  # type: ignore[misc]
+                group.create_task(answer_and_write(line)).add_done_callback(lambda _, cost=cost: slots.give_back(cost))  # type: ignore[misc]
     except BaseExceptionGroup as several:
         await _take_stray_cancellation()
         raise several.exceptions[0] from None
@@ -118,13 +123,13 @@ def cost_of(line: BatchLine) -> int:
 
 
 async def _answer_patiently(
-    service: Service, line: BatchLine, context_of: Callable[[BatchLine], RequestContext]
+    answer: AnswerLine, line: BatchLine, context_of: Callable[[BatchLine], RequestContext]
 ) -> tuple[int, dict[str, Any]]:
     """Retry while the line is not at fault: a full queue, a rate, a server that drains, a failed step."""
     num_failed = 0
     while True:
         try:
-            return await answer(service, line, context_of(line))
+            return await answer(line, context_of(line))
         except ApiError as error:
             problem = error
         except Exception:
@@ -137,8 +142,8 @@ async def _answer_patiently(
         await asyncio.sleep(float(problem.headers.get("Retry-After", 1)) * (0.5 + secrets.randbelow(100) / 100))
 
 
-async def answer(service: Service, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
-    """Status and body of the line's answer. Raises ApiError as the line's route does."""
+async def answer_line(service: Service, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
+    """An `AnswerLine`, once it has its service."""
     body, start = read_body(service, line)
     answering = await start(service, body, context)
     try:
@@ -147,7 +152,8 @@ async def answer(service: Service, line: BatchLine, context: RequestContext) -> 
         answering.run.close()
 
 
-def read_body(service: Service, line: BatchLine) -> tuple[Body, Start]:
+def check_line(line: BatchLine) -> tuple[str, dict[str, Any]]:
+    """The line's route and body, which is not validated. Raises ApiError for a line that no route could answer."""
     if line.problem is not None:
         raise bad_request(line.problem)
     content = line.content
@@ -156,9 +162,14 @@ def read_body(service: Service, line: BatchLine) -> tuple[Body, Start]:
         raise bad_request("a line needs the method POST, a url and a body")
     if not isinstance(url, str) or url not in ROUTES:
         raise bad_request(f"a batch cannot use the url {str(url)[:80]!r}: use one of {', '.join(ROUTES)}")
-    kind, start = ROUTES[url]
     if given.get("stream"):
         raise bad_request("a line of a batch cannot be streamed: leave stream out", "stream")
+    return url, given
+
+
+def read_body(service: Service, line: BatchLine) -> tuple[Body, Start]:
+    url, given = check_line(line)
+    kind, start = ROUTES[url]
     try:
         with noting_unknown(service.settings.strict_parameters) as unknown:
             body = kind.model_validate(given)

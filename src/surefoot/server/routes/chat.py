@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.conversation import start_conversation
-from surefoot.server.answer.streaming import EventStream, notice_headers, unless_gone
+from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.replies import ChatReply, whole_or_stream
 from surefoot.server.service import Service
@@ -23,7 +23,7 @@ def chat_router(service: Service) -> APIRouter:
         chat = ChatCompletion(await start_conversation(service, body, RequestContext.of(http)))
         if body.stream:
             return EventStream(chat.run, chat.events(), service.settings.read_s)
-        reply = await unless_gone(http, chat.run, chat.reply)
+        reply = await whole_reply(http, chat.run, chat.reply)
         return JSONResponse(reply, headers=notice_headers(chat.run.notices))
 
     return router

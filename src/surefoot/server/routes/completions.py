@@ -6,7 +6,7 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import start_completion
-from surefoot.server.answer.streaming import EventStream, unless_gone
+from surefoot.server.answer.streaming import EventStream, whole_reply
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Service
@@ -22,6 +22,6 @@ def completions_router(service: Service) -> APIRouter:
         completion = await start_completion(service, body, RequestContext.of(http))
         if body.stream:
             return EventStream(completion.run, completion.events(), service.settings.read_s)
-        return JSONResponse(await unless_gone(http, completion.run, completion.reply))
+        return JSONResponse(await whole_reply(http, completion.run, completion.reply))
 
     return router

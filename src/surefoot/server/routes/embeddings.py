@@ -5,7 +5,7 @@ from starlette.requests import Request as HttpRequest
 
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.embeddings import start_embeddings
-from surefoot.server.answer.streaming import unless_gone
+from surefoot.server.answer.streaming import whole_reply
 from surefoot.server.schemas.embeddings import EmbeddingReply, EmbeddingRequest
 from surefoot.server.service import Service
 
@@ -18,6 +18,6 @@ def embeddings_router(service: Service) -> APIRouter:
     @router.post(ROUTE)
     async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> EmbeddingReply:
         answer = await start_embeddings(service, body, RequestContext.of(http))
-        return await unless_gone(http, answer.run, answer.whole)
+        return await whole_reply(http, answer.run, answer.whole)
 
     return router

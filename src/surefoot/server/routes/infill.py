@@ -13,7 +13,7 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, unless_gone
+from surefoot.server.answer.streaming import EventStream, whole_reply
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.infill import InfillRequest
 from surefoot.server.schemas.replies import InfillReply, whole_or_stream
@@ -31,7 +31,7 @@ def infill_router(service: Service) -> APIRouter:
         answer = InfillAnswer(await start_completion(service, completion, RequestContext.of(http)), body.n_predict == 0)
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
-        return JSONResponse(await unless_gone(http, answer.run, answer.reply))
+        return JSONResponse(await whole_reply(http, answer.run, answer.reply))
 
     return router
 

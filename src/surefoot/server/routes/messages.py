@@ -16,7 +16,7 @@ from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks,
 from surefoot.server.answer.conversation import ChatRun, render_chat, start_conversation
 from surefoot.server.answer.finish_reason import MEMORY, is_cut
 from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, notice_headers, unless_gone
+from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
 from surefoot.server.errors import ApiError, of_validation
 from surefoot.server.schemas.chat import ChatRequest
@@ -35,7 +35,7 @@ def messages_router(service: Service) -> APIRouter:
         answer = MessageAnswer(await start_conversation(service, as_chat(body), RequestContext.of(http)))
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
-        reply = await unless_gone(http, answer.run, answer.reply)
+        reply = await whole_reply(http, answer.run, answer.reply)
         return JSONResponse(reply, headers=notice_headers(answer.run.notices))
 
     @router.post(f"{ROUTE}/count_tokens")

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from fastapi import APIRouter
 from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from surefoot.api.outputs import RequestOutput
 from surefoot.server.access.request_context import RequestContext
@@ -21,7 +21,7 @@ from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.conversation import ChatRun, start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.finish_reason import is_cut
-from surefoot.server.answer.streaming import EventStream, notice_headers, unless_gone
+from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
 from surefoot.server.errors import ApiError, bad_request, of_validation
 from surefoot.server.schemas.embeddings import EmbeddingRequest
@@ -140,7 +140,7 @@ class OllamaReply(Protocol):
 async def _answered(http: HttpRequest, answer: OllamaReply, streams: bool) -> Response:
     if streams:
         return EventStream(answer.run, _written(answer), answer.run.service.settings.read_s, LINES)
-    return JSONResponse(await unless_gone(http, answer.run, answer.reply), headers=notice_headers(answer.run.notices))
+    return JSONResponse(await whole_reply(http, answer.run, answer.reply), headers=notice_headers(answer.run.notices))
 
 
 async def _written(answer: OllamaReply) -> AsyncGenerator[bytes, None]:
@@ -261,7 +261,7 @@ class OllamaGeneration:
 def _add_embedding(router: APIRouter, service: Service) -> None:
     async def embedded(http: HttpRequest, body: EmbeddingRequest) -> tuple[list[list[float]], RequestRun]:
         answer = await start_embeddings(service, body, RequestContext.of(http))
-        reply = await unless_gone(http, answer.run, answer.whole)
+        reply = await whole_reply(http, answer.run, answer.whole)
         return [item.embedding for item in reply.data if isinstance(item.embedding, list)], answer.run
 
     @router.post("/api/embed")
@@ -302,11 +302,6 @@ def _add_models(router: APIRouter, service: Service) -> None:
     async def version() -> VersionReply:
         return VersionReply(version=VERSION)
 
-    @router.api_route("/", methods=["GET", "HEAD"], response_class=PlainTextResponse, include_in_schema=False)
-    async def root() -> Response:
-        """Ollama's clients check here that the server runs."""
-        return PlainTextResponse("surefoot is running")
-
 
 def _modified(service: Service) -> str:
     return datetime.fromtimestamp(service.created, UTC).isoformat().replace("+00:00", "Z")
@@ -333,7 +328,8 @@ def _listed(service: Service) -> ListedModel:
 def _shown(service: Service) -> ShowReply:
     llm = service.llm
     config, templates = llm.config, llm.chat_template.templates
-    abilities = ["completion", "embedding", "tools"] if templates else ["completion", "embedding"]
+    abilities = ["completion", "tools"] if "default" in templates else ["completion"]
+    abilities += ["embedding"] if llm.pooling is not None and not llm.pooling.ranks else []
     abilities += ["insert"] if llm.tokenizer.fim is not None else []
     abilities += ["thinking"] if any("<think>" in source for source in templates.values()) else []
     return ShowReply(

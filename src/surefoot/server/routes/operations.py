@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from surefoot.server.errors import ApiError
+from surefoot.server.access.admins import check_admin
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.service import Service
 
@@ -29,8 +29,7 @@ def operations_router(service: Service, *, has_keys: bool) -> APIRouter:
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics(http: HttpRequest) -> Response:
         """Figures of all users. If the server has keys, only admin keys may read them."""
-        if has_keys and not http.state.caller.is_admin:
-            raise ApiError(403, "the metrics cover all users: use an admin key (surefoot keys add --admin)")
+        check_admin(http, has_keys, "the metrics cover all users")
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
     return router

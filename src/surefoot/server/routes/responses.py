@@ -16,7 +16,7 @@ from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks,
 from surefoot.server.answer.conversation import ChatRun, start_conversation
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, notice_headers, unless_gone
+from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.errors import ApiError, of_validation
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
@@ -38,7 +38,7 @@ def responses_router(service: Service) -> APIRouter:
         answer = ResponseAnswer(await start_conversation(service, chat, RequestContext.of(http)), body)
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
-        reply = await unless_gone(http, answer.run, answer.reply)
+        reply = await whole_reply(http, answer.run, answer.reply)
         return JSONResponse(reply, headers=notice_headers(answer.run.notices))
 
     return router

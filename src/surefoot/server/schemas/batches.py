@@ -66,7 +66,7 @@ def errors_of(code: str, message: str) -> dict[str, Any]:
 
 class BatchRequest(Body):
     input_file_id: FileId
-    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
+    endpoint: Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/rerank"]
     completion_window: Annotated[str, Field(pattern=r"^([1-9]|[1-9][0-9]|1[0-6][0-9])h$")]
     metadata: Annotated[
         dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)

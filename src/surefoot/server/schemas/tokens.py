@@ -49,6 +49,7 @@ class ModelCard(Reply):
     created: int
     owned_by: str = "surefoot"
     max_model_len: int
+    state: str = "loaded"  # or unloaded, loading, draining, unloading, where the server has several models
 
 
 class ModelList(Reply):

@@ -1,42 +1,41 @@
 // The integer products of attention in 16-bit words, for many query rows. A segment's keys and values are widened to
-// words once for all rows of a unit; then one vpmaddwd multiplies two words of eight lanes, whatever they mean:
+// words once for all rows of a unit; then one instruction multiplies two words of a lane, whatever they mean:
 //   scores  keys of one limb: total = sum of (128 qh + ql) k, two pairs of words per four dims;
 //           keys of two limbs: total = sum of qh (128 kh + kl) + sum of ql kh. The first sum is two pairs of words per
-//           four dims. In the second ql + 64 is an unsigned byte of 7 bits, so that vpmaddubsw takes all four dims and
+//           four dims. In the second ql + 64 is an unsigned byte of 7 bits, so that bytes multiply all four dims and
 //           cannot saturate; what is too much, 64 times the sum of kh, is the same for all rows
 //   values  out = sum of P v = sum of (P - 32768) v + 32768 sum of v, where P - 32768 is a signed word and the second
 //           sum is the same for all rows: the rows' sums begin with it
 // Every product and sum is exact in int32, so the bits are those of the limbs' products.
 #pragma once
 #include "kernels/attention_vector.h"
+#include "word_lines.h"
 
 namespace sf::attention {
 
 inline constexpr int kLineWords = 32;  // 16 tokens of two dims, or 16 dims of two tokens
 
-inline __m256i load_words(const int16_t* from) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(from)); }
-inline void store_words(int16_t* to, __m256i words) { _mm256_store_si256(reinterpret_cast<__m256i*>(to), words); }
+inline Ints load_words(const int16_t* from) { return loadi(reinterpret_cast<const int32_t*>(from)); }
+inline Ints load_bytes(const uint8_t* from) { return loadi(reinterpret_cast<const int32_t*>(from)); }
+inline void store_words(int16_t* to, Ints words) { storei(reinterpret_cast<int32_t*>(to), words); }
 
 // Lines of a quad of four dims: two of words; for keys of two limbs a third of bytes, kh.
 inline constexpr int kOneLimbLines = 2, kTwoLimbLines = 3;
 
 // A line times a factor: two words of both, or four bytes, the factor's unsigned and below 128.
 template <bool kBytes>
-inline __m256i product(__m256i line, __m256i factor) {
-  if constexpr (kBytes) return _mm256_madd_epi16(_mm256_maddubs_epi16(factor, line), _mm256_set1_epi16(1));
-  return _mm256_madd_epi16(line, factor);
+inline Ints product(Ints line, Ints factor) {
+  return kBytes ? dot_bytes(factor, line) : dot_words(line, factor);
 }
 
 template <int kRows, bool kBytes>
 [[gnu::always_inline]] inline void add_line(const int16_t* line, const int32_t* factors, int64_t stride,
                                             Ints (&sums)[kRows]) {
-  const __m256i lo = load_words(line), hi = load_words(line + 16);
+  const Ints words = load_words(line);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const __m256i factor = _mm256_set1_epi32(factors[r * stride]);
-    sums[r].lo = _mm256_add_epi32(sums[r].lo, product<kBytes>(lo, factor));
-    sums[r].hi = _mm256_add_epi32(sums[r].hi, product<kBytes>(hi, factor));
-    asm("" : "+x"(sums[r].lo), "+x"(sums[r].hi));  // row by row: gcc would need more registers than there are
+    sums[r] = addi(sums[r], product<kBytes>(words, set1i(factors[r * stride])));
+    keep(sums[r]);  // row by row: gcc would need more registers than there are
   }
 }
 
@@ -126,21 +125,15 @@ class WordDots {
 
   // P - 32768 as words; of every four tokens the first and third, then the second and fourth, as values are widened.
   static void store_weights(const float* w, float inverse, uint8_t* out) {
-    const __m256i order =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
     auto* to = reinterpret_cast<int16_t*>(out);
-    for (int at = 0; at < kSegment; at += kLanes) {
-      const Ints p = to_int(mul(load(w + at), set1(inverse)));
-      const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(p.lo, p.hi), 0xD8);  // in order again
-      store_words(to + at, _mm256_xor_si256(_mm256_shuffle_epi8(words, order), _mm256_set1_epi16(-32768)));
-    }
+    for (int at = 0; at < kSegment; at += kLanes) store_signed_pairs(to + at, to_int(mul(load(w + at), set1(inverse))));
   }
 
  private:
   static constexpr int kGroupPairs = kGroupTokens / 2;  // of tokens
   static constexpr int kSegmentPairs = kSegment / 2;    // of tokens
   static constexpr int8_t kLowBias = 64;                // makes a query's low limb unsigned
-  static constexpr int kBlockRows = 4;                  // whose sums fit into the registers
+  static constexpr int kBlockRows = kWordBlockRows;     // whose sums fit into the registers
 
   static int32_t pair(int a, int b) { return static_cast<int32_t>((a & 0xFFFF) | static_cast<uint32_t>(b) << 16); }
 
@@ -170,26 +163,23 @@ class WordDots {
 
   template <int kLimbs>
   void widen_keys(const Segment& segment, int g) {
-    const __m256i bias = _mm256_set1_epi8(-128), too_much = _mm256_set1_epi8(kLowBias), ones = _mm256_set1_epi16(1);
+    const Ints bias = set1i(static_cast<int32_t>(0x80808080)), too_much = set1i(kLowBias * 0x01010101);
     const uint8_t* from = segment.group[g];
     int16_t* to = key_lines(g);
     Ints start = set1i(0);
     for (int64_t dim = 0; dim < layout_.head_dim; dim += 4, from += 64, to += quad_lines_ * kLineWords) {
       if (dim % 8 == 0 && !keeps_) ahead_.ask(1);
-      for (int half = 0; half < 2; ++half) {
-        const __m256i high = _mm256_xor_si256(load_256(from + half * 32), bias);
-        __m256i even = even_bytes(high), odd = odd_bytes(high);
-        if constexpr (kLimbs == 2) {
-          const __m256i low = _mm256_xor_si256(load_256(from + layout_.head_dim * kGroupTokens + half * 32), bias);
-          even = _mm256_add_epi16(_mm256_slli_epi16(even, 7), even_bytes(low));
-          odd = _mm256_add_epi16(_mm256_slli_epi16(odd, 7), odd_bytes(low));
-          store_words(to + 2 * kLineWords + half * 16, high);
-          __m256i& sum = half ? start.hi : start.lo;
-          sum = _mm256_sub_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(too_much, high), ones));
-        }
-        store_words(to + half * 16, even);
-        store_words(to + kLineWords + half * 16, odd);
+      const Ints high = xori(load_bytes(from), bias);
+      Ints even = even_bytes(high), odd = odd_bytes(high);
+      if constexpr (kLimbs == 2) {
+        const Ints low = xori(load_bytes(from + layout_.head_dim * kGroupTokens), bias);
+        even = add_words(shift_words<7>(even), even_bytes(low));
+        odd = add_words(shift_words<7>(odd), odd_bytes(low));
+        store_words(to + 2 * kLineWords, high);
+        start = subi(start, dot_bytes(too_much, high));
       }
+      store_words(to, even);
+      store_words(to + kLineWords, odd);
     }
     storei(starts_ + g * kGroupTokens, start);
   }
@@ -210,16 +200,14 @@ class WordDots {
   Ints widen_values(const Segment& segment, int limb, int64_t dim, int g) {
     const uint8_t* from = segment.group[g] + layout_.values_at + limb * kGroupTokens * layout_.value_dim + dim * 4;
     int16_t* to = value_lines(limb, dim) + g * kGroupPairs * kLineWords;
-    __m256i words[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};  // sums of 8 values: 16 bits are enough
-    for (int quad = 0; quad < 4; ++quad, from += layout_.value_dim * 4, to += 2 * kLineWords)
-      for (int half = 0; half < 2; ++half) {
-        const __m256i bytes = load_256(from + half * 32), even = even_bytes(bytes), odd = odd_bytes(bytes);
-        store_words(to + half * 16, even);
-        store_words(to + kLineWords + half * 16, odd);
-        words[half] = _mm256_add_epi16(words[half], _mm256_add_epi16(even, odd));
-      }
-    const __m256i ones = _mm256_set1_epi16(1);
-    return {_mm256_madd_epi16(words[0], ones), _mm256_madd_epi16(words[1], ones)};
+    Ints words = set1i(0);  // sums of 8 values: 16 bits are enough
+    for (int quad = 0; quad < 4; ++quad, from += layout_.value_dim * 4, to += 2 * kLineWords) {
+      const Ints bytes = load_bytes(from), even = even_bytes(bytes), odd = odd_bytes(bytes);
+      store_words(to, even);
+      store_words(to + kLineWords, odd);
+      words = add_words(words, add_words(even, odd));
+    }
+    return dot_words(words, set1i(0x00010001));
   }
 
   template <int kRows>
@@ -237,14 +225,13 @@ class WordDots {
   static void by_rows(int rows, const Block& block) {
     int row = 0;
     for (; row + kBlockRows <= rows; row += kBlockRows) block.template operator()<kBlockRows>(row);
-    switch (rows - row) {
-      case 3:
-        return block.template operator()<3>(row);
-      case 2:
-        return block.template operator()<2>(row);
-      case 1:
-        return block.template operator()<1>(row);
-    }
+    if (row < rows) last_rows<kBlockRows - 1>(rows - row, row, block);
+  }
+  template <int kRows, class Block>
+  static void last_rows(int rows, int row, const Block& block) {
+    if constexpr (kRows > 1)
+      if (rows < kRows) return last_rows<kRows - 1>(rows, row, block);
+    block.template operator()<kRows>(row);
   }
 
   // Steps of the prefetcher before each block of products, so that a segment's products ask for all of the next one.

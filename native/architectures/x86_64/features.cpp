@@ -1,9 +1,11 @@
+// Features of x86-64 by cpuid, where the operating system saves their registers.
 #include "core/features.h"
 
-#if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "tile_permission.h"
 
 namespace sf {
 namespace {
@@ -45,18 +47,17 @@ uint64_t features() {
   if ((found & kAvx2) && all(saved, kSavedAvx512) && all(seven.b, (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31)))
     found |= kAvx512;
   if ((found & kAvx512) && all(seven.c, 1u << 11)) found |= kAvx512Vnni;
+  if ((found & kAvx2) && seven.a >= 1 && all(cpuid(7, 1).a, 1u << 4)) found |= kAvxVnni;
   if (all(saved, kSavedTiles) && all(seven.d, 1u << 24)) {
     if (all(seven.d, 1u << 25)) found |= kAmxInt8;
     if (all(seven.d, 1u << 22)) found |= kAmxBf16;
     if ((found & kAmxInt8) && ask_for_tiles()) found |= kAmxPermitted;
   }
+#ifdef SUREFOOT_EMULATE_VNNI  // native/tests/emulated_vnni.h
+  if (found & kAvx2) found |= kAvxVnni;
+  if (found & kAvx512) found |= kAvx512Vnni;
+#endif
   return found;
 }
 
 }  // namespace sf
-#else
-namespace sf {
-uint64_t features() { return 0; }
-bool ask_for_tiles() { return false; }
-}  // namespace sf
-#endif

@@ -1,0 +1,2 @@
+// Words are AVX2's.
+#include "../avx2/word_lines.h"

@@ -1,0 +1,2 @@
+// The float lanes are NEON's.
+#include "../neon/lanes.h"

@@ -1,0 +1,88 @@
+"""The memory that a model's process will take, from its file's header: known before the process is started."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from surefoot.api.memory import weight_bytes
+from surefoot.api.opening import OpenModel, open_model
+from surefoot.api.speculation import DRAFT, HEAD, OFF
+from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
+from surefoot.formats import to_format
+from surefoot.models import ModelConfig, read_config
+from surefoot.ops import Backend, KvForm
+from surefoot.runner import slot_bytes
+from surefoot.speculate import MAX_STEP_DRAFTS
+
+PROCESS_BYTES = 192 << 20  # of Python, its modules, the tokenizer and the template's program
+PACKING_FACTOR = 1.25  # packed weights by the lower bound that the header gives: 1.01 measured, 1.21 for tiny matrices
+KV_SHARE = 0.5  # of the weights' memory, for keys and values, unless a long request needs more
+TYPICAL_CONTEXT = 8192  # tokens of a request that fit, where no context is asked for
+MAX_CHUNK = 512
+ROUNDING = 1.1  # blocks of several groups of layers are not all filled by one request
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Upper bounds, in bytes."""
+
+    weights: int
+    workspace: int  # activations of a step
+    kv: int  # keys and values, states
+    max_context: int  # tokens of one request that fit
+
+    @property
+    def total(self) -> int:
+        return PROCESS_BYTES + self.weights + self.workspace + self.kv
+
+
+@dataclass(frozen=True)
+class FootprintRequest:
+    """What the memory of a model's process depends on besides its file."""
+
+    float_format: str = "w8"
+    max_context: int | None = None
+    max_running: int = 32
+    speculate: str = OFF
+    kv_bytes: int | None = None  # None: enough for one request, and half of the weights' size
+
+
+def plan_footprint(model: OpenModel, request: FootprintRequest, variant: str | None = None) -> Footprint:
+    """Raises MemoryError if the keys and values do not fit into kv_bytes."""
+    config = read_config(model.checkpoint)
+    weights = int(PACKING_FACTOR * _all_weights(model, request))
+    backend = Backend(variant, threads=1)
+    try:
+        sizes = slot_bytes(backend, config, KvForm.KEYS_TWO_LIMBS, BLOCK_SIZE)
+    finally:
+        backend.close()
+
+    def memory(nbytes: int) -> MemoryRequest:
+        return MemoryRequest(sizes, nbytes, request.max_context, request.max_running, MAX_CHUNK, BLOCK_SIZE)
+
+    kv = request.kv_bytes if request.kv_bytes is not None else _kv_bytes(config, memory(0), weights)
+    _, context = fit_context(config, memory(kv))
+    drafts = 0 if request.speculate == OFF else MAX_STEP_DRAFTS
+    return Footprint(weights, workspace_bytes(config, request.max_running, drafts), kv, context)
+
+
+def _all_weights(model: OpenModel, request: FootprintRequest) -> int:
+    """Of the model and of its draft."""
+    fmt = to_format(request.float_format)
+    draft = request.speculate.removeprefix(DRAFT)
+    own = weight_bytes(model.checkpoint, fmt)
+    if draft == request.speculate:
+        return own
+    if draft.endswith(HEAD):
+        return own + Path(draft).stat().st_size
+    return own + weight_bytes(open_model(draft).checkpoint, fmt)
+
+
+def _kv_bytes(config: ModelConfig, request: MemoryRequest, weights: int) -> int:
+    """Half of the weights' size, but enough for one request, and no more than all requests of full length need."""
+    token_bytes = sum(request.sizes.values())
+    length = request.length(config)
+    one = length if request.max_context is not None else min(length, TYPICAL_CONTEXT)
+    states = 2 * request.max_running * config.state_bytes
+    least = int(ROUNDING * (one + request.max_chunk) * token_bytes) + 2 * states
+    most = request.max_running * (length + request.max_chunk) * token_bytes + 2 * states
+    return max(least, min(int(KV_SHARE * weights), most))

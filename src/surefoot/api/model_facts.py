@@ -1,0 +1,93 @@
+"""What a model is, from its files' headers: shown to people before it is loaded."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from surefoot.api.defaults import as_values
+from surefoot.api.memory import weight_bytes
+from surefoot.api.opening import OpenModel
+from surefoot.formats import SERVED
+from surefoot.models import read_config
+from surefoot.ops import Backend
+from surefoot.runner import slot_bytes
+from surefoot.weights import Checkpoint, GgufFile
+
+FOLDER = "safetensors"
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    path: str  # of the file or folder
+    family: str
+    layers: int
+    width: int
+    vocab_size: int
+    context: int  # tokens
+    experts: int  # that a token uses; 0: no mixture
+    weight_format: str  # types of the file's tensors, by bytes
+    weight_bytes: int  # in memory, at least
+    kv_bytes: int  # of a token, in all layers
+    state_bytes: int  # of a request, for layers that keep states
+    licence: str | None  # as the file states it
+    has_chat_template: bool
+    sampling: dict[str, float]
+    sampling_source: str
+
+    @property
+    def summary(self) -> str:
+        size = f"{self.weight_bytes / 1e9:.2f} GB of weights"
+        return f"{self.family}, {self.layers} layers, context {self.context}, {size} ({self.weight_format})"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_rows(self) -> list[tuple[str, str]]:
+        """Names and values for people."""
+        states = [("state", f"{self.state_bytes / 1e6:.1f} MB a request")] if self.state_bytes else []
+        experts = [("experts", f"{self.experts} a token")] if self.experts else []
+        return [
+            ("file", self.path),
+            ("family", f"{self.family}, {self.layers} layers of width {self.width}"),
+            *experts,
+            ("vocabulary", f"{self.vocab_size} tokens"),
+            ("context", f"{self.context} tokens"),
+            ("weights", f"{self.weight_bytes / 1e9:.2f} GB in memory, {self.weight_format}"),
+            ("KV cache", f"{self.kv_bytes / 1e3:.1f} kB a token"),
+            *states,
+            ("chat", "has a chat template" if self.has_chat_template else "no chat template: a base model"),
+            ("sampling", self.sampling_source),
+            ("licence", self.licence or "not stated in the file"),
+        ]
+
+
+def model_facts(opened: OpenModel) -> ModelFacts:
+    config = read_config(opened.checkpoint)
+    return ModelFacts(
+        path=str(opened.path),
+        family=config.family,
+        layers=len(config.layers),
+        width=config.width,
+        vocab_size=config.vocab_size,
+        context=config.context,
+        experts=config.moe.router.top_k if config.moe else 0,
+        weight_format=_weight_format(opened.checkpoint),
+        weight_bytes=weight_bytes(opened.checkpoint, SERVED),
+        kv_bytes=sum(slot_bytes(Backend(threads=1), config).values()),
+        state_bytes=config.state_bytes,
+        licence=opened.checkpoint.metadata.get("general.license"),
+        has_chat_template=opened.has_chat_template,
+        sampling=as_values(opened.sampling.params),
+        sampling_source=str(opened.sampling),
+    )
+
+
+def _weight_format(checkpoint: Checkpoint) -> str:
+    """The types of a GGUF file's tensors, those with most bytes first."""
+    if not isinstance(checkpoint, GgufFile):
+        return FOLDER
+    sizes = Counter[str]()
+    for tensor in checkpoint.tensors.values():
+        sizes[tensor.type.name] += tensor.nbytes
+    total = max(1, sizes.total())
+    return ", ".join(f"{name} {count / total:.0%}" for name, count in sizes.most_common() if count > total / 200)

@@ -1,0 +1,1 @@
+"""The prompt cache on disk: what a restart saves, and what writing costs."""

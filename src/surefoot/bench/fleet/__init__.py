@@ -1,0 +1,1 @@
+"""Measures a fleet: what a gateway adds, whether answers survive, and how well the router chooses."""

@@ -1,0 +1,90 @@
+"""Runs `surefoot bench fleet`: the router in simulated time, then real servers behind a gateway."""
+
+import statistics
+import time
+from dataclasses import asdict, dataclass
+
+from surefoot.bench.fleet.real import RealRuns, measure_added_time, measure_survival, measure_throughput, running_fleet
+from surefoot.bench.fleet.simulated import SimulatedFleet, simulate_fleet
+from surefoot.bench.harness.cpu_usage import usage
+from surefoot.bench.harness.figures import Figure, Target, percentile
+from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
+from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.progress import Say
+from surefoot.bench.harness.workloads import Task
+from surefoot.fleet.simulation import FleetShape
+from surefoot.ops import Backend
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """How much is measured."""
+
+    shape: FleetShape = FleetShape()  # noqa: RUF009
+    num_first_tokens: int = 200  # requests of one user, at the server and at the gateway
+    num_rounds: int = 6  # of 32 streams at once
+    num_kills: int = 100
+    num_servers: int = 3
+
+
+QUICK = FleetSettings(
+    FleetShape(num_users=12_000, duration_s=120.0, turns=3, think_s=20.0), 30, num_rounds=2, num_kills=3
+)
+
+
+def run_fleet(model: str, settings: FleetSettings, say: Say) -> ModelResults:
+    before, begin = usage(), time.perf_counter()
+    say(f"simulating {settings.shape.num_replicas} replicas")
+    simulated = simulate_fleet(settings.shape, say)
+    runs = RealRuns()
+    options = ("--max-running", "32", "--max-context", "1024")
+    say("timing first tokens")
+    with running_fleet(model, 1, *options) as fleet:
+        tasks = [_task(number, 24, 4) for number in range(settings.num_first_tokens)]
+        measure_added_time(fleet, tasks, runs)
+        measure_throughput(fleet, [_task(number, 16, 24) for number in range(32)], settings.num_rounds, runs)
+    with running_fleet(model, settings.num_servers, *options, "--threads", "1") as fleet:
+        measure_survival(fleet, settings.num_kills, say, runs)
+    described = {"path": model.rsplit("/", 1)[-1], "simulated": asdict(simulated), "kills": runs.num_kills}
+    facts = machine_facts(Backend()) | facts_of_run(before, begin)
+    return ModelResults({}, fleet_figures(simulated, runs), described, {}, {}, facts)
+
+
+def _task(number: int, length: int, num_new: int) -> Task:
+    return Task(tuple(1 + (number * 31 + place * 7) % 200 for place in range(length)), num_new)
+
+
+def fleet_figures(simulated: SimulatedFleet, runs: RealRuns) -> list[Figure]:
+    ratios = [fleet / bare for bare, fleet in zip(runs.bare_tokens_per_s, runs.fleet_tokens_per_s, strict=True)]
+    return [
+        Figure(
+            "streams_identical",
+            "streams equal to an undisturbed server's, servers killed meanwhile",
+            runs.num_identical / max(1, runs.num_streams),
+            Target(1.0),
+        ),
+        Figure("added_ttft_ms_p50", "what the gateway adds to a first token", _added_ms(runs, 0.5), Target(5.0, False)),
+        Figure("added_ttft_ms_p99", "the same, 99th percentile", _added_ms(runs, 0.99), Target(15.0, False)),
+        Figure(
+            "throughput_of_bare", "tokens a second of 32 streams, of the server's own", statistics.median(ratios),
+            Target(0.97),
+        ),
+        Figure(
+            "gateway_us_per_token", "processor time of the gateway for a streamed token, in microseconds",
+            statistics.median(runs.gateway_us_per_token),
+        ),
+        Figure(
+            "hit_rate_of_oracle", "cached tokens, of those that an oracle finds (simulated)",
+            simulated.hit_rate_of_oracle, Target(0.95),
+        ),
+        Figure(
+            "router_us_p99_1000", "99th percentile of a decision's processor time, in microseconds",
+            simulated.decision_us_p99, Target(200.0, False),
+        ),
+    ]  # fmt: skip
+
+
+def _added_ms(runs: RealRuns, share: float) -> float | None:
+    """The difference of both sides' percentiles."""
+    bare, fleet = percentile(runs.bare_ttft_s, share), percentile(runs.fleet_ttft_s, share)
+    return None if bare is None or fleet is None else 1000 * (fleet - bare)

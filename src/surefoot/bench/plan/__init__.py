@@ -1,0 +1,1 @@
+"""`surefoot bench plan`: what `surefoot plan` predicts, beside what is measured."""

@@ -1,0 +1,115 @@
+"""`surefoot fleet`: several machines as one server."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import httpx2
+import typer
+import uvicorn
+import uvloop
+
+from surefoot.cli.errors import exit_on_error
+from surefoot.cli.serve import read_fleet_key
+from surefoot.fleet.fleet_file import read_fleet_file
+from surefoot.fleet.gateway import Gateway
+from surefoot.fleet.members import CONNECT_S, Members
+from surefoot.fleet.ray_cluster import await_fleet, connect, fleet_status, start_fleet, stop_fleet, upgrade_fleet
+from surefoot.fleet.replica_transport import ReplicaTransport
+from surefoot.fleet.server_list import follow_servers, read_servers
+
+fleet = typer.Typer(help="Several machines as one server.", no_args_is_help=True)
+
+
+@fleet.callback()
+def _group() -> None:
+    """Several machines as one server."""
+
+
+@fleet.command()
+def gateway(
+    key: Annotated[Path, typer.Option(help="File with the fleet's key, as the servers have it (--fleet-key).")],
+    replica: Annotated[
+        list[str] | None, typer.Argument(help="Address of a server, such as http://10.0.0.2:8000.", show_default=False)
+    ] = None,
+    servers: Annotated[
+        Path | None,
+        typer.Option(help="File with the servers' addresses, one a line, in their place; it may change meanwhile."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to bind.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8080,
+    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+) -> None:
+    """Pass requests on to servers. If a server dies, hangs or drains, its answers go on at another, byte for byte."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    for name in ("httpx2", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with exit_on_error():
+        if (servers is None) == (not replica):
+            raise ValueError("name the servers, or a file with their addresses (--servers)")
+        urls = read_servers(servers) if servers is not None else replica or []
+        uvloop.run(_serve(urls, servers, read_fleet_key(key), host, port, max_body_bytes))
+
+
+async def _serve(urls: list[str], servers: Path | None, key: str, host: str, port: int, max_body_bytes: int) -> None:
+    timeout = httpx2.Timeout(None, connect=CONNECT_S)
+    client = httpx2.AsyncClient(transport=ReplicaTransport(), timeout=timeout, trust_env=False)
+    members = Members(urls, key, client)
+    following = None if servers is None else asyncio.ensure_future(follow_servers(servers, members))
+    app = Gateway(members, max_body_bytes)
+    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, ws="none"))
+    serving = asyncio.ensure_future(server.serve())
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        bound = server.servers[0].sockets[0].getsockname()[1]
+        typer.echo(f"ready    http://{host}:{bound}/v1")
+    await serving
+    if following is not None:
+        following.cancel()
+
+
+FleetFileArgument = Annotated[Path, typer.Argument(metavar="FLEET.TOML", help="What the fleet is made of.")]
+
+
+@fleet.command()
+def up(file: FleetFileArgument) -> None:
+    """Start a fleet on a Ray cluster: servers, spread over its machines, and a gateway. Waits until they are ready."""
+    with exit_on_error():
+        plan = read_fleet_file(file)
+        ray = connect(plan)
+        start_fleet(ray, plan)
+        await_fleet(ray, plan)
+    typer.echo(f"ready    http://{plan.host}:{plan.port}/v1")
+
+
+@fleet.command()
+def status(file: FleetFileArgument) -> None:
+    """Say which processes of a fleet run, and where. Status 1 if one is not ready."""
+    with exit_on_error():
+        plan = read_fleet_file(file)
+        members = fleet_status(connect(plan), plan)
+    for member in members:
+        process = (
+            "no answer" if member.state is None else f"pid {member.state.pid}, {member.state.num_restarts} restarts"
+        )
+        typer.echo(f"{member.name:<12} {'ready' if member.is_ready else 'NOT READY':<10} {member.url:<28} {process}")
+    if not members or not all(member.is_ready for member in members):
+        raise typer.Exit(1)
+
+
+@fleet.command()
+def upgrade(file: FleetFileArgument) -> None:
+    """Restart one server after the other as the file says now. Its answers go on at the others meanwhile."""
+    with exit_on_error():
+        plan = read_fleet_file(file)
+        upgrade_fleet(connect(plan), plan, typer.echo)
+
+
+@fleet.command()
+def down(file: FleetFileArgument) -> None:
+    """Stop a fleet: the gateway, then the servers."""
+    with exit_on_error():
+        plan = read_fleet_file(file)
+        typer.echo(f"{stop_fleet(connect(plan), plan)} stopped")

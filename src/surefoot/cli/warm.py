@@ -1,0 +1,60 @@
+"""`surefoot warm`: computes documents and system prompts ahead, for a server to find on disk."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from surefoot.api.llm import LLM
+from surefoot.api.opening import short_name
+from surefoot.api.warming import compute_prompts, document_prompt, messages_prompt, read_conversations
+from surefoot.cli import options
+from surefoot.cli.errors import exit_on_error
+from surefoot.cli.progress import loading, progress
+
+
+def warm(
+    model: options.Model,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Document with which a user's message will begin. Can be repeated.")
+    ] = None,
+    messages: Annotated[
+        list[Path] | None, typer.Option(help="JSON array of messages, such as a system message. Can be repeated.")
+    ] = None,
+    user: Annotated[str, typer.Option(help="User of the server who will ask ('': a server without keys).")] = "",
+    max_context: options.Context = None,
+    threads: options.Threads = None,
+    variant: options.Variant = None,
+    float_format: options.Format = "w8",
+    chat_template: options.ChatTemplate = None,
+    packed_cache: options.Cache = options.AUTO,
+    cache_dir: options.CacheDir = options.AUTO,
+    cache_disk: options.CacheDisk = None,
+    cache_key_file: options.CacheKeyFile = None,
+) -> None:
+    """Compute documents and system prompts ahead, so that questions about them start at once.
+
+    The server must not run meanwhile: one process at a time uses the cache.
+    """
+    if not text and not messages:
+        raise typer.BadParameter("give --text FILE or --messages FILE")
+    with exit_on_error():
+        prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model))
+        if prompts is None:
+            raise ValueError("--cache-dir none leaves nowhere to keep what is computed")
+        with loading(model.name) as report:
+            llm = LLM(
+                str(model), max_context=max_context, threads=threads, variant=variant, float_format=float_format,
+                chat_template=chat_template, packed_cache=options.cache(packed_cache), speculate="auto",
+                prompt_cache=prompts, report=report,
+            )  # fmt: skip
+        if llm.disk_tier is None:
+            raise ValueError(f"nothing can be kept: {llm.no_disk_reason}")
+        tokens = [document_prompt(llm, file.read_text(encoding="utf-8")) for file in text or ()]
+        conversations = [each for file in messages or () for each in read_conversations(file)]
+        tokens += [messages_prompt(llm, conversation) for conversation in conversations]
+        with progress() as say:
+            num_cached = compute_prompts(llm, tokens, user, lambda done, total: say("warming", done, total))
+        llm.close()
+    num_tokens = sum(map(len, tokens))
+    typer.echo(f"{num_tokens} tokens in {len(tokens)} prompts, {num_cached} of them known before")

@@ -1,0 +1,25 @@
+"""Blocks of bytes on disk, by a hash of all that they depend on. Knows no tokens' meaning and no model."""
+
+from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
+from surefoot.disk_cache.hashes import PUBLIC_ID, BlockHasher
+from surefoot.disk_cache.index import Holdings
+from surefoot.disk_cache.record import NO_PARENT, BlockName, DamagedRecord
+from surefoot.disk_cache.segments import LOCK
+from surefoot.disk_cache.store import BlockStore, CacheInUse, StoreCounters, VerifyReport
+
+__all__ = [
+    "LOCK",
+    "NO_PARENT",
+    "PUBLIC_ID",
+    "BlockCipher",
+    "BlockHasher",
+    "BlockName",
+    "BlockStore",
+    "CacheInUse",
+    "CacheKeyError",
+    "DamagedRecord",
+    "Holdings",
+    "StoreCounters",
+    "VerifyReport",
+    "read_key",
+]

@@ -1,0 +1,94 @@
+"""Writes blocks to the disk in a thread of its own, at a bounded rate."""
+
+import logging
+import threading
+import time
+from collections import deque
+
+from surefoot.disk_cache import BlockName, BlockStore
+
+RATE = 128 << 20  # bytes a second: about a fiftieth of what decoding reads from memory
+QUEUE_BYTES = 32 << 20  # copies that wait for the disk
+PAUSE_S = 30.0  # without writing, after the disk has failed
+LOG = logging.getLogger(__name__)
+
+
+class BlockWriter:
+    """Copies of blocks on their way to the store. A disk that fails loses blocks, and disturbs nobody else."""
+
+    def __init__(self, store: BlockStore, rate: float = RATE) -> None:
+        self._store = store
+        self._rate = rate
+        self._queue: deque[tuple[BlockName, memoryview]] = deque()
+        self._num_bytes = 0  # in the queue, and being written
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._paused_until = 0.0
+        self._thread = threading.Thread(target=self._run, name="surefoot-cache-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be offered now."""
+        return QUEUE_BYTES - self._num_bytes
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of a processor that the thread has taken."""
+        ident = self._thread.ident
+        if ident is None or not self._thread.is_alive():
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(ident))
+
+    @property
+    def is_paused(self) -> bool:
+        return time.monotonic() < self._paused_until
+
+    def offer(self, name: BlockName, payload: memoryview) -> None:
+        with self._changed:
+            self._queue.append((name, payload))
+            self._num_bytes += len(payload)
+            self._changed.notify_all()
+
+    def wait_for_room(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.room > 0, seconds)
+
+    def flush(self, seconds: float) -> bool:
+        """Whether all that was offered has been written within the time, or given up."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._num_bytes, seconds)
+
+    def close(self, seconds: float) -> None:
+        self.flush(seconds)
+        with self._changed:
+            self._is_closed = True
+            self._queue.clear()
+            self._changed.notify_all()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (block := self._next()) is not None:
+            name, payload = block
+            began = time.monotonic()
+            if not self.is_paused:
+                self._write(name, payload)
+            with self._changed:
+                self._num_bytes -= len(payload)
+                self._changed.notify_all()
+            time.sleep(max(0.0, len(payload) / self._rate - (time.monotonic() - began)))
+
+    def _next(self) -> tuple[BlockName, memoryview] | None:
+        """None at the end. When there is nothing to write, the index learns of what was."""
+        if not self._queue:
+            self._store.flush()
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._is_closed)
+            return self._queue.popleft() if self._queue else None
+
+    def _write(self, name: BlockName, payload: memoryview) -> None:
+        try:
+            self._store.write(name, payload)
+        except Exception as error:  # whatever it is, the thread goes on
+            LOG.warning("%s; nothing is written for %g s", error, PAUSE_S, exc_info=not isinstance(error, OSError))
+            self._paused_until = time.monotonic() + PAUSE_S

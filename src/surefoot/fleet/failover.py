@@ -1,0 +1,170 @@
+"""A client's request in a fleet: if its replica dies, hangs or drains, it goes on at another at the very next token.
+
+The gateway keeps the tokens that were told and counts the parts of the reply that it passed on. An answer is a function
+of model, request and seed, so this is all that another replica needs.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import httpx2
+
+from surefoot.api.continuation import SentToken
+from surefoot.fleet.members import Member, Members
+from surefoot.fleet.request_names import PromptText
+from surefoot.fleet.router import NoReplica
+from surefoot.server.frames import (
+    ANSWER_PATH,
+    KEY_HEADER,
+    FrameKind,
+    FrameReader,
+    HandedRequest,
+    Headers,
+    decode_tokens,
+)
+
+LOG = logging.getLogger(__name__)
+FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
+MOST_ATTEMPTS = 3  # in a row without a new token or part: a request that kills its replicas must not kill them all
+TRY_ELSEWHERE = (429, 503)
+WAIT_S, POLL_S = 15.0, 0.05  # for a replica to come back
+
+
+@dataclass(frozen=True)
+class ReplyHead:
+    status: int
+    headers: Headers
+
+
+class ReplicaFailed(RuntimeError):
+    """The replica cannot go on with the request."""
+
+
+class GaveUp(RuntimeError):
+    """No replica could answer the request."""
+
+
+class NobodyThere(GaveUp):
+    """The request is not at fault: no replica takes requests."""
+
+
+class FleetAnswer:
+    """The reply to one request, whichever replicas it comes from."""
+
+    def __init__(self, members: Members, request: HandedRequest, prompt: PromptText) -> None:
+        self._members = members
+        self._request = request
+        self._prompt = prompt
+        self._sent: list[SentToken] = []
+        self._num_parts = 0
+        self._has_head = False
+        self._refusal: tuple[ReplyHead, bytes] | None = None  # of a replica that is busy or drains
+        self.num_failovers = 0
+        self.member: Member | None = None  # that computes the answer now
+
+    async def parts(self) -> AsyncIterator[ReplyHead | bytes]:
+        """The head, then the parts of the body. Raises GaveUp."""
+        tried: set[int] = set()
+        num_attempts = 0
+        while (member := await self._choose(tried)) is not None:
+            progress = len(self._sent), self._num_parts
+            try:
+                async with aclosing(self._attempt(member)) as parts:  # type: ignore[type-var]
+                    async for part in parts:
+                        yield part
+                return
+            except ReplicaFailed as failure:
+                LOG.warning("%s: %s; the request goes on elsewhere", member.url, failure)
+            self.num_failovers += 1
+            is_new = (len(self._sent), self._num_parts) != progress
+            num_attempts, tried = (1, {member.number}) if is_new else (num_attempts + 1, {*tried, member.number})
+            if num_attempts >= MOST_ATTEMPTS and self._refusal is None:
+                raise GaveUp(f"{num_attempts} replicas failed on this request, one after the other")
+        for part in self._refusal or ():
+            yield part
+
+    async def _choose(self, tried: set[int]) -> Member | None:
+        """The next replica. If none takes requests, wait for one. None: replicas are busy, and have said so."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                self.member = self._members.choose(self._prompt, tried)
+                return self.member
+            except NoReplica as error:
+                if self._refusal is not None and not self._has_head:
+                    return None
+                if time.monotonic() > end:
+                    raise NobodyThere(str(error)) from error
+            tried.clear()
+            await asyncio.sleep(POLL_S)
+
+    async def _attempt(self, member: Member) -> AsyncIterator[ReplyHead | bytes]:
+        """Parts from one replica. Raises ReplicaFailed if it does not get to the end."""
+        is_refused, body = False, b""
+        async with aclosing(self._frames(member)) as frames:  # type: ignore[type-var]
+            async for kind, payload in frames:
+                if kind is FrameKind.HEAD:
+                    head = _head(payload)
+                    has_begun = self._has_head or bool(self._sent)
+                    is_refused = head.status in TRY_ELSEWHERE or (has_begun and head.status != 200)
+                    if not is_refused and not self._has_head:
+                        self._has_head = True
+                        yield head
+                elif kind is FrameKind.TOKENS:
+                    self._sent += decode_tokens(json.loads(payload))
+                elif kind is FrameKind.BODY and is_refused:
+                    body += payload
+                elif kind is FrameKind.BODY:
+                    self._num_parts += 1
+                    yield payload
+                elif kind is FrameKind.RETURNED:
+                    self._returned(member, payload)
+        if is_refused:
+            self._refusal = head, body
+            raise ReplicaFailed(f"refused with status {head.status}")
+
+    def _returned(self, member: Member, payload: bytes) -> None:
+        reason, is_unmatched = json.loads(payload)
+        if is_unmatched:
+            self._members.refuse(member, f"its tokens are not the fleet's: {reason}")
+        raise ReplicaFailed(reason)
+
+    async def _frames(self, member: Member) -> AsyncIterator[tuple[FrameKind, bytes]]:
+        """Frames up to the end of the reply. Silence that is too long is a failure."""
+        request = replace(self._request, sent=tuple(self._sent), num_skipped=self._num_parts)
+        patience_s, reader, is_whole = FIRST_PATIENCE_S, FrameReader(), False
+        try:
+            async with (
+                asyncio.timeout(patience_s) as limit,
+                self._members.client.stream(
+                    "POST", member.url + ANSWER_PATH, content=request.encode(), headers={KEY_HEADER: self._members.key}
+                ) as reply,
+            ):
+                if reply.status_code != 200:
+                    raise ReplicaFailed(f"status {reply.status_code}")
+                async for data in reply.aiter_raw():
+                    limit.reschedule(None)  # a slow client's time is not the replica's
+                    for kind, payload in reader.feed(data):
+                        if kind is FrameKind.ALIVE:
+                            patience_s = float(json.loads(payload))
+                        elif kind is FrameKind.END:
+                            is_whole = True  # what is left to read is the end of the HTTP message
+                        else:
+                            yield kind, payload
+                    limit.reschedule(asyncio.get_running_loop().time() + patience_s)
+        except (httpx2.HTTPError, TimeoutError, OSError, ValueError) as error:
+            self._members.lose(member, f"{type(error).__name__}: {error}")
+            raise ReplicaFailed(f"{type(error).__name__}: {error}") from error
+        if not is_whole:
+            self._members.lose(member, "it ended a reply early")
+            raise ReplicaFailed("it ended a reply early")
+
+
+def _head(payload: bytes) -> ReplyHead:
+    status, headers = json.loads(payload)
+    return ReplyHead(int(status), tuple((str(name), str(value)) for name, value in headers))

@@ -1,0 +1,154 @@
+"""The replicas of a fleet as a gateway sees them: what they say of themselves, and whether they may take part."""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import httpx2
+
+from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
+from surefoot.fleet.router import ReplicaReport, ReplicaRouter
+from surefoot.server.frames import KEY_HEADER, STATE_PATH, ReplicaState
+
+LOG = logging.getLogger(__name__)
+REPORT_S = 1.0  # between two questions for a replica's state
+ANSWER_S = 5.0  # within which the state must come
+FIRST_ANSWER_S = 30.0  # the same at the start, when the answers decide what the fleet runs
+CONNECT_S = 2.0  # within which a replica must take a connection
+MOST_ASSUMED = 200_000  # blocks of text that a replica is assumed to hold
+
+
+@dataclass
+class Member:
+    """A replica."""
+
+    number: int  # in the router
+    url: str
+    boot: str = ""  # differs after a restart; empty: it has not answered yet
+    refusal: str = ""  # why it may not take part; empty: it may
+    is_ready: bool = False
+    is_listed: bool = True  # False: whoever lists the servers has left it out
+
+
+class Members:
+    """Replicas and the router over them. A replica takes part if its identity is the fleet's: a fleet is exact."""
+
+    def __init__(self, urls: Sequence[str], key: str, client: httpx2.AsyncClient, identity: str | None = None) -> None:
+        """identity: None takes that of most replicas at the start, and of the first named among equals."""
+        self.router = ReplicaRouter(TEXT_BLOCK // BYTES_PER_TOKEN)
+        self.all: list[Member] = []
+        self.client = client
+        self.key = key
+        self.identity = identity
+        self._held: dict[int, OrderedDict[int, None]] = {}
+        self.set_listed(urls)
+
+    def set_listed(self, urls: Sequence[str]) -> None:
+        """Only these replicas get requests from now on."""
+        listed = [url.rstrip("/") for url in urls]
+        for url in dict.fromkeys(listed):
+            if all(member.url != url for member in self.all):
+                self.all.append(Member(self.router.join(url), url))
+                self._held[self.all[-1].number] = OrderedDict()
+        for member in self.all:
+            member.is_listed = member.url in listed
+            if not member.is_listed:
+                self.lose(member, "it is not listed any more")
+
+    @property
+    def num_ready(self) -> int:
+        return sum(member.is_ready for member in self.all)
+
+    # ---- reports ----
+
+    async def watch(self) -> None:
+        """Ask every replica for its state, for ever."""
+        while not await self.meet():
+            await asyncio.sleep(REPORT_S)
+        num_watched = 0
+        async with asyncio.TaskGroup() as watching:
+            while True:
+                for member in self.all[num_watched:]:
+                    watching.create_task(self._watch(member))
+                num_watched = len(self.all)
+                await asyncio.sleep(REPORT_S)
+
+    async def meet(self) -> bool:
+        """Hear every replica once. False: none answered, so it is not known yet what the fleet runs."""
+        states = await asyncio.gather(*(self._state(member, FIRST_ANSWER_S) for member in self.all))
+        heard = [(member, state) for member, state in zip(self.all, states, strict=True) if state is not None]
+        if self.identity is None and heard:
+            self.identity = Counter(state.identity for _, state in heard).most_common(1)[0][0]
+        for member, state in heard:
+            self._take(member, state)
+        return self.identity is not None
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            if not member.is_listed:
+                continue
+            self.router.begin_report(member.number)
+            state = await self._state(member, ANSWER_S)
+            if state is not None:
+                self._take(member, state)
+
+    async def _state(self, member: Member, seconds: float) -> ReplicaState | None:
+        """What the replica says of itself; None if it does not answer, and it is lost."""
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await self.client.get(member.url + STATE_PATH, headers={KEY_HEADER: self.key})
+            reply.raise_for_status()
+            return ReplicaState.model_validate_json(reply.content)
+        except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+            self.lose(member, f"{type(error).__name__}: {error}")
+            return None
+
+    def _take(self, member: Member, state: ReplicaState) -> None:
+        if state.identity != self.identity:
+            self.refuse(member, "its model file or its arithmetic is not the fleet's")
+            return
+        if state.boot != member.boot:
+            self.forget(member)
+            member.boot, member.refusal = state.boot, ""
+        if not member.is_listed or member.refusal or state.is_draining or state.patience_s is None:
+            self.lose(member, member.refusal or "it drains, is not listed, or its engine is stuck")
+            return
+        if not member.is_ready:
+            LOG.info("%s takes part", member.url)
+        member.is_ready = True
+        self.router.report(member.number, ReplicaReport(state.backlog_tokens, state.token_ms))
+
+    def lose(self, member: Member, reason: str) -> None:
+        """No more requests until it answers again."""
+        if member.is_ready:
+            LOG.warning("%s takes no requests: %s", member.url, reason)
+        member.is_ready = False
+        self.router.suspend(member.number)
+
+    def refuse(self, member: Member, reason: str) -> None:
+        """No more requests until it is another process."""
+        if not member.refusal:
+            LOG.error("%s is refused: %s", member.url, reason)
+        member.refusal, member.is_ready = reason, False
+        self.router.suspend(member.number)
+
+    def forget(self, member: Member) -> None:
+        self._held[member.number].clear()
+        self.router.forget(member.number)
+
+    # ---- requests ----
+
+    def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> Member:
+        """Raises NoReplica. The replica is assumed to hold the prompt from now on."""
+        member = self.all[self.router.choose(prompt.names, prompt.num_tokens, excluded).replica]
+        held = self._held[member.number]
+        self.router.index.add(member.number, prompt.names)
+        for name in reversed(prompt.names):
+            held[name] = None
+            held.move_to_end(name)
+        excess = max(0, len(held) - MOST_ASSUMED)
+        self.router.index.remove(member.number, [held.popitem(last=False)[0] for _ in range(excess)])
+        return member

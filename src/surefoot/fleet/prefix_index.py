@@ -1,0 +1,76 @@
+"""Which replicas hold which blocks: one map from a block's name to its holders.
+
+A replica that holds a block holds all blocks before it, since prefix trees lose leaves first. So the holders of a
+prompt's blocks become fewer with depth. Where that is not so (reports are late), a choice takes longer than it might;
+no answer depends on it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Replicas = NDArray[np.int32]  # numbers of replicas, in no order
+
+
+class PrefixIndex:
+    """Blocks are nearly all held by one replica. These share one array, so that a block costs its entry alone."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, Replicas] = {}
+        self._alone: dict[int, Replicas] = {}
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def add(self, replica: int, names: Iterable[int]) -> None:
+        holders, alone = self._holders, self._only(replica)
+        for name in names:
+            before = holders.get(name)
+            if before is None:
+                holders[name] = alone
+            elif replica not in before:
+                holders[name] = np.append(before, alone)
+
+    def remove(self, replica: int, names: Iterable[int]) -> None:
+        for name in names:
+            before = self._holders.get(name)
+            if before is not None:
+                self._set(name, before[before != replica])
+
+    def remove_replica(self, replica: int) -> None:
+        """Takes time in proportion to all blocks."""
+        self.remove(replica, [name for name, holders in self._holders.items() if replica in holders])
+
+    def _set(self, name: int, replicas: Replicas) -> None:
+        if len(replicas) > 1:
+            self._holders[name] = replicas
+        elif len(replicas):
+            self._holders[name] = self._only(int(replicas[0]))
+        else:
+            del self._holders[name]
+
+    def _only(self, replica: int) -> Replicas:
+        if replica not in self._alone:
+            self._alone[replica] = np.array([replica], np.int32)
+        return self._alone[replica]
+
+    def depths(self, names: Sequence[int]) -> list[tuple[int, Replicas]]:
+        """(number of blocks, replicas that hold all of them), each set of replicas once, shallow ones first.
+
+        Looks up the logarithm of the prompt's length for each set, not every block.
+        """
+        found: list[tuple[int, Replicas]] = []
+        start = 0
+        while start < len(names) and (first := self._holders.get(names[start])) is not None:
+            fewer = bisect_left(
+                range(len(names)), True, start + 1, key=lambda depth: self._has_fewer(names[depth], first)
+            )
+            found.append((fewer, self._holders[names[fewer - 1]]))
+            start = fewer
+        return found
+
+    def _has_fewer(self, name: int, than: Replicas) -> bool:
+        holders = self._holders.get(name)
+        return holders is None or len(holders) < len(than)

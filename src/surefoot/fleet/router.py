@@ -1,0 +1,121 @@
+"""Chooses the replica that is predicted to give the first token soonest.
+
+Predicted time = work that waits there, by the replica's own cost model + prompt tokens that it does not hold, each at
+its own speed. There are no thresholds and no weights: a hot prefix spreads by itself as soon as waiting for its holder
+takes longer than computing it again. A wrong prediction costs time, never a token.
+"""
+
+import hashlib
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.fleet.prefix_index import PrefixIndex
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class ReplicaReport:
+    """What a replica says of itself."""
+
+    backlog_tokens: int  # prompt tokens that it has yet to compute
+    token_ms: float  # predicted time for each
+    added: Sequence[int] = ()  # names of blocks that it holds since the last report
+    removed: Sequence[int] = ()  # of blocks that it holds no longer
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The replica for a request."""
+
+    replica: int
+    predicted_ms: float  # to the first token
+    num_cached: int  # tokens of the prompt that it holds
+
+
+class NoReplica(RuntimeError):
+    """No replica can take the request."""
+
+
+class ReplicaRouter:
+    """Knows replicas by number. Reports come about once a second; work that was given out since the last one counts."""
+
+    def __init__(self, block_size: int) -> None:
+        self.index = PrefixIndex()
+        self._block_size = block_size
+        self._salts = np.zeros(0, np.uint64)
+        self._token_ms = np.zeros(0)
+        self._backlog_ms = np.zeros(0)  # infinite for a replica that takes no requests
+        self._given_ms = np.zeros(0)  # work given out that no report includes
+        self._asked_ms = np.zeros(0)  # of that, what the report that is being made will include
+
+    @property
+    def num_replicas(self) -> int:
+        return len(self._token_ms)
+
+    # ---- replicas ----
+
+    def join(self, name: str) -> int:
+        """The number of a new replica, which takes no requests until its first report."""
+        salt = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+        self._salts = np.append(self._salts, np.uint64(salt))
+        self._backlog_ms = np.append(self._backlog_ms, math.inf)
+        self._token_ms, self._given_ms, self._asked_ms = (
+            np.append(array, 0.0) for array in (self._token_ms, self._given_ms, self._asked_ms)
+        )
+        return self.num_replicas - 1
+
+    def begin_report(self, replica: int) -> None:
+        """A report is asked for: it will include all work given out so far."""
+        self._asked_ms[replica] = self._given_ms[replica]
+
+    def report(self, replica: int, report: ReplicaReport) -> None:
+        self._token_ms[replica] = report.token_ms
+        self._backlog_ms[replica] = report.backlog_tokens * report.token_ms
+        self._given_ms[replica] -= self._asked_ms[replica]
+        self._asked_ms[replica] = 0.0
+        self.index.add(replica, report.added)
+        self.index.remove(replica, report.removed)
+
+    def suspend(self, replica: int) -> None:
+        """The replica drains or does not answer: it gets no request until its next report."""
+        self._backlog_ms[replica] = math.inf
+
+    def forget(self, replica: int) -> None:
+        """The replica has lost what it held."""
+        self.suspend(replica)
+        self._given_ms[replica] = self._asked_ms[replica] = 0.0
+        self.index.remove_replica(replica)
+
+    # ---- requests ----
+
+    def choose(self, names: Sequence[int], num_tokens: int, excluded: Collection[int] = ()) -> Choice:
+        """names: of the prompt's full blocks. Raises NoReplica."""
+        if not self.num_replicas:
+            raise NoReplica("the fleet has no replicas")
+        missing = np.full(self.num_replicas, num_tokens)
+        for depth, holders in self.index.depths(names):
+            missing[holders] = num_tokens - depth * self._block_size
+        work_ms = missing * self._token_ms
+        cost_ms = work_ms + self._backlog_ms + self._given_ms
+        if excluded:
+            cost_ms[list(excluded)] = math.inf
+        replica = self._least(cost_ms, names)
+        self._given_ms[replica] += work_ms[replica]
+        return Choice(replica, float(cost_ms[replica]), num_tokens - int(missing[replica]))
+
+    def _least(self, cost_ms: NDArray[np.float64], names: Sequence[int]) -> int:
+        """Of equals, the first by a hash of prompt and replica, so that gateways agree without talking."""
+        best = int(cost_ms.argmin())
+        if cost_ms[best] == math.inf:
+            raise NoReplica("no replica takes requests")
+        (equals,) = np.nonzero(cost_ms == cost_ms[best])
+        if len(equals) == 1:
+            return best
+        prompt = np.uint64(names[0] if names else 0)
+        mixed = (self._salts[equals] ^ prompt) * _GOLDEN
+        return int(equals[(mixed ^ (mixed >> np.uint64(29))).argmax()])

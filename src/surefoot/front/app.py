@@ -1,0 +1,122 @@
+"""The application of the front process: gate, keys and limits, files and batches; all else goes to the models."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import ASGIApp, Scope
+
+from surefoot import __version__
+from surefoot.front.catalog import Catalog
+from surefoot.front.metrics import FrontMetrics
+from surefoot.front.overview import ModelOverview
+from surefoot.front.pool import ModelPool
+from surefoot.front.requests import ModelRequests
+from surefoot.front.routes import ModelLists, front_operations_router, lists_router
+from surefoot.front.schema import SCHEMA, ApiSchema
+from surefoot.server.access.admission import Admission
+from surefoot.server.access.cors import with_cors
+from surefoot.server.access.draining import unless_draining
+from surefoot.server.access.gate import Gate
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.line_log import LineLog
+from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS, RequestIds
+from surefoot.server.app import add_errors, keys_and_batches
+from surefoot.server.batch.batches import Batches
+from surefoot.server.batch.files import Files
+from surefoot.server.batch.state import StateFolder
+from surefoot.server.errors import ApiError
+from surefoot.server.routes.batches import batches_router
+from surefoot.server.routes.files import files_router
+from surefoot.server.routes.page import page_router
+from surefoot.server.settings import ServerSettings
+
+NUM_BATCH_SLOTS = 16  # answers of batches in flight, over all models
+# Every POST route of a server of one model that names a model. A test compares them with that server's.
+MODEL_ROUTES = (
+    "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses",
+    "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/tokenize", "/detokenize", "/infill",
+    "/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/show",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FrontLogs:
+    audit: LineLog
+    access: LineLog
+
+    def reopen(self) -> None:
+        self.audit.reopen()
+        self.access.reopen()
+
+    def close(self) -> None:
+        self.audit.close()
+        self.access.close()
+
+
+@dataclass(frozen=True)
+class FrontParts:
+    """What the application is made of."""
+
+    settings: ServerSettings
+    catalog: Catalog
+    pool: ModelPool
+    admission: Admission
+    metrics: FrontMetrics
+    lists: ModelLists
+    logs: FrontLogs
+
+
+def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
+    """state: None if there is no folder for files and batches."""
+    requests = ModelRequests(parts.catalog, parts.pool, parts.admission)
+    files = Files(state) if state is not None else None
+    batches = _batches(requests, parts, keys, state, files) if state is not None and files is not None else None
+    app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=_lifespan(parts, keys, batches))
+    app.include_router(files_router(files))
+    app.include_router(batches_router(batches))
+    app.include_router(lists_router(parts.lists))
+    app.include_router(page_router())
+    app.include_router(front_operations_router(parts.metrics, parts.pool, has_keys=keys is not None))
+    overview = ModelOverview(parts.catalog, parts.pool, has_keys=keys is not None)
+    app.router.routes += [
+        *(Route(path, requests, methods=["POST"]) for path in MODEL_ROUTES),
+        Route("/overview", overview, methods=["GET"]),
+        Route(SCHEMA, ApiSchema(parts.catalog, parts.pool), methods=["GET"]),
+    ]
+    add_errors(app, parts.metrics.refuse)
+
+    def on_refusal(scope: Scope, error: ApiError) -> None:
+        parts.metrics.refuse(error.status)
+        if error.status in (401, 403):
+            route = scope["path"][:MOST_PATH_CHARACTERS]
+            parts.logs.audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
+
+    welcome = unless_draining(app, lambda: parts.pool.is_draining, parts.metrics.refuse)
+    gated = with_cors(Gate(welcome, parts.settings, keys, on_refusal), parts.settings.origins)
+    return RequestIds(gated, parts.logs.access.write)
+
+
+def _batches(
+    requests: ModelRequests, parts: FrontParts, keys: KeyStore | None, state: StateFolder, files: Files
+) -> Batches:
+    return Batches(
+        requests.answer_line, keys, state, files, num_slots=NUM_BATCH_SLOTS,
+        disk_patience_s=parts.settings.disk_patience_s,
+    )  # fmt: skip
+
+
+def _lifespan(
+    parts: FrontParts, keys: KeyStore | None, batches: Batches | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def live(_: FastAPI) -> AsyncIterator[None]:
+        parts.pool.start()
+        async with keys_and_batches(keys, batches):
+            yield
+        await parts.pool.stop()
+        parts.logs.close()
+
+    return live

@@ -1,0 +1,164 @@
+"""The models behind the front process: names, files and options, from the command line or a TOML file.
+
+memory = "20GB"                # for all models together; left out: what the machine or its cgroup has
+max-wait = "30s"               # after which a waiting request's model is loaded next
+
+[[model]]
+name = "chat"                  # left out: the file's name
+file = "qwen3:4b"              # as for `surefoot serve`
+aliases = ["gpt-4o"]
+context = 16384
+draft = "qwen3:0.6b"
+keep-alive = "30m"             # left out: until room is needed
+pinned = true
+users = ["alice", "ops"]       # users or names of keys; left out: everybody
+"""
+
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from surefoot.machine.sizes import duration_s, size_bytes
+
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
+Size = Annotated[
+    int, BeforeValidator(lambda given: size_bytes(given) if isinstance(given, str) else given), Field(ge=1)
+]
+Duration = Annotated[
+    float, BeforeValidator(lambda given: duration_s(given) if isinstance(given, str) else given), Field(ge=0)
+]
+
+
+class FrontConfigError(ValueError):
+    """The file cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of `surefoot serve` that can differ between models."""
+
+    float_format: str = "w8"
+    max_context: int | None = None
+    max_running: int = 32
+    speculate: str = "auto"
+    kv_bytes: int | None = None
+    pooling: str | None = None
+    chat_template: str | None = None
+    sampling: tuple[str, ...] = ()  # KEY=VALUE
+
+    def words(self) -> list[str]:
+        """As words of the command line."""
+        values = {
+            "--format": self.float_format,
+            "--max-context": self.max_context,
+            "--max-running": self.max_running,
+            "--speculate": self.speculate,
+            "--kv-memory": self.kv_bytes,
+            "--pooling": self.pooling,
+            "--chat-template": self.chat_template,
+        }
+        given = [(option, str(value)) for option, value in values.items() if value is not None]
+        return [word for pair in [*given, *(("--sampling", value) for value in self.sampling)] for word in pair]
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One model that clients may ask for."""
+
+    name: str
+    file: str
+    aliases: tuple[str, ...] = ()
+    options: ModelOptions = ModelOptions()
+    keep_alive_s: float | None = None  # None: until room is needed
+    is_pinned: bool = False
+    users: tuple[str, ...] = ()  # users or names of keys that may use it; empty: everybody
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    def admits(self, user: str, key: str) -> bool:
+        return not self.users or user in self.users or key in self.users
+
+
+@dataclass(frozen=True)
+class FrontConfig:
+    """All models, and what they share."""
+
+    models: tuple[ModelEntry, ...]
+    memory_bytes: int | None = None  # None: what the machine or its cgroup has
+    max_wait_s: float | None = None
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", alias_generator=lambda name: name.replace("_", "-"), populate_by_name=False, allow_inf_nan=False
+    )
+
+
+class ModelTable(_Table):
+    file: str
+    name: Name | None = None
+    aliases: list[Name] = []
+    format: str | None = None
+    context: Annotated[int | None, Field(ge=1)] = None
+    max_running: Annotated[int | None, Field(ge=1)] = None
+    draft: str | None = None
+    kv_memory: Size | None = None
+    pooling: str | None = None
+    chat_template: str | None = None
+    sampling: dict[str, float | int] = {}
+    keep_alive: Duration | None = None
+    pinned: bool = False
+    users: list[str] = []
+
+    def options(self, defaults: ModelOptions) -> ModelOptions:
+        given = {
+            "float_format": self.format,
+            "max_context": self.context,
+            "max_running": self.max_running,
+            "speculate": f"draft:{self.draft}" if self.draft is not None else None,
+            "kv_bytes": self.kv_memory,
+            "pooling": self.pooling,
+            "chat_template": self.chat_template,
+            "sampling": tuple(f"{key}={value}" for key, value in self.sampling.items()) or None,
+        }
+        return replace(defaults, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+
+    def entry(self, defaults: ModelOptions, keep_alive_s: float | None, default_name: str) -> ModelEntry:
+        return ModelEntry(
+            name=self.name or default_name, file=self.file, aliases=tuple(self.aliases),
+            options=self.options(defaults), is_pinned=self.pinned, users=tuple(self.users),
+            keep_alive_s=self.keep_alive if self.keep_alive is not None else keep_alive_s,
+        )  # fmt: skip
+
+
+class ConfigTables(_Table):
+    model: Annotated[list[ModelTable], Field(min_length=1)]
+    memory: Size | None = None
+    max_wait: Duration | None = None
+
+
+def read_config_file(path: Path) -> ConfigTables:
+    try:
+        return ConfigTables.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise FrontConfigError(f"{path}: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FrontConfigError(f"{path}: {place}: {first['msg']}") from error
+
+
+def check_names(models: Sequence[ModelEntry]) -> None:
+    """Raises FrontConfigError if two models have a name in common."""
+    names = Counter(name for entry in models for name in dict.fromkeys(entry.names))
+    if doubles := [name for name, count in names.items() if count > 1]:
+        raise FrontConfigError(
+            f"{doubles[0]!r} is the name of two models: give each its own `name` in a file for --config"
+        )

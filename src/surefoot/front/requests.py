@@ -1,0 +1,105 @@
+"""Requests for models: each goes to the process of the model that its body names."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import httpx2
+from starlette.types import Message, Receive, Scope, Send
+
+from surefoot.api.batch import BatchLine
+from surefoot.front.catalog import Catalog, model_named_in
+from surefoot.front.pool import ModelPool, lost
+from surefoot.front.proxy import ForwardedRequest, UpstreamLost, forward
+from surefoot.server.access.admission import Admission
+from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
+from surefoot.server.access.keys import Caller
+from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_ids import ANTHROPIC_HEADER, HEADER, current_id
+from surefoot.server.batch.lines import check_line
+from surefoot.server.disconnection import ClientGone, unless_gone
+from surefoot.server.errors import ApiError
+from surefoot.server.forwarding import read_body
+
+# What the front has checked, and what only it may say.
+OWN_HEADERS = (
+    b"authorization", b"x-api-key", b"origin", HEADER.encode(), CALLER_HEADER.encode(), PATIENT_HEADER.encode(),
+)  # fmt: skip
+REPLY_HEADERS = (HEADER.encode(), ANTHROPIC_HEADER.encode())  # the front adds them itself
+PASSING = (429, 503, 504)  # a line of a batch is tried again
+RETRY_S = 1.0
+WITH_SAMPLING = ("/v1/chat/completions", "/v1/completions")
+
+
+class ModelRequests:
+    """An ASGI application for all routes that belong to a model."""
+
+    def __init__(self, catalog: Catalog, pool: ModelPool, admission: Admission) -> None:
+        self._catalog = catalog
+        self._pool = pool
+        self._admission = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller: Caller = scope["state"]["caller"]
+        body = await read_body(receive)
+        name = self._catalog.find(model_named_in(body) if body else None, caller).name
+        request = trusted_request(scope, body)
+        with self._admission.admit(caller), suppress(ClientGone):
+            await unless_gone(receive, self._answer(name, scope["path"], request, send))
+
+    async def _answer(self, name: str, path: str, request: ForwardedRequest, send: Send) -> None:
+        try:
+            async with self._pool.using(name) as process:
+                await forward(process.client, request, send, dropping=REPLY_HEADERS)
+        except UpstreamLost as error:
+            problem = lost(name, "has ended while it answered", RETRY_S)
+            if error.reply is None:
+                raise problem from error
+            last = last_words(error.reply, problem, path)
+            if last is None:
+                raise  # the connection is cut, so that nobody takes the part for the whole
+            await send({"type": "http.response.body", "body": last})
+
+    async def answer_line(self, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
+        """Status and body of the answer to a line of a batch. Raises ApiError if it may be tried again."""
+        url, given = check_line(line)
+        named = given.get("model")
+        name = self._catalog.find(named if isinstance(named, str) else None, context.caller).name
+        headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"1")]
+        try:
+            with self._admission.admit(context.caller):
+                async with self._pool.using(name) as process:
+                    reply = await process.client.post(url, json=_seeded(url, given, line), headers=headers)
+        except httpx2.TransportError as error:
+            raise lost(name, "has ended while it answered", RETRY_S) from error
+        if reply.status_code in PASSING:
+            raise ApiError(503, "the model is busy", headers={"Retry-After": reply.headers.get("retry-after", "1")})
+        return reply.status_code, reply.json()
+
+
+def trusted_request(scope: Scope, body: bytes) -> ForwardedRequest:
+    """The request as a model's process gets it: the front says whose it is, not the client."""
+    headers = trusted_headers(scope["state"]["caller"])
+    return ForwardedRequest.of(scope, body).with_headers(headers, dropping=OWN_HEADERS)
+
+
+def trusted_headers(caller: Caller) -> list[tuple[bytes, bytes]]:
+    return [(CALLER_HEADER.encode(), caller_header(caller).encode()), (HEADER.encode(), current_id().encode())]
+
+
+def _seeded(url: str, given: Mapping[str, Any], line: BatchLine) -> dict[str, Any]:
+    """The line's body, with a seed that a second try will have too."""
+    if url not in WITH_SAMPLING or given.get("seed") is not None:
+        return dict(given)
+    return {**given, "seed": line.seed}
+
+
+def last_words(reply: Message, error: ApiError, path: str) -> bytes | None:
+    """What ends a stream whose model is lost, in the form of its API; None if that cannot be said inside the reply."""
+    kind = dict(reply["headers"]).get(b"content-type", b"").partition(b";")[0]
+    body = json.dumps(error.body_for(path)).encode()
+    if kind == b"text/event-stream":
+        event = b"event: error\n" if path.startswith("/v1/messages") else b""
+        return b"\n\n" + event + b"data: " + body + b"\n\n"
+    return b"\n" + body + b"\n" if kind == b"application/x-ndjson" else None

@@ -1,0 +1,269 @@
+"""Which models are in memory. Decides on loads and unloads and does neither; the time is passed in.
+
+Rules, in the order of their strength:
+1. Memory: the needs of all models that are not unloaded never exceed the limit.
+2. A pinned model is never unloaded, nor is one that answers requests.
+3. Once a request has waited `max_wait_s`, its model comes next: nothing below counts for it.
+4. A model in demand stays for RESIDENCE times its load time.
+5. A swap begins when the requests that wait for it have together waited as long as the swap will cost others.
+6. The models of least worth go: time to load times use. A model that a swap has just brought in has the benefit of the
+   doubt: what little is known of its use counts for as much as can be doubted.
+"""
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from surefoot.front.resident import ModelState, ModelTraits, Resident
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before a model whose process ended by itself is loaded again
+NUM_PACES = 8  # loads from which the next one's time is predicted
+STEADY_S = 60.0  # a process that ran this long has recovered: the next pause is short again
+
+
+@dataclass(frozen=True)
+class LoadModel:
+    name: str
+
+
+@dataclass(frozen=True)
+class UnloadModel:
+    name: str
+
+
+@dataclass(frozen=True)
+class ResumeModel:
+    """The model was to be unloaded and stays: its waiting requests are answered now."""
+
+    name: str
+
+
+Action = LoadModel | UnloadModel | ResumeModel
+
+
+class Residency:
+    """The models and the memory that they share."""
+
+    def __init__(self, models: Iterable[ModelTraits], limit_bytes: int, max_wait_s: float) -> None:
+        self.limit_bytes = limit_bytes
+        self.max_wait_s = max_wait_s
+        self.residents = {traits.name: Resident(traits, traits.load_s) for traits in models}
+        self._paces: deque[float] = deque(maxlen=NUM_PACES)  # times of the last loads, of any model, over the predicted
+        self._swapping_for: str | None = None  # the model for which others drain or are unloaded
+        for resident in self.residents.values():
+            resident.is_wanted = resident.traits.is_pinned
+        check_fit([resident.traits for resident in self.residents.values()], limit_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(resident.held_bytes for resident in self.residents.values())
+
+    @property
+    def states(self) -> Mapping[str, ModelState]:
+        return {name: resident.state for name, resident in self.residents.items()}
+
+    def longest_wait_s(self, answer_s: float, unload_s: float) -> float:
+        """The latest that an answer begins, if answers and unloads take no longer than this. Once a request is overdue,
+        each model can be ahead of it once: it is loaded, answers and goes."""
+        load_s = max(resident.load_s for resident in self.residents.values())
+        return self.max_wait_s + len(self.residents) * (answer_s + unload_s + load_s)
+
+    # ---- requests ----
+
+    def ask(self, name: str, now: float) -> bool:
+        """A request has come. Returns whether the model answers it now; otherwise the request waits."""
+        resident = self.residents[name]
+        resident.use = resident.use.plus_one(now)
+        if resident.state is ModelState.LOADED:
+            self._begin(resident, now)
+            return True
+        resident.waiting.append(now)
+        return False
+
+    def leave(self, name: str, arrival: float) -> None:
+        """A waiting request has gone."""
+        self.residents[name].waiting.remove(arrival)
+
+    def done(self, name: str, now: float) -> None:
+        """A request that the model answered has ended."""
+        resident = self.residents[name]
+        resident.num_busy -= 1
+        resident.last_used = now
+
+    def pause_s(self, name: str, now: float) -> float:
+        """For how long the model will not be loaded, since its process ended by itself."""
+        return max(0.0, self.residents[name].not_before - now)
+
+    def _begin(self, resident: Resident, now: float) -> None:
+        resident.num_busy += 1
+        resident.last_used = now
+
+    # ---- processes ----
+
+    def loaded(self, name: str, now: float) -> None:
+        """A load has ended well. The waiting requests are answered now."""
+        resident = self.residents[name]
+        self._learn_pace(max(now - resident.since, 0.001) / resident.traits.load_s)
+        resident.is_wanted = resident.traits.is_pinned
+        resident.become(ModelState.LOADED, now)
+        self._answer_waiting(resident, now)
+
+    def _learn_pace(self, pace: float) -> None:
+        """A load's time says more of what else the machine did than of the model, so it counts for all models."""
+        self._paces.append(pace)
+        for resident in self.residents.values():
+            resident.load_s = resident.traits.load_s * statistics.median(self._paces)
+
+    def _answer_waiting(self, resident: Resident, now: float) -> None:
+        for _ in resident.waiting:
+            self._begin(resident, now)
+        resident.waiting.clear()
+
+    def ended(self, name: str, now: float) -> None:
+        """A model's process has ended: unloaded, or by itself. A model whose process ended by itself is loaded again
+        after a pause, if there is room."""
+        resident = self.residents[name]
+        if resident.state is not ModelState.UNLOADING:
+            is_steady = resident.state is not ModelState.LOADING and now - resident.since > STEADY_S
+            resident.num_crashes = 1 if is_steady else resident.num_crashes + 1
+            pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (resident.num_crashes - 1))
+            resident.not_before, resident.is_wanted = now + pause_s, True
+        resident.become(ModelState.UNLOADED, now)
+
+    # ---- decisions ----
+
+    def decide(self, now: float) -> list[Action]:
+        """What to do now. The models' states already say that it is being done."""
+        actions: list[Action] = [*self._settle_swap(now)]
+        for resident in self.residents.values():
+            is_drained = resident.state is ModelState.DRAINING and not resident.num_busy
+            if is_drained or self._is_idle_too_long(resident, now):
+                actions.append(self._unload(resident, now))
+        for resident in self._candidates(now):
+            if resident.need_bytes <= self._room_for(resident):
+                if self._swapping_for != resident.traits.name:
+                    resident.swap_began = None
+                resident.become(ModelState.LOADING, now)
+                actions.append(LoadModel(resident.traits.name))
+            elif resident.waiting:
+                actions += self._swap(resident, now)
+                if self._is_overdue(resident, now):
+                    break  # room that becomes free is for this one
+        return actions
+
+    def _room_for(self, resident: Resident) -> int:
+        """Memory that the model may take. What a swap makes free is for the swap's model alone."""
+        others = self.held_bytes - resident.held_bytes
+        if self._swapping_for is not None and self._swapping_for != resident.traits.name:
+            others += self.residents[self._swapping_for].need_bytes
+        return self.limit_bytes - others
+
+    def _candidates(self, now: float) -> list[Resident]:
+        """Models to be loaded: first those with a request that has waited too long, then by time waited."""
+        found = [
+            resident
+            for resident in self.residents.values()
+            if resident.state is ModelState.UNLOADED
+            and (resident.waiting or resident.is_wanted)
+            and now >= resident.not_before
+        ]
+
+        def rank(resident: Resident) -> tuple[float, float]:
+            if self._is_overdue(resident, now):
+                return resident.waiting[0], 0.0
+            return math.inf, -resident.waited_s(now)
+
+        return sorted(found, key=rank)
+
+    def _is_overdue(self, resident: Resident, now: float) -> bool:
+        return bool(resident.waiting) and now - resident.waiting[0] >= self.max_wait_s
+
+    def _is_idle_too_long(self, resident: Resident, now: float) -> bool:
+        keep_alive_s = resident.traits.keep_alive_s
+        return (
+            resident.state is ModelState.LOADED
+            and not resident.traits.is_pinned
+            and keep_alive_s is not None
+            and not resident.num_busy
+            and now - max(resident.last_used, resident.since) >= keep_alive_s
+        )
+
+    def _unload(self, resident: Resident, now: float) -> UnloadModel:
+        assert not resident.num_busy
+        assert not resident.traits.is_pinned
+        resident.become(ModelState.UNLOADING, now)
+        return UnloadModel(resident.traits.name)
+
+    # ---- swaps ----
+
+    def _settle_swap(self, now: float) -> Iterator[ResumeModel]:
+        """End a swap whose model is being loaded, or is not asked for any more: then models that drain for it stay."""
+        if self._swapping_for is None:
+            return
+        resident = self.residents[self._swapping_for]
+        if resident.state is ModelState.UNLOADED and resident.waiting and now >= resident.not_before:
+            return
+        self._swapping_for = None
+        for other in self.residents.values():
+            if other.state is ModelState.DRAINING:
+                other.state = ModelState.LOADED
+                self._answer_waiting(other, now)
+                yield ResumeModel(other.traits.name)
+
+    def _swap(self, resident: Resident, now: float) -> list[UnloadModel]:
+        """Begin to make room for a model, if no other swap is under way and this one is worth it."""
+        if self._swapping_for is not None:
+            return []
+        victims = self._victims(resident, now)
+        if victims is None or not (self._is_overdue(resident, now) or self._pays(resident, victims, now)):
+            return []
+        self._swapping_for, resident.swap_began = resident.traits.name, now
+        for victim in victims:
+            victim.state = ModelState.DRAINING  # keeps `since`: it may stay after all
+        return [self._unload(victim, now) for victim in victims if not victim.num_busy]
+
+    def _pays(self, resident: Resident, victims: Sequence[Resident], now: float) -> bool:
+        cost = sum(victim.swap_cost(now) for victim in victims)
+        return resident.waited_s(now) >= cost and not any(victim.is_guarded(now) for victim in victims)
+
+    def _victims(self, resident: Resident, now: float) -> list[Resident] | None:
+        """The models of least worth that together leave enough room. Empty: room is already on its way. None: there are
+        not enough."""
+        others = self.residents.values()
+        coming = sum(other.need_bytes for other in others if other.state is ModelState.UNLOADING)
+        missing = resident.need_bytes - self._room_for(resident) - coming
+        by_worth = sorted(
+            (other for other in others if other.state is ModelState.LOADED and not other.traits.is_pinned),
+            key=lambda other: (other.worth(now), other.last_used),
+        )
+        chosen: list[Resident] = []
+        freed = 0
+        while by_worth and freed < missing:
+            chosen.append(by_worth.pop(0))
+            freed += chosen[-1].need_bytes
+        if freed < missing:
+            return None
+        for victim in chosen[::-1]:  # the last one may have made others unnecessary
+            if freed - victim.need_bytes >= missing:
+                freed -= victim.need_bytes
+                chosen.remove(victim)
+        return chosen
+
+
+def check_fit(models: Iterable[ModelTraits], limit_bytes: int) -> None:
+    """Raises MemoryError if a model could never be loaded beside the pinned ones."""
+    models = list(models)
+    pinned = sum(traits.need_bytes for traits in models if traits.is_pinned)
+    if pinned > limit_bytes:
+        raise MemoryError(
+            f"the pinned models need {pinned >> 20} MiB together, and {limit_bytes >> 20} MiB are there: pin fewer"
+        )
+    for traits in models:
+        if not traits.is_pinned and traits.need_bytes + pinned > limit_bytes:
+            beside = f" beside the pinned models' {pinned >> 20}" if pinned else ""
+            raise MemoryError(
+                f"{traits.name} needs {traits.need_bytes >> 20} MiB{beside}, and {limit_bytes >> 20} MiB are there: "
+                "lower its context or kv-memory, take a smaller file, or leave it out"
+            )

@@ -1,0 +1,193 @@
+"""Runs the front process: plans memory, listens, and starts a process for each model that is asked for."""
+
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from surefoot import machine
+from surefoot.api.footprint import Footprint, FootprintRequest, plan_footprint
+from surefoot.api.opening import open_model
+from surefoot.front.app import FrontLogs, FrontParts, make_front_app
+from surefoot.front.catalog import Catalog
+from surefoot.front.config import FrontConfig, ModelEntry, check_names
+from surefoot.front.metrics import FrontMetrics
+from surefoot.front.model_process import END_S, ProcessLauncher
+from surefoot.front.pool import MIB, ModelPool
+from surefoot.front.residency import Residency
+from surefoot.front.resident import ModelTraits
+from surefoot.front.routes import HeaderFacts, ModelLists
+from surefoot.models import read_config
+from surefoot.server.access.admission import Admission
+from surefoot.server.access.connections import ConnectionLimits, Connections, raise_file_limit
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.line_log import LineLog
+from surefoot.server.batch.state import StateFolder
+from surefoot.server.draining_server import DrainingServer, uvicorn_config
+from surefoot.server.settings import ServerSettings
+
+MEMORY_FRACTION = 0.9  # of the machine's or the cgroup's limit: the system and page cache need the rest
+FRONT_BYTES = 160 << 20  # of the front process itself
+START_S, LOAD_RATE = 2.0, 1e9  # predicted time of a first load: to start, and bytes per second
+MAX_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model whose header has been read. The entry's options say how much memory its keys and values may take."""
+
+    entry: ModelEntry
+    footprint: Footprint
+    family: str
+
+    @property
+    def traits(self) -> ModelTraits:
+        need = self.footprint.total
+        load_s = START_S + self.footprint.weights / LOAD_RATE
+        return ModelTraits(self.entry.name, need, load_s, self.entry.is_pinned, self.entry.keep_alive_s)
+
+    @property
+    def facts(self) -> HeaderFacts:
+        plan = self.footprint
+        return HeaderFacts(self.family, plan.weights, plan.max_context, plan.total)
+
+
+def plan_model(entry: ModelEntry, variant: str | None) -> PlannedModel:
+    """Read the header of a model's file. Raises the errors of a file that cannot be served."""
+    opened, options = open_model(entry.file, chat_template=entry.options.chat_template), entry.options
+    request = FootprintRequest(
+        options.float_format, options.max_context, options.max_running, options.speculate, options.kv_bytes
+    )
+    footprint = plan_footprint(opened, request, variant)
+    planned = replace(entry, options=replace(options, kv_bytes=footprint.kv))
+    return PlannedModel(planned, footprint, read_config(opened.checkpoint).family)
+
+
+def memory_limit(asked_bytes: int | None) -> int:
+    """Memory for all models together, without the front process."""
+    most = machine.memory().limit_bytes
+    if asked_bytes is not None and asked_bytes > most:
+        raise MemoryError(f"{asked_bytes >> 20} MiB were asked for, and this machine (or its cgroup) has {most >> 20}")
+    return (asked_bytes or int(most * MEMORY_FRACTION)) - FRONT_BYTES
+
+
+def serve_many(
+    config: FrontConfig,
+    settings: ServerSettings,
+    keys: KeyStore | None,
+    state: StateFolder | None,
+    sockets: list[socket.socket],
+    words: Sequence[str],
+    variant: str | None,
+    num_cores: int,
+    tell: Callable[[str], None],
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Run until the server is told to end and has drained. words: options of `surefoot serve` for every model's
+    process. num_cores: that they share. tell: prints a line of the banner, and one for each load and unload."""
+    check_names(config.models)
+    if keys is None and any(entry.users for entry in config.models):
+        raise ValueError("`users` of a model needs keys: start with --keys, or leave it out")
+    plans = [plan_model(entry, variant) for entry in config.models]
+    max_wait_s = config.max_wait_s if config.max_wait_s is not None else MAX_WAIT_S
+    policy = Residency([plan.traits for plan in plans], memory_limit(config.memory_bytes), max_wait_s)
+    for line in describe_plans(plans, policy, settings.deadline_s):
+        tell(line)
+    with sockets_folder() as folder:
+        launcher = ProcessLauncher(folder, tuple(words), _charger(keys))
+        pool = ModelPool({plan.entry.name: plan.entry for plan in plans}, policy, launcher, num_cores, tell)
+        connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
+        settings = replace(settings, max_requests=connections.limits.most)
+        parts = _parts(plans, settings, pool)
+        life = FrontServer(parts, keys, tell, on_ready)
+        server_config = uvicorn_config(make_front_app(parts, keys, state), settings, connections)
+        DrainingServer(server_config, life, settings.drain_s).run(sockets)
+
+
+def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:
+    catalog = Catalog([plan.entry for plan in plans], settings.any_model_name)
+    logs = FrontLogs(LineLog("audit log", settings.audit_log), LineLog("access log", settings.access_log))
+    facts = {plan.entry.name: plan.facts for plan in plans}
+    lists = ModelLists(catalog, pool, facts)
+    return FrontParts(settings, catalog, pool, Admission(settings.max_queue), FrontMetrics(pool), lists, logs)
+
+
+def _charger(keys: KeyStore | None) -> Callable[[str, float], None]:
+    """Charges tokens to the rate of a key, by the key's name."""
+
+    def charge(key: str, num_tokens: float) -> None:
+        caller = keys.find_name(key) if keys is not None else None
+        if caller is not None and caller.tokens is not None:
+            caller.tokens.take(num_tokens)
+
+    return charge
+
+
+def describe_plans(plans: Sequence[PlannedModel], policy: Residency, longest_answer_s: float) -> Iterator[str]:
+    for plan in plans:
+        size, names = plan.footprint, ", ".join(plan.entry.names)
+        yield (
+            f"model    {names}: {size.weights / MIB:.0f} MiB weights, {size.kv / MIB:.0f} MiB for keys and values, "
+            f"{size.total / MIB:.0f} MiB in all{', pinned' if plan.entry.is_pinned else ''}"
+        )
+    together = sum(plan.footprint.total for plan in plans)
+    all_fit = together <= policy.limit_bytes
+    fit = "all fit" if all_fit else "not all at once"
+    yield f"memory   {together / MIB:.0f} MiB for all models, of {policy.limit_bytes / MIB:.0f} MiB: {fit}"
+    if not all_fit:
+        yield (
+            f"waiting  a request's model is loaded next after {policy.max_wait_s:g} s; its answer begins within "
+            f"{policy.longest_wait_s(longest_answer_s, END_S):.0f} s, if answers take {longest_answer_s:g} s at most"
+        )
+
+
+@contextmanager
+def sockets_folder() -> Iterator[Path]:
+    """A folder that no other user may enter: who can open a socket in it is trusted by the models' processes."""
+    folder = Path(tempfile.mkdtemp(prefix="surefoot-front-"))  # made with mode 0700
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class FrontServer:
+    """What the front does at its start, on signals and at its end."""
+
+    def __init__(
+        self, parts: FrontParts, keys: KeyStore | None, tell: Callable[[str], None], on_ready: Callable[[], None]
+    ) -> None:
+        self._parts = parts
+        self._keys = keys
+        self._tell = tell
+        self._on_ready = on_ready
+
+    @property
+    def num_requests(self) -> int:
+        return self._parts.admission.num_requests
+
+    async def started(self, address: str) -> None:
+        self._tell(f"ready    {address}")
+        self._on_ready()
+
+    def read_again(self) -> None:
+        """Read the keys again and reopen the logs, here and in the models' processes."""
+        if self._keys is not None:
+            self._keys.reload()
+        self._parts.logs.reopen()
+        self._signal_models(signal.SIGHUP)
+
+    def drain(self) -> None:
+        self._parts.pool.is_draining = True
+
+    def abort_all(self) -> None:
+        self._parts.pool.refuse_waiting("the server is shutting down: try another")
+        self._signal_models(signal.SIGTERM)
+
+    def _signal_models(self, number: signal.Signals) -> None:
+        for process in self._parts.pool.processes.values():
+            process.signal(number)

@@ -1,0 +1,118 @@
+"""Predicts how long a step takes, from what the model computes and what the machine reaches.
+
+Known before the first step. `core.step_cost` learns from the steps that follow.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from surefoot.models.traffic import AttentionUse, MatrixUse, ModelWork
+from surefoot.ops.rates import MachineRates, form_name, limb_operations, overlapped
+
+CALLS_PER_MATRIX = 3  # operations: the matrix's own, and what comes before and after
+
+
+class ChunkLoad(NamedTuple):
+    """A request's part of a step."""
+
+    num_rows: int
+    context: int  # tokens before its first row
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Seconds of a step, by what takes them."""
+
+    memory: float = 0.0  # of the weights, if nothing else were done
+    products: float = 0.0  # of matrices, if memory were free
+    linear: float = 0.0  # memory and products together
+    attention: float = 0.0
+    rest: float = 0.0  # norms, activations, waiting for threads, Python
+
+    @property
+    def total(self) -> float:
+        return self.linear + self.attention + self.rest
+
+    @property
+    def bound(self) -> str:
+        """What takes most of the step."""
+        if self.attention > max(self.linear, self.rest):
+            return "attention"
+        if self.rest > self.linear:
+            return "overhead"
+        return "memory bandwidth" if self.memory > self.products else "arithmetic"
+
+
+class PredictedSteps:
+    """Times of steps of one model on one machine."""
+
+    def __init__(self, work: ModelWork, rates: MachineRates) -> None:
+        self.work = work
+        self.rates = rates
+        self._linear: dict[tuple[int, int], StepParts] = {}
+
+    def seconds(self, chunks: Iterable[ChunkLoad], num_logits: int) -> float:
+        return self.parts(list(chunks), num_logits).total
+
+    def parts(self, chunks: list[ChunkLoad], num_logits: int) -> StepParts:
+        num_rows = sum(chunk.num_rows for chunk in chunks)
+        linear = self._matrices(num_rows, num_logits)
+        attention = sum(self._attend(chunk, use) for use in self.work.attention for chunk in chunks)
+        return StepParts(
+            linear.memory, linear.products, linear.linear, attention, self._rest(chunks, num_rows, num_logits)
+        )
+
+    def decode_seconds(self, num_requests: int, context: int) -> float:
+        return self.seconds([ChunkLoad(1, context)] * num_requests, num_requests)
+
+    def prefill_seconds(self, num_tokens: int, max_chunk: int) -> float:
+        """A prompt alone, in chunks."""
+        starts = range(0, num_tokens, max_chunk)
+        return sum(
+            self.seconds([ChunkLoad(min(max_chunk, num_tokens - start), start)], int(start + max_chunk >= num_tokens))
+            for start in starts
+        )
+
+    def _matrices(self, num_rows: int, num_logits: int) -> StepParts:
+        key = (num_rows, num_logits)
+        if key not in self._linear:
+            times = [self._matrix(use, num_rows) for use in self.work.matrices]
+            times += [self._matrix(use, num_logits) for use in self.work.head if num_logits]
+            total = sum(overlapped(memory, products) for memory, products in times)
+            self._linear[key] = StepParts(sum(memory for memory, _ in times), sum(part for _, part in times), total)
+        return self._linear[key]
+
+    def _matrix(self, use: MatrixUse, num_rows: int) -> tuple[float, float]:
+        """Seconds for memory and for products. Rows spread over the experts that they go through."""
+        rates, num_experts = self.rates, use.experts_of(num_rows)
+        rows = num_rows * use.top_k / num_experts
+        efficiency = rates.efficiency.of(form_name(use.format, use.limbs)).at(rows)
+        operations = use.n * use.k * limb_operations(use.format, use.limbs) * rows * num_experts
+        memory = use.nbytes * num_experts / rates.read_bytes_per_second
+        return use.count * memory, use.count * operations / (efficiency * rates.int8_operations_per_second)
+
+    def _attend(self, chunk: ChunkLoad, use: AttentionUse) -> float:
+        """A chunk reads its context once, and computes it for each row."""
+        length = chunk.context + chunk.num_rows
+        seen = _mean_context(chunk, use.window)
+        rates, efficiency = self.rates, self.rates.efficiency.attention.at(chunk.num_rows)
+        products = 2.0 * use.products * seen * chunk.num_rows
+        memory = use.nbytes * min(length, use.window + chunk.num_rows if use.window else length)
+        return overlapped(
+            memory / rates.read_bytes_per_second, products / (efficiency * rates.int8_operations_per_second)
+        )
+
+    def _rest(self, chunks: list[ChunkLoad], num_rows: int, num_logits: int) -> float:
+        work, rates, kernels = self.work, self.rates, self.rates.efficiency
+        elements = num_rows * (work.num_elements + work.state_bytes / 2) + num_logits * work.vocab_size
+        calls = CALLS_PER_MATRIX * work.num_matrices * kernels.call_s
+        states = 2 * len(chunks) * work.state_bytes / rates.read_bytes_per_second
+        spread = elements * kernels.operations_per_element / rates.int8_operations_per_second
+        return spread + calls + states + kernels.step_s + kernels.row_s * max(num_logits, len(chunks))
+
+
+def _mean_context(chunk: ChunkLoad, window: int) -> float:
+    """Tokens that a row of the chunk attends to, on average."""
+    seen = chunk.context + (chunk.num_rows + 1) / 2
+    return min(seen, window) if window else seen

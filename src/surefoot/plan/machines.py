@@ -1,0 +1,131 @@
+"""Machines that a plan can be made for: this one, or one of machines.toml or of a file like it."""
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from surefoot import machine
+from surefoot.ops import Backend
+from surefoot.ops.backend import NEEDS
+from surefoot.ops.measure_rates import measure_rates
+from surefoot.ops.rates import Efficiency, EfficiencyCurve, MachineRates
+from surefoot.plan.subject import SizedModel
+
+THIS = "this"
+READ_SHARE = 0.8  # of the nominal bandwidth that threads read: assumed, not measured
+# Variants whose kernels were not measured take the curves of the one most like them.
+STAND_INS = {"avxvnni": "avx512", "neon": "avx2", "i8mm": "avx512"}
+
+
+class UnknownMachineError(ValueError):
+    """There is no machine with this name."""
+
+
+@dataclass(frozen=True)
+class SizedMachine:
+    """What a plan needs to know of a machine."""
+
+    name: str
+    memory_bytes: int  # that the process may use
+    rates: MachineRates
+    source: str  # of the figures
+
+    def faster(self, operations: float = 1.0, bandwidth: float = 1.0) -> "SizedMachine":
+        """With so many times the arithmetic and the bandwidth."""
+        rates = replace(
+            self.rates,
+            int8_operations_per_second=operations * self.rates.int8_operations_per_second,
+            read_bytes_per_second=bandwidth * self.rates.read_bytes_per_second,
+        )
+        return replace(self, rates=rates)
+
+
+@dataclass(frozen=True)
+class MachineEntry:
+    """A machine of machines.toml."""
+
+    name: str
+    cores: int
+    clock_ghz: float  # that all cores sustain
+    variant: str
+    operations: int  # int8 multiplications and additions of a core in a cycle
+    channels: int  # of memory
+    transfers_ghz: float  # of a channel, 8 bytes each
+    memory_gb: int
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.variant not in NEEDS:
+            raise UnknownMachineError(
+                f"{self.name}: no variant is named {self.variant!r}: take one of {', '.join(NEEDS)}"
+            )
+
+    def planned(self) -> SizedMachine:
+        nominal = self.channels * self.transfers_ghz * 8e9
+        rates = MachineRates(
+            self.variant,
+            self.cores,
+            READ_SHARE * nominal,
+            self.cores * self.clock_ghz * 1e9 * self.operations,
+            shipped_efficiency(self.variant),
+        )
+        return SizedMachine(self.name, int(self.memory_gb * 1e9), rates, self.source)
+
+
+def known_machines(path: Path | None = None) -> dict[str, MachineEntry]:
+    """path: a file like machines.toml instead of it."""
+    text = files("surefoot.plan").joinpath("machines.toml").read_text() if path is None else path.read_text()
+    try:
+        entries = [MachineEntry(**entry) for entry in tomllib.loads(text)["machine"]]
+    except (TypeError, KeyError, tomllib.TOMLDecodeError) as wrong:
+        raise UnknownMachineError(f"{path}: not a list of [[machine]] with all fields: {wrong}") from None
+    return {entry.name: entry for entry in entries}
+
+
+def find_machine(name: str) -> SizedMachine:
+    """name: of machines.toml, or FILE.toml:NAME (only FILE.toml: its first machine)."""
+    file, dot_toml, rest = name.partition(".toml")
+    known = known_machines(Path(f"{file}.toml") if dot_toml else None)
+    wanted = (rest.removeprefix(":") or next(iter(known))) if dot_toml else name
+    if wanted not in known:
+        raise UnknownMachineError(f"there is no machine {wanted!r}: take {THIS}, or one of {', '.join(known)}")
+    return known[wanted].planned()
+
+
+def measure_machine(model: SizedModel, variant: str | None, threads: int | None, seconds: float = 12.0) -> SizedMachine:
+    """This machine, with the kernels that the model needs."""
+    backend = Backend(variant, threads)
+    try:
+        rates = measure_rates(backend, model.linear_shapes, model.attention_shape, seconds)
+    finally:
+        backend.close()
+    return SizedMachine(THIS, machine.memory().limit_bytes, rates, f"measured on {machine.cpu_model()}")
+
+
+# ---- efficiencies as data ----
+
+
+@cache
+def shipped_efficiency(variant: str) -> Efficiency:
+    """What was measured once for the variant; of a variant that was never measured, that of the one most like it."""
+    folder = files("surefoot.plan").joinpath("efficiency")
+    name = variant if folder.joinpath(f"{variant}.json").is_file() else STAND_INS.get(variant, "portable")
+    return efficiency_from_json(json.loads(folder.joinpath(f"{name}.json").read_text()))
+
+
+def efficiency_from_json(values: dict[str, Any]) -> Efficiency:
+    fields = {name: value for name, value in values.items() if name not in ("linear", "attention", "source")}
+    linear = {name: _curve(curve) for name, curve in values["linear"].items()}
+    return Efficiency(linear=linear, attention=_curve(values["attention"]), **fields)
+
+
+def efficiency_as_json(efficiency: Efficiency, source: str) -> dict[str, Any]:
+    return {"source": source, **asdict(efficiency)}
+
+
+def _curve(values: dict[str, Any]) -> EfficiencyCurve:
+    return EfficiencyCurve(tuple(values["rows"]), tuple(values["values"]))

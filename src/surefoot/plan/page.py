@@ -1,0 +1,51 @@
+"""A plan as one HTML page: a roofline over rows, and a load curve over users."""
+
+from html import escape
+
+from surefoot.charts.lines import Axes, Series, category_chart, line_plot
+from surefoot.charts.svg import colour_of
+from surefoot.models.step_time import ChunkLoad, PredictedSteps
+from surefoot.plan.machines import SizedMachine
+from surefoot.plan.planning import ModelPlanner, Plan
+from surefoot.plan.subject import SizedModel
+
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+CURVE_POINTS = 6  # numbers of users of the load curve
+STYLE = "body{font:16px sans-serif;max-width:46em;margin:2em auto;padding:0 1em} td{padding:.2em 1em .2em 0}"
+
+
+def plan_page(model: SizedModel, machine: SizedMachine, plan: Plan) -> str:
+    planner = ModelPlanner(model, machine, plan.service)
+    parts = [
+        f"<h1>{escape(plan.model)} on {escape(plan.machine)}</h1>",
+        f"<p>{escape(plan.machine_source)}; {escape(plan.variant)} with {plan.threads} threads.</p>",
+        "<h2>Tokens per second by rows of a step</h2>",
+        roofline(planner.times),
+        *([load_curve(planner, plan.num_users or 1)] if plan.memory.fits else []),
+    ]
+    head = f'<meta charset="utf-8"><title>surefoot plan</title><style>{STYLE}</style>'
+    return "\n".join([f'<!doctype html><html lang="en">{head}', *parts, "</html>"])
+
+
+def roofline(times: PredictedSteps) -> str:
+    """Rows per second by rows of a step: as bandwidth alone allows, as arithmetic alone allows, and as predicted."""
+    steps = [times.parts([ChunkLoad(rows, 0)], 1) for rows in ROWS]
+    lines = [
+        Series("memory bandwidth", [rows / step.memory for rows, step in zip(ROWS, steps, strict=True)]),
+        Series("arithmetic", [rows / step.products for rows, step in zip(ROWS, steps, strict=True)]),
+        Series("predicted", [rows / step.total for rows, step in zip(ROWS, steps, strict=True)]),
+    ]
+    chart = category_chart([f"{rows}" for rows in ROWS], lines, Axes("rows of a step", "tokens per second", True))
+    legend = (f'<span style="color:{colour_of(i)}">{line.name}</span>' for i, line in enumerate(lines))
+    return f"{chart}<p>{', '.join(legend)}</p>"
+
+
+def load_curve(planner: ModelPlanner, num_users: int) -> str:
+    """Time to first token by users, up to twice the number that is carried."""
+    counts = sorted({max(1, round(2 * num_users * point / CURVE_POINTS)) for point in range(1, CURVE_POINTS + 1)})
+    loads = [planner.load(count) for count in counts]
+    lines = {
+        "median": [(float(load.num_users), load.first_token_p50_s) for load in loads],
+        "95 %": [(float(load.num_users), load.first_token_p95_s) for load in loads],
+    }
+    return line_plot("Time to first token under load", "users", "seconds", lines)

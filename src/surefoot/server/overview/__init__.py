@@ -1,0 +1,1 @@
+"""What operators see: figures from the metrics, requests that run and wait, shares of users, slow requests and why."""

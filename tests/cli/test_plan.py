@@ -1,0 +1,49 @@
+"""`surefoot plan`, from a file's header."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from surefoot.cli.main import app
+from surefoot.plan.machines import known_machines
+from tests.stories import stories_gguf
+
+ARGUMENTS = ["plan", str(stories_gguf()), "--on", "epyc-7763", "--prompt", "60", "--answer", "20", "--no-search"]
+
+
+def test_plan_as_json() -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--users", "2", "--json"])
+    plan = json.loads(result.stdout)
+    assert plan["fits"]
+    assert plan["load"]["num_users"] == 2
+    assert plan["alone"]["tokens_per_second"] > 0
+
+
+def test_plan_as_tables_and_page(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--html", str(tmp_path / "plan.html")])
+    assert result.exit_code == 0, result.output
+    assert "What would change it" in result.stdout
+    page = (tmp_path / "plan.html").read_text()
+    assert page.count("<svg") == 2
+
+
+def test_an_unknown_machine_is_one_line() -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--on", "abacus"])
+    assert result.exit_code == 1
+    assert "epyc-7763" in result.output
+
+
+def test_known_machines_are_compared() -> None:
+    asked = [*ARGUMENTS, "--on", "any", "--users", "2"]
+    plans = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert [plan["machine"] for plan in plans] == list(known_machines())
+    assert all(plan["load"]["num_users"] == 2 for plan in plans)
+    shown = CliRunner().invoke(app, asked)
+    assert all(name in shown.stdout for name in known_machines())
+
+
+def test_machines_are_not_compared_without_a_load() -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--on", "any"])
+    assert result.exit_code == 1
+    assert "--users" in result.output

@@ -1,0 +1,218 @@
+"""Answers that go on at another server: the same bytes, wherever the first one broke off."""
+
+import asyncio
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from surefoot.fleet.failover import FleetAnswer, GaveUp
+from surefoot.fleet.members import Members
+from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, STATE_PATH, HandedRequest
+from tests.fleet.running import KEY, answer_of, ask, by_choice, handed, kill, start_replica
+from tests.server.process import Server
+from tests.stories import stories_gguf
+
+pytestmark = pytest.mark.long
+
+CHAT = {"model": "small", "messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 12}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "find", "parameters": SCHEMA}}
+CHAT_PATH, TEXT_PATH = "/v1/chat/completions", "/v1/completions"
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "greedy": (CHAT_PATH, {**CHAT, **STREAM, "temperature": 0}),
+    "without a seed": (CHAT_PATH, {**CHAT, **STREAM, "temperature": 1.3}),
+    "three answers": (
+        CHAT_PATH,
+        {**CHAT, **STREAM, "n": 3, "logprobs": True, "top_logprobs": 3, "frequency_penalty": 0.7, "seed": 3},
+    ),
+    "stop strings": (CHAT_PATH, {**CHAT, **STREAM, "stop": ["and", "he ", "."], "seed": 5, "temperature": 1.2, "n": 2}),
+    "schema": (
+        CHAT_PATH,
+        {
+            **CHAT, **STREAM, "seed": 6, "max_tokens": 60, "temperature": 1.2,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        },
+    ),
+    "tools": (
+        CHAT_PATH,
+        {**CHAT, **STREAM, "seed": 7, "max_tokens": 90, "tools": [TOOL], "tool_choice": "required", "temperature": 1.1},
+    ),
+    "least length, bias": (
+        CHAT_PATH,
+        {**CHAT, **STREAM, "seed": 8, "min_tokens": 6, "logit_bias": {"2": 5, "300": -50}, "temperature": 1.5},
+    ),
+    "several prompts": (
+        TEXT_PATH,
+        {"model": "small", "prompt": ["One day", "The cat"], "n": 2, "max_tokens": 8, "logprobs": 2, "seed": 9}
+        | STREAM,
+    ),
+    "echo": (TEXT_PATH, {"model": "small", "prompt": "One day", "echo": True, "max_tokens": 9, "seed": 4, **STREAM}),
+    "messages": ("/v1/messages", {**CHAT, "stream": True, "temperature": 1.0}),
+    "responses": ("/v1/responses", {"model": "small", "input": "One day", "max_output_tokens": 10, "stream": True}),
+    "ollama": (
+        "/api/chat", {"model": "small", "messages": CHAT["messages"], "options": {"num_predict": 10, "seed": 1}},
+    ),
+    "whole": (CHAT_PATH, {**CHAT, "n": 2, "logprobs": True, "top_logprobs": 2, "seed": 2, "repetition_penalty": 1.3}),
+    "whole text": (TEXT_PATH, {"model": "small", "prompt": ["a", "b"], "max_tokens": 7, "seed": 2, "logprobs": 1}),
+    "prompt logprobs": (
+        TEXT_PATH, {"model": "small", "prompt": "One day", "echo": True, "logprobs": 2, "max_tokens": 5, "seed": 2},
+    ),
+    "embedding": ("/v1/embeddings", {"model": "small", "input": ["One day", "a cat"]}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    folder = tmp_path_factory.mktemp("fleet")
+    made = [start_replica(folder), start_replica(folder, "--speculate", "off")]
+    yield made
+    for server in made:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_a_break_changes_nothing(pair: list[Server], kind: str) -> None:
+    """A few places, so that the suite stays short; test_every_place has all of them."""
+    check_breaks(pair, handed(*REQUESTS[kind]), 5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_every_place(pair: list[Server], kind: str) -> None:
+    path, body = REQUESTS[kind]
+    longer = {**body, "max_tokens": 64} if "max_tokens" in body else body
+    check_breaks(pair, handed(path, longer), 1)
+
+
+def check_breaks(servers: list[Server], request: HandedRequest, every: int) -> None:
+    whole, num_failovers = answer_of(servers, request)
+    assert num_failovers == 0
+    place, has_ended = 0, False
+    while not has_ended:
+        again, num_failovers = answer_of(servers, request, [place])
+        assert again == whole, f"broken after {place} tokens"
+        has_ended, place = num_failovers == 0, place + every
+
+
+def test_a_chain_of_breaks(pair: list[Server]) -> None:
+    """Every server in turn breaks off after two tokens more."""
+    request = handed(*REQUESTS["three answers"])
+    whole, _ = answer_of(pair, request)
+    again, num_failovers = answer_of(pair, request, [2] * 40)
+    assert again == whole
+    assert num_failovers > 10
+
+
+def test_the_answer_is_that_of_a_plain_server(pair: list[Server]) -> None:
+    """Whatever the fleet adds, content and logprobs are those that a client gets from one server."""
+    path, body = REQUESTS["whole"]
+    plain = httpx.post(pair[0].root + path, json=body, timeout=60).json()
+    answers, _ = answer_of(pair, handed(path, body), [5])
+    (part,) = answers[-1]
+    assert json.loads(part)["choices"] == plain["choices"]
+
+
+def test_a_request_is_given_up_before_it_kills_every_server(pair: list[Server]) -> None:
+    with pytest.raises(GaveUp):
+        asyncio.run(ask([*pair, *pair], handed(*REQUESTS["greedy"]), [0] * 10))
+
+
+def test_a_bad_request_is_the_clients(pair: list[Server]) -> None:
+    status, parts, num_failovers = asyncio.run(ask(pair, handed(CHAT_PATH, {**CHAT, "temperature": -1})))
+    assert (status, num_failovers) == (400, 0)
+    assert "temperature" in json.loads(b"".join(parts))["error"]["message"]
+
+
+# ---- the door ----
+
+
+@pytest.mark.parametrize("path", [ANSWER_PATH, STATE_PATH])
+def test_nobody_comes_in_without_the_key(pair: list[Server], path: str) -> None:
+    for headers in ({}, {KEY_HEADER: "guessed"}, {KEY_HEADER: ""}):
+        assert httpx.post(pair[0].root + path, headers=headers, content=b"x").status_code == 404
+
+
+def test_malformed_history_is_refused(pair: list[Server]) -> None:
+    url, headers = pair[0].root + ANSWER_PATH, {KEY_HEADER: KEY}
+    for content in (b"", b"\0\0", b"\0\0\0\xff{}", b"\0\0\0\2{}", b"\xff\xff\xff\xff", b"\0\0\0\2[]"):
+        assert httpx.post(url, headers=headers, content=content).status_code == 400
+
+
+def test_a_server_without_a_fleet_has_no_door() -> None:
+    server = Server(stories_gguf(), "--max-running", "2")
+    for path in (ANSWER_PATH, STATE_PATH):
+        assert httpx.post(server.root + path, headers={KEY_HEADER: KEY}, content=b"x").status_code == 404
+    server.stop()
+
+
+# ---- real deaths ----
+
+
+def serving(members: Members, answer: FleetAnswer, servers: list[Server]) -> Server:
+    """The server whose requests are not zero, by what the gateway chose last."""
+    assert answer.member is not None
+    return servers[members.all.index(answer.member)]
+
+
+class Assassin:
+    """Sends a signal to the server that computes the answer, once `place` parts have come."""
+
+    def __init__(self, servers: list[Server], place: int, how: signal.Signals) -> None:
+        self._servers, self._place, self._how = servers, place, how
+        self.victim: Server | None = None
+
+    def __call__(self, number: int, members: Members, answer: FleetAnswer) -> None:
+        if number == self._place:
+            self.victim = serving(members, answer, self._servers)
+            kill(self.victim, self._how)
+
+    def make_good(self, folder: Path) -> None:
+        assert self.victim is not None
+        if self._how is signal.SIGSTOP:
+            kill(self.victim, signal.SIGCONT)
+        else:
+            self.victim.stop()
+            self._servers[self._servers.index(self.victim)] = start_replica(folder)
+
+
+def check_death(folder: Path, places: list[int], how: signal.Signals, kind: str) -> None:
+    path, body = REQUESTS[kind]
+    request = handed(path, {**body, "max_tokens": 70, "ignore_eos": True})
+    servers = [start_replica(folder) for _ in range(3)]
+    try:
+        whole, _ = answer_of(servers, request)
+        for place in places:
+            assassin = Assassin(servers, place, how)
+            status, parts, _ = asyncio.run(ask(servers, request, on_part=assassin))
+            assert status == 200
+            assert by_choice(parts) == whole, f"server gone after {place} parts"
+            assassin.make_good(folder)
+    finally:
+        for server in servers:
+            server.stop()
+
+
+@pytest.mark.parametrize("kind", ["greedy", "three answers"])
+def test_killed(tmp_path: Path, kind: str) -> None:
+    check_death(tmp_path, [1, 30], signal.SIGKILL, kind)
+
+
+@pytest.mark.nightly
+def test_killed_at_every_place(tmp_path: Path) -> None:
+    check_death(tmp_path, list(range(1, 65)), signal.SIGKILL, "three answers")
+
+
+def test_stopped(tmp_path: Path) -> None:
+    check_death(tmp_path, [5], signal.SIGSTOP, "three answers")

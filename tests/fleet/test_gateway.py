@@ -1,0 +1,95 @@
+"""A real gateway in front of real servers, and what it refuses."""
+
+import json
+import re
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.process import COMMAND
+from tests.fleet.running import key_file, kill, start_replica
+from tests.fleet.test_failover import CHAT, CHAT_PATH
+from tests.server.process import Server
+from tests.waiting import PATIENCE_S, wait_for
+
+LONG = {**CHAT, "max_tokens": 120, "ignore_eos": True, "seed": 3, "temperature": 1.0}
+
+
+class RunningGateway:
+    def __init__(self, servers: list[Server], folder: Path) -> None:
+        urls = [server.root for server in servers]
+        words = ["fleet", "gateway", *urls, "--key", str(key_file(folder)), "--port", "0"]
+        self.process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], PATIENCE_S)[0], "the gateway is silent"
+        found = re.search(r"ready\s+(http://\S+?)/v1", self.process.stdout.readline())
+        assert found is not None
+        self.root = found[1]
+
+    def num_ready(self) -> int:
+        return httpx.get(f"{self.root}/ready").json()["ready"]
+
+    def stop(self) -> str:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.communicate(timeout=60)[1]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    folder = tmp_path_factory.mktemp("fleet")
+    made = [start_replica(folder, *words) for words in (("--format", "f32"), (), ())]  # most run the same
+    yield made
+    for server in made:
+        server.stop()
+
+
+def streamed(root: str, kill_after: tuple[int, list[Server]] | None = None, key: str = "") -> str:
+    """The text of a stream. kill_after: events after which the busy one of these servers is killed."""
+    text, count = "", 0
+    body, headers = {**LONG, "stream": True}, {"x-api-key": key}
+    with httpx.stream("POST", root + CHAT_PATH, json=body, headers=headers, timeout=60) as reply:
+        for line in reply.iter_lines():
+            if line.startswith("data: {"):
+                count += 1
+                text += json.loads(line[6:])["choices"][0]["delta"].get("content", "")
+                if kill_after is not None and count == kill_after[0]:
+                    for server in kill_after[1]:
+                        kill(server)
+    return text
+
+
+def test_a_server_with_other_arithmetic_is_refused_and_a_death_is_not_seen(
+    servers: list[Server], tmp_path: Path
+) -> None:
+    gateway = RunningGateway(servers, tmp_path)
+    try:
+        wait_for(lambda: gateway.num_ready() == 2)
+        plain = httpx.post(servers[1].root + CHAT_PATH, json=LONG, timeout=60).json()
+        whole = plain["choices"][0]["message"]["content"]
+        assert httpx.post(gateway.root + CHAT_PATH, json=LONG, timeout=60).json()["choices"] == plain["choices"]
+        assert streamed(gateway.root) == whole
+        assert httpx.get(f"{gateway.root}/v1/models").json()["data"][0]["id"] == "small"
+        assert httpx.post(f"{gateway.root}/v1/files", content=b"x").status_code == 501
+        assert httpx.get(f"{gateway.root}/fleet/state").status_code == 404
+        assert httpx.post(gateway.root + CHAT_PATH, json={**LONG, "n": 0}).status_code == 400
+        # One of the two that take part dies, whether it has the stream or not.
+        assert streamed(gateway.root, (20, servers[1:2])) == whole
+        assert streamed(gateway.root) == whole
+        wait_for(lambda: gateway.num_ready() == 1)
+    finally:
+        log = gateway.stop()
+    assert "is refused: its model file or its arithmetic is not the fleet's" in log
+
+
+def test_a_gateway_without_servers_says_so(tmp_path: Path, servers: list[Server]) -> None:
+    gateway = RunningGateway(servers[1:2], tmp_path)  # killed above
+    try:
+        assert httpx.get(f"{gateway.root}/health").status_code == 200
+        assert httpx.get(f"{gateway.root}/ready").status_code == 503
+    finally:
+        gateway.stop()

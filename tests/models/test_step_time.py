@@ -1,0 +1,61 @@
+"""The predicted time of a step follows bytes and products."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from surefoot.models.step_time import ChunkLoad, PredictedSteps
+from surefoot.models.traffic import AttentionUse, MatrixUse, ModelWork
+from surefoot.ops import WeightFormat
+from surefoot.ops.rates import Efficiency, MachineRates, make_curve
+
+W8 = WeightFormat(8, 2, 32)
+DENSE = MatrixUse(1000, 1000, W8, 2, 1_000_000, count=10)
+FLAT = make_curve([(1, 1.0)])
+
+
+def times(
+    *matrices: MatrixUse, window: int = 0, call_s: float = 0.0, read: float = 1e9, peak: float = 1e12
+) -> PredictedSteps:
+    work = ModelWork(matrices, (), (AttentionUse(window, 1000, 100),), 0, 0)
+    kernels = Efficiency({"w8x2a2g32": FLAT}, FLAT, 0.0, call_s, 0.0, 0.0)
+    return PredictedSteps(work, MachineRates("portable", 1, 1e9, 1e12, kernels))
+
+
+def test_one_row_takes_the_time_to_read_the_weights() -> None:
+    step = times(DENSE).parts([ChunkLoad(1, 0)], 0)
+    assert step.memory == pytest.approx(0.01)
+    assert step.total == pytest.approx(0.01, rel=0.01)
+    assert step.bound == "memory bandwidth"
+
+
+def test_many_rows_take_the_time_of_their_products() -> None:
+    step = times(DENSE).parts([ChunkLoad(1000, 0)], 0)
+    assert step.products == pytest.approx(10 * 1e6 * 8 * 1000 / 1e12)
+    assert step.linear == pytest.approx(step.products, rel=0.01)
+    assert step.bound == "arithmetic"
+
+
+def test_experts_are_read_as_far_as_rows_reach_them() -> None:
+    experts = MatrixUse(1000, 1000, W8, 2, 1_000_000, num_experts=8, top_k=2)
+    reads = [times(experts).parts([ChunkLoad(rows, 0)], 0).memory for rows in (1, 4, 1000)]
+    assert reads[0] == pytest.approx(0.002)
+    assert 0.002 < reads[1] < 0.008
+    assert reads[2] == pytest.approx(0.008)
+
+
+def test_a_window_bounds_attention() -> None:
+    full, near = (times(window=window).seconds([ChunkLoad(1, 8000)], 0) for window in (0, 1000))
+    assert full == pytest.approx(8 * near, rel=0.01)
+
+
+def test_a_prompt_is_the_sum_of_its_chunks() -> None:
+    cost = times(DENSE)
+    chunks = [ChunkLoad(512, 0), ChunkLoad(488, 512)]
+    assert cost.prefill_seconds(1000, 512) == pytest.approx(sum(cost.seconds([chunk], 0) for chunk in chunks))
+
+
+@given(st.lists(st.tuples(st.integers(1, 512), st.integers(0, 8000)), min_size=2, max_size=8))
+def test_another_chunk_never_makes_a_step_shorter(loads: list[tuple[int, int]]) -> None:
+    cost, chunks = times(DENSE, call_s=1e-6), [ChunkLoad(*load) for load in loads]
+    assert cost.seconds(chunks, 1) >= cost.seconds(chunks[:-1], 1)

@@ -1,0 +1,21 @@
+"""The number of threads may change between two calls; results do not."""
+
+import numpy as np
+
+from surefoot.ops import ActivationForm, Backend, WeightFormat, linear, pack
+from surefoot.ops.oracle import linear as oracle
+from tests.ops.test_linear import aligned, random_rows, random_weights, same_bits
+
+
+def test_number_of_threads_changes_between_calls(variant: str) -> None:
+    rng = np.random.default_rng(1)
+    weights = random_weights(rng, WeightFormat(4, 2, 32), 300, 640)
+    x = aligned(random_rows(rng, 70, 640, ActivationForm(2)))
+    want = oracle.linear(x, weights)
+    backend = Backend(variant, 7)
+    packed = pack(backend, weights)
+    for num_threads in (*rng.integers(1, 8, 200), 0, 100):  # beyond what there is: as near as possible
+        backend.use_threads(int(num_threads))
+        assert same_bits(linear(backend, x, packed), want)
+    backend.use_threads(1)
+    backend.close()  # wakes the threads that sleep

@@ -1,0 +1,54 @@
+"""Plans: what fits, how fast, how many users."""
+
+import pytest
+
+from surefoot import LLM
+from surefoot.plan.planning import MAX_USERS, ModelPlanner, ServiceLevel, make_plan
+from tests.plan.machines import GB, machine, model
+from tests.stories import stories_gguf
+
+SERVICE = ServiceLevel(prompt_tokens=60, answer_tokens=20, first_token_s=0.5, tokens_per_second=20.0, pause_s=0.5)
+
+
+def test_weights_are_those_of_the_loaded_model() -> None:
+    llm = LLM(stories_gguf(), max_context=128, max_running=2, speculate="off", threads=1)
+    planned = model()
+    assert sum(use.read_bytes for use in (*planned.work.matrices, *planned.work.head)) <= llm.read_bytes(0)
+    assert planned.token_bytes == llm.read_bytes(1) - llm.read_bytes(0)
+
+
+def test_carried_users_are_served_and_many_more_are_not() -> None:
+    planner = ModelPlanner(model(), machine(read=GB, operations=GB), SERVICE)
+    carried = planner.num_users()
+    assert 1 < carried < MAX_USERS
+    assert planner.load(carried).meets_service
+    assert not planner.load(2 * carried).meets_service
+    assert planner.users_bound(carried)
+
+
+def test_where_the_search_begins_does_not_matter_much() -> None:
+    planner = ModelPlanner(model(), machine(read=GB, operations=GB), SERVICE)
+    assert planner.num_users(20) == pytest.approx(planner.num_users(), rel=0.15)
+
+
+def test_what_does_not_fit_is_told_what_to_cut() -> None:
+    plan = make_plan(model(), machine(memory=1000), SERVICE)
+    assert not plan.memory.fits
+    assert plan.alone is None
+    assert any("more memory" in cut for cut in plan.cuts)
+
+
+def test_alternatives_name_what_limits() -> None:
+    slow_memory = make_plan(model(), machine(read=GB / 10, operations=1000 * GB), SERVICE, search=False)
+    assert slow_memory.alone is not None
+    assert slow_memory.alone.tokens_bound == "memory bandwidth"
+    by_change = {other.change: other.tokens_per_second for other in slow_memory.alternatives}
+    assert by_change["twice the bandwidth"] > 1.8 * by_change["twice the cores"]
+    assert by_change["4 instead of 8 bits"] > 1.3 * slow_memory.alone.tokens_per_second
+
+
+def test_a_cached_half_of_the_prompt_halves_the_wait() -> None:
+    plan = make_plan(model(), machine(operations=GB), SERVICE, search=False)
+    assert plan.alone is not None
+    (cached,) = [other for other in plan.alternatives if "cached" in other.change]
+    assert cached.first_token_s == pytest.approx(plan.alone.first_token_s / 2, rel=0.2)

@@ -1,0 +1,38 @@
+"""What the front says of a request reaches the model's process; what a client says in the same words does not."""
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from surefoot.front.proxy import ForwardedRequest
+from surefoot.front.requests import OWN_HEADERS
+from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, FrontGate, caller_header
+from surefoot.server.access.keys import ANYONE
+from surefoot.server.access.request_context import RequestContext
+
+
+async def tell(request: Request) -> JSONResponse:
+    context = RequestContext.of(request)
+    return JSONResponse([context.caller.user, context.is_patient])
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(FrontGate(Starlette(routes=[Route("/", tell)]), lambda key, amount: None))
+
+
+def test_lines_of_batches_are_patient(client: TestClient) -> None:
+    headers = {CALLER_HEADER: caller_header(ANYONE)}
+    assert client.get("/", headers=headers).json() == [ANYONE.user, False]
+    assert client.get("/", headers={**headers, PATIENT_HEADER: "1"}).json() == [ANYONE.user, True]
+
+
+@pytest.mark.parametrize("name", [CALLER_HEADER, PATIENT_HEADER])
+def test_clients_cannot_say_it(name: str) -> None:
+    scope = {"method": "GET", "path": "/", "query_string": b"", "headers": [(name.encode(), b"1"), (b"accept", b"x")]}
+    sent = ForwardedRequest.of(scope, b"").with_headers([], dropping=OWN_HEADERS)
+    assert [key for key, _ in sent.headers if key == name.encode()] == []
+    assert (b"accept", b"x") in sent.headers

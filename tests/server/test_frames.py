@@ -1,0 +1,46 @@
+"""What gateways and servers say to each other arrives as it was sent, however it is cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surefoot.api.continuation import SentToken
+from surefoot.sampling import TokenLogprobs
+from surefoot.server.frames import FrameKind, FrameReader, HandedRequest, encode_frame
+from surefoot.server.handover import ReplyIdentity
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+TOPS = st.lists(st.tuples(st.integers(0, 10**6), FLOATS), max_size=3).map(tuple)
+
+
+@st.composite
+def tokens(draw: st.DrawFn) -> SentToken:
+    token = draw(st.integers(0, 10**6))
+    logprobs = TokenLogprobs(token, draw(FLOATS), draw(TOPS)) if draw(st.booleans()) else None
+    return SentToken(draw(st.integers(0, 63)), token, logprobs)
+
+
+@given(st.lists(tokens()), st.binary(), st.text(), st.integers(0, 10**6))
+def test_a_request_arrives_as_it_was_sent(sent: list[SentToken], body: bytes, text: str, skipped: int) -> None:
+    identity = ReplyIdentity("ab" * 16, 1_700_000_000, 2**64 - 1)
+    request = HandedRequest("POST", "/v1/x", "a=b", (("host", text),), body, identity, tuple(sent), skipped)
+    assert HandedRequest.decode(request.encode()) == request
+
+
+@given(st.lists(st.tuples(st.sampled_from(FrameKind), st.binary())), st.integers(1, 9))
+def test_frames_arrive_as_they_were_sent(frames: list[tuple[FrameKind, bytes]], size: int) -> None:
+    data = b"".join(encode_frame(kind, payload) for kind, payload in frames)
+    reader = FrameReader()
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\2{}", b"\0\0\0\2[]", b"\0\0\0\4null", b"\0\0\0\3{]}"])
+def test_a_malformed_request_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        HandedRequest.decode(data)
+
+
+def test_a_frame_without_an_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="a frame of"):
+        list(FrameReader().feed(b"b\xff\xff\xff\xff"))
