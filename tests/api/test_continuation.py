@@ -43,10 +43,12 @@ async def pieces_of(wanted: list[Request], *histories: list[SentToken]) -> list[
     runs = []
     running = AsyncLLM(llm())
     running.start()
-    for history in histories:
-        stream = await running.submit(wanted, single=True, sent=history)
-        runs.append([piece async for piece in stream])
-    await running.stop()
+    try:
+        for history in histories:
+            stream = await running.submit(wanted, single=True, sent=history)
+            runs.append([piece async for piece in stream])
+    finally:
+        await running.stop()  # also after an error: the next engine uses the same model
     return runs
 
 

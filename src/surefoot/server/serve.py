@@ -4,6 +4,7 @@ import asyncio
 import functools
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +27,7 @@ from surefoot.server.tracing.steps import Watchers
 
 IDLE_POLL_S = 1.0
 NUM_READS = 4  # of 25 ms or so, to measure bandwidth
+IDLE_PATIENCE_S = 10.0  # then it is measured between steps, which then wait for it
 
 
 def serve(
@@ -105,13 +107,14 @@ class ModelServer:
 
     async def _warm_up(self) -> None:
         """What can wait until the server is ready: the program of the chat template starts, for the first chat; then
-        bandwidth is measured, while no request would wait for it."""
+        bandwidth is measured, when no request would wait for it or, on a server that is never idle, between steps."""
         llm = self._service.llm
         with suppress(RuntimeError):  # the first chat tells of it
             await asyncio.to_thread(llm.chat_template.start)
         if self._link is not None:
             return  # other models may be using the memory
-        while self._service.num_requests:
+        latest = time.monotonic() + IDLE_PATIENCE_S
+        while self._service.num_requests and time.monotonic() < latest:
             await asyncio.sleep(IDLE_POLL_S)
         self._service.bandwidth = await llm.measure_bandwidth(NUM_READS)
         for line in self._describe_speed(self._service.bandwidth):
