@@ -68,8 +68,22 @@ struct WordBlock {
   static constexpr int kRows = kWordRows;
   static constexpr int64_t kLines = kWordLines;  // of a chunk
 
-  static int64_t row_prepared(const Problem& p) { return WordRow::count(p); }
-  static void prepare(const Problem& p, int64_t row, int32_t* out) { WordRow::prepare(p, row, out); }
+  // Of a group: the pairs of words, [line][columns 0 and 2, columns 1 and 3][row]; the lines of pieces, [chunk][row].
+  static int64_t num_chunks(const Problem& p) { return divide_up(p.lines(), kLines); }
+  static int64_t row_prepared(const Problem& p) { return p.lines() * 2 + num_chunks(p); }
+  static void prepare(const Problem& p, const RowGroup& group, int64_t row, int32_t* out) {
+    out += row - group.first;
+    int32_t* lines_of = out + p.lines() * 2 * group.rows;
+    for (int64_t first = 0; first < p.lines(); first += kLines, lines_of += group.rows) {
+      PieceLines<kLines> pieces;
+      for (int64_t line = first; line < std::min(first + kLines, p.lines()); line += kTileLines) {
+        int32_t pairs[2 * kTileLines];
+        pieces.add(word_pairs(p.row(row) + 4 * line, p.x.stride, pairs));
+        for (int i = 0; i < 2 * kTileLines; ++i, out += group.rows) *out = pairs[i / 2 + i % 2 * kTileLines];
+      }
+      *lines_of = pieces.lines();
+    }
+  }
 
   // [line][half][columns 0 and 2, columns 1 and 3]
   static int64_t unpacked_bytes(const Problem&, int64_t lines) { return 4 * kLine * lines; }
@@ -89,41 +103,33 @@ struct WordBlock {
     }
   }
 
-  // Adds the pieces of some tiles. Not inlined, so that all registers are there for the sums of a piece.
+  // Adds the pieces of some lines. Not inlined, so that all registers are there for the sums of a piece.
   template <int Rows>
-  [[gnu::noinline]] static void add_some(const uint8_t* words, int64_t tiles, int64_t piece_lines, const CodeRows& x,
+  [[gnu::noinline]] static void add_some(const uint8_t* words, int64_t lines, int64_t piece_lines, const int32_t* pairs,
                                          Waiting* waiting) {
-    const int32_t* rows[Rows];
+    for (const uint8_t* end = words + lines * 4 * kLine; words < end;) {
+      Ints piece[Rows][2];
 #pragma GCC unroll 8
-    for (int r = 0; r < Rows; ++r) rows[r] = x.prepared + r * x.row_prepared;
-    for (const uint8_t* end = words + tiles * kTileLines * 4 * kLine; words < end;) {
-      for (int64_t line = 0; line < kTileLines; line += piece_lines) {
-        Ints piece[Rows][2];
+      for (int r = 0; r < Rows; ++r) piece[r][0] = piece[r][1] = set1i(0);
+      const uint8_t* last = std::min(words + piece_lines * 4 * kLine, end);
+      do {
 #pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) piece[r][0] = piece[r][1] = set1i(0);
-        const uint8_t* last = words + piece_lines * 4 * kLine;
-        do {
+        for (int i = 0; i < 4; ++i) {
+          const uint8_t* at = words + (i / 2 * 4 + i % 2) * kLine;
+          const RowWords w[2] = {load_words_of(at), load_words_of(at + 2 * kLine)};
 #pragma GCC unroll 8
-          for (int i = 0; i < 4; ++i) {
-            const uint8_t* at = words + (i / 2 * 4 + i % 2) * kLine;
-            const RowWords w[2] = {load_words_of(at), load_words_of(at + 2 * kLine)};
-#pragma GCC unroll 8
-            for (int r = 0; r < Rows; ++r) {
-              const Ints pair = set1i(rows[r][i / 2 + i % 2 * kTileLines]);
-              add_product(piece[r][0], w[0], pair);
-              add_product(piece[r][1], w[1], pair);
-            }
-            end_line();
+          for (int r = 0; r < Rows; ++r) {
+            const Ints pair = set1i(pairs[i * Rows + r]);
+            add_product(piece[r][0], w[0], pair);
+            add_product(piece[r][1], w[1], pair);
           }
-          words += 8 * kLine;
+          end_line();
+        }
+        words += 8 * kLine;
+        pairs += 4 * Rows;
+      } while (words != last);
 #pragma GCC unroll 8
-          for (int r = 0; r < Rows; ++r) rows[r] += 2;
-        } while (words != last);
-#pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) add_piece(waiting[r], piece[r]);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) rows[r] += kTileLines;
+      for (int r = 0; r < Rows; ++r) add_piece(waiting[r], piece[r]);
     }
   }
   [[gnu::always_inline]] static void add_piece(Waiting& sums, const Ints (&piece)[2]) {
@@ -136,11 +142,11 @@ struct WordBlock {
   }
 
   template <int Rows>
-  static void multiply(const Problem&, const uint8_t* unpacked, const Chunk& c, CodeRows x, Waiting* waiting) {
+  static void multiply(const Problem& p, const uint8_t* unpacked, const Chunk& c, const CodeRows& x, Waiting* waiting) {
     if (c.opens) std::memset(static_cast<void*>(waiting), 0, Rows * sizeof(Waiting));
-    const int32_t lines = piece_lines<Rows>(x.prepared, x.row_prepared);
-    x.prepared += c.first * 2;
-    add_some<Rows>(unpacked, c.lines / kTileLines, lines, x, waiting);
+    const int32_t* lines_of = x.prepared + (p.lines() * 2 + c.first / kLines) * Rows;
+    add_some<Rows>(unpacked, c.lines, *std::min_element(lines_of, lines_of + Rows), x.prepared + c.first * 2 * Rows,
+                   waiting);
   }
 
   static void finish(const PanelEnd& end, int64_t row, const CodeRows&, const Waiting& sums) {
@@ -162,7 +168,8 @@ struct LineBlock {
 
   // What the sums of a row's limbs with ready weights are too large by.
   static int64_t row_prepared(const Problem&) { return 2; }
-  static void prepare(const Problem& p, int64_t row, int32_t* out) {
+  static void prepare(const Problem& p, const RowGroup& group, int64_t row, int32_t* out) {
+    out += (row - group.first) * row_prepared(p);
     for (int limb = 0; limb < 2; ++limb) out[limb] = ready_excess(p.row(row) + limb * p.x.stride, 4 * p.lines());
   }
 

@@ -5,7 +5,7 @@
 // A form (row_blocks.h has those of x86) is a struct with
 //   Source, Waiting       where weights come from; what a row's sums with a panel are between chunks
 //   kRows, kLines         rows multiplied at once; lines of a chunk
-//   row_prepared, prepare int32 numbers that are prepared of each row, and their writing
+//   row_prepared, prepare int32 numbers that are prepared of each row of a group, and their writing
 //   unpacked_bytes, unpack, multiply<Rows>, finish
 #pragma once
 #include <algorithm>
@@ -20,6 +20,22 @@ inline constexpr int64_t kRowsBytes = 512 << 10;  // of rows that stay in L2 bes
 // Blocks of much the same size: none is left with a row or two.
 inline int64_t even_part(int64_t count, int64_t most) { return divide_up(count, divide_up(count, most)); }
 inline int64_t block_rows(const Problem& p) { return even_part(p.rows, kBlockRows); }
+
+// Rows that are multiplied at once.
+struct RowGroup {
+  int64_t first, rows;
+};
+
+// The group that begins with a row, of the rows that are left. No group has less than half of `most`.
+inline RowGroup group_from(int64_t row, int64_t end, int64_t most) { return {row, even_part(end - row, most)}; }
+
+// The group of a row: each block is split for itself.
+inline RowGroup group_of(const Problem& p, int64_t row, int64_t most) {
+  const int64_t block = row / block_rows(p) * block_rows(p), end = std::min(block + block_rows(p), p.rows);
+  RowGroup group = group_from(block, end, most);
+  while (row >= group.first + group.rows) group = group_from(group.first + group.rows, end, most);
+  return group;
+}
 
 // A panel's part of the depth.
 struct Chunk {
@@ -72,8 +88,10 @@ struct Task {
 
   const int32_t* prepare(uint8_t* at) const {
     auto* out = reinterpret_cast<int32_t*>(at);
-    for (int64_t row = 0; row < rows; ++row)
-      Block::prepare(p, share.first_row + row, out + row * Block::row_prepared(p));
+    for (int64_t row = share.first_row; row < share.last_row; ++row) {
+      const RowGroup group = group_of(p, row, Block::kRows);
+      Block::prepare(p, group, row, out + (group.first - share.first_row) * Block::row_prepared(p));
+    }
     return out;
   }
 
@@ -101,11 +119,10 @@ struct Task {
 
   void run_chunk(const Chunk& c, int64_t panel, typename Block::Waiting* sums) const {
     Block::unpack(p, source_of<Source>(*p.w, panel), c, unpacked);
-    // Splitting what is left evenly, no part has less than half of Block::kRows.
-    for (int64_t row = 0, part; row < rows; row += part) {
-      part = even_part(rows - row, Block::kRows);
+    for (int64_t row = 0, group; row < rows; row += group) {
+      group = group_from(row, rows, Block::kRows).rows;
       with_rows<std::max(Block::kRows / 2, 1), Block::kRows>(
-          part, [&]<int Rows>() { Block::template multiply<Rows>(p, unpacked, c, rows_from(row), sums + row); });
+          group, [&]<int Rows>() { Block::template multiply<Rows>(p, unpacked, c, rows_from(row), sums + row); });
     }
     if (!c.closes) return;
     const PanelEnd end(p, panel);
@@ -128,7 +145,10 @@ struct ManyRows {
     return Forms::with_block(p, [&]<class Block>(Block) { return Block::row_prepared(p); });
   }
   static void prepare(const Problem& p, int64_t row, int32_t* out) {
-    Forms::with_block(p, [&]<class Block>(Block) { Block::prepare(p, row, out + row * Block::row_prepared(p)); });
+    Forms::with_block(p, [&]<class Block>(Block) {
+      const RowGroup group = group_of(p, row, Block::kRows);
+      Block::prepare(p, group, row, out + group.first * Block::row_prepared(p));
+    });
   }
 };
 

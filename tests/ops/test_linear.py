@@ -184,14 +184,14 @@ def test_largest_sums(backends: list[Backend], table: np.ndarray, group: int, ro
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
 
 
-@pytest.mark.parametrize("columns", [8, 16, 32, 64])
+@pytest.mark.parametrize("columns", [8, 16, 32, 64, 128, 256])
 @pytest.mark.parametrize("excess", [-1, 0, 1])
 def test_sums_at_the_end_of_int32(backends: list[Backend], columns: int, excess: int) -> None:
     """Sums over some columns just below and above 2^31: however many a kernel adds up in an int32, none wraps."""
-    rows, n, k = 9, 40, 256
+    rows, n, k = 9, 40, 640
     most = (2**31 // 16319) // columns + excess  # times the largest weight, over so many columns
     numbers = np.full((rows, k), min(most, 16256), np.float32)
-    numbers[:, 200] = 16256  # sets the scale
+    numbers[:, 620] = 16256  # sets the scale
     numbers *= np.where(np.arange(rows) % 2, -1, 1)[:, None]
     x = aligned(oracle_activations.quantise(numbers, ActivationForm(2)))
     fmt = WeightFormat(8, 2, 32)

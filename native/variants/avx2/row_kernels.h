@@ -12,8 +12,9 @@ inline constexpr int64_t kFewCodeRows = 2;
 using RowWords = const __m256i*;
 inline RowWords load_words_of(const uint8_t* p) { return reinterpret_cast<const __m256i*>(p); }
 [[gnu::always_inline]] inline void add_product(__m256i& sum, const __m256i& words, __m256i pair) {
-  __m256i product;
-  __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "m"(words), "x"(pair));
+  __m256i product, next = sum;
+  __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(next), "=&x"(product) : "m"(words), "x"(pair));
+  sum = next;
 }
 [[gnu::always_inline]] inline void add_product(Ints& sum, RowWords words, const Ints& pair) {
   add_product(sum.lo, words[0], pair.lo);

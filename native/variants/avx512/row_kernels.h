@@ -4,14 +4,18 @@
 
 namespace sf {
 
-inline constexpr int kWordRows = 4, kLineRows = 6;           // by 32 outputs, in registers
+inline constexpr int kWordRows = 8, kLineRows = 6;           // by 32 outputs, in registers
 inline constexpr int64_t kWordLines = 64, kByteLines = 256;  // of a chunk: 16 KB of words, 32 KB of bytes
-inline constexpr int64_t kFewCodeRows = 8;                   // of 4-bit codes are multiplied as they are read
+inline constexpr int64_t kFewCodeRows = 7;                   // of 4-bit codes are multiplied as they are read
 
-// sum += words times a row's pair of words
+// sum += words times a row's pair of words. Each sum stays in its register: gcc 12 would copy it from one to another.
 using RowWords = Ints;
 inline RowWords load_words_of(const uint8_t* p) { return loadi(reinterpret_cast<const int32_t*>(p)); }
-inline void add_product(Ints& sum, RowWords words, Ints pair) { sum = dot_pairs(sum, words, pair); }
+[[gnu::always_inline]] inline void add_product(Ints& sum, RowWords words, Ints pair) {
+  __m512i next = dot_pairs(sum, words, pair).v;
+  __asm__("" : "+v"(next));
+  sum.v = next;
+}
 
 // Sums that go on: nothing to do. Where a sum is an addition of its own, the compiler must not add up in another order.
 inline void keep(Ints (&)[2]) {}

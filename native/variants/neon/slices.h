@@ -56,7 +56,8 @@ struct SliceBlock {
   };
 
   static int64_t row_prepared(const Problem& p) { return 2 * p.lines(); }
-  static void prepare(const Problem& p, int64_t row, int32_t* out) {
+  static void prepare(const Problem& p, const RowGroup& group, int64_t row, int32_t* out) {
+    out += (row - group.first) * row_prepared(p);
     const int8_t *high = p.row(row), *low = high + p.x.stride;
     for (int64_t line = 0; line < p.lines(); line += kStep, out += 2 * kStep) {
       std::memcpy(out, high + 4 * line, 4 * kStep);
