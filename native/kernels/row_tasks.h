@@ -14,7 +14,7 @@
 
 namespace sf::row_blocks {
 
-inline constexpr int64_t kBlockRows = 96;
+inline constexpr int64_t kBlockRows = 128;
 inline constexpr int64_t kRowsBytes = 512 << 10;  // of rows that stay in L2 beside all else
 
 // Blocks of much the same size: none is left with a row or two.
