@@ -209,10 +209,5 @@ def test_killed(tmp_path: Path, kind: str) -> None:
     check_death(tmp_path, [1, 30], signal.SIGKILL, kind)
 
 
-@pytest.mark.nightly
-def test_killed_at_every_place(tmp_path: Path) -> None:
-    check_death(tmp_path, list(range(1, 65)), signal.SIGKILL, "three answers")
-
-
 def test_stopped(tmp_path: Path) -> None:
     check_death(tmp_path, [5], signal.SIGSTOP, "three answers")
