@@ -13,7 +13,7 @@ import pytest
 from surefoot.fleet.failover import FleetAnswer, GaveUp
 from surefoot.fleet.members import Members
 from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, STATE_PATH, HandedRequest
-from tests.fleet.running import KEY, answer_of, ask, by_choice, handed, kill, start_replica
+from tests.fleet.running import AFTER_HEAD, KEY, answer_of, ask, by_choice, handed, kill, start_replica
 from tests.server.process import Server
 from tests.stories import stories_gguf
 
@@ -133,6 +133,14 @@ def test_a_bad_request_is_the_clients(pair: list[Server]) -> None:
     status, parts, num_failovers = asyncio.run(ask(pair, handed(CHAT_PATH, {**CHAT, "temperature": -1})))
     assert (status, num_failovers) == (400, 0)
     assert "temperature" in json.loads(b"".join(parts))["error"]["message"]
+
+
+def test_a_refusal_that_breaks_off_goes_on(pair: list[Server]) -> None:
+    """A status other than 200 is no reason to look for another server, if the client has it already."""
+    request = handed(CHAT_PATH, {**CHAT, "temperature": -1})
+    whole, again = asyncio.run(ask(pair, request)), asyncio.run(ask(pair, request, [AFTER_HEAD]))
+    assert whole == (400, again[1], 0)
+    assert again == (400, whole[1], 1)
 
 
 # ---- the door ----
