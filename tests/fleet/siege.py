@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ import httpx2
 import uvicorn
 from starlette.types import Scope
 
+from surefoot.fleet.failover import FleetAnswer
 from surefoot.fleet.gateway import Gateway, handed_request
 from surefoot.fleet.members import CONNECT_S, Member, Members
 from surefoot.fleet.replica_transport import ReplicaTransport
@@ -57,7 +58,7 @@ WATCHED: dict[str, dict[str, Any]] = {
         **LONG, "temperature": 1.2,
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": LONG_TEXT}},
     },
-    "tools": {**LONG, "tools": [LONG_TOOL], "tool_choice": "required"},
+    "tools": {**LONG, "tools": [LONG_TOOL], "tool_choice": "required", "max_tokens": 120},
     "stop strings": {**ENDLESS, "stop": ["zq", "qqq"], "presence_penalty": 0.4, "temperature": 1.1},
     "bias": {**ENDLESS, "logit_bias": {"2": 5, "300": -50}, "min_tokens": 70, "temperature": 1.5, "logprobs": True},
 }  # fmt: skip
@@ -65,7 +66,8 @@ WATCHED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class SiegePlan:
-    num_positions: int = 64
+    first: int = 1  # token position
+    num_positions: int = 64  # the last one
     num_moments: int = 100
     num_streams: int = 200
     num_hangs: int = 3
@@ -81,9 +83,6 @@ class Asking:
     path: str
     body: bytes
     user: int
-
-    def prompt(self, keys: Sequence[str]) -> PromptText:
-        return PromptText.of(self.body, f"Bearer {keys[self.user]}")
 
 
 @dataclass
@@ -148,15 +147,20 @@ def answers_of(data: bytes) -> dict[int, list[bytes]]:
 # ---- the fleet ----
 
 
-class WatchedMembers(Members):
-    """Remembers which server a prompt was last given to."""
+class Answers:
+    """In place of the gateway's FleetAnswer: remembers the answer to each request, so that its server is known."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.chosen: dict[PromptText, Member] = {}
+    def __init__(self) -> None:
+        self._by_body: dict[bytes, FleetAnswer] = {}
 
-    def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> Member:
-        self.chosen[prompt] = member = super().choose(prompt, excluded)
+    def __call__(self, members: Members, request: HandedRequest, prompt: PromptText) -> FleetAnswer:
+        self._by_body[request.body] = answer = FleetAnswer(members, request, prompt)
+        return answer
+
+    def member(self, asking: Asking) -> Member:
+        """The server that computes the answer now."""
+        member = self._by_body[asking.body].member
+        assert member is not None
         return member
 
 
@@ -181,15 +185,16 @@ def start_server(folder: Path, address: str, port: int, machine: Machine | None)
 
 
 class Fleet:
-    def __init__(self, folder: Path, sites: list[Site], members: WatchedMembers, gateway: Gateway, root: str) -> None:
+    def __init__(self, folder: Path, sites: list[Site], members: Members, gateway: Gateway, root: str) -> None:
         self._folder = folder
         self.sites = sites
         self.members = members
         self.gateway = gateway
         self.root = root
+        self.answers = Answers()
 
-    def site_of(self, prompt: PromptText) -> Site:
-        return self.sites[self.members.all.index(self.members.chosen[prompt])]
+    def site_of(self, asking: Asking) -> Site:
+        return self.sites[self.members.all.index(self.answers.member(asking))]
 
     async def revive(self, site: Site) -> None:
         await asyncio.to_thread(site.server.stop)
@@ -215,13 +220,14 @@ async def running_fleet(folder: Path, places: Sequence[Machine | None]) -> Async
             sites.append(Site(machine, address, port, server))
         timeout = httpx2.Timeout(None, connect=CONNECT_S)
         client = httpx2.AsyncClient(transport=ReplicaTransport(), timeout=timeout, trust_env=False)
-        members = WatchedMembers([site.url for site in sites], KEY, client)
+        members = Members([site.url for site in sites], KEY, client)
         gateway, port = Gateway(members), free_port()
         server = uvicorn.Server(uvicorn.Config(gateway, port=port, log_config=None, access_log=False, ws="none"))
         serving = asyncio.ensure_future(server.serve())
         fleet = Fleet(folder, sites, members, gateway, f"http://127.0.0.1:{port}")
         await fleet.whole(())
-        yield fleet
+        with mock.patch("surefoot.fleet.gateway.FleetAnswer", fleet.answers):
+            yield fleet
         server.should_exit = True
         await serving
     finally:
@@ -296,7 +302,7 @@ class Siege:
         for _ in range(2):  # undisturbed: how long it takes
             await asyncio.gather(*map(self._stream, self._beside()))
         wave_s = (time.monotonic() - began) / 2
-        for position in range(1, self._plan.num_positions + 1):
+        for position in range(self._plan.first, self._plan.num_positions + 1):
             await self._at_position("kills at a position", kill, position)
             say(f"killed at position {position} of {self._plan.num_positions}")
         for number in range(self._plan.num_moments):
@@ -317,7 +323,7 @@ class Siege:
 
         def on_event(count: int) -> None:
             if count == position:
-                heals.append(strike(self._fleet, self._fleet.site_of(watched.prompt(self._keys))))
+                heals.append(strike(self._fleet, self._fleet.site_of(watched)))
 
         streams = [self._stream(asking) for asking in self._beside()]
         await asyncio.gather(self._stream(watched, on_event), *streams)
