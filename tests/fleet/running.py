@@ -58,6 +58,9 @@ def by_choice(parts: list[bytes]) -> dict[int, list[bytes]]:
     return answers
 
 
+AFTER_HEAD = -1
+
+
 class BreakingTransport(httpx2.AsyncBaseTransport):
     """Breaks a connection after the given number of frames with tokens, of each reply in turn; None: never."""
 
@@ -93,6 +96,8 @@ class _Breaking(httpx2.AsyncByteStream):
                         raise httpx2.ReadError("broken by the test")
                     count += 1
                 yield encode_frame(kind, payload)
+                if kind is FrameKind.HEAD and self._limit == AFTER_HEAD:
+                    raise httpx2.ReadError("broken by the test")
 
     async def aclose(self) -> None:
         await self._response.aclose()

@@ -13,7 +13,7 @@ import pytest
 from surefoot.fleet.failover import FleetAnswer, GaveUp
 from surefoot.fleet.members import Members
 from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, STATE_PATH, HandedRequest
-from tests.fleet.running import KEY, answer_of, ask, by_choice, handed, kill, start_replica
+from tests.fleet.running import AFTER_HEAD, KEY, answer_of, ask, by_choice, handed, kill, start_replica
 from tests.server.process import Server
 from tests.stories import stories_gguf
 
@@ -135,6 +135,14 @@ def test_a_bad_request_is_the_clients(pair: list[Server]) -> None:
     assert "temperature" in json.loads(b"".join(parts))["error"]["message"]
 
 
+def test_a_refusal_that_breaks_off_goes_on(pair: list[Server]) -> None:
+    """A status other than 200 is no reason to look for another server, if the client has it already."""
+    request = handed(CHAT_PATH, {**CHAT, "temperature": -1})
+    whole, again = asyncio.run(ask(pair, request)), asyncio.run(ask(pair, request, [AFTER_HEAD]))
+    assert whole == (400, again[1], 0)
+    assert again == (400, whole[1], 1)
+
+
 # ---- the door ----
 
 
@@ -207,11 +215,6 @@ def check_death(folder: Path, places: list[int], how: signal.Signals, kind: str)
 @pytest.mark.parametrize("kind", ["greedy", "three answers"])
 def test_killed(tmp_path: Path, kind: str) -> None:
     check_death(tmp_path, [1, 30], signal.SIGKILL, kind)
-
-
-@pytest.mark.nightly
-def test_killed_at_every_place(tmp_path: Path) -> None:
-    check_death(tmp_path, list(range(1, 65)), signal.SIGKILL, "three answers")
 
 
 def test_stopped(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
+ONE_MACHINE = ("--name", "small", "--pooling", "mean", "--threads", "1")
+
 
 def write_input(path: Path, num_lines: int) -> Path:
     messages = [{"role": "user", "content": "Once upon a time"}]
@@ -56,8 +58,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 def test_servers_and_the_command_itself_are_killed(tmp_path: Path) -> None:
     source, here, there = write_input(tmp_path / "in.jsonl", 60), tmp_path / "here.jsonl", tmp_path / "there.jsonl"
-    options = ("--name", "small", "--pooling", "mean", "--threads", "1")
-    run("run-batch", str(source), str(here), "--model", str(stories_gguf()), *options)
+    run("run-batch", str(source), str(here), "--model", str(stories_gguf()), *ONE_MACHINE)
     servers = [start_replica(tmp_path), start_replica(tmp_path)]
     words = [word for server in servers for word in ("--fleet", server.root)]
     command = [*COMMAND, "run-batch", str(source), str(there), *words, "--fleet-key", str(key_file(tmp_path))]
@@ -73,6 +74,45 @@ def test_servers_and_the_command_itself_are_killed(tmp_path: Path) -> None:
     assert len(wanted) == 60
     assert sorted({reply["response"]["status_code"] for reply in wanted.values()}) == [200, 400]
     servers[1].stop()
+
+
+@pytest.mark.nightly
+def test_killed_twenty_times(tmp_path: Path) -> None:
+    """Three servers, killed in turn; each comes back to its address. If a run ends too early, another one follows."""
+    source, here = write_input(tmp_path / "in.jsonl", 1500), tmp_path / "here.jsonl"
+    run("run-batch", str(source), str(here), "--model", str(stories_gguf()), *ONE_MACHINE)
+    wanted = read(here)
+    assert len(wanted) == 1500
+    servers = [start_replica(tmp_path) for _ in range(3)]
+    command = [*COMMAND, "run-batch", str(source)]
+    fleet = [word for server in servers for word in ("--fleet", server.root)] + ["--fleet-key", str(key_file(tmp_path))]
+    num_kills = 0
+    while num_kills < 20:
+        there = tmp_path / f"there-{num_kills}.jsonl"
+        running = subprocess.Popen([*command, str(there), *fleet], stderr=subprocess.DEVNULL)
+        num_before = num_kills
+        while num_kills < 20 and wait_for_lines(there, 20, running):
+            place = num_kills % len(servers)
+            kill(servers[place])
+            servers[place].stop()
+            servers[place] = start_replica(tmp_path, "--port", servers[place].root.rpartition(":")[2])
+            num_kills += 1
+        assert running.wait(3600) == 0
+        assert read(there) == wanted
+        assert num_kills > num_before, "the run ends before a server can be killed"
+    for server in servers:
+        server.stop()
+
+
+def wait_for_lines(file: Path, count: int, running: subprocess.Popen[bytes]) -> bool:
+    """Until there are this many more lines. False: the run has ended."""
+
+    def num_lines() -> int:
+        return file.read_text().count("\n") if file.exists() else 0
+
+    wanted = num_lines() + count
+    wait_for(lambda: num_lines() >= wanted or running.poll() is not None)
+    return running.poll() is None
 
 
 def test_a_line_waits_for_servers_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.cli.process import COMMAND
+from tests.fleet.network import Machine
 from tests.machine.memory_group import MemoryGroup
 from tests.waiting import PATIENCE_S
 
@@ -27,10 +28,10 @@ class Server:
         host: str = "127.0.0.1",
         memory_bytes: int | None = None,
         num_files: int | None = None,
-        group: MemoryGroup | None = None,
+        group: MemoryGroup | Machine | None = None,
     ) -> None:
         """model: None if the words name models. memory_bytes: the most that its process may map. num_files: that it may
-        have open. group: the cgroup that it runs in, with its children; None: this process's."""
+        have open. group: the cgroup or the network that it runs in, with its children; None: this process's."""
 
         def limit() -> None:
             if group is not None:

@@ -19,7 +19,7 @@ from surefoot.bench.engine.run import QUICK as QUICK_ENGINE
 from surefoot.bench.engine.run import EngineSettings, run_engine
 from surefoot.bench.fleet.report import show_fleet
 from surefoot.bench.fleet.run import QUICK as QUICK_FLEET
-from surefoot.bench.fleet.run import FleetSettings, run_fleet
+from surefoot.bench.fleet.run import FleetSettings, run_fleet, run_simulation
 from surefoot.bench.harness.as_json import as_json
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.model.expert_shapes import EXPERT_SHAPES
@@ -234,16 +234,22 @@ def plan(
 
 @bench.command()
 def fleet(
-    path: Model,
+    path: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.", show_default=False)
+    ] = None,
     as_json_: AsJson = False,
+    simulate: Annotated[bool, typer.Option("--simulate", help="The router alone, without a model or servers.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer users, requests and kills.")] = False,
     kills: Annotated[int | None, typer.Option(min=1, help="How many times a server is killed.")] = None,
 ) -> None:
     """Simulate a thousand machines and their router, time what a gateway adds to a server, and kill servers while
-    they answer: every stream must end as if nothing had happened."""
+    they answer: every stream must end as if nothing had happened. With --simulate, show what changes with size."""
     settings = QUICK_FLEET if quick else FleetSettings()
     with exit_on_error(), _status() as say:
-        results = run_fleet(path, replace(settings, num_kills=kills or settings.num_kills), say)
+        if simulate == (path is not None):
+            raise ValueError("name a model, or --simulate, which takes none")
+        settings = replace(settings, num_kills=kills or settings.num_kills)
+        results = run_simulation(settings.shape, say) if path is None else run_fleet(path, settings, say)
     _print(results, as_json_, show_fleet)
 
 

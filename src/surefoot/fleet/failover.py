@@ -31,6 +31,7 @@ from surefoot.server.frames import (
 LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
 MOST_ATTEMPTS = 3  # in a row without a new token or part: a request that kills its replicas must not kill them all
+OK = 200
 TRY_ELSEWHERE = (429, 503)
 WAIT_S, POLL_S = 15.0, 0.05  # for a replica to come back
 
@@ -62,7 +63,7 @@ class FleetAnswer:
         self._prompt = prompt
         self._sent: list[SentToken] = []
         self._num_parts = 0
-        self._has_head = False
+        self._status: int | None = None  # of the head that was passed on
         self._refusal: tuple[ReplyHead, bytes] | None = None  # of a replica that is busy or drains
         self.num_failovers = 0
         self.member: Member | None = None  # that computes the answer now
@@ -96,7 +97,7 @@ class FleetAnswer:
                 self.member = self._members.choose(self._prompt, tried)
                 return self.member
             except NoReplica as error:
-                if self._refusal is not None and not self._has_head:
+                if self._refusal is not None and self._status is None:
                     return None
                 if time.monotonic() > end:
                     raise NobodyThere(str(error)) from error
@@ -110,10 +111,10 @@ class FleetAnswer:
             async for kind, payload in frames:
                 if kind is FrameKind.HEAD:
                     head = _head(payload)
-                    has_begun = self._has_head or bool(self._sent)
-                    is_refused = head.status in TRY_ELSEWHERE or (has_begun and head.status != 200)
-                    if not is_refused and not self._has_head:
-                        self._has_head = True
+                    begun = self._status or (OK if self._sent else None)
+                    is_refused = head.status in TRY_ELSEWHERE or begun not in (None, head.status)
+                    if not is_refused and self._status is None:
+                        self._status = head.status
                         yield head
                 elif kind is FrameKind.TOKENS:
                     self._sent += decode_tokens(json.loads(payload))
@@ -125,7 +126,8 @@ class FleetAnswer:
                 elif kind is FrameKind.RETURNED:
                     self._returned(member, payload)
         if is_refused:
-            self._refusal = head, body
+            if head.status in TRY_ELSEWHERE:
+                self._refusal = head, body
             raise ReplicaFailed(f"refused with status {head.status}")
 
     def _returned(self, member: Member, payload: bytes) -> None:

@@ -21,6 +21,7 @@ class FleetFile(BaseModel):
     memory_gb: Annotated[float, Field(ge=0)] = 0.0  # the same; 0: none is reserved
     host: str = "127.0.0.1"  # that the gateway binds
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    gateway_resource: str = ""  # of Ray, that the gateway's machine has; empty: any machine
     ray_address: str = "auto"  # of the Ray cluster; auto: the one that this machine belongs to
     ready_s: Annotated[float, Field(gt=0)] = 600.0  # within which a replica must be ready after its start
 

@@ -34,14 +34,23 @@ class PrefixIndex:
                 holders[name] = np.append(before, alone)
 
     def remove(self, replica: int, names: Iterable[int]) -> None:
+        alone = self._only(replica)
         for name in names:
             before = self._holders.get(name)
-            if before is not None:
+            if before is alone:
+                del self._holders[name]
+            elif before is not None:
                 self._set(name, before[before != replica])
 
     def remove_replica(self, replica: int) -> None:
-        """Takes time in proportion to all blocks."""
-        self.remove(replica, [name for name, holders in self._holders.items() if replica in holders])
+        """Looks at every block, but at numbers of replicas only where several hold a block."""
+        alone = self._only(replica)
+        held = (
+            name
+            for name, holders in self._holders.items()
+            if holders is alone or (len(holders) > 1 and replica in holders)
+        )
+        self.remove(replica, list(held))
 
     def _set(self, name: int, replicas: Replicas) -> None:
         if len(replicas) > 1:

@@ -29,6 +29,7 @@ PART_S = 60.0  # within which a server that is ready must take part again
 CALL_S = 10.0  # within which an actor must answer
 POLL_S = 0.2
 NUM_THREADS = 4  # of an actor: it answers while its server drains
+TOKEN_SHARE = 0.001  # of a resource that says where an actor belongs
 OK = 200
 GATEWAY = "gateway"
 
@@ -165,7 +166,8 @@ def start_fleet(ray: Any, file: FleetFile) -> None:
     for name in replica_names(file):
         kind = ray.remote(ReplicaActor).options(name=name, scheduling_strategy="SPREAD", **reserved, **keeping)
         kind.remote(file)
-    ray.remote(GatewayActor).options(name=GATEWAY, num_cpus=0, **keeping).remote(file)
+    place = {"resources": {file.gateway_resource: TOKEN_SHARE}} if file.gateway_resource else {}
+    ray.remote(GatewayActor).options(name=GATEWAY, num_cpus=0, **place, **keeping).remote(file)
 
 
 def fleet_status(ray: Any, file: FleetFile) -> list[MemberStatus]:

@@ -71,6 +71,7 @@ class Asked:
     names: Sequence[int]  # of the blocks that may be cached: the last token is always computed
     num_tokens: int
     num_answer: int
+    user: int = 0
 
 
 class Policy(Protocol):
@@ -228,14 +229,15 @@ class Simulation:
         shape = self._shape
         names = [SYSTEM * 2 + block for block in range(shape.hot_tokens // shape.block_size)]
         question = 1 + int(rng.expovariate(1 / shape.question_tokens))
-        self._send(now, Asked(names, shape.hot_tokens + question, 1 + int(rng.expovariate(1 / shape.answer_tokens))))
+        num_answer = 1 + int(rng.expovariate(1 / shape.answer_tokens))
+        self._send(now, Asked(names, shape.hot_tokens + question, num_answer, number))
 
     def _turn(self, now: float, conversation: Conversation, turns: int, rng: random.Random) -> None:
         shape = self._shape
         conversation.grow(1 + int(rng.expovariate(1 / shape.question_tokens)), shape)
         num_answer = 1 + int(rng.expovariate(1 / shape.answer_tokens))
         names = conversation.names[: (conversation.num_tokens - 1) // shape.block_size]
-        asked = Asked(names, conversation.num_tokens, num_answer)
+        asked = Asked(names, conversation.num_tokens, num_answer, conversation.number)
         think_s = rng.expovariate(1 / shape.think_s)
 
         def answered(later: float, replica: SimulatedReplica) -> None:

@@ -8,7 +8,8 @@ from surefoot.bench.harness.tables import figures, make_table, notes
 
 
 def show_fleet(results: ModelResults, console: Console) -> None:
-    console.print(Group(_policies(results), figures(results), *notes(results)))
+    tables = [_scale(results)] if "scale" in results.model else []
+    console.print(Group(*tables, _policies(results), figures(results), *notes(results)))
 
 
 def _policies(results: ModelResults) -> Table:
@@ -19,5 +20,22 @@ def _policies(results: ModelResults) -> Table:
         table.add_row(
             name, f"{policy['hit_rate']:.3f}", f"{policy['first_token_s_p50']:.2f}",
             f"{policy['first_token_s_p99']:.2f}", f"{policy['waits_beside_idle']:.1%}",
+        )  # fmt: skip
+    return table
+
+
+def _scale(results: ModelResults) -> Table:
+    table = make_table(
+        "One gateway as the fleet grows", "machines", "requests", "cached", "first token p50, p99 s",
+        "decision p50, p99 µs", "report µs", "names kB/s", "blocks", "forget ms", "a core: routing", "a core: asking",
+    )  # fmt: skip
+    for row in results.model["scale"]:
+        cells = f" in {row['num_routers']} cells" if row["num_routers"] > 1 else ""
+        table.add_row(
+            f"{row['num_replicas']}{cells}", str(row["num_requests"]), f"{row['hit_rate']:.3f}",
+            f"{row['first_token_s_p50']:.2f}, {row['first_token_s_p99']:.2f}",
+            f"{row['decision_us_p50']:.0f}, {row['decision_us_p99']:.0f}", f"{row['report_us']:.0f}",
+            f"{row['name_bytes_per_s'] / 1000:.1f}", str(row["num_blocks"]), f"{row['forget_ms']:.0f}",
+            f"{row['router_share']:.1%}", f"{row['poll_share']:.1%}",
         )  # fmt: skip
     return table

@@ -5,6 +5,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from surefoot.bench.fleet.real import RealRuns, measure_added_time, measure_survival, measure_throughput, running_fleet
+from surefoot.bench.fleet.scale import measure_scale
 from surefoot.bench.fleet.simulated import SimulatedFleet, simulate_fleet
 from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target, percentile
@@ -50,6 +51,16 @@ def run_fleet(model: str, settings: FleetSettings, say: Say) -> ModelResults:
     return ModelResults({}, fleet_figures(simulated, runs), described, {}, {}, facts)
 
 
+def run_simulation(shape: FleetShape, say: Say) -> ModelResults:
+    """The router alone, with no model and no server: every policy at full size, then what grows with the fleet."""
+    before, begin = usage(), time.perf_counter()
+    rows, whole = measure_scale(shape, say)
+    simulated = simulate_fleet(shape, say, whole)
+    described = {"path": "simulation", "simulated": asdict(simulated), "scale": [asdict(row) for row in rows]}
+    facts = machine_facts(Backend()) | facts_of_run(before, begin)
+    return ModelResults({}, router_figures(simulated), described, {}, {}, facts)
+
+
 def _task(number: int, length: int, num_new: int) -> Task:
     return Task(tuple(1 + (number * 31 + place * 7) % 200 for place in range(length)), num_new)
 
@@ -73,6 +84,12 @@ def fleet_figures(simulated: SimulatedFleet, runs: RealRuns) -> list[Figure]:
             "gateway_us_per_token", "processor time of the gateway for a streamed token, in microseconds",
             statistics.median(runs.gateway_us_per_token),
         ),
+        *router_figures(simulated),
+    ]  # fmt: skip
+
+
+def router_figures(simulated: SimulatedFleet) -> list[Figure]:
+    return [
         Figure(
             "hit_rate_of_oracle", "cached tokens, of those that an oracle finds (simulated)",
             simulated.hit_rate_of_oracle, Target(0.95),
@@ -80,6 +97,14 @@ def fleet_figures(simulated: SimulatedFleet, runs: RealRuns) -> list[Figure]:
         Figure(
             "router_us_p99_1000", "99th percentile of a decision's processor time, in microseconds",
             simulated.decision_us_p99, Target(200.0, False),
+        ),
+        Figure(
+            "index_mb_per_million_blocks", "a gateway's memory for a million cached blocks, in MB",
+            simulated.bytes_per_block,
+        ),
+        Figure(
+            "report_bytes_per_s", "names of blocks that a replica reports, in bytes a second",
+            simulated.report_bytes_per_s,
         ),
     ]  # fmt: skip
 

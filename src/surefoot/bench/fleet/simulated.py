@@ -53,9 +53,23 @@ class SimulatedFleet:
         return self.policies["predicted"].hit_rate / max(1e-9, self.policies["oracle"].hit_rate)
 
 
-def simulate_fleet(shape: FleetShape, say: Callable[[str], None]) -> SimulatedFleet:
-    predicted = PredictedPolicy(shape, time.thread_time)  # not what other programs do meanwhile
-    figures = Simulation(shape, predicted, PrefixIndex(), predicted.router).run()
+@dataclass(frozen=True)
+class PredictedRun:
+    """A run of the fleet's own router."""
+
+    figures: SimulatedFigures
+    decision_s: list[float]  # processor time: not what other programs do meanwhile
+
+
+def run_predicted(shape: FleetShape) -> PredictedRun:
+    policy = PredictedPolicy(shape, time.thread_time)
+    return PredictedRun(Simulation(shape, policy, PrefixIndex(), policy.router).run(), policy.decision_s)
+
+
+def simulate_fleet(shape: FleetShape, say: Callable[[str], None], known: PredictedRun | None = None) -> SimulatedFleet:
+    """known: a run of the router with this shape, if there was one."""
+    predicted = known or run_predicted(shape)
+    figures = predicted.figures
     trees = PrefixIndex()
     others: dict[str, tuple[Policy, PrefixIndex]] = {
         "oracle": (OraclePolicy(shape, trees), trees),

@@ -1,0 +1,28 @@
+"""What changes with a fleet's size, on a fleet small enough for a test."""
+
+import io
+
+from rich.console import Console
+
+from surefoot.bench.fleet.report import show_fleet
+from surefoot.bench.fleet.run import run_simulation
+from surefoot.fleet.simulation import FleetShape
+
+SHAPE = FleetShape(num_replicas=200, num_users=800, duration_s=40.0, think_s=5.0)
+
+
+def test_every_size_is_simulated_and_shown() -> None:
+    results = run_simulation(SHAPE, lambda text: None)
+    rows = results.model["scale"]
+    assert [(row["num_replicas"], row["num_routers"]) for row in rows] == [(2, 1), (20, 1), (200, 1), (200, 2)]
+    whole, cells = rows[2:]
+    # The same users ask the same things; fewer machines of a cell answer them, and ask for less of a gateway.
+    assert abs(cells["num_requests"] - whole["num_requests"]) < 0.1 * whole["num_requests"]
+    assert cells["hit_rate"] > 0.9 * whole["hit_rate"] > 0
+    assert cells["poll_share"] == whole["poll_share"] / 2
+    assert all(row["name_bytes_per_s"] > 0 and row["report_us"] > 0 and row["num_blocks"] > 0 for row in rows)
+    names = {figure.name for figure in results.figures}
+    assert {"hit_rate_of_oracle", "router_us_p99_1000", "index_mb_per_million_blocks"} <= names
+    text = io.StringIO()
+    show_fleet(results, Console(file=text, width=250))
+    assert "200 in 2 cells" in text.getvalue()
