@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.model.expert_shapes import EXPERT_SHAPES
+from surefoot.bench.model.published_shapes import PUBLISHED_SHAPES
 from surefoot.bench.model.random_gguf import make_random_gguf
 from surefoot.models import feed_forward
 from surefoot.models.feed_forward import Experts
@@ -174,9 +174,9 @@ def _high_water() -> int:
 
 
 def main(folder: str, *names: str) -> None:
-    for name in names or tuple(EXPERT_SHAPES):
+    for name in names or tuple(PUBLISHED_SHAPES):
         shape_name, _, layers = name.partition(":")
-        shape = EXPERT_SHAPES[shape_name](*([int(layers)] if layers else []))
+        shape = PUBLISHED_SHAPES[shape_name](*([int(layers)] if layers else []))
         path = make_random_gguf(shape, Path(folder), lambda line: print(f"\r{line}", end="", file=sys.stderr))
         subprocess.run([sys.executable, "-m", "experiments.experts", "--measure", str(path)], check=True)
 

@@ -18,6 +18,7 @@ constexpr int64_t kMaxUnitRows = 256;
 constexpr int64_t kUnitsPerThread = 3;
 constexpr int64_t kTailCuts = 4;  // of the units that are claimed last
 constexpr int64_t kMinCutSegments = 4;
+constexpr int64_t kMaxWindow = int64_t(1) << 40;  // of both sides: positions and windows add up without overflow
 
 // What a row's logits are made with: x * factor, after tanh(x * inner) if there is a softcap.
 struct RowScale {
@@ -71,9 +72,9 @@ void quantise_queries(const Call& call, const Unit& unit, Work<Dots>& work) {
   }
 }
 
-Sight sight_of(const Call& call, int64_t position, int64_t start) {
+Sight sight_of(const Call& call, int64_t chunk, int64_t position, int64_t start) {
   const auto within = [&](int64_t token) { return static_cast<int>(std::clamp<int64_t>(token - start, 0, kSegment)); };
-  return {within(call.first_visible(position)), within(position + 1)};
+  return {within(call.first_visible(position)), within(call.end_visible(chunk, position))};
 }
 
 // Where a cut unit's row keeps its part of a segment. Rows that do not see the segment have a weight of -1 there.
@@ -93,8 +94,9 @@ class TileOverSegment {
         segment_(narrowed(segment, tile.first - number * kSegment, tile.last - number * kSegment)) {
     const int64_t start = number * kSegment, *positions = work.positions + tile.row;
     // Most tiles see all of most segments: their first row does, and so does their last, and the others lie between.
-    masked_ = !sight_of(call, positions[0], start).all() || !sight_of(call, positions[tile.rows - 1], start).all();
-    for (int r = 0; r < tile.rows; ++r) sight_[r] = masked_ ? sight_of(call, positions[r], start) : Sight{0, kSegment};
+    const auto sight = [&](int r) { return sight_of(call, unit.chunk, positions[r], start); };
+    masked_ = !sight(0).all() || !sight(tile.rows - 1).all();
+    for (int r = 0; r < tile.rows; ++r) sight_[r] = masked_ ? sight(r) : Sight{0, kSegment};
   }
 
   void find_logits() {
@@ -215,7 +217,8 @@ void attend(const Call& call, const Unit& unit, const Unit& after, Work<Dots>& w
   work.dots.begin({work.q, work.bias}, unit.rows);
   if (!unit.parts)
     for (int64_t row = 0; row < unit.rows; ++row) begin(work.part(row, value_dim), value_dim);
-  const int64_t first = call.first_visible(work.positions[0]), last = work.positions[unit.rows - 1] + 1;
+  const int64_t first = call.first_visible(work.positions[0]);
+  const int64_t last = call.end_visible(unit.chunk, work.positions[unit.rows - 1]);
   Segment next = first_groups(call, unit);
   for (int64_t number = unit.first; number < unit.last; ++number) {
     const Segment segment = next;
@@ -259,7 +262,7 @@ std::vector<Unit> make_units(const Call& call, int64_t unit_rows) {
       for (int64_t kv_head = 0; kv_head < call.args.cache.kv_heads; ++kv_head) {
         const int64_t count = std::min(unit_rows, rows - row);
         const int64_t first = call.first_visible(call.position(chunk, row)) / kSegment;
-        const int64_t last = call.position(chunk, row + count - 1) / kSegment + 1;
+        const int64_t last = (call.end_visible(chunk, call.position(chunk, row + count - 1)) - 1) / kSegment + 1;
         units.push_back({chunk, kv_head, row, count, first, last, nullptr, first});
       }
   }
@@ -354,7 +357,7 @@ Error check(const sf_attention_args& a) {
   SF_REQUIRE(a.chunks >= 0 && a.heads > 0 && a.heads % a.cache.kv_heads == 0, kBadShape);
   SF_REQUIRE(a.q_stride >= a.heads * a.cache.head_dim && a.y_stride >= a.heads * a.cache.value_dim, kBadShape);
   SF_REQUIRE(a.table_stride >= 0, kBadShape);
-  SF_REQUIRE(a.window >= 0 && a.scale >= 0 && a.softcap >= 0, kBadOption);
+  SF_REQUIRE(a.window >= -kMaxWindow && a.scale >= 0 && a.softcap >= 0, kBadOption);
   SF_REQUIRE(a.chunks == 0 || (a.q && a.y && a.starts && a.lengths && a.block_table), kNullPointer);
   if (a.chunks) SF_REQUIRE(a.starts[0] >= 0, kBadShape);
   const Call call(a);

@@ -21,7 +21,12 @@ struct Call {
     return args.lengths[chunk] - chunk_tokens(chunk) + row / group_heads;
   }
   int64_t first_visible(int64_t position) const {
-    return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
+    const int64_t window = args.window < 0 ? -args.window : args.window;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+  }
+  // Behind the last token that a query at this position sees.
+  int64_t end_visible(int64_t chunk, int64_t position) const {
+    return args.window < 0 ? std::min(position - args.window, args.lengths[chunk]) : position + 1;
   }
   // The group at a place in one of the chunk's blocks.
   const uint8_t* group(int64_t chunk, int64_t kv_head, int64_t block, int64_t place) const {
@@ -72,7 +77,7 @@ struct Tile {
 
 inline Tile tile_at(const Call& call, const Unit& unit, const int64_t* positions, int64_t row) {
   const int rows = static_cast<int>(std::min<int64_t>(kTileRows, unit.rows - row));
-  return {row, rows, call.first_visible(positions[row]), positions[row + rows - 1] + 1};
+  return {row, rows, call.first_visible(positions[row]), call.end_visible(unit.chunk, positions[row + rows - 1])};
 }
 
 // A segment without those groups that hold none of the tokens from `first` to `last` - 1, counted from its start.
@@ -99,7 +104,7 @@ inline Segment find_groups(const Call& call, const Unit& unit, int64_t segment, 
 inline Segment first_groups(const Call& call, const Unit& unit) {
   const int64_t last_row = unit.row + unit.rows - 1;
   return find_groups(call, unit, unit.first, call.first_visible(call.position(unit.chunk, unit.row)),
-                     call.position(unit.chunk, last_row) + 1);
+                     call.end_visible(unit.chunk, call.position(unit.chunk, last_row)));
 }
 
 }  // namespace sf::attention

@@ -43,11 +43,12 @@ inline void attend_float_row(const Call& call, const Unit& unit) {
   const Part row{state, state + kLanes, state + 2 * kLanes};
   begin(row, call.layout.value_dim);
   const int64_t position = call.position(unit.chunk, unit.row), first = call.first_visible(position);
-  for (int64_t number = first / kSegment; number * kSegment <= position; ++number) {
+  const int64_t end = call.end_visible(unit.chunk, position);
+  for (int64_t number = first / kSegment; number * kSegment < end; ++number) {
     const int64_t start = number * kSegment;
     const int from = static_cast<int>(std::max<int64_t>(first - start, 0));
-    const int to = static_cast<int>(std::min<int64_t>(position + 1 - start, kSegment));
-    const Segment segment = find_groups(call, unit, number, first, position + 1);
+    const int to = static_cast<int>(std::min<int64_t>(end - start, kSegment));
+    const Segment segment = find_groups(call, unit, number, first, end);
     attend_float_segment(call, segment, query(call, unit, 0), from, to, row, out);
   }
   finish(row, sink(call, unit, 0), call.layout.value_dim, result(call, unit, 0));

@@ -40,10 +40,9 @@ struct Case {
   float softcap;
   bool sinks;
 };
-constexpr Case kCases[] = {{1, 1, 16, 16, 0, 0.0f, false},
-                           {2, 3, 64, 64, 0, 0.0f, true},
-                           {1, 4, 80, 48, 33, 20.0f, false},
-                           {2, 1, 128, 128, 7, 0.0f, true}};
+constexpr Case kCases[] = {{1, 1, 16, 16, 0, 0.0f, false},   {2, 3, 64, 64, 0, 0.0f, true},
+                           {1, 4, 80, 48, 33, 20.0f, false}, {2, 1, 128, 128, 7, 0.0f, true},
+                           {1, 2, 32, 32, -9, 0.0f, false},  {1, 3, 48, 48, -(int64_t(1) << 32), 0.0f, true}};
 
 // A whole prompt, a chunk in the middle, one token, none, and one token at the start; tables point to shared blocks.
 void attend(const Case& c, int32_t form) {

@@ -86,7 +86,7 @@ def save_gguf(folder: Path, kind: int, template: str | None = None) -> Path:
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(10000.0)
     writer.add_pooling_type(gguf.PoolingType(kind))
-    _add_tokenizer(writer, appends_end=kind == gguf.PoolingType.LAST)
+    add_tokenizer(writer, appends_end=kind == gguf.PoolingType.LAST)
     tensors = {name: checkpoint.floats(name) for name in checkpoint.tensors}
     if template is not None:
         rows = tensors["token_embd.weight"]
@@ -103,7 +103,7 @@ def save_gguf(folder: Path, kind: int, template: str | None = None) -> Path:
     return path
 
 
-def _add_tokenizer(writer: Any, *, appends_end: bool) -> None:
+def add_tokenizer(writer: Any, *, appends_end: bool) -> None:
     vocabulary = tokenizer(appends_end=False).get_vocab(with_added_tokens=True)
     words = sorted(vocabulary, key=vocabulary.__getitem__)
     writer.add_tokenizer_model("gpt2")

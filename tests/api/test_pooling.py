@@ -80,7 +80,8 @@ def test_modules_of_sentence_transformers(tmp_path: Path) -> None:
     assert open_model(tmp_path, pooling="mean").pooling == PoolingConfig(Pooling.MEAN, is_named=False)
     listed = json.loads((tmp_path / "modules.json").read_text())
     for changes, words in (
-        ({"type": f"{pooled.MODULES}Dense"}, "Dense, which is not supported"),
+        ({"type": f"{pooled.MODULES}CNN"}, "CNN, which is not supported"),
+        ({"type": f"{pooled.MODULES}Dense"}, "lacks"),
         ({"path": "../secret"}, "lacks"),
         ({"path": "2_Elsewhere"}, "lacks"),
     ):

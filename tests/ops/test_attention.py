@@ -45,13 +45,15 @@ def bits(x: F32) -> F32:
 @quick
 @given(
     shape=shapes, spans=st.lists(spans, min_size=1, max_size=4), window=st.sampled_from([0, 0, 1, 40, 150]),
-    with_sinks=st.booleans(), softcap=st.sampled_from([0.0, 0.0, 5.0, 50.0]), seed=st.integers(0, 2**32 - 1),
+    sees_ahead=st.booleans(), with_sinks=st.booleans(), softcap=st.sampled_from([0.0, 0.0, 5.0, 50.0]),
+    seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_equals_oracle(
     backends: list[Backend],
     shape: Shape,
     spans: list[tuple[int, int]],
     window: int,
+    sees_ahead: bool,
     with_sinks: bool,
     softcap: float,
     seed: int,
@@ -65,10 +67,10 @@ def test_equals_oracle(
     q, chunks = make_chunks(requests, spans)
     sinks = aligned(rng.standard_normal(shape.heads) * 4) if with_sinks else None
     scale = shape.head_dim**-0.5
-    want = oracle.attention(q, cache, chunks, scale, window=window, sinks=sinks, softcap=softcap)
+    options: Any = {"window": window, "sees_ahead": sees_ahead, "sinks": sinks, "softcap": softcap}
+    want = oracle.attention(q, cache, chunks, scale, **options)
     for backend in backends:
-        got = attention(backend, q, cache, chunks, scale, window=window, sinks=sinks, softcap=softcap)
-        assert np.array_equal(bits(got), bits(want))
+        assert np.array_equal(bits(attention(backend, q, cache, chunks, scale, **options)), bits(want))
 
 
 @quick
@@ -109,10 +111,10 @@ def test_a_long_context_is_shared_out(backends: list[Backend]) -> None:
     cache = new_cache(backends[0], shape, num_blocks)
     write(backends[0], cache, shape, request, 0, 3000)
     q, chunks = make_chunks([request], [(2998, 3000)])
-    for window in (0, 1500):
-        want = oracle.attention(q, cache, chunks, 0.125, window=window)
+    for options in ({}, {"window": 1500}, {"window": 1500, "sees_ahead": True}, {"sees_ahead": True}):
+        want = oracle.attention(q, cache, chunks, 0.125, **options)
         for backend in backends:
-            assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.125, window=window)), bits(want))
+            assert np.array_equal(bits(attention(backend, q, cache, chunks, 0.125, **options)), bits(want))
 
 
 @pytest.mark.parametrize("form", list(KvForm))
@@ -233,7 +235,9 @@ def test_bad_chunks_are_refused(backends: list[Backend], starts: list[int], leng
 
 def test_bad_options_are_refused(backends: list[Backend]) -> None:
     q, chunks, cache = one_chunk(backends[0])
-    for options in ({"window": -1}, {"softcap": -1.0}):
+    with pytest.raises(ValueError, match="not -1"):
+        attention(backends[0], q, cache, chunks, 0.25, window=-1)
+    for options in ({"window": 1 << 41, "sees_ahead": True}, {"softcap": -1.0}):
         with pytest.raises(OpError, match="no meaning"):
             attention(backends[0], q, cache, chunks, 0.25, **options)
     with pytest.raises(ValueError, match="q has 10"):

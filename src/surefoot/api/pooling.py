@@ -63,8 +63,10 @@ def _config(kind: str, *, normalizes: bool = False, is_named: bool = True) -> Po
 
 
 def _check_causal(metadata: Mapping[str, Any]) -> None:
-    """Raises ValueError for a model whose tokens see later ones: chunks of a prompt could not be computed in order."""
+    """Raises ValueError for a model whose tokens see later ones, unless its family can run it."""
     architecture = metadata.get("general.architecture", "")
+    if architecture == "gemma-embedding":
+        return
     if metadata.get(f"{architecture}.attention.causal", True) and metadata.get("is_causal") is not False:
         return
     raise ValueError(
@@ -87,8 +89,11 @@ def _from_folder(folder: Path, checkpoint: Checkpoint) -> PoolingConfig | None:
     listed = in_folder(folder, "modules.json")
     modules = read_json_objects(listed, MAX_CONFIG_BYTES) if listed is not None else []
     kinds = {str(module.get("type", "")).rpartition(".")[2]: str(module.get("path", "")) for module in modules}
-    if others := kinds.keys() - {"Transformer", "Pooling", "Normalize", "LogitScore"}:
+    if others := kinds.keys() - {"Transformer", "Pooling", "Dense", "Normalize", "LogitScore"}:
         raise ValueError(f"{listed} has the module {min(others)}, which is not supported: choose another model")
+    for module in modules:
+        if str(module.get("type", "")).endswith(".Dense"):
+            _check_dense(_read(folder, str(module.get("path", ""))), folder)
     if "Pooling" in kinds:
         mode = _mode(_read(folder, kinds["Pooling"]), folder)
         return _config(mode, normalizes="Normalize" in kinds)
@@ -105,6 +110,13 @@ def _read(folder: Path, module: str) -> dict[str, Any]:
     if file is None:
         raise ValueError(f"{folder} lacks {module}/config.json, which modules.json needs: fetch it")
     return read_json(file, MAX_CONFIG_BYTES)
+
+
+def _check_dense(config: Mapping[str, Any], folder: Path) -> None:
+    """Raises ValueError for a dense layer that is more than a matrix."""
+    activation = str(config.get("activation_function", "")).rpartition(".")[2]
+    if activation != "Identity" or config.get("bias"):
+        raise ValueError(f"{folder} has a dense module with a bias or with {activation}, which is not supported")
 
 
 def _mode(config: Mapping[str, Any], folder: Path) -> str:

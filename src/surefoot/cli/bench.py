@@ -22,7 +22,7 @@ from surefoot.bench.fleet.run import QUICK as QUICK_FLEET
 from surefoot.bench.fleet.run import FleetSettings, run_fleet, run_simulation
 from surefoot.bench.harness.as_json import as_json
 from surefoot.bench.harness.model_results import ModelResults
-from surefoot.bench.model.expert_shapes import EXPERT_SHAPES
+from surefoot.bench.model.published_shapes import PUBLISHED_SHAPES
 from surefoot.bench.model.random_gguf import make_random_gguf
 from surefoot.bench.model.report import show_model
 from surefoot.bench.model.run import QUICK as QUICK_MODEL
@@ -171,23 +171,23 @@ def shape(
         str,
         typer.Argument(
             help="1.2b: a Llama of 1.24 billion weights. tiny: to try the command. "
-            f"{', '.join(EXPERT_SHAPES)}: experts in 4 bits, 12 to 18 GB."
+            f"{', '.join(PUBLISHED_SHAPES)}: published shapes in 4 bits, 0.8 to 18 GB."
         ),
     ] = "1.2b",
     folder: Annotated[Path | None, typer.Option(help="Where to write (default: the cache).")] = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Layers of a model with experts (default: all).")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers of a published shape (default: all).")] = None,
 ) -> None:
     """Write a model of random weights in the formats that surefoot and its peers read, and print its folder.
 
-    Then run `surefoot bench engine FOLDER --peers`. A model with experts is one GGUF file, for `surefoot bench model`.
+    Then run `surefoot bench engine FOLDER --peers`. A published shape is one GGUF file, for `surefoot bench model`.
     """
     with exit_on_error(), _status() as say:
-        if name not in {**SHAPES, **EXPERT_SHAPES}:
-            raise ValueError(f"there is no shape {name!r}: take one of {', '.join({**SHAPES, **EXPERT_SHAPES})}")
+        if name not in {**SHAPES, **PUBLISHED_SHAPES}:
+            raise ValueError(f"there is no shape {name!r}: take one of {', '.join({**SHAPES, **PUBLISHED_SHAPES})}")
         if name in SHAPES:
             place = make_shape(SHAPES[name], say, folder / SHAPES[name].name if folder is not None else None)
         else:
-            place = make_random_gguf(EXPERT_SHAPES[name](*filter(None, [layers])), folder, say)
+            place = make_random_gguf(PUBLISHED_SHAPES[name](*filter(None, [layers])), folder, say)
     typer.echo(place)
 
 

@@ -41,18 +41,27 @@ class MemoryRequest:
         """Tokens at which answers end."""
         return min(config.context, self.max_context or config.context)
 
+    def fitted(self, config: ModelConfig) -> "MemoryRequest":
+        """The same for this model: a prompt whose tokens see later ones is computed in one step."""
+        if not config.sees_ahead:
+            return self
+        length = min(self.length(config), MAX_STEP_TOKENS)
+        return replace(self, max_context=length, max_chunk=length)
+
 
 def plan_memory(model: Model, request: MemoryRequest, variant: str) -> Capacity:
     """Plan the KV blocks of every group of layers, at most for `max_running` requests of full length.
 
     Memory may have room for less than the model's context length, but not for less than a `max_context` that is set.
     """
+    request = request.fitted(model.config)
     layout, context = fit_context(model.config, request)
     return Capacity(layout, _scheduling(model, context, request, variant))
 
 
 def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
     """The blocks, and the context length that fits. Same as `plan_memory`, before the weights are read."""
+    request = request.fitted(config)
     context = request.length(config)
     states = _state_layout(config, request, context)
     if states is not None:
@@ -77,7 +86,8 @@ def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, 
 def _scheduling(model: Model, context: int, request: MemoryRequest, variant: str) -> SchedulerConfig:
     return SchedulerConfig(
         context, request.max_running, max_chunk=request.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
-        row_context=row_context(model, variant), context_length=request.length(model.config),
+        whole_prompts=model.config.sees_ahead, row_context=row_context(model, variant),
+        context_length=request.length(model.config),
     )  # fmt: skip
 
 

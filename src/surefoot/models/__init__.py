@@ -51,6 +51,7 @@ FAMILIES = (
 )  # fmt: skip
 # Names in files that differ from the family's.
 GGUF_NAMES = {
+    "gemma-embedding": "gemma3",
     "lfm2moe": "lfm2_moe",
     "qwen35": "qwen3_5",
     "qwen35moe": "qwen3_5_moe",

@@ -137,6 +137,7 @@ class ModelConfig:
     mtp_layers: tuple[LayerConfig, ...] = ()  # what the layer that drafts keeps: keys and values, the row before
     layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none
     query_growth: QueryGrowth | None = None  # None: queries are as long at every position
+    sees_ahead: bool = False  # tokens see later ones, as many as before them: a prompt is computed in one chunk
 
     @property
     def kept_layers(self) -> tuple[LayerConfig, ...]:

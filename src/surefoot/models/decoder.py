@@ -10,7 +10,7 @@ from surefoot.models.linear import Linear
 from surefoot.models.mtp import MtpLayer
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
-from surefoot.ops import Backend, add, embed, norm, softcap
+from surefoot.ops import Backend, add, embed, float_linear, norm, softcap
 from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
@@ -28,6 +28,7 @@ class Model:
     norm: Norm  # after the last layer
     head: Linear  # to the logits
     mtp: MtpLayer | None = None  # the layer that drafts; None: there is none, or drafts are made otherwise
+    dense: tuple[F32, ...] = ()  # matrices that a pooled vector is multiplied by, one after the other
 
     def forward(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace) -> F32:
         """Logits of the wanted rows. Afterwards the memory holds the rows' keys, values and states, and `normed` finds
@@ -77,3 +78,9 @@ class Model:
         normed = np.empty_like(stream)
         norm(backend, self.norm.form, stream, self.norm.weight, y=normed)
         return normed
+
+    def project(self, backend: Backend, vector: F32) -> F32:
+        """A pooled vector after the matrices that follow the pooling."""
+        for matrix in self.dense:
+            vector = float_linear(backend, vector[None], matrix).reshape(-1)
+        return vector

@@ -1,7 +1,7 @@
 """Gemma 3: Gemma 2's layers without soft caps, a global layer after every five window layers, queries and keys normed
 per head.
 
-Window layers have a RoPE base of their own.
+Window layers have a RoPE base of their own. EmbeddingGemma is a Gemma 3 whose tokens see later ones too.
 """
 
 from dataclasses import replace
@@ -17,12 +17,15 @@ __all__ = ["build", "from_gguf", "from_hf"]
 
 PATTERN = 6  # every sixth layer is global
 LOCAL_THETA = 10000.0
+EMBEDDING = "gemma-embedding"  # GGUF's name of EmbeddingGemma, whose tokens see later ones
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     """GGUF files hold norm weights to which 1 has already been added."""
     gguf = Gguf(checkpoint)
+    sees_ahead = checkpoint.metadata["general.architecture"] == EMBEDDING
     window, theta = gguf.need("attention.sliding_window"), gguf.get("rope.freq_base_swa", LOCAL_THETA)
+    window = _half(window) if sees_ahead else window
     slides = gguf.slides(every=PATTERN)
 
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
@@ -30,13 +33,15 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
             return LayerConfig(kv, rope)
         return LayerConfig(replace(kv, window=window), replace(rope, theta=theta, scaling=None))
 
-    return gemma_from_gguf(gguf_config(checkpoint, "gemma3", layer=layer), num_largest=62)
+    config = gemma_from_gguf(gguf_config(checkpoint, "gemma3", layer=layer), num_largest=62)
+    return replace(config, sees_ahead=sees_ahead)
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = dict(checkpoint.metadata)
-    if hf.get("use_bidirectional_attention"):
-        raise ValueError("gemma3 models whose tokens all see each other (EmbeddingGemma) are not supported")
+    sees_ahead = bool(hf.get("use_bidirectional_attention"))
+    if sees_ahead:
+        hf["sliding_window"] = _half(need(hf, "sliding_window"))
     if not hf.get("layer_types"):
         pattern, count = hf.get("sliding_window_pattern") or PATTERN, need(hf, "num_hidden_layers")
         hf["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]
@@ -44,4 +49,9 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
         shared = {"rope_theta": hf.get("rope_theta") or 1e6, **(hf.get("rope_scaling") or {})}
         local = {"rope_theta": hf.get("rope_local_base_freq") or LOCAL_THETA}
         hf["rope_parameters"] = {"full_attention": shared, "sliding_attention": local}
-    return gemma_from_hf(hf, "gemma3")
+    return replace(gemma_from_hf(hf, "gemma3"), sees_ahead=sees_ahead)
+
+
+def _half(window: int) -> int:
+    """Tokens of a window up to a token, itself included: the window lies on both sides of it."""
+    return window // 2 + 1

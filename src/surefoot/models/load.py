@@ -17,6 +17,8 @@ from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, ConvWeights, Intege
 from surefoot.ops.arrays import F32, I64
 from surefoot.weights.checkpoint import Checkpoint
 
+DENSE = ("dense_2", "dense_3")  # matrices after the pooling, in order
+
 
 class Loader:
     """Reads a checkpoint's tensors by their GGUF names, without `.weight`.
@@ -135,6 +137,7 @@ class Loader:
             rope=self.rope(config.kept_layers[layer].rope),
             query_rope=self.query_rope(config.kept_layers[layer].rope),
             window=kv.window,
+            sees_ahead=config.sees_ahead,
             softcap=config.attention_softcap,
             query_norm=self.norm(f"{name}_q_norm") if self.has(f"{name}_q_norm") else None,
             key_norm=self.norm(f"{name}_k_norm") if self.has(f"{name}_k_norm") else None,
@@ -182,7 +185,8 @@ class Loader:
         embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
         head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
         matrix, norm = embeddings.parts[0].matrix, self.norm(last_norm(self.config))
-        return Model(self.config, matrix, tuple(layers), norm, head)
+        dense = tuple(self.vector(f"{name}.weight") for name in DENSE if self.has(name))
+        return Model(self.config, matrix, tuple(layers), norm, head, dense=dense)
 
 
 def last_norm(config: ModelConfig) -> str:

@@ -156,6 +156,8 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor(f"{last_norm(config)}.weight", (config.width,))
     yield ExpectedTensor("output.weight", (config.vocab_size, config.width), optional=True)
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
+    yield ExpectedTensor("dense_2.weight", ("dense", config.width), optional=True)
+    yield ExpectedTensor("dense_3.weight", ("vector", "dense"), optional=True)
     if config.layer_lanes:
         lanes = config.layer_lanes * len(config.layers)
         yield ExpectedTensor("per_layer_token_embd.weight", (config.vocab_size, lanes))

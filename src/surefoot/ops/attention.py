@@ -9,6 +9,8 @@ from surefoot.ops.arrays import F32, I64, check, empty, head_stride, pointer, ro
 from surefoot.ops.backend import Backend
 from surefoot.ops.kv import KvCache
 
+WHOLE = 1 << 32  # a window that is larger than any request
+
 
 @dataclass(frozen=True)
 class Chunks:
@@ -33,14 +35,16 @@ def attention(
     scale: float,
     *,
     window: int = 0,
+    sees_ahead: bool = False,
     sinks: F32 | None = None,
     softcap: float = 0.0,
     out: F32 | None = None,
 ) -> F32:
-    """Causal attention of q [rows, heads, head_dim] over the cache, which already has the chunks' own tokens.
+    """Attention of q [rows, heads, head_dim] over the cache, which already has the chunks' own tokens.
 
-    window: a token attends to itself and the window - 1 tokens before it (0: to all). sinks: a logit per head that is
-    part of the softmax but has no value. Returns [rows, heads, value_dim].
+    window: a token attends to itself and the window - 1 tokens before it (0: to all). sees_ahead: to as many tokens
+    after it too, as far as the request has tokens in the cache. sinks: a logit per head that is part of the softmax but
+    has no value. Returns [rows, heads, value_dim].
     """
     check("q", q, np.float32, None, None, cache.head_dim)
     rows, heads, _ = q.shape
@@ -48,12 +52,14 @@ def attention(
         out = empty((rows, heads, cache.value_dim), np.float32)
     check("out", out, np.float32, rows, heads, cache.value_dim)
     _check_chunks(chunks, rows)
+    if window < 0:
+        raise ValueError(f"a window has 1 token or more, or 0 for all, not {window}")
     if sinks is not None:
         check("sinks", sinks, np.float32, heads)
     args = abi.AttentionArgs(
         cache.struct(), pointer(q), pointer(out), pointer(chunks.starts), pointer(chunks.lengths),
         pointer(chunks.block_table), pointer(sinks), len(chunks), heads, head_stride(q), head_stride(out),
-        row_stride(chunks.block_table), window, scale, softcap,
+        row_stride(chunks.block_table), -(window or WHOLE) if sees_ahead else window, scale, softcap,
     )  # fmt: skip
     backend.run("attention", args, q, cache, chunks, sinks, out)
     return out

@@ -301,13 +301,13 @@ class Executor:
         return logprobs
 
     def _embeddings(self, chunks: Sequence[Chunk], failures: Mapping[str, str]) -> dict[SampleKey, tuple[float, ...]]:
-        """Embeddings of the requests that want one and whose prompt has ended."""
+        """Embeddings of the requests that want one and whose prompt has ended, unless they are not finite."""
         embeddings: dict[SampleKey, tuple[float, ...]] = {}
         for chunk in chunks:
             pool = self._rows[chunk.key].pool
             if pool is not None and chunk.samples and chunk.key.request not in failures:
-                vector = pool.vector()
-                embeddings |= {} if vector is None else {chunk.key: vector}
+                vector = self.runner.model.project(self.runner.backend, pool.vector())
+                embeddings |= {chunk.key: tuple(vector.tolist())} if np.isfinite(vector).all() else {}
         return embeddings
 
     def _draw(self, logits: F32, verifications: Sequence[Verification]) -> None:

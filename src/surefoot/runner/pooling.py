@@ -17,8 +17,8 @@ class StatePool(Protocol):
     def add(self, start: int, hidden: F32) -> None:
         """The states of wanted tokens from `start` on."""
 
-    def vector(self) -> tuple[float, ...] | None:
-        """The prompt's vector. None if it is not finite."""
+    def vector(self) -> F32:
+        """The prompt's vector."""
 
 
 class MeanPool:
@@ -39,8 +39,8 @@ class MeanPool:
             self._sum += row
             self._num_rows += 1
 
-    def vector(self) -> tuple[float, ...] | None:
-        return _finite((self._sum / self._num_rows).astype(np.float32))
+    def vector(self) -> F32:
+        return (self._sum / self._num_rows).astype(np.float32)
 
 
 class TokenPool:
@@ -57,9 +57,9 @@ class TokenPool:
     def add(self, start: int, hidden: F32) -> None:
         self._state = hidden[self._position - start].copy()
 
-    def vector(self) -> tuple[float, ...] | None:
+    def vector(self) -> F32:
         assert self._state is not None
-        return _finite(self._state)
+        return self._state
 
 
 def make_pool(request: Request) -> StatePool | None:
@@ -72,7 +72,3 @@ def make_pool(request: Request) -> StatePool | None:
         case Pooling.LAST:
             return TokenPool(len(request.prompt) - 1)
     return None
-
-
-def _finite(vector: F32) -> tuple[float, ...] | None:
-    return tuple(vector.tolist()) if np.isfinite(vector).all() else None

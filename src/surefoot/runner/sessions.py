@@ -134,6 +134,8 @@ class SessionRunner:
             count, session = len(work.tokens), work.session
             if not 0 < count <= max_chunk or not 0 <= work.num_logits <= count:
                 raise ValueError(f"a chunk has 1 to {max_chunk} tokens and logits of some of them, not {count}")
+            if session.num_tokens and self.runner.model.config.sees_ahead:
+                raise ValueError("this model's tokens see later ones: a session has one chunk, its whole text")
             if session.num_tokens + count > session.max_tokens:
                 raise ValueError(f"the session was opened for {session.max_tokens} tokens, which this exceeds")
             if not 0 <= min(work.tokens) <= max(work.tokens) < vocab_size:

@@ -31,6 +31,8 @@ class SchedulerConfig:
     """Prompt tokens of a step before any step has been timed."""
     max_step_tokens: int = 4096
     """Limit on the tokens of one step."""
+    whole_prompts: bool = False
+    """A prompt is computed in one step, whatever it takes, and nothing is generated: its tokens see later ones."""
 
     # How long a step may take.
     gap_ms: float = 200.0
@@ -103,6 +105,8 @@ class Limits:
 
     def check(self, request: Request) -> None:
         """Raises RequestRefused if the request could never run."""
+        if self._config.whole_prompts and not request.embeds:
+            raise RequestRefused("this model makes embeddings and generates no text: use /v1/embeddings")
         num_prompt, memory = len(request.prompt), self._config.max_context
         context = self._config.context_length or memory
         if num_prompt >= context:

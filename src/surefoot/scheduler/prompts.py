@@ -209,6 +209,8 @@ class PromptPlanner:
         share the block at once.
         """
         config, start, num_left = self._config, sample.num_computed, sample.num_left
+        if config.whole_prompts:
+            return num_left if num_left <= budget.max_tokens else 0
         if sample.request.params.prompt_logprobs is not None:
             return min(budget.chunk_size(start, num_left), config.max_chunk, MAX_SCORED_TOKENS)
         if sample.is_urgent and num_left <= min(config.full_chunk, config.max_chunk, budget.max_tokens):

@@ -15,8 +15,9 @@ from urllib.parse import unquote
 CONFIGS = ["*.safetensors.index.json", "*config.json", "modules.json"]
 FILES = ["*.safetensors", *CONFIGS, "tokenizer.json", "*.jinja"]
 # Copies of the same weights under other names or in folders for other programs; what reads images. Numbered folders,
-# such as 1_Pooling, have the configs of modules.json.
-NOT_FILES = ["consolidated*", "mmproj*", "[!0-9]*/*", "*/*.safetensors*", "*/*/*"]
+# such as 1_Pooling, have the configs of modules.json; 2_Dense and 3_Dense have matrices too.
+COPIES = ["[!0-9]*/*", "[0-9][!_]*/*.safetensors*", "[0-9]_[!D]*/*.safetensors*", "*/*/*"]
+NOT_FILES = ["consolidated*", "mmproj*", *COPIES]
 HUB_ID = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+?))?(?:/(?P<file>[\w.-]+\.gguf)|:(?P<tag>[\w.-]+))?"
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, in_folder, read_json
+from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, in_folder, read_json, read_json_objects
 from surefoot.formats import W8_GROUPED, alike, round_to, row_integers, to_integers
 from surefoot.ops.arrays import F32, Arena, Array
 from surefoot.ops.backend import Backend
@@ -20,7 +20,7 @@ from surefoot.weights.derived import Derived, Stacked, Stored
 from surefoot.weights.metadata import MetadataError, check_config, need
 from surefoot.weights.quantised import collect_quantised
 from surefoot.weights.readahead import map_ahead
-from surefoot.weights.safetensors import SafetensorsError, read_safetensors
+from surefoot.weights.safetensors import SafetensorsError, StoredTensor, read_safetensors
 from surefoot.weights.wrong_file import PICKLE_ADVICE
 
 PANEL = 32  # rows that are packed together
@@ -28,6 +28,7 @@ PART_WEIGHTS = 1 << 18  # weights rounded at a time: a megabyte of floats, which
 
 INDEX = "model.safetensors.index.json"
 MAX_SHARDS = 1024  # files that are mapped at once
+MAX_DENSE = 2  # matrices after the pooling
 PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.")
 WHOLE = {
     "embed_tokens": "token_embd",
@@ -38,6 +39,8 @@ WHOLE = {
     "embed_tokens_per_layer": "per_layer_token_embd",
     "per_layer_model_projection": "per_layer_model_proj",
     "per_layer_projection_norm": "per_layer_proj_norm",
+    "dense_2": "dense_2",
+    "dense_3": "dense_3",
 }
 FAMILY_WHOLE = {"nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"}}
 LAYER = {
@@ -222,7 +225,7 @@ class HuggingFaceCheckpoint:
         except MetadataError as wrong:
             raise MetadataError(f"{folder / 'config.json'}: {wrong}") from None
         stored = {name: tensor for file in _files(folder) for name, tensor in read_safetensors(file).items()}
-        return cls(config, collect_quantised(config, stored))
+        return cls(config, {**collect_quantised(config, stored), **_dense_matrices(folder)})
 
     def floats(self, name: str) -> F32:
         return self.tensors[name].floats()
@@ -310,6 +313,23 @@ def _files(folder: Path) -> list[Path]:
     if missing := [name for name, file in files.items() if file is None]:
         raise SafetensorsError(f"{folder} lacks {missing[0]}, which {INDEX} names: fetch it")
     return [file for file in files.values() if file is not None]
+
+
+def _dense_matrices(folder: Path) -> dict[str, StoredTensor]:
+    """Matrices of sentence-transformers' modules that follow the pooling, by llama.cpp's names: dense_2, dense_3."""
+    listed = in_folder(folder, "modules.json")
+    modules = read_json_objects(listed, MAX_CONFIG_BYTES) if listed is not None else []
+    paths = [str(module.get("path")) for module in modules if str(module.get("type")).endswith(".Dense")]
+    files = [in_folder(folder, f"{path}/model.safetensors") for path in paths if Path(path).name == path]
+    if len(paths) > MAX_DENSE or len(files) < len(paths) or None in files:
+        raise SafetensorsError(f"{folder} lacks a file of its {len(paths)} dense modules, or has more than {MAX_DENSE}")
+    matrices: dict[str, StoredTensor] = {}
+    for number, file in enumerate(filter(None, files), 2):
+        tensors = read_safetensors(file)
+        if tensors.keys() != {"linear.weight"}:
+            raise SafetensorsError(f"{file} has {', '.join(sorted(tensors))}: linear.weight alone is supported")
+        matrices[f"dense_{number}.weight"] = tensors["linear.weight"]
+    return matrices
 
 
 def _read_json(folder: Path, name: str, max_bytes: int) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.bench.harness.progress import Say
-from surefoot.bench.model.expert_shapes import FLOATS, ExpertShape, TensorSpec
+from surefoot.bench.model.published_shapes import FLOATS, PublishedShape, TensorSpec
 from surefoot.bench.peers.install import cache_folder
 from surefoot.bench.peers.shape import vocabulary
 from surefoot.formats import ggml
@@ -27,7 +27,7 @@ NORMAL, CONTROL = 1, 3  # kinds of tokens
 SCALES: dict[str, dict[str, float]] = {"Q4_0": {"d": 0.0043}, "Q8_0": {"d": 0.00027}, "MXFP4": {"e": 120}}
 
 
-def make_random_gguf(shape: ExpertShape, folder: Path | None, say: Say) -> Path:
+def make_random_gguf(shape: PublishedShape, folder: Path | None, say: Say) -> Path:
     """The file, written if it does not exist. folder: by default one in the cache."""
     folder = folder or cache_folder().with_name("shapes")
     path = folder / f"{shape.name}.gguf"
@@ -37,13 +37,13 @@ def make_random_gguf(shape: ExpertShape, folder: Path | None, say: Say) -> Path:
     return path
 
 
-def write_random_gguf(shape: ExpertShape, path: Path, say: Say) -> None:
+def write_random_gguf(shape: PublishedShape, path: Path, say: Say) -> None:
     """Same shape, same bytes."""
     with atomic_write(path) as beside:
         _write(shape, beside, say)
 
 
-def _write(shape: ExpertShape, path: Path, say: Say) -> None:
+def _write(shape: PublishedShape, path: Path, say: Say) -> None:
     gguf = _package()
     writer = gguf.GGUFWriter(path, shape.architecture)
     _add_metadata(writer, shape)
@@ -70,7 +70,7 @@ def _package() -> Any:
         raise ValueError("gguf is not installed: pip install 'surefoot[compress]'") from None
 
 
-def _add_metadata(writer: Any, shape: ExpertShape) -> None:
+def _add_metadata(writer: Any, shape: PublishedShape) -> None:
     adds: dict[type, Callable[[str, Any], None]] = {
         int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array,
     }  # fmt: skip
@@ -118,10 +118,10 @@ class TensorMaker:
         return np.resize(np.roll(pool, -self._start), count).view(np.uint8).reshape(stored_shape(tensor))
 
     def _floats(self, tensor: TensorSpec) -> Array:
-        """Norms and scales are about 1, biases, sinks and routers about 0."""
+        """Norms and scales are 1, rates of forgetting -1; biases, sinks, routers and convolutions are about 0."""
         is_scale = len(tensor.shape) == 1 and not tensor.name.endswith((".bias", "sinks.weight"))
         drawn = self._rng.standard_normal(tensor.shape, np.float32) * np.float32(DEVIATION)
-        return np.ones(tensor.shape, np.float32) if is_scale else drawn
+        return np.full(tensor.shape, -1 if tensor.name.endswith("ssm_a") else 1, np.float32) if is_scale else drawn
 
     def _pool(self, name: str) -> Array:
         record = ggml.NAMES[name].record

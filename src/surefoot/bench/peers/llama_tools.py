@@ -131,18 +131,25 @@ class LlamaBench:
 
     def prefill(self, num_tokens: int) -> float:
         """Seconds for the prompt."""
-        return self._seconds("-p", str(num_tokens), "-n", "0")
+        (seconds,) = self._seconds("-p", str(num_tokens), "-n", "0")
+        return seconds
 
     def decode(self, num_tokens: int) -> float:
         """Seconds to decode `num_tokens` tokens."""
-        return self._seconds("-p", "0", "-n", str(num_tokens))
+        (seconds,) = self._seconds("-p", "0", "-n", str(num_tokens))
+        return seconds
+
+    def prefill_and_decode(self, num_prompt: int, num_new: int) -> tuple[float, float]:
+        """Seconds of both, loading the file once."""
+        prefill, decode = self._seconds("-p", str(num_prompt), "-n", str(num_new))
+        return prefill, decode
 
     def describe(self) -> dict[str, Any]:
         return {"build": self.build.described, "program": self.program.name}
 
-    def _seconds(self, *options: str) -> float:
+    def _seconds(self, *options: str) -> list[float]:
         command = [self.program, "-m", self.model, "-t", str(self.threads), "-r", "1", "-o", "json", *options]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
         if done.returncode:
             raise PeerError(f"llama-bench failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
-        return float(json.loads(done.stdout)[0]["avg_ns"]) * 1e-9
+        return [1e-9 * float(test["avg_ns"]) for test in json.loads(done.stdout)]

@@ -26,6 +26,7 @@ class AttentionOptions:
     scale: float
     window: int = 0
     softcap: float = 0.0
+    sees_ahead: bool = False
 
 
 def exp2_bounded(x: F32) -> F32:
@@ -151,17 +152,21 @@ def finish(whole: AttentionPart, sinks: F32 | None) -> F32:
     return whole.out * a[:, None] / total[:, None]
 
 
-def attend(q: F32, positions: NDArray[np.int64], tokens: Tokens, sinks: F32 | None, options: AttentionOptions) -> F32:
-    """Attention of rows q [rows, head_dim] of a kv head at these positions."""
+def attend(
+    q: F32, positions: NDArray[np.int64], length: int, tokens: Tokens, sinks: F32 | None, options: AttentionOptions
+) -> F32:
+    """Attention of rows q [rows, head_dim] of a kv head at these positions of a request of `length` tokens."""
     rows, value_dim = len(q), tokens.values.shape[-1]
     zero = np.zeros(rows, np.float32)
     whole = AttentionPart(
         zero + LOWEST, np.zeros((rows, 16), np.float32), np.zeros((rows, value_dim), np.float32), zero
     )
     lowest = positions - options.window + 1 if options.window else np.zeros_like(positions)
-    for start in range(0, int(positions.max(initial=-1)) + 1, SEGMENT):
-        t = np.arange(start, min(start + SEGMENT, int(positions.max()) + 1))
-        visible = (t <= positions[:, None]) & (t >= lowest[:, None])
+    ahead = (options.window or length) - 1 if options.sees_ahead else 0
+    highest = np.minimum(positions + ahead, length - 1)
+    for start in range(0, int(highest.max(initial=-1)) + 1, SEGMENT):
+        t = np.arange(start, min(start + SEGMENT, int(highest.max()) + 1))
+        visible = (t <= highest[:, None]) & (t >= lowest[:, None])
         sees = visible.any(axis=1)
         if not sees.any():
             continue
@@ -179,13 +184,14 @@ def attention(
     scale: float,
     *,
     window: int = 0,
+    sees_ahead: bool = False,
     sinks: F32 | None = None,
     softcap: float = 0.0,
 ) -> F32:
     rows, heads, _ = q.shape
     group = heads // cache.kv_heads
     y = np.zeros((rows, heads, cache.value_dim), np.float32)
-    options = AttentionOptions(scale, window, softcap)
+    options = AttentionOptions(scale, window, softcap, sees_ahead)
     for c in range(len(chunks)):
         chunk = slice(int(chunks.starts[c]), int(chunks.starts[c + 1]))
         length = int(chunks.lengths[c])
@@ -197,6 +203,6 @@ def attention(
             q_heads = slice(head * group, (head + 1) * group)
             row_sinks = None if sinks is None else np.tile(sinks[q_heads], chunk.stop - chunk.start)
             flat = q[chunk, q_heads].reshape(-1, cache.head_dim)
-            out = attend(flat, positions, read(cache, blocks, head), row_sinks, options)
+            out = attend(flat, positions, length, read(cache, blocks, head), row_sinks, options)
             y[chunk, q_heads] = out.reshape(-1, group, cache.value_dim)
     return y

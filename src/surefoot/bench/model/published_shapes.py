@@ -1,6 +1,7 @@
-"""The published shapes of models with experts, as metadata and tensors of a GGUF file.
+"""The published shapes of hybrid models and of models with experts, as metadata and tensors of a GGUF file.
 
-Types are those of the files that people run, in 4 bits: experts in Q4_0 or MXFP4, embeddings and head in Q8_0.
+Types are those of the files that people run, in 4 bits: matrices in Q4_0, gpt-oss's experts in MXFP4, embeddings and
+head in Q8_0.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +26,8 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
-class ExpertShape:
-    """A model with experts, without weights."""
+class PublishedShape:
+    """A model without weights."""
 
     name: str  # of its file
     architecture: str  # GGUF's name of the family
@@ -45,10 +46,14 @@ def _vectors(block: str, sizes: Mapping[str, int | Shape]) -> Iterator[TensorSpe
         yield TensorSpec(f"{block}.{name}", size if isinstance(size, tuple) else (size,), FLOATS)
 
 
-def _whole(vocab: int, width: int, *, tied: bool) -> Iterator[TensorSpec]:
+def _whole(vocab: int, width: int, *, tied: bool, norm: str = "output_norm") -> Iterator[TensorSpec]:
     for name in ("token_embd",) if tied else ("token_embd", "output"):
         yield TensorSpec(f"{name}.weight", (vocab, width), "Q8_0")
-    yield TensorSpec("output_norm.weight", (width,), FLOATS)
+    yield TensorSpec(f"{norm}.weight", (width,), FLOATS)
+
+
+def _feed_forward(width: int, ffn: int) -> dict[str, Shape]:
+    return {"ffn_gate": (ffn, width), "ffn_up": (ffn, width), "ffn_down": (width, ffn)}
 
 
 def _attention(width: int, heads: int, kv_heads: int, head_dim: int, *, has_values: bool = True) -> dict[str, Shape]:
@@ -57,7 +62,59 @@ def _attention(width: int, heads: int, kv_heads: int, head_dim: int, *, has_valu
     return {**sizes, "attn_output": (width, heads * head_dim)}
 
 
-def qwen3_30b_a3b(num_layers: int = 48) -> ExpertShape:
+def lfm2_1_2b(num_layers: int = 16) -> PublishedShape:
+    """Ten layers of a short convolution, six of attention."""
+    width, heads, kv_heads, head_dim, ffn, taps, vocab = 2048, 32, 8, 64, 8192, 3, 65536
+    attends = [i in (2, 5, 8, 10, 12, 14) for i in range(num_layers)]
+
+    def layer(block: str) -> Iterator[TensorSpec]:
+        yield from _matrices(block, "Q4_0", _feed_forward(width, ffn))
+        yield from _vectors(block, {"attn_norm.weight": width, "ffn_norm.weight": width})
+        if attends[int(block.removeprefix("blk."))]:
+            yield from _matrices(block, "Q4_0", _attention(width, heads, kv_heads, head_dim))
+            yield from _vectors(block, {"attn_q_norm.weight": head_dim, "attn_k_norm.weight": head_dim})
+        else:
+            yield from _matrices(block, "Q4_0", {"shortconv.in_proj": (3 * width, width)})
+            yield from _matrices(block, "Q4_0", {"shortconv.out_proj": (width, width)})
+            yield from _vectors(block, {"shortconv.conv.weight": (width, taps)})
+
+    metadata = _common(num_layers, width, 128000, ffn, heads, 1e-5, 1e6) | {
+        "attention.head_count_kv": [kv_heads if attended else 0 for attended in attends], "shortconv.l_cache": taps,
+    }  # fmt: skip
+    whole = _whole(vocab, width, tied=True, norm="token_embd_norm")
+    return _shape("lfm2-1.2b", "lfm2", vocab, metadata, whole, layer, num_layers)
+
+
+def qwen3_5_2b(num_layers: int = 24) -> PublishedShape:
+    """Three layers of the gated delta rule to one of gated attention, without the layer that drafts."""
+    width, heads, kv_heads, head_dim, ffn, vocab = 2048, 8, 2, 256, 6144, 248320
+    delta_heads, delta_dim, taps = 16, 128, 4
+    values = delta_heads * delta_dim
+
+    def layer(block: str) -> Iterator[TensorSpec]:
+        yield from _matrices(block, "Q4_0", _feed_forward(width, ffn))
+        yield from _vectors(block, {"attn_norm.weight": width, "post_attention_norm.weight": width})
+        if (int(block.removeprefix("blk.")) + 1) % 4 == 0:
+            attention = _attention(width, heads, kv_heads, head_dim) | {"attn_q": (2 * heads * head_dim, width)}
+            yield from _matrices(block, "Q4_0", attention)
+            yield from _vectors(block, {"attn_q_norm.weight": head_dim, "attn_k_norm.weight": head_dim})
+        else:
+            inner = {"attn_qkv": (3 * values, width), "attn_gate": (values, width), "ssm_out": (width, values)}
+            yield from _matrices(block, "Q4_0", inner)
+            yield from _matrices(block, "Q8_0", {f"ssm_{part}": (delta_heads, width) for part in ("alpha", "beta")})
+            yield from _vectors(block, {"ssm_conv1d.weight": (3 * values, taps), "ssm_norm.weight": delta_dim})
+            yield from _vectors(block, {"ssm_a": delta_heads, "ssm_dt.bias": delta_heads})
+
+    metadata = _common(num_layers, width, 262144, ffn, heads, 1e-6, 1e7) | {
+        "attention.head_count_kv": kv_heads, "attention.key_length": head_dim, "attention.value_length": head_dim,
+        "rope.dimension_count": head_dim // 4, "rope.dimension_sections": [11, 11, 10, 0],
+        "full_attention_interval": 4, "ssm.conv_kernel": taps, "ssm.state_size": delta_dim,
+        "ssm.group_count": delta_heads, "ssm.time_step_rank": delta_heads, "ssm.inner_size": values,
+    }  # fmt: skip
+    return _shape("qwen3.5-2b", "qwen35", vocab, metadata, _whole(vocab, width, tied=True), layer, num_layers)
+
+
+def qwen3_30b_a3b(num_layers: int = 48) -> PublishedShape:
     width, heads, kv_heads, head_dim, experts, ffn, vocab = 2048, 32, 4, 128, 128, 768, 151936
 
     def layer(block: str) -> Iterator[TensorSpec]:
@@ -75,7 +132,7 @@ def qwen3_30b_a3b(num_layers: int = 48) -> ExpertShape:
     return _shape("qwen3-30b-a3b", "qwen3moe", vocab, metadata, _whole(vocab, width, tied=False), layer, num_layers)
 
 
-def gpt_oss_20b(num_layers: int = 24) -> ExpertShape:
+def gpt_oss_20b(num_layers: int = 24) -> PublishedShape:
     width, heads, kv_heads, head_dim, experts, ffn, vocab = 2880, 64, 8, 64, 32, 2880, 201088
 
     def layer(block: str) -> Iterator[TensorSpec]:
@@ -98,7 +155,7 @@ def gpt_oss_20b(num_layers: int = 24) -> ExpertShape:
     return _shape("gpt-oss-20b", "gpt-oss", vocab, metadata, _whole(vocab, width, tied=False), layer, num_layers)
 
 
-def gemma4_26b_a4b(num_layers: int = 30) -> ExpertShape:
+def gemma4_26b_a4b(num_layers: int = 30) -> PublishedShape:
     """Every sixth layer is global: its heads are wider and fewer, and its keys are its values."""
     width, heads, experts, ffn, expert_ffn, vocab = 2816, 16, 128, 2112, 704, 262144
     slides = [(i + 1) % 6 != 0 for i in range(num_layers)]
@@ -146,12 +203,14 @@ def _shape(
     whole: Iterator[TensorSpec],
     layer: Callable[[str], Iterator[TensorSpec]],
     num_layers: int,
-) -> ExpertShape:
+) -> PublishedShape:
     tensors = [*whole, *(tensor for i in range(num_layers) for tensor in layer(f"blk.{i}"))]
-    return ExpertShape(f"{name}-random-{num_layers}-layers", architecture, vocab, metadata, tuple(tensors))
+    return PublishedShape(f"{name}-random-{num_layers}-layers", architecture, vocab, metadata, tuple(tensors))
 
 
-EXPERT_SHAPES: dict[str, Callable[..., ExpertShape]] = {
+PUBLISHED_SHAPES: dict[str, Callable[..., PublishedShape]] = {
+    "lfm2-1.2b": lfm2_1_2b,
+    "qwen3.5-2b": qwen3_5_2b,
     "qwen3-30b-a3b": qwen3_30b_a3b,
     "gpt-oss-20b": gpt_oss_20b,
     "gemma-4-26b-a4b": gemma4_26b_a4b,
