@@ -17,6 +17,7 @@ from surefoot.runner import SessionRunner, Work
 from surefoot.text import tokenizer_from_gguf
 from surefoot.weights import GgufFile
 
+NUM_SHOWN = 5  # layers
 TEXT = ("The little girl lived near the big dark forest. One day she saw a red bird with a broken wing. She took it "
         "home, and her mother said that they would help it. ") * 4  # fmt: skip
 
@@ -58,7 +59,8 @@ def main(words: Sequence[str] | None = None) -> None:
     half = sorted(range(count), key=each.__getitem__)[: count // 2]
     together = {"all layers": range(count), "the less sensitive half": half,
                 "the more sensitive half": [layer for layer in range(count) if layer not in half]}  # fmt: skip
-    show(("layer in 4 bits", "nats"), [(layer, loss) for layer, loss in enumerate(each)])
+    worst = sorted(range(count), key=each.__getitem__, reverse=True)[:NUM_SHOWN]
+    show(("most sensitive layers", "nats, if in 4 bits alone"), [(layer, each[layer]) for layer in worst])
     rows = [(name, sum(each[layer] for layer in layers),
              divergence(right, logits(backend, load(backend, Narrowed(file, layers)), tokens)))
             for name, layers in together.items()]  # fmt: skip

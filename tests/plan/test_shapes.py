@@ -83,7 +83,7 @@ def _files() -> Iterator[tuple[str, str, bool]]:
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize(("name", "file", "tied"), _files())
+@pytest.mark.parametrize(("name", "file", "tied"), list(_files()))
 def test_a_shape_in_q4_k_m_is_its_file(name: str, file: str, tied: bool) -> None:
     path = MODELS / file
     if not path.exists():
