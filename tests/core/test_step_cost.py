@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.core import BandMedians, RangeMeans, StepCost, StepTime
+from surefoot.core import BandMedians, RangeMeans, StepCost, TimedStep
 from surefoot.core.step_cost import FORGET_AFTER
 
 NUM_MORE = 96  # rows
@@ -50,7 +50,7 @@ def test_outliers_are_ignored_and_old_times_are_forgotten() -> None:
     assert cost.table(16, 32) == pytest.approx([10.0] * 17)
 
 
-SHAPE = tuple(StepTime(1 << i, float(10 + (1 << i))) for i in range(10))  # 10 ms and 1 ms for each token
+SHAPE = tuple(TimedStep(1 << i, float(10 + (1 << i))) for i in range(10))  # 10 ms and 1 ms for each token
 
 
 def test_one_step_and_the_shape_tell_all_sizes() -> None:
@@ -64,7 +64,7 @@ def test_one_step_and_the_shape_tell_all_sizes() -> None:
 
 
 def test_between_two_sizes_time_follows_the_shape() -> None:
-    steps = tuple(StepTime(tokens, 10.0 if tokens <= 16 else 20.0) for tokens in (1, 2, 4, 8, 16, 17, 32, 64))
+    steps = tuple(TimedStep(tokens, 10.0 if tokens <= 16 else 20.0) for tokens in (1, 2, 4, 8, 16, 17, 32, 64))
     cost = StepCost(BandMedians(steps))
     cost.observe(1, 30.0)
     cost.observe(32, 60.0)

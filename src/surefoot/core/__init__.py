@@ -20,7 +20,7 @@ from surefoot.core.step import (
     StepPlan,
     StepResult,
 )
-from surefoot.core.step_cost import BandMedians, RangeMeans, StepCost, StepTime
+from surefoot.core.step_cost import BandMedians, RangeMeans, StepCost, TimedStep
 
 __all__ = [
     "BAND_ROWS",
@@ -48,6 +48,6 @@ __all__ = [
     "StepCost",
     "StepPlan",
     "StepResult",
-    "StepTime",
+    "TimedStep",
     "sample_seed",
 ]

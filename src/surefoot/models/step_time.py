@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from surefoot.core import StepTime
+from surefoot.core import TimedStep
 from surefoot.models.traffic import AttentionUse, MatrixUse, ModelWork
 from surefoot.ops.rates import MachineRates, form_name, limb_operations, overlapped
 
@@ -79,11 +79,11 @@ class PredictedSteps:
             for start in starts
         )
 
-    def shape(self) -> tuple[StepTime, ...]:
+    def shape(self) -> tuple[TimedStep, ...]:
         """Times of steps by rows, without context and drafts: the shape that the scheduler's and speculation's learnt
         times follow between the sizes that they have seen."""
         times = [1000 * self.seconds([ChunkLoad(rows, 0)], 1) for rows in SHAPE_ROWS]
-        return tuple(StepTime(rows, max(times[: i + 1])) for i, rows in enumerate(SHAPE_ROWS))
+        return tuple(TimedStep(rows, max(times[: i + 1])) for i, rows in enumerate(SHAPE_ROWS))
 
     def row_context(self) -> float:
         """Context length at which attending to earlier tokens costs as much as the matrix products of the token

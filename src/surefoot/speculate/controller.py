@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from surefoot.core import BandMedians, SampleKey, StepCost, StepTime
+from surefoot.core import BandMedians, SampleKey, StepCost, TimedStep
 from surefoot.speculate.acceptance import AcceptanceEstimator
 from surefoot.speculate.drafter import DraftOffer
 
@@ -74,7 +74,7 @@ class DepthController:
 
     step_shape: predicted durations of steps, which measured ones are learnt as factors over."""
 
-    def __init__(self, step_shape: Sequence[StepTime] = ()) -> None:
+    def __init__(self, step_shape: Sequence[TimedStep] = ()) -> None:
         self.cost = StepCost(BandMedians(step_shape))
         self.acceptance = AcceptanceEstimator()
         self._draft_ms = 0.0  # per token of depth, a moving average

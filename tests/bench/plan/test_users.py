@@ -4,7 +4,7 @@ import pytest
 
 from surefoot.bench.harness.http_load import Outcome
 from surefoot.bench.harness.server_process import free_port, own_launch, running
-from surefoot.bench.plan.users import Served, UserLoop, fitting_service, speed, user_figures
+from surefoot.bench.plan.users import ServedUsers, UserLoop, fitting_service, speed, user_figures
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, ServiceLevel
 from tests.plan.machines import GB, machine, model
 from tests.stories import stories_gguf
@@ -32,6 +32,6 @@ def test_speed_is_that_after_the_first_token() -> None:
 
 
 def test_figures() -> None:
-    enough, more = (Served(n, 40, share, 1.0, 5.0, share) for n, share in ((8, 0.96), (12, 0.5)))
+    enough, more = (ServedUsers(n, 40, share, 1.0, 5.0, share) for n, share in ((8, 0.96), (12, 0.5)))
     assert [figure.met for figure in user_figures(8, [enough, more])] == [None, True, True]
     assert [figure.met for figure in user_figures(8, [more, enough])] == [None, False, False]

@@ -47,7 +47,7 @@ QUICK = UsersSettings(prompt_tokens=128, answer_tokens=32, num_answers=60, rates
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedUsers:
     """A number of users that were served."""
 
     num_users: int
@@ -93,7 +93,7 @@ def fitting_service(planner: ModelPlanner) -> ServiceLevel:
     )
 
 
-def user_figures(planned: int, served: Sequence[Served]) -> list[Figure]:
+def user_figures(planned: int, served: Sequence[ServedUsers]) -> list[Figure]:
     share, share_of_more = (some.share for some in served)
     return [
         Figure("planned_users", "users that the plan says are carried", planned),
@@ -112,7 +112,7 @@ def _serve(
     counts: Sequence[int],
     threads: int | None,
     say: Say,
-) -> list[Served]:
+) -> list[ServedUsers]:
     port, options = free_port(), ("--speculate", "off", *(("--threads", f"{threads}") if threads else ()))
     with running(own_launch(model, port, *options), port) as server:
         load = UserLoop(server.endpoint(), planner.service, planner.model.config.vocab_size)
@@ -127,7 +127,7 @@ def _serve(
     return served
 
 
-def _served(planner: ModelPlanner, num_users: int, outcomes: Sequence[Outcome]) -> Served:
+def _served(planner: ModelPlanner, num_users: int, outcomes: Sequence[Outcome]) -> ServedUsers:
     service, simulated = planner.service, planner.simulate(num_users)
     firsts, speeds = [outcome.ttft for outcome in outcomes], [speed(outcome) for outcome in outcomes]
     num_met = sum(
@@ -136,7 +136,7 @@ def _served(planner: ModelPlanner, num_users: int, outcomes: Sequence[Outcome]) 
     )
     last = round(SERVED_SHARE * (len(outcomes) - 1))
     missed = service.num_missed(simulated) / len(simulated.answers)
-    return Served(
+    return ServedUsers(
         num_users, len(outcomes), num_met / len(outcomes), sorted(firsts)[last], sorted(speeds)[-1 - last], 1 - missed
     )
 
