@@ -47,3 +47,22 @@ def test_machines_are_not_compared_without_a_load() -> None:
     result = CliRunner().invoke(app, [*ARGUMENTS, "--on", "any"])
     assert result.exit_code == 1
     assert "--users" in result.output
+
+
+def test_which_machine_would_do() -> None:
+    wish = "4 users, smollm2-135m:q8_0, 1 tokens/s each, prompts of 64, answers of 8"
+    plans = json.loads(CliRunner().invoke(app, ["plan", "--for", wish, "--json"]).stdout)
+    assert [plan["machine"] for plan in plans] == list(known_machines())
+    assert all(plan["load"]["num_users"] == 4 and plan["load"]["meets_service"] for plan in plans)
+
+
+def test_a_plan_needs_a_model() -> None:
+    result = CliRunner().invoke(app, ["plan", "--for", "4 users"])
+    assert result.exit_code == 1
+    assert "8B" in result.output
+
+
+def test_energy_and_price_of_tokens() -> None:
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--watts", "100", "--price", "1"])
+    assert "J a token" in result.stdout
+    assert "million tokens" in result.stdout

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.models import Model, decode_bytes, linear_products, load, model_work, row_context, weight_bytes
+from surefoot.models import Model, decode_bytes, linear_products, load, model_work, weight_bytes
 from surefoot.models.outline import OutlineCheckpoint
 from surefoot.ops import Backend
 from surefoot.runner import slot_bytes
@@ -17,7 +17,7 @@ from tests.stories import stories_gguf
 
 def counts(backend: Backend, model: Model) -> tuple[object, ...]:
     work = model_work(model, slot_bytes(backend, model.config))
-    return decode_bytes(model), linear_products(model), weight_bytes(model), row_context(model, "amx"), work
+    return decode_bytes(model), linear_products(model), weight_bytes(model), work
 
 
 def assert_alike(backend: Backend, checkpoint: Checkpoint) -> None:

@@ -1,5 +1,8 @@
 """The predicted time of a step follows bytes and products."""
 
+import math
+from itertools import pairwise
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -59,3 +62,16 @@ def test_a_prompt_is_the_sum_of_its_chunks() -> None:
 def test_another_chunk_never_makes_a_step_shorter(loads: list[tuple[int, int]]) -> None:
     cost, chunks = times(DENSE, call_s=1e-6), [ChunkLoad(*load) for load in loads]
     assert cost.seconds(chunks, 1) >= cost.seconds(chunks[:-1], 1)
+
+
+def test_the_shape_rises() -> None:
+    shape = times(DENSE).shape()
+    assert [step.tokens for step in shape] == sorted({step.tokens for step in shape})
+    assert all(smaller.ms <= larger.ms for smaller, larger in pairwise(shape))
+
+
+def test_at_the_row_context_attention_takes_as_long_as_matrices() -> None:
+    cost = times(DENSE)
+    step = cost.parts([ChunkLoad(256, round(cost.row_context()) - 128)], 0)
+    assert step.attention == pytest.approx(step.linear, rel=0.1)
+    assert times(DENSE, window=100).row_context() == math.inf

@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.plan.machines import (
-    UnknownMachineError,
-    efficiency_as_json,
-    efficiency_from_json,
-    find_machine,
-    known_machines,
-    shipped_efficiency,
-)
+from surefoot.plan.machines import UnknownMachineError, find_machine, known_machines
 
 OURS = """
 [[machine]]
@@ -53,8 +46,3 @@ def test_a_wrong_file_is_refused(tmp_path: Path, old: str, new: str) -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(UnknownMachineError, match="epyc-7763"):
         find_machine("abacus")
-
-
-def test_efficiencies_are_kept_as_json() -> None:
-    efficiency = shipped_efficiency("avx2")
-    assert efficiency_from_json(efficiency_as_json(efficiency, "a test")) == efficiency

@@ -114,12 +114,12 @@ class LLM:
         nbytes = free_bytes(self.config, max_running, speculation.max_drafts) if kv_bytes is None else kv_bytes
         draft_bytes = speculation.share(nbytes)
         request = memory_request(self.backend, self.config, nbytes - draft_bytes)
-        self.capacity = plan_memory(self.model, request, self.backend.variant)
+        self.capacity = plan_memory(self.model, request, self.backend.variant, self.backend.threads)
         self.max_context: int = self.capacity.scheduling.max_context  # tokens that memory holds
         self.context_length: int = self.capacity.scheduling.context_length or self.max_context  # where answers end
         self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.max_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
-        self.speculator = speculation.start(self.runner, max_running, self.max_context, draft_bytes)
+        self.speculator = speculation.start(self.runner, self.capacity.scheduling, draft_bytes)
         tier = self._open_tier(prompt_cache if prefix_caching else None, float_format, kv_form)
         self.disk_tier: DiskTier | None = tier if isinstance(tier, DiskTier) else None
         self.no_disk_reason: str = tier.reason if isinstance(tier, NoTier) else ""

@@ -6,7 +6,8 @@ from pathlib import Path
 from surefoot.api.loading import Loaded, load_model
 from surefoot.models import Model
 from surefoot.runner import DraftHead, DraftModel, HeadWeights, MtpDrafter, Runner, SessionRunner, load_head, slot_bytes
-from surefoot.speculate import MAX_STEP_DRAFTS, LookupDrafter, LookupFirst, Speculator
+from surefoot.scheduler import SchedulerConfig
+from surefoot.speculate import MAX_STEP_DRAFTS, DepthController, Drafter, LookupDrafter, LookupFirst, Speculator
 
 OFF, AUTO, LOOKUP, DRAFT = "off", "auto", "lookup", "draft:"
 HEAD = ".safetensors"  # suffix of a draft head for the target; a draft model is a GGUF file or a folder
@@ -35,18 +36,20 @@ class Speculation:
         """The part of the memory for keys and values that the draft model takes."""
         return int(kv_bytes * MEMORY_FRACTION) if self.draft is not None else 0
 
-    def start(self, target: Runner, max_running: int, max_context: int, nbytes: int) -> Speculator | None:
+    def start(self, target: Runner, scheduling: SchedulerConfig, nbytes: int) -> Speculator | None:
         """The speculator; None if speculation is off. nbytes: memory for the draft model's keys and values."""
-        if self.name == OFF:
-            return None
+        drafter = None if self.name == OFF else self._drafter(target, scheduling, nbytes)
+        return None if drafter is None else Speculator(drafter, DepthController(scheduling.step_shape))
+
+    def _drafter(self, target: Runner, scheduling: SchedulerConfig, nbytes: int) -> Drafter:
         if self.head is not None:
-            return Speculator(LookupFirst(LookupDrafter(), DraftHead(target.backend, target.model, self.head)))
+            return LookupFirst(LookupDrafter(), DraftHead(target.backend, target.model, self.head))
         if self.draft is not None:
-            runner = _draft_runner(self.draft, max_running, max_context, nbytes)
-            return Speculator(LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size)))
+            runner = _draft_runner(self.draft, scheduling.max_running, scheduling.max_context, nbytes)
+            return LookupFirst(LookupDrafter(), DraftModel(runner, target.model.config.vocab_size))
         if target.model.mtp is not None:
-            return Speculator(LookupFirst(LookupDrafter(), MtpDrafter(target)))
-        return Speculator(LookupDrafter())
+            return LookupFirst(LookupDrafter(), MtpDrafter(target))
+        return LookupDrafter()
 
 
 def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int) -> SessionRunner:

@@ -33,9 +33,13 @@ from surefoot.bench.ops.settings import FULL, QUICK, SMOKE
 from surefoot.bench.peers.all_serving import SERVING_PEERS, SPECULATING_PEERS
 from surefoot.bench.peers.serving import PEERS, ServingPeer, speculating
 from surefoot.bench.peers.shape import SHAPES, make_shape
-from surefoot.bench.plan.report import show_plan
+from surefoot.bench.plan.matrix import run_matrix
+from surefoot.bench.plan.rates import run_rates
+from surefoot.bench.plan.report import show_plan, show_users
 from surefoot.bench.plan.run import QUICK as QUICK_PLAN
 from surefoot.bench.plan.run import PlanSettings, run_plan
+from surefoot.bench.plan.users import QUICK as QUICK_USERS
+from surefoot.bench.plan.users import UsersSettings, run_users
 from surefoot.bench.serve.report import goodput_plot, show_serve
 from surefoot.bench.serve.run import QUICK as QUICK_SERVE
 from surefoot.bench.serve.run import ServeSettings, run_serve
@@ -223,13 +227,51 @@ def plan(
     variant: options.Variant = None,
     threads: options.Threads = None,
     seconds: Annotated[float | None, typer.Option(min=1, help="Time for the cases, without loading.")] = None,
+    matrix: Annotated[
+        bool, typer.Option("--matrix", help="With all cores, 1 thread, avx2 and a quota of one core, one by one.")
+    ] = False,
 ) -> None:
     """Predict prefill, decode, users' times and memory as `surefoot plan` does, then measure them, and compare."""
     settings = QUICK_PLAN if quick else PlanSettings()
     settings = replace(settings, seconds=seconds or settings.seconds, float_format=float_format)
     with exit_on_error(), _status() as say:
-        results = run_plan(path, settings, variant, threads, say)
+        if matrix:
+            options_ = ["--format", float_format, "--seconds", f"{settings.seconds}", *(["--quick"] if quick else [])]
+            results = run_matrix(path, options_, say)
+        else:
+            results = run_plan(path, settings, variant, threads, say)
     _print(results, as_json_, show_plan)
+
+
+@bench.command()
+def rates(
+    variant: options.Variant = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads to measure with.")] = 1,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure.")] = 60.0,
+) -> None:
+    """Measure what a variant's kernels reach of the machine's limits, and print it as shipped with surefoot.
+
+    The file of a variant is src/surefoot/ops/efficiency/VARIANT.json. Nothing else should run on the machine.
+    """
+    with exit_on_error(), _status() as say:
+        measured = run_rates(variant, threads, seconds, say)
+    typer.echo(json.dumps(measured, indent=2))
+
+
+@bench.command()
+def users(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Shorter prompts and answers, fewer of them.")] = False,
+    threads: options.Threads = None,
+) -> None:
+    """Plan how many users a service carries, as `surefoot plan` does; then serve as many, and 1.5 times as many.
+
+    The service is one that a user alone gets with room to spare. 95 % of answers must be in time.
+    """
+    with exit_on_error(), _status() as say:
+        results = run_users(path, QUICK_USERS if quick else UsersSettings(), threads, say)
+    _print(results, as_json_, show_users)
 
 
 @bench.command()

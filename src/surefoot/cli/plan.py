@@ -2,29 +2,36 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.api.opening import open_model
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
 from surefoot.plan.page import plan_page
-from surefoot.plan.planning import MAX_USERS, Plan, ServiceLevel, compare_machines, make_plan
-from surefoot.plan.subject import plan_model
-from surefoot.weights import find_headers
+from surefoot.plan.planning import MAX_USERS, ModelPlanner, Plan, ServiceLevel, compare_machines, make_plan
+from surefoot.plan.subject import SizedModel, find_subject
+from surefoot.plan.wishes import EXAMPLE, Wish, read_wish
 
 GB = 1e9
 ANY = "any"  # machine
 
 
 def plan(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file, a Hugging Face folder or id.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A GGUF file, a Hugging Face folder or id, or a shape by name: qwen3-8b:q4_k_m. May be left out with "
+            "--for.",
+        ),
+    ] = "",
     users: Annotated[int | None, typer.Option(min=1, help="Users to simulate.")] = None,
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 1000,
     answer: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 200,
@@ -37,6 +44,11 @@ def plan(
     on: Annotated[
         str, typer.Option(help="this, a known machine's name, FILE.toml:NAME, or any: all known ones.")
     ] = THIS,
+    wanted: Annotated[
+        str, typer.Option("--for", help=f"Which machines would do: {EXAMPLE}. Replaces the options above.")
+    ] = "",
+    watts: Annotated[float, typer.Option(min=0, help="Power of the machine at work, for joules a token.")] = 0.0,
+    price: Annotated[float, typer.Option(min=0, help="Price of the machine for an hour, for that of tokens.")] = 0.0,
     float_format: options.Format = "w8",
     variant: options.Variant = None,
     threads: options.Threads = None,
@@ -53,19 +65,27 @@ def plan(
     """
     service = ServiceLevel(prompt, answer, ttft, tokens_per_second, min(shared, prompt - 1), pause)
     with exit_on_error():
-        with TemporaryDirectory(prefix="surefoot-plan-") as folder:
-            subject = plan_model(open_model(find_headers(model, Path(folder))), float_format)
-        if on == ANY:
-            _show_machines(compare_machines(subject, service, users), as_json)
+        wish = read_wish(wanted) if wanted else Wish(users or 0, "", service)
+        subject = _find_subject(model or wish.model, float_format)
+        if wanted or on == ANY:
+            _show_machines(compare_machines(subject, wish.service, wish.num_users or None), as_json)
             return
         machine = measure_machine(subject, variant, threads, seconds) if on == THIS else find_machine(on)
+        machine = replace(machine, watts=watts or machine.watts, price_per_hour=price or machine.price_per_hour)
         made = make_plan(subject, machine, service, users, search)
+        others = find_alternatives(ModelPlanner(subject, machine, service), made.num_users)
         if html is not None:
             html.write_text(plan_page(subject, machine, made))
     if as_json:
-        typer.echo(json.dumps(made.as_json(), indent=2))
+        typer.echo(json.dumps({**made.as_json(), "alternatives": [asdict(other) for other in others]}, indent=2))
     else:
-        _show(made, Console())
+        _show(made, others, Console())
+
+
+def _find_subject(name: str, float_format: str) -> SizedModel:
+    if not name:
+        raise ValueError(f"name a model, or a size in --for: {EXAMPLE}")
+    return find_subject(name, float_format)
 
 
 def _show_machines(plans: Sequence[Plan], as_json: bool) -> None:
@@ -73,26 +93,43 @@ def _show_machines(plans: Sequence[Plan], as_json: bool) -> None:
         typer.echo(json.dumps([plan.as_json() for plan in plans], indent=2))
         return
     table = Table(title=f"{plans[0].model} on known machines", title_justify="left")
-    for heading in ("machine", "fits", "first token, s (95 %)", "tokens/s (95 %)", "meets the service"):
+    table.add_column("machine", no_wrap=True)
+    for heading in ("fits", "first token, s (95 %)", "tokens/s (95 %)", "meets the service", *_EXTRA):
         table.add_column(heading)
     for plan in plans:
-        load = plan.load
-        row = ("no", "", "", "no") if load is None else (
-            "yes", f"{load.first_token_p95_s:.2f}", f"{load.tokens_per_second_p5:.1f}",
-            "yes" if load.meets_service else "no",
-        )  # fmt: skip
-        table.add_row(plan.machine, *row)
+        table.add_row(plan.machine, *_machine_row(plan))
     Console().print(table)
 
 
-def _show(plan: Plan, console: Console) -> None:
+_EXTRA = ("J/token", "price/1M")
+
+
+def _machine_row(plan: Plan) -> tuple[str, ...]:
+    load, expense = plan.load, plan.expense
+    if load is None:
+        return "no", "", "", "no", "", ""
+    return (
+        "yes",
+        f"{load.first_token_p95_s:.2f}",
+        f"{load.tokens_per_second_p5:.1f}",
+        "yes" if load.meets_service else "no",
+        "" if expense is None or expense.joules_per_token is None else f"{expense.joules_per_token:.2g}",
+        "" if expense is None or expense.price_per_million is None else f"{expense.price_per_million:.2f}",
+    )
+
+
+def _num_users(carried: int) -> str:
+    return f"{carried} or more" if carried == MAX_USERS else f"{carried}"
+
+
+def _show(plan: Plan, others: Sequence[Alternative], console: Console) -> None:
     title = f"{plan.model} on {plan.machine}: {plan.variant}, {plan.threads} threads"
     table = Table(title=title, show_header=False, title_justify="left")
     for name, value in _rows(plan):
         table.add_row(name, value)
     console.print(table)
-    if plan.alternatives:
-        console.print(_alternatives(plan))
+    if others:
+        console.print(_alternatives(others))
 
 
 def _rows(plan: Plan) -> list[tuple[str, str]]:
@@ -125,16 +162,24 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
             ),
         ]
     if plan.num_users is not None:
-        at_least = "or more " if plan.num_users == MAX_USERS else ""
-        rows.append(("Carries", f"{plan.num_users} {at_least}users (then {plan.users_bound})"))
+        rows.append(("Carries", f"{_num_users(plan.num_users)} users (then {plan.users_bound})"))
+    return rows + _expense_rows(plan)
+
+
+def _expense_rows(plan: Plan) -> list[tuple[str, str]]:
+    expense, rows = plan.expense, list[tuple[str, str]]()
+    if expense is not None and expense.joules_per_token is not None:
+        rows.append(("Energy", f"{expense.joules_per_token:.2g} J a token ({expense.at})"))
+    if expense is not None and expense.price_per_million is not None:
+        rows.append(("Price", f"{expense.price_per_million:.2f} for a million tokens ({expense.at})"))
     return rows
 
 
-def _alternatives(plan: Plan) -> Table:
+def _alternatives(others: Sequence[Alternative]) -> Table:
     table = Table(title="What would change it", title_justify="left")
     for heading in ("change", "first token, s", "tokens/s", "users"):
         table.add_column(heading)
-    for other in plan.alternatives:
+    for other in others:
         users = "" if other.num_users is None else f"{other.num_users}"
         table.add_row(other.change, f"{other.first_token_s:.2f}", f"{other.tokens_per_second:.1f}", users)
     return table

@@ -20,7 +20,7 @@ from surefoot.core.step import (
     StepPlan,
     StepResult,
 )
-from surefoot.core.step_cost import BandMedians, RangeMeans, StepCost
+from surefoot.core.step_cost import BandMedians, RangeMeans, StepCost, TimedStep
 
 __all__ = [
     "BAND_ROWS",
@@ -48,5 +48,6 @@ __all__ = [
     "StepCost",
     "StepPlan",
     "StepResult",
+    "TimedStep",
     "sample_seed",
 ]

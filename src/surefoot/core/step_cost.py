@@ -7,12 +7,16 @@ resolution that it needs:
   `RangeMeans` keeps the mean time of ranges that double.
 - Speculation asks what a few more rows cost. Kernels process rows in bands, so time rises in steps, which wide ranges
   would blur. `BandMedians` keeps the median time of every band.
+
+Both may be given the shape of step times that `models.step_time` predicts. What is learnt is then a factor over it:
+between the sizes that were seen, and beyond them, time follows the shape.
 """
 
 import math
 from bisect import bisect_left, bisect_right
 from collections import deque
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 from statistics import median_low
 from typing import NamedTuple, Protocol
 
@@ -27,7 +31,7 @@ FORGET_AFTER = 256  # steps after which a band counts as never seen, and is trie
 REFRESH_EVERY = 8  # steps between updates of the curve, once a band has all its times
 
 
-class Point(NamedTuple):
+class TimedStep(NamedTuple):
     """A step size and its duration."""
 
     tokens: float
@@ -38,7 +42,7 @@ class Curve:
     """Linear interpolation between points that rise in tokens and ms. Before the first point time is constant; beyond
     the last it is proportional to size."""
 
-    def __init__(self, points: list[Point]) -> None:
+    def __init__(self, points: list[TimedStep]) -> None:
         self.max_tokens = points[-1].tokens
         self._sizes = [tokens for tokens, _ in points]
         self._times = [ms for _, ms in points]
@@ -53,6 +57,11 @@ class Curve:
         left, left_ms = sizes[index - 1], times[index - 1]
         return left_ms + (times[index] - left_ms) * (size - left) / (sizes[index] - left)
 
+    def between(self, low: float, high: float) -> Iterator[tuple[float, float]]:
+        """Its points of sizes between two sizes."""
+        start, end = bisect_right(self._sizes, low), bisect_left(self._sizes, high)
+        return zip(self._sizes[start:end], self._times[start:end], strict=True)
+
     def size_within(self, ms: float) -> float:
         """The largest size whose step takes at most `ms`."""
         sizes, times = self._sizes, self._times
@@ -62,6 +71,24 @@ class Curve:
             return sizes[end] * ms / times[end]
         left, left_ms = sizes[index - 1], times[index - 1]
         return left + (sizes[index] - left) * (ms - left_ms) / (times[index] - left_ms)
+
+
+def follow_shape(points: list[TimedStep], shape: Curve, beyond: bool) -> list[TimedStep]:
+    """The points, and between them points of the shape, times the factor of measured over predicted time there; still
+    rising. beyond: after the last point too."""
+    factors = [ms / shape.ms_at(tokens) for tokens, ms in points]
+    first, last = points[0], points[-1]
+    path = [TimedStep(size, min(ms * factors[0], first.ms)) for size, ms in shape.between(0, first.tokens)]
+    for (left, right), (factor, next_factor) in zip(pairwise(points), pairwise(factors), strict=True):
+        path.append(left)
+        slope = (next_factor - factor) / (right.tokens - left.tokens)
+        for size, ms in shape.between(left.tokens, right.tokens):
+            scaled = ms * (factor + slope * (size - left.tokens))
+            path.append(TimedStep(size, min(max(scaled, path[-1].ms), right.ms)))
+    path.append(last)
+    if beyond:
+        path += [TimedStep(size, max(ms * factors[-1], last.ms)) for size, ms in shape.between(last.tokens, math.inf)]
+    return path
 
 
 class StepTimes(Protocol):
@@ -127,15 +154,18 @@ class StepCost:
 
 
 class RangeMeans:
-    """StepTimes as moving averages of tokens and ms, one for each range of sizes; ranges double."""
+    """StepTimes as moving averages of tokens and ms, one for each range of sizes; ranges double.
 
-    def __init__(self) -> None:
-        self._means: dict[int, Point] = {}  # by the bit length of the number of tokens
+    shape: predicted times, which other sizes follow."""
+
+    def __init__(self, shape: Sequence[TimedStep] = ()) -> None:
+        self._shape = Curve(list(shape)) if shape else None
+        self._means: dict[int, TimedStep] = {}  # by the bit length of the number of tokens
         self._curve: Curve | None = None
 
     def add(self, num_tokens: int, ms: float) -> None:
-        mean = self._means.get(num_tokens.bit_length(), Point(float(num_tokens), ms))
-        moved = Point(mean.tokens + SMOOTHING * (num_tokens - mean.tokens), mean.ms + SMOOTHING * (ms - mean.ms))
+        mean = self._means.get(num_tokens.bit_length(), TimedStep(float(num_tokens), ms))
+        moved = TimedStep(mean.tokens + SMOOTHING * (num_tokens - mean.tokens), mean.ms + SMOOTHING * (ms - mean.ms))
         self._means[num_tokens.bit_length()] = moved
         self._curve = None
 
@@ -145,13 +175,13 @@ class RangeMeans:
     def curve(self) -> Curve | None:
         """Rising, with a bounded slope: without the bound, a size with one slow step would never be tried again."""
         if self._curve is None and self._means:
-            points: list[Point] = []
+            points: list[TimedStep] = []
             for _, (tokens, ms) in sorted(self._means.items()):
                 if points:
                     before, before_ms = points[-1]
                     ms = min(max(ms, before_ms), before_ms * max(1.0, MAX_SLOPE * tokens / before))
-                points.append(Point(tokens, ms))
-            self._curve = Curve(points)
+                points.append(TimedStep(tokens, ms))
+            self._curve = Curve(points if self._shape is None else follow_shape(points, self._shape, beyond=True))
         return self._curve
 
 
@@ -159,9 +189,11 @@ class BandMedians:
     """StepTimes as the last few times of each band, and an isotonic regression of their medians.
 
     Where a larger step seems to take less than a smaller one, their times are pooled. So outliers have no effect.
+    shape: predicted times, which sizes between those that were seen follow.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Sequence[TimedStep] = ()) -> None:
+        self._shape = Curve(list(shape)) if shape else None
         self._times: dict[int, deque[float]] = {}  # by size: ms
         self._last_seen: dict[int, int] = {}  # by size: the number of the last step
         self._num_steps = 0
@@ -190,11 +222,12 @@ class BandMedians:
         if self._curve is None and self._times:
             recent = [size for size in sorted(self._times) if self._num_steps - self._last_seen[size] <= FORGET_AFTER]
             points = rising_medians({size: list(self._times[size]) for size in recent})
-            self._curve = Curve([*points, Point(2 * points[-1].tokens, points[-1].ms)])
+            points = points if self._shape is None else follow_shape(points, self._shape, beyond=False)
+            self._curve = Curve([*points, TimedStep(2 * points[-1].tokens, points[-1].ms)])
         return self._curve
 
 
-def rising_medians(times: dict[int, list[float]]) -> list[Point]:
+def rising_medians(times: dict[int, list[float]]) -> list[TimedStep]:
     """The median of each size's times; neighbours whose medians fall are pooled (isotonic regression of medians)."""
     pools: list[tuple[float, list[int]]] = []
     for size, size_times in times.items():
@@ -203,4 +236,4 @@ def rising_medians(times: dict[int, list[float]]) -> list[Point]:
             pool = pools.pop()[1] + pool
             ms = median_low(list(chain.from_iterable(times[member] for member in pool)))
         pools.append((ms, pool))
-    return [Point(size, ms) for ms, pool in pools for size in pool]
+    return [TimedStep(size, ms) for ms, pool in pools for size in pool]

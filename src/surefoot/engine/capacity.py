@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from surefoot import machine
 from surefoot.kv import KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout
-from surefoot.models import KvLayer, Model, ModelConfig, row_context
+from surefoot.models import KvLayer, Model, ModelConfig, model_work
+from surefoot.models.step_time import PredictedSteps
+from surefoot.ops.shipped_rates import nominal_rates
 from surefoot.scheduler import SchedulerConfig
 
 MEMORY_FRACTION = 0.8  # of the free memory: Python and other processes need the rest
@@ -49,14 +51,15 @@ class MemoryRequest:
         return replace(self, max_context=length, max_chunk=length)
 
 
-def plan_memory(model: Model, request: MemoryRequest, variant: str) -> Capacity:
+def plan_memory(model: Model, request: MemoryRequest, variant: str, threads: int = 1) -> Capacity:
     """Plan the KV blocks of every group of layers, at most for `max_running` requests of full length.
 
     Memory may have room for less than the model's context length, but not for less than a `max_context` that is set.
     """
     request = request.fitted(model.config)
     layout, context = fit_context(model.config, request)
-    return Capacity(layout, _scheduling(model, context, request, variant))
+    times = PredictedSteps(model_work(model, request.sizes), nominal_rates(variant, threads))
+    return Capacity(layout, _scheduling(model, context, request, times))
 
 
 def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
@@ -83,10 +86,10 @@ def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, 
     )
 
 
-def _scheduling(model: Model, context: int, request: MemoryRequest, variant: str) -> SchedulerConfig:
+def _scheduling(model: Model, context: int, request: MemoryRequest, times: PredictedSteps) -> SchedulerConfig:
     return SchedulerConfig(
         context, request.max_running, max_chunk=request.max_chunk, max_step_tokens=MAX_STEP_TOKENS,
-        whole_prompts=model.config.sees_ahead, row_context=row_context(model, variant),
+        whole_prompts=model.config.sees_ahead, row_context=times.row_context(), step_shape=times.shape(),
         context_length=request.length(model.config),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.shapes import check_shapes
 from surefoot.models.step import Batch, KvRows, LayerMemory, Norm, empty_batch
-from surefoot.models.traffic import decode_bytes, linear_products, model_work, row_context, weight_bytes
+from surefoot.models.traffic import decode_bytes, linear_products, model_work, weight_bytes
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend
 from surefoot.weights.checkpoint import Checkpoint
@@ -40,7 +40,6 @@ __all__ = [
     "load",
     "model_work",
     "read_config",
-    "row_context",
     "weight_bytes",
 ]
 

@@ -6,7 +6,7 @@ loaded model (bytes, products) is counted over its outline by the same functions
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,18 +14,28 @@ from surefoot.formats import W4_WIDE, W8_GROUPED, round_to
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
 from surefoot.ops.weights import IntegerWeights, PackedForm, PackedWeights, WeightFormat
-from surefoot.weights import Checkpoint, GgufFile
 from surefoot.weights.checkpoint import Tensor
 from surefoot.weights.coded import Coded
+from surefoot.weights.gguf import packed_forms
+from surefoot.weights.gguf_header import TensorInfo
+
+
+class ModelHeader(Protocol):
+    """Metadata and tensors' shapes: those of a checkpoint, or of a model that has no file."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]: ...
 
 
 class OutlineCheckpoint:
     """A checkpoint of which no tensor is read: values are zeros, and packed matrices have a size but no bytes."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        self.metadata: Mapping[str, Any] = checkpoint.metadata
-        self.tensors: Mapping[str, Tensor] = checkpoint.tensors
+    def __init__(self, header: ModelHeader) -> None:
+        self.metadata: Mapping[str, Any] = header.metadata
+        self.tensors: Mapping[str, Tensor] = header.tensors
 
     def floats(self, name: str) -> F32:
         return np.zeros(self.tensors[name].shape, np.float32)
@@ -47,8 +57,9 @@ class OutlineCheckpoint:
         return [[form.outline()] * num_experts for form in self._forms(names, float_format)]
 
     def _forms(self, names: Sequence[str], float_format: WeightFormat) -> list[PackedForm]:
-        if isinstance(self._checkpoint, GgufFile):
-            return self._checkpoint.packed_forms(names, float_format)
+        infos = [tensor for name in names if isinstance(tensor := self.tensors[name], TensorInfo)]
+        if infos:
+            return packed_forms(infos, float_format)
         runs = groupby(names, lambda name: self._format(name, float_format))
         return [self._stacked(fmt, list(run)) for fmt, run in runs]
 

@@ -1,15 +1,19 @@
 """Predicts how long a step takes, from what the model computes and what the machine reaches.
 
-Known before the first step. `core.step_cost` learns from the steps that follow.
+Known before the first step. `core.step_cost` learns factors over it from the steps that follow.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from surefoot.core import TimedStep
 from surefoot.models.traffic import AttentionUse, MatrixUse, ModelWork
 from surefoot.ops.rates import MachineRates, form_name, limb_operations, overlapped
 
+SHAPE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
+CHUNK_ROWS = 256  # of a chunk that tells what context costs
 CALLS_PER_MATRIX = 3  # operations: the matrix's own, and what comes before and after
 
 
@@ -51,6 +55,7 @@ class PredictedSteps:
         self.work = work
         self.rates = rates
         self._linear: dict[tuple[int, int], StepParts] = {}
+        self._num_elements, self._num_matrices = work.num_elements, work.num_matrices
 
     def seconds(self, chunks: Iterable[ChunkLoad], num_logits: int) -> float:
         return self.parts(list(chunks), num_logits).total
@@ -73,6 +78,20 @@ class PredictedSteps:
             self.seconds([ChunkLoad(min(max_chunk, num_tokens - start), start)], int(start + max_chunk >= num_tokens))
             for start in starts
         )
+
+    def shape(self) -> tuple[TimedStep, ...]:
+        """Times of steps by rows, without context and drafts: the shape that the scheduler's and speculation's learnt
+        times follow between the sizes that they have seen."""
+        times = [1000 * self.seconds([ChunkLoad(rows, 0)], 1) for rows in SHAPE_ROWS]
+        return tuple(TimedStep(rows, max(times[: i + 1])) for i, rows in enumerate(SHAPE_ROWS))
+
+    def row_context(self) -> float:
+        """Context length at which attending to earlier tokens costs as much as the matrix products of the token
+        itself. Layers with a window or a state are not counted."""
+        own = self._matrices(CHUNK_ROWS, 0).linear / CHUNK_ROWS
+        rate = self.rates.efficiency.attention.at(CHUNK_ROWS) * self.rates.int8_operations_per_second
+        products = sum(use.products for use in self.work.attention if not use.window)
+        return own * rate / (2 * products) if products else math.inf
 
     def _matrices(self, num_rows: int, num_logits: int) -> StepParts:
         key = (num_rows, num_logits)
@@ -105,8 +124,8 @@ class PredictedSteps:
 
     def _rest(self, chunks: list[ChunkLoad], num_rows: int, num_logits: int) -> float:
         work, rates, kernels = self.work, self.rates, self.rates.efficiency
-        elements = num_rows * (work.num_elements + work.state_bytes / 2) + num_logits * work.vocab_size
-        calls = CALLS_PER_MATRIX * work.num_matrices * kernels.call_s
+        elements = num_rows * (self._num_elements + work.state_bytes / 2) + num_logits * work.vocab_size
+        calls = CALLS_PER_MATRIX * self._num_matrices * kernels.call_s
         states = 2 * len(chunks) * work.state_bytes / rates.read_bytes_per_second
         spread = elements * kernels.operations_per_element / rates.int8_operations_per_second
         return spread + calls + states + kernels.step_s + kernels.row_s * max(num_logits, len(chunks))

@@ -18,10 +18,6 @@ from surefoot.models.linear import EmbeddingTable
 from surefoot.models.workspace import Matrix
 from surefoot.ops import PackedWeights, WeightFormat
 
-# Cost of a product in attention, in products of a limb and a weight, by variant: the larger of SmolLM2's and Qwen's.
-# Other variants were not measured and count as the dearest: chunks deep in a prompt are then too short, never too long.
-ATTENTION_COSTS = {"amx": 3.6, "avx2": 2.6}
-
 
 @dataclass(frozen=True)
 class MatrixUse:
@@ -107,14 +103,6 @@ def decode_bytes(model: Model) -> int:
 def linear_products(model: Model) -> int:
     """Products of limbs and weights that a token takes in all layers; of experts, only the chosen ones."""
     return sum(use.products for use in _uses(model.layers))
-
-
-def row_context(model: Model, variant: str) -> float:
-    """Context length at which attending to earlier tokens costs as much as the matrix products of the token itself.
-    Layers with a window or a state are not counted."""
-    cost = ATTENTION_COSTS.get(variant, max(ATTENTION_COSTS.values()))
-    products = _attention_products(model.config)[0]
-    return linear_products(model) / (cost * products) if products else math.inf
 
 
 def _attention(config: ModelConfig, kv_bytes: Mapping[int, int]) -> tuple[AttentionUse, ...]:

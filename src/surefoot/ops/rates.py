@@ -33,6 +33,10 @@ class EfficiencyCurve:
         return self.values[index - 1] + share * (self.values[index] - self.values[index - 1])
 
 
+# Matrices in float32, such as routers: they are small, and not measured. Assumed.
+FLOATS, FLOAT_CURVE = "f32", EfficiencyCurve((1,), (0.1,))
+
+
 @dataclass(frozen=True)
 class Efficiency:
     """What a variant's kernels reach. Measured on one machine, it is taken for all that run the variant."""
@@ -48,6 +52,8 @@ class Efficiency:
         """The form's curve, or that of the form most like it."""
         if name in self.linear:
             return self.linear[name]
+        if name == FLOATS:
+            return FLOAT_CURVE
         alike = [other for other in self.linear if other.partition("g")[0] == name.partition("g")[0]]
         return self.linear[(alike or sorted(self.linear))[0]]
 
@@ -65,7 +71,7 @@ class MachineRates:
 
 def form_name(fmt: WeightFormat | None, limbs: int) -> str:
     """A name for the products of weights in a format with inputs of `limbs` limbs."""
-    return "f32" if fmt is None else f"w{fmt.bits}x{fmt.limbs}a{limbs}g{fmt.group}"
+    return FLOATS if fmt is None else f"w{fmt.bits}x{fmt.limbs}a{limbs}g{fmt.group}"
 
 
 def overlapped(*seconds: float) -> float:

@@ -1,24 +1,20 @@
 """Machines that a plan can be made for: this one, or one of machines.toml or of a file like it."""
 
-import json
 import tomllib
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from surefoot import machine
 from surefoot.ops import Backend
 from surefoot.ops.backend import NEEDS
 from surefoot.ops.measure_rates import measure_rates
-from surefoot.ops.rates import Efficiency, EfficiencyCurve, MachineRates
+from surefoot.ops.rates import MachineRates
+from surefoot.ops.shipped_rates import OPERATIONS, shipped_efficiency
 from surefoot.plan.subject import SizedModel
 
 THIS = "this"
 READ_SHARE = 0.8  # of the nominal bandwidth that threads read: assumed, not measured
-# Variants whose kernels were not measured take the curves of the one most like them.
-STAND_INS = {"avxvnni": "avx512", "neon": "avx2", "i8mm": "avx512"}
 
 
 class UnknownMachineError(ValueError):
@@ -33,6 +29,8 @@ class SizedMachine:
     memory_bytes: int  # that the process may use
     rates: MachineRates
     source: str  # of the figures
+    watts: float = 0.0  # that it takes while it computes; 0: not known
+    price_per_hour: float = 0.0  # 0: not known
 
     def faster(self, operations: float = 1.0, bandwidth: float = 1.0) -> "SizedMachine":
         """With so many times the arithmetic and the bandwidth."""
@@ -40,6 +38,19 @@ class SizedMachine:
             self.rates,
             int8_operations_per_second=operations * self.rates.int8_operations_per_second,
             read_bytes_per_second=bandwidth * self.rates.read_bytes_per_second,
+        )
+        return replace(self, rates=rates)
+
+    def with_variant(self, variant: str) -> "SizedMachine":
+        """With as many cores of the same clock that run another variant, whose kernels are those of the shipped
+        curves."""
+        ratio = OPERATIONS[variant] / OPERATIONS[self.rates.variant]
+        operations = ratio * self.rates.int8_operations_per_second
+        rates = replace(
+            self.rates,
+            variant=variant,
+            int8_operations_per_second=operations,
+            efficiency=shipped_efficiency(variant),
         )
         return replace(self, rates=rates)
 
@@ -53,10 +64,12 @@ class MachineEntry:
     clock_ghz: float  # that all cores sustain
     variant: str
     operations: int  # int8 multiplications and additions of a core in a cycle
-    channels: int  # of memory
+    channels: float  # of memory; a part of a machine has a part of its channels
     transfers_ghz: float  # of a channel, 8 bytes each
     memory_gb: int
     source: str
+    watts: float = 0.0  # thermal design power of the processor; 0: not known
+    price_per_hour: float = 0.0  # in any currency; 0: not known
 
     def __post_init__(self) -> None:
         if self.variant not in NEEDS:
@@ -73,7 +86,7 @@ class MachineEntry:
             self.cores * self.clock_ghz * 1e9 * self.operations,
             shipped_efficiency(self.variant),
         )
-        return SizedMachine(self.name, int(self.memory_gb * 1e9), rates, self.source)
+        return SizedMachine(self.name, int(self.memory_gb * 1e9), rates, self.source, self.watts, self.price_per_hour)
 
 
 def known_machines(path: Path | None = None) -> dict[str, MachineEntry]:
@@ -104,28 +117,3 @@ def measure_machine(model: SizedModel, variant: str | None, threads: int | None,
     finally:
         backend.close()
     return SizedMachine(THIS, machine.memory().limit_bytes, rates, f"measured on {machine.cpu_model()}")
-
-
-# ---- efficiencies as data ----
-
-
-@cache
-def shipped_efficiency(variant: str) -> Efficiency:
-    """What was measured once for the variant; of a variant that was never measured, that of the one most like it."""
-    folder = files("surefoot.plan").joinpath("efficiency")
-    name = variant if folder.joinpath(f"{variant}.json").is_file() else STAND_INS.get(variant, "portable")
-    return efficiency_from_json(json.loads(folder.joinpath(f"{name}.json").read_text()))
-
-
-def efficiency_from_json(values: dict[str, Any]) -> Efficiency:
-    fields = {name: value for name, value in values.items() if name not in ("linear", "attention", "source")}
-    linear = {name: _curve(curve) for name, curve in values["linear"].items()}
-    return Efficiency(linear=linear, attention=_curve(values["attention"]), **fields)
-
-
-def efficiency_as_json(efficiency: Efficiency, source: str) -> dict[str, Any]:
-    return {"source": source, **asdict(efficiency)}
-
-
-def _curve(values: dict[str, Any]) -> EfficiencyCurve:
-    return EfficiencyCurve(tuple(values["rows"]), tuple(values["values"]))

@@ -1,7 +1,7 @@
 """Makes a plan: whether a model fits a machine, how fast it is for one user, and how many users it carries."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from surefoot.api.footprint import PROCESS_BYTES
@@ -18,6 +18,7 @@ MAX_CHUNK = 512  # prompt tokens of one request in a step, as served
 MAX_RUNNING = 32  # answers that are generated at once, as served
 SERVED_SHARE = 0.95  # of answers that must meet the service
 MAX_USERS = 256  # beyond which a plan does not search
+MIN_ANSWER = 2  # tokens
 PRECISION = 16  # the number of users that are carried is found to one in this many
 
 
@@ -99,13 +100,13 @@ class LoadPlan:
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """What a change would give."""
+class Expense:
+    """What tokens take, while the machine is as busy as planned."""
 
-    change: str
-    first_token_s: float
+    at: str  # the load: so many users
     tokens_per_second: float
-    num_users: int | None  # None: not asked for
+    joules_per_token: float | None  # None: no wattage is known
+    price_per_million: float | None  # of tokens, in the currency of the price; None: no price is known
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Plan:
     load: LoadPlan | None  # None: no number of users was given
     num_users: int | None  # that are carried at the stated service
     users_bound: str  # what limits their number
-    alternatives: tuple[Alternative, ...]
+    expense: Expense | None  # None: neither wattage nor price is known
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"fits": self.memory.fits}
@@ -140,15 +141,21 @@ class ModelPlanner:
         self.machine = machine
         self.service = service
         self.times = PredictedSteps(model.work, machine.rates)
-        self.memory = _memory_plan(model, machine, service)
+        self.memory = memory_plan(model, machine, service)
 
     def one_user(self) -> OneUserPlan:
         service, times = self.service, self.times
         context = service.prompt_tokens + service.answer_tokens // 2
         prompt = times.parts([ChunkLoad(min(MAX_CHUNK, service.prompt_tokens), service.prompt_tokens // 2)], 1)
         step = times.parts([ChunkLoad(1, context)], 1)
-        first = times.prefill_seconds(service.prompt_tokens, MAX_CHUNK)
-        return OneUserPlan(first, prompt.bound, 1 / step.total, step.bound)
+        return OneUserPlan(self.prefill_seconds(service.prompt_tokens), prompt.bound, 1 / step.total, step.bound)
+
+    def prefill_seconds(self, num_tokens: int) -> float:
+        """A prompt alone, in the chunks that the scheduler makes: a step must not take long, since another request may
+        come."""
+        fitting = min(num_tokens, self.model.config.context - MIN_ANSWER)
+        load = UserLoad(1, fitting, MIN_ANSWER, asks_again=False)
+        return self.simulation(load).run().first_token_s(1.0)
 
     def simulate(self, num_users: int) -> LoadFigures:
         return self.simulation(self.service.load(num_users)).run()
@@ -176,6 +183,21 @@ class ModelPlanner:
             low, high = (middle, high) if self._serves(middle) else (low, middle)
         return low
 
+    def expense(self, load: LoadPlan | None) -> Expense | None:
+        """load: None: of one user."""
+        machine, speed = (
+            self.machine,
+            self.one_user().tokens_per_second if load is None else load.total_tokens_per_second,
+        )
+        if not (machine.watts or machine.price_per_hour) or not speed:
+            return None
+        return Expense(
+            "one user" if load is None else f"{load.num_users} users",
+            speed,
+            machine.watts / speed if machine.watts else None,
+            machine.price_per_hour / 3600 / speed * 1e6 if machine.price_per_hour else None,
+        )
+
     def users_bound(self, num_users: int) -> str:
         """What breaks first with more users."""
         figures = self.simulate(max(2, num_users + num_users // 2 + 1))
@@ -192,28 +214,29 @@ class ModelPlanner:
         return service.is_met(figures)
 
     def simulation(self, load: UserLoad) -> LoadSimulation:
-        layout, config = self._limits()
+        layout, config = self._limits(max(2 * self.service.length, load.prompt_tokens + load.answer_tokens))
         return LoadSimulation(self.times, config, layout, load)
 
-    def _limits(self) -> tuple[KvLayout, SchedulerConfig]:
-        """As `serve` would plan them."""
-        model, length = self.model, min(self.model.config.context, 2 * self.service.length)
+    def _limits(self, num_tokens: int) -> tuple[KvLayout, SchedulerConfig]:
+        """As `serve` would plan them. num_tokens: that a request may have."""
+        model, length = self.model, min(self.model.config.context, num_tokens)
         request = MemoryRequest(model.kv_bytes, max(0, self.memory.free), length, MAX_RUNNING, MAX_CHUNK, BLOCK_SIZE)
         layout, context = fit_context(model.config, request)
-        row_context = model.row_contexts.get(self.machine.rates.variant, model.row_contexts[""])
         scheduling = SchedulerConfig(
-            context, MAX_RUNNING, max_chunk=MAX_CHUNK, max_step_tokens=MAX_STEP_TOKENS, row_context=row_context
-        )
+            context, MAX_RUNNING, max_chunk=MAX_CHUNK, max_step_tokens=MAX_STEP_TOKENS,
+            row_context=self.times.row_context(), step_shape=self.times.shape(),
+        )  # fmt: skip
         return layout, scheduling
 
 
 def make_plan(
     model: SizedModel, machine: SizedMachine, service: ServiceLevel, num_users: int | None = None, search: bool = True
 ) -> Plan:
-    """num_users: plan this many users' load too. search: find how many users are carried, with alternatives too."""
+    """num_users: plan this many users' load too. search: find how many users are carried."""
     planner = ModelPlanner(model, machine, service)
     fits, rates = planner.memory.fits, machine.rates
     carried = planner.num_users() if search and fits else None
+    load = planner.load(num_users) if num_users and fits else None
     return Plan(
         model=model.name,
         machine=machine.name,
@@ -226,10 +249,10 @@ def make_plan(
         memory=planner.memory,
         cuts=() if fits else tuple(_cuts(planner)),
         alone=planner.one_user() if fits else None,
-        load=planner.load(num_users) if num_users and fits else None,
+        load=load,
         num_users=carried,
         users_bound="" if carried is None else planner.users_bound(carried),
-        alternatives=tuple(_alternatives(planner, carried if carried != MAX_USERS else None)) if fits else (),
+        expense=planner.expense(load or (planner.load(carried) if carried else None)) if fits else None,
     )
 
 
@@ -240,7 +263,7 @@ def compare_machines(model: SizedModel, service: ServiceLevel, num_users: int | 
     return [make_plan(model, entry.planned(), service, num_users, search=False) for entry in known_machines().values()]
 
 
-def _memory_plan(model: SizedModel, machine: SizedMachine, service: ServiceLevel) -> MemoryPlan:
+def memory_plan(model: SizedModel, machine: SizedMachine, service: ServiceLevel) -> MemoryPlan:
     workspace = workspace_bytes(model.config, MAX_RUNNING)
     left = machine.memory_bytes - model.weight_bytes - workspace - PROCESS_BYTES
     request = model.request_bytes(service.length + MAX_CHUNK)
@@ -255,25 +278,7 @@ def _cuts(planner: ModelPlanner) -> Iterator[str]:
     if tokens >= BLOCK_SIZE:
         yield f"shorten the context to {tokens} tokens (--max-context {tokens})"
     narrow = model.in_four_bits()
-    if narrow.weight_bytes < model.weight_bytes and _memory_plan(narrow, planner.machine, planner.service).fits:
+    if narrow.weight_bytes < model.weight_bytes and memory_plan(narrow, planner.machine, planner.service).fits:
         yield f"take 4 bits instead of 8: {narrow.weight_bytes / 1e9:.1f} GB of weights"
     needed = (memory.request - memory.free) / MEMORY_FRACTION
     yield f"take a machine with {needed / 1e9:.1f} GB more memory, or a smaller model"
-
-
-def _alternatives(planner: ModelPlanner, carried: int | None) -> Iterator[Alternative]:
-    model, machine, service = planner.model, planner.machine, planner.service
-    narrow = model.in_four_bits()
-    cached = replace(service, shared_tokens=service.prompt_tokens // 2)
-    yield _alternative("twice the cores", ModelPlanner(model, machine.faster(operations=2), service), carried)
-    yield _alternative("twice the bandwidth", ModelPlanner(model, machine.faster(bandwidth=2), service), carried)
-    yield _alternative("half of each prompt cached", ModelPlanner(model, machine, cached), carried)
-    if narrow.weight_bytes < model.weight_bytes:
-        yield _alternative("4 instead of 8 bits", ModelPlanner(narrow, machine, service), carried)
-
-
-def _alternative(change: str, planner: ModelPlanner, guess: int | None) -> Alternative:
-    alone, service = planner.one_user(), planner.service
-    cached = planner.times.prefill_seconds(service.shared_tokens, MAX_CHUNK) if service.shared_tokens else 0.0
-    users = None if guess is None else planner.num_users(guess)
-    return Alternative(change, alone.first_token_s - cached, alone.tokens_per_second, users)

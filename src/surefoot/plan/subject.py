@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from surefoot.api.opening import OpenModel, short_name
+from surefoot.api.opening import OpenModel, open_model, short_name
 from surefoot.formats import W4_WIDE, to_format
-from surefoot.models import ModelConfig, load, model_work, row_context, weight_bytes
-from surefoot.models.outline import OutlineCheckpoint
+from surefoot.models import ModelConfig, load, model_work, weight_bytes
+from surefoot.models.outline import ModelHeader, OutlineCheckpoint
 from surefoot.models.traffic import MatrixUse, ModelWork
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.measure_rates import AttentionShape, LinearShape
 from surefoot.ops.weights import PackedForm
+from surefoot.plan.shapes import find_shape
 from surefoot.runner import slot_bytes
+from surefoot.weights import find_headers
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,6 @@ class SizedModel:
     work: ModelWork
     weight_bytes: int  # in memory
     kv_bytes: Mapping[int, int]  # that a token keeps, by window
-    row_contexts: Mapping[str, float]  # of the scheduler, by variant
 
     @property
     def token_bytes(self) -> int:
@@ -34,6 +37,14 @@ class SizedModel:
         """Keys, values and states of a request with that many tokens."""
         kept = sum(size * (min(num_tokens, window) if window else num_tokens) for window, size in self.kv_bytes.items())
         return kept + self.config.state_bytes
+
+    def activation_bytes(self, num_rows: int) -> int:
+        """Inputs and outputs of a step's matrices. All layers use the same arrays in turn."""
+        row = {
+            (use.n, use.k): use.top_k * (4 * use.n + (use.limbs + 4 * (use.num_experts > 1)) * use.k)
+            for use in self.work.matrices
+        }
+        return num_rows * sum(row.values())
 
     @property
     def linear_shapes(self) -> list[LinearShape]:
@@ -63,18 +74,30 @@ class SizedModel:
         return replace(self, work=work, weight_bytes=self.weight_bytes - saved)
 
 
+def find_subject(name: str, float_format: str = "w8") -> SizedModel:
+    """name: a file, a folder, a shape's name with or without a format, or a hub id, of which only headers are
+    fetched."""
+    if not Path(name).exists() and (named := find_shape(name)):
+        return size_model(named.header.name, named.header, named.float_format or float_format)
+    with TemporaryDirectory(prefix="surefoot-plan-") as folder:
+        return plan_model(open_model(find_headers(name, Path(folder))), float_format)
+
+
 def plan_model(opened: OpenModel, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS) -> SizedModel:
     """Reads no weight."""
+    return size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form)
+
+
+def size_model(
+    name: str, header: ModelHeader, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
+) -> SizedModel:
     backend = Backend(threads=1)
     try:
-        model = load(backend, OutlineCheckpoint(opened.checkpoint), to_format(float_format)).without_mtp()
+        model = load(backend, OutlineCheckpoint(header), to_format(float_format)).without_mtp()
         sizes = slot_bytes(backend, model.config, kv_form)
     finally:
         backend.close()
-    contexts = {variant: row_context(model, variant) for variant in ("amx", "avx2", "")}
-    return SizedModel(
-        short_name(opened.path), model.config, model_work(model, sizes), weight_bytes(model), sizes, contexts
-    )
+    return SizedModel(name, model.config, model_work(model, sizes), weight_bytes(model), sizes)
 
 
 def _in_four_bits(use: MatrixUse) -> MatrixUse:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from surefoot.core import FinishReason, Request
+from surefoot.core import FinishReason, Request, TimedStep
 from surefoot.kv import KvManager
 
 AT_LEAST_ONE = (
@@ -47,6 +47,8 @@ class SchedulerConfig:
     than a step of that many prompt tokens."""
     row_context: float = math.inf
     """Context length at which attending to earlier tokens costs as much as the matrix products of the token itself."""
+    step_shape: tuple[TimedStep, ...] = ()
+    """Predicted durations of steps by tokens. Only their ratios count: what is measured is learnt as a factor."""
     late_ms: float = 400.0
     """How long after its deadline a request may still run."""
 

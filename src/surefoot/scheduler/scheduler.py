@@ -47,7 +47,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, kv: KvManager, cold: ColdBlocks | None = None) -> None:
         self.config = config
         self.kv = kv
-        self.cost = StepCost(RangeMeans(), config.row_context)
+        self.cost = StepCost(RangeMeans(config.step_shape), config.row_context)
         self.num_steps = 0
         self._limits = Limits(config, kv)
         self._users = Users(config.user_weights)

@@ -1,6 +1,6 @@
 """Speculative decoding: drafters that guess how a text continues, and how many tokens to draft. The runner verifies."""
 
-from surefoot.speculate.controller import MAX_DEPTH, MAX_STEP_DRAFTS, DepthChooser, DepthController
+from surefoot.speculate.controller import MAX_DEPTH, MAX_STEP_DRAFTS, DepthChooser, DepthController, best_depths
 from surefoot.speculate.drafter import NO_DRAFT, Drafter, DraftOffer, TargetRow
 from surefoot.speculate.lookup import LookupDrafter
 from surefoot.speculate.lookup_first import LookupFirst
@@ -20,4 +20,5 @@ __all__ = [
     "SampledTokens",
     "Speculator",
     "TargetRow",
+    "best_depths",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from surefoot.core import BandMedians, SampleKey, StepCost
+from surefoot.core import BandMedians, SampleKey, StepCost, TimedStep
 from surefoot.speculate.acceptance import AcceptanceEstimator
 from surefoot.speculate.drafter import DraftOffer
 
@@ -70,10 +70,12 @@ def best_depths(
 
 
 class DepthController:
-    """A DepthChooser that drafts where measured step times and acceptance rates say that drafts pay."""
+    """A DepthChooser that drafts where measured step times and acceptance rates say that drafts pay.
 
-    def __init__(self) -> None:
-        self.cost = StepCost(BandMedians())
+    step_shape: predicted durations of steps, which measured ones are learnt as factors over."""
+
+    def __init__(self, step_shape: Sequence[TimedStep] = ()) -> None:
+        self.cost = StepCost(BandMedians(step_shape))
         self.acceptance = AcceptanceEstimator()
         self._draft_ms = 0.0  # per token of depth, a moving average
         self._steps_since_draft = 0

@@ -93,10 +93,6 @@ class GgufFile:
             for run in _runs(infos)
         ]
 
-    def packed_forms(self, names: Sequence[str], float_format: WeightFormat = W8_GROUPED) -> list[PackedForm]:
-        """What `fused` returns for matrices, or `fused_experts` for each expert, without reading a weight."""
-        return [_packed_form(run, float_format) for run in _runs([self.info(name) for name in names])]
-
     def info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
             raise GgufError(f"{self.path}: has no tensor {name}")
@@ -204,6 +200,11 @@ def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
         else:
             runs.append([info])
     return runs
+
+
+def packed_forms(infos: Sequence[TensorInfo], float_format: WeightFormat = W8_GROUPED) -> list[PackedForm]:
+    """What `GgufFile.fused` returns for matrices, or `fused_experts` for each expert, without reading a weight."""
+    return [_packed_form(run, float_format) for run in _runs(infos)]
 
 
 def _packed_form(run: Sequence[TensorInfo], float_format: WeightFormat) -> PackedForm:

@@ -21,11 +21,12 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.workloads import Task, ids
 from surefoot.bench.plan.figures import Compared, plan_figures
 from surefoot.core import Request, SamplingParams
-from surefoot.engine import workspace_bytes
+from surefoot.models.step_time import PredictedSteps
 from surefoot.plan.machines import measure_machine
 from surefoot.plan.planning import MAX_CHUNK, ModelPlanner, ServiceLevel
 from surefoot.plan.simulation import LoadFigures, UserLoad
 from surefoot.plan.subject import SizedModel, plan_model
+from surefoot.scheduler import SchedulerConfig
 
 DECODE_CONTEXT = 24  # tokens of a request in the middle of a case that decodes
 MEMORY = "memory, bytes"
@@ -90,17 +91,19 @@ class PlanBench:
             "int8_operations_per_second": sized.rates.int8_operations_per_second,
         }
         times = planner.times
-        predicted = {prefill_name(n): times.prefill_seconds(n, MAX_CHUNK) for n in self._prefills}
+        predicted = {prefill_name(n): planner.prefill_seconds(n) for n in self._prefills}
         predicted |= {decode_name(n): times.decode_seconds(n, DECODE_CONTEXT) for n in settings.batches}
         for num_users in settings.users:
             predicted |= _load_times(num_users, self._simulate(planner, num_users))
-        return predicted | {MEMORY: float(self._memory())}
+        return predicted | {MEMORY: float(self._memory(times))}
 
-    def _memory(self) -> int:
-        """Of the process after the first prompt: only what was touched counts."""
-        length = self._prefills[0]
-        workspace = workspace_bytes(self._model.config, self._max_running, step_tokens=min(length, MAX_CHUNK))
-        return PROCESS_BYTES + self._model.weight_bytes + workspace + self._model.request_bytes(length)
+    def _memory(self, times: PredictedSteps) -> int:
+        """Of the process after the first prompt: only what was touched counts. A long step would keep others waiting,
+        so that a slow model's chunks are short."""
+        length, model, config = self._prefills[0], self._model, SchedulerConfig()
+        in_time = (step.tokens for step in times.shape() if step.ms <= config.gap_ms)
+        chunk = min(length, MAX_CHUNK, max(config.full_chunk, *in_time, 0))
+        return PROCESS_BYTES + model.weight_bytes + model.activation_bytes(int(chunk)) + model.request_bytes(length)
 
     @property
     def _max_running(self) -> int:

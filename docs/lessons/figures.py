@@ -1,0 +1,63 @@
+"""Runs all lessons' scripts and puts their tables and plots into the pages. Nothing else should run on the machine.
+
+python docs/lessons/figures.py MODEL
+"""
+
+import contextlib
+import importlib
+import io
+import sys
+import time
+from pathlib import Path
+
+from surefoot import machine
+from surefoot.bench.harness.cpu_usage import usage
+from surefoot.bench.harness.machine_facts import facts_of_run
+from surefoot.ops import Backend
+
+HERE = Path(__file__).parent
+BEGIN, END = "<!-- figures -->", "<!-- end -->"
+LESSONS = ("batching", "static_batching", "fragmentation", "prefix_sharing", "acceptance", "sensitivity",
+           "kv_shrinking", "limb_cost")  # fmt: skip
+WITHOUT_MODEL = {"fragmentation", "kv_shrinking", "limb_cost"}
+
+
+def run(name: str, model: str) -> str:
+    """What the script prints, its plot, and under what conditions."""
+    page = name.replace("_", "-")
+    printed, before, begin = io.StringIO(), usage(), time.perf_counter()
+    with contextlib.redirect_stdout(printed):
+        words = [] if name in WITHOUT_MODEL else [model]
+        importlib.import_module(name).main([*words, "--svg", str(HERE / f"{page}.svg")])
+    others, backend = facts_of_run(before, begin).get("others_cpu_share"), Backend()
+    made_by = f"{'' if name in WITHOUT_MODEL else Path(model).stem + ', '}{backend.variant}, {backend.threads} threads"
+    backend.close()
+    busy = "" if others is None else f"; other programs took {others:.0%} of the processors"
+    return as_text(f"![Predicted and measured]({page}.svg)", printed.getvalue(),
+                   f"{made_by}, {machine.cpu_model()}{busy}.")  # fmt: skip
+
+
+def as_text(plot: str, printed: str, conditions: str) -> str:
+    """Tables stand apart from lines of text."""
+    lines = printed.strip().splitlines()
+    spaced: list[str] = []
+    for before, line in zip(["", *lines], lines, strict=False):
+        new_table = line.startswith("|") and before.startswith("|") and line.count("|") != before.count("|")
+        spaced += [""] * (new_table or (line.startswith("|") != before.startswith("|") and before != "")) + [line]
+    return "\n".join([plot, "", conditions, "", *spaced])
+
+
+def put(page: Path, text: str) -> None:
+    before, _, rest = page.read_text().partition(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+
+
+def main() -> None:
+    sys.path.insert(0, str(HERE))
+    for name in LESSONS:
+        print(name, flush=True)
+        put(HERE / f"{name.replace('_', '-')}.md", run(name, sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Static against continuous batching: what waiting for the longest answer costs. See static-batching.md.
+
+python docs/lessons/static_batching.py MODEL [--quick] [--svg plot.svg]
+"""
+
+import heapq
+from collections.abc import Sequence
+
+from lesson import arguments, draw, predicted_steps, show
+
+from surefoot import LLM
+from surefoot.bench.harness.engine_load import EngineLoad
+from surefoot.bench.harness.workloads import queued
+from surefoot.models.step_time import PredictedSteps
+
+CONTEXT = 64
+
+
+def groups(lengths: Sequence[int], slots: int) -> list[Sequence[int]]:
+    return [lengths[start : start + slots] for start in range(0, len(lengths), slots)]
+
+
+def static_s(times: PredictedSteps, lengths: Sequence[int], slots: int) -> float:
+    """Every slot is computed until the longest answer of its group ends."""
+    return sum(max(group) * times.decode_seconds(slots, CONTEXT) for group in groups(lengths, slots))
+
+
+def continuous_s(times: PredictedSteps, lengths: Sequence[int], slots: int) -> float:
+    """An answer that ends gives its slot to the next one; at the end, slots stay empty."""
+    ends: list[int] = []
+    for length in lengths:
+        heapq.heappush(ends, length + (heapq.heappop(ends) if len(ends) == slots else 0))
+    steps, seconds, before = sorted(ends), 0.0, 0
+    for number, end in enumerate(steps):
+        seconds += (end - before) * times.decode_seconds(len(steps) - number, CONTEXT)
+        before = end
+    return seconds
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    asked = arguments(__doc__, words)
+    slots, scale = (2, 0.05) if asked.quick else (8, 0.5)
+    counts = (4,) if asked.quick else (8, 16, 32, 64)
+    times = predicted_steps(asked.model, asked.threads, asked.quick)
+    load = EngineLoad(LLM(asked.model, max_context=512, max_running=slots, speculate="off", threads=asked.threads))
+    rows = []
+    for count in counts:
+        tasks = queued(count, load.vocab, load.seed(), "log-uniform", scale)
+        lengths = [task.num_new for task in tasks]
+        predicted = static_s(times, lengths, slots) / continuous_s(times, lengths, slots)
+        load.run(tasks[:slots])
+        static, continuous = load.run_static(tasks, slots, drops=False), load.run(tasks, slots)
+        rows.append((count, sum(lengths), static, continuous, predicted, static / continuous))
+    show(("answers", "tokens", "static, s", "continuous, s", "predicted gain", "measured gain"), rows)
+    lines = {"predicted": [(row[0], row[4]) for row in rows], "measured": [(row[0], row[5]) for row in rows]}
+    draw(asked.svg, "How many times as fast as static batching", "answers in the queue", "times", lines)
+
+
+if __name__ == "__main__":
+    main()

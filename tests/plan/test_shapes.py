@@ -1,0 +1,93 @@
+"""Shapes by name: the same work as that of the files."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from surefoot.api.opening import open_model
+from surefoot.bench.model.expert_shapes import gpt_oss_20b, qwen3_30b_a3b
+from surefoot.models.traffic import ModelWork
+from surefoot.plan.shapes import MIXES, find_shape, known_shapes, make_header
+from surefoot.plan.subject import find_subject, plan_model, size_model
+from surefoot.weights import find_model
+from tests.smollm2 import find_file
+
+MODELS = Path("~/.cache/surefoot/models").expanduser()
+
+
+def sizes(work: ModelWork) -> Counter[tuple[int, ...]]:
+    """Matrices, whatever their formats; fused rows of two types count as one."""
+    counts = Counter[tuple[int, ...]]()
+    for use in (*work.matrices, *work.head):
+        counts[use.k, use.num_experts, use.top_k] += use.n * use.count
+    return counts
+
+
+@pytest.mark.parametrize("name", known_shapes())
+def test_every_shape_can_be_planned(name: str) -> None:
+    subject = find_subject(name)
+    assert subject.weight_bytes > 1e8 / 2
+    assert known_shapes()[name].source
+
+
+@pytest.mark.parametrize("name", known_shapes())
+def test_a_shape_has_as_many_weights_as_its_name_says(name: str) -> None:
+    size = re.search(r"-(\d+(?:\.\d+)?)([bm])", name)
+    assert size is not None
+    tensors = make_header(known_shapes()[name], "").tensors.values()
+    named = float(size[1]) * (1e9 if size[2] == "b" else 1e6)
+    assert sum(math.prod(tensor.shape) for tensor in tensors) == pytest.approx(named, rel=0.1)
+
+
+@pytest.mark.parametrize("fmt", [*MIXES, "w8", "w4"])
+def test_every_format(fmt: str) -> None:
+    assert find_subject(f"smollm2-135m:{fmt}").weight_bytes > 0
+
+
+def test_eight_bits_take_more_than_four() -> None:
+    assert find_subject("llama-1.2b:w8").weight_bytes > 1.5 * find_subject("llama-1.2b:q4_0").weight_bytes
+
+
+def test_an_unknown_format_is_refused_and_an_unknown_name_is_none() -> None:
+    with pytest.raises(ValueError, match="q4_k_m"):
+        find_shape("qwen3-8b:q3_x")
+    assert find_shape("owner/name:Q4_0") is None
+
+
+@pytest.mark.parametrize("shape", [qwen3_30b_a3b(), gpt_oss_20b()], ids=["qwen3-30b-a3b", "gpt-oss-20b"])
+def test_experts_are_those_of_the_random_files(shape: object) -> None:
+    assert isinstance(shape, type(qwen3_30b_a3b(1)))
+    metadata = {f"{shape.architecture}.{key}": value for key, value in shape.metadata.items()}
+    tensors = {tensor.name: tensor for tensor in shape.tensors}
+    header = SimpleNamespace(metadata={"general.architecture": shape.architecture, **metadata}, tensors=tensors)
+    name = shape.name.partition("-random")[0]
+    planned = size_model(name, header)
+    assert sizes(find_subject(name).work) == sizes(planned.work)
+    assert find_subject(name).kv_bytes == planned.kv_bytes
+
+
+def test_smollm2_is_its_file() -> None:
+    planned, named = plan_model(open_model(find_file())), find_subject("smollm2-135m:q4_1")
+    assert (named.work, named.weight_bytes) == (planned.work, planned.weight_bytes)
+
+
+def _files() -> Iterator[tuple[str, str, bool]]:
+    yield "gemma-3-270m", "gemma-3-270m-Q4_K_M.gguf", True
+    yield "qwen2.5-1.5b", "Qwen2.5-Coder-1.5B-Instruct-Q4_K_M.gguf", False  # this file has a head of its own
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("name", "file", "tied"), list(_files()))
+def test_a_shape_in_q4_k_m_is_its_file(name: str, file: str, tied: bool) -> None:
+    path = MODELS / file
+    if not path.exists():
+        pytest.skip(f"{file} is not in the cache")
+    planned = plan_model(open_model(find_model(str(path))))
+    named = size_model(name, make_header(replace(known_shapes()[name], tied=tied), "q4_k_m"))
+    assert (named.work, named.weight_bytes) == (planned.work, planned.weight_bytes)
