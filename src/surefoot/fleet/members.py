@@ -11,6 +11,7 @@ import httpx2
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
 from surefoot.server.frames import KEY_HEADER, STATE_PATH, ReplicaState
+from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0  # between two questions for a replica's state
@@ -119,7 +120,10 @@ class Members:
         if not member.is_ready:
             LOG.info("%s takes part", member.url)
         member.is_ready = True
-        self.router.report(member.number, ReplicaReport(state.backlog_tokens, state.token_ms))
+        report = ReplicaReport(
+            state.backlog_tokens, state.token_ms, fetch_ms=state.fetch_ms, fetch_token_ms=state.fetch_token_ms
+        )
+        self.router.report(member.number, report)
 
     def lose(self, member: Member, reason: str) -> None:
         """No more requests until it answers again."""
@@ -141,9 +145,13 @@ class Members:
 
     # ---- requests ----
 
-    def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> Member:
-        """Raises NoReplica. The replica is assumed to hold the prompt from now on."""
-        member = self.all[self.router.choose(prompt.names, prompt.num_tokens, excluded).replica]
+    def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> tuple[Member, PrefixHint | None]:
+        """The replica for a request, and where it may fetch more of the prompt. Raises NoReplica.
+
+        The replica is assumed to hold the prompt from now on.
+        """
+        choice = self.router.choose(prompt.names, prompt.num_tokens, excluded)
+        member = self.all[choice.replica]
         held = self._held[member.number]
         self.router.index.add(member.number, prompt.names)
         for name in reversed(prompt.names):
@@ -151,4 +159,6 @@ class Members:
             held.move_to_end(name)
         excess = max(0, len(held) - MOST_ASSUMED)
         self.router.index.remove(member.number, [held.popitem(last=False)[0] for _ in range(excess)])
-        return member
+        if choice.holder is None:
+            return member, None
+        return member, PrefixHint(self.all[choice.holder].url, choice.num_held)
