@@ -232,6 +232,8 @@ async def ask_idle_then_busy(pair: list[Server]) -> None:
         wanted, first = await answered(members, body)
         num_blocks = wanted["usage"]["prompt_tokens"] // BLOCK
         wait_for(lambda: pair[first].metric(WRITES) >= before[first] + num_blocks)
+        members = Members([server.root for server in pair], KEY, client)  # a gateway that was started again
+        await members.meet()
         # Such reports as servers of a large model make, whose times a test cannot wait for.
         members.router.report(first, ReplicaReport(10_000, 5.0))
         members.router.report(1 - first, ReplicaReport(0, 5.0, fetch_ms=5.0, fetch_token_ms=0.2))

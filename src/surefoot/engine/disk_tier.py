@@ -117,16 +117,24 @@ class DiskTier:
     def offer(self, url: str, num_held: int, prompt: Sequence[int], owner: str, num_public: int) -> PeerOffer | None:
         """From any thread: another server is said to hold the prompt's first `num_held` tokens. Withdraw it when the
         request ends."""
-        hasher, size = self._hasher(), self._bytes.block_size
+        hasher, digests = self._hasher(), self.digests(prompt, owner, num_public)
         if hasher is None or self.peers is None:
             return None
-        namespace, digest, digests = hasher.namespace(owner), hasher.root, []
-        for end in range(size, len(prompt), size):  # the last token is always computed
-            digest = hasher.child(digest, PUBLIC_ID if end <= num_public else namespace, prompt[end - size : end])
-            digests.append(digest)
-        offer = PeerOffer(url, namespace, tuple(digests), min(num_held // size, len(digests)))
+        num_blocks = min(num_held // self._bytes.block_size, len(digests))
+        offer = PeerOffer(url, hasher.namespace(owner), tuple(digests), num_blocks)
         self.peers.offer(offer)
         return offer
+
+    def digests(self, prompt: Sequence[int], owner: str, num_public: int) -> list[bytes]:
+        """From any thread: the names of a prompt's full blocks without its last token, which is always computed."""
+        hasher, size = self._hasher(), self._bytes.block_size
+        if hasher is None:
+            return []
+        namespace, digest, digests = hasher.namespace(owner), hasher.root, []
+        for end in range(size, len(prompt), size):
+            digest = hasher.child(digest, PUBLIC_ID if end <= num_public else namespace, prompt[end - size : end])
+            digests.append(digest)
+        return digests
 
     # ---- down ----
 

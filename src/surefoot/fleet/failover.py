@@ -138,7 +138,13 @@ class FleetAnswer:
 
     async def _frames(self, member: Member) -> AsyncIterator[tuple[FrameKind, bytes]]:
         """Frames up to the end of the reply. Silence that is too long is a failure."""
-        request = replace(self._request, sent=tuple(self._sent), num_skipped=self._num_parts, hint=self._hint)
+        request = replace(
+            self._request,
+            sent=tuple(self._sent),
+            num_skipped=self._num_parts,
+            hint=self._hint,
+            names=self._prompt.names,
+        )
         patience_s, reader, is_whole = FIRST_PATIENCE_S, FrameReader(), False
         try:
             async with (

@@ -44,6 +44,15 @@ class FrameKind(Enum):
     RETURNED = b"r"  # another server must go on
 
 
+class NameChanges(BaseModel):
+    """Names of blocks of text that a server holds since a gateway's last report, or no longer."""
+
+    number: int  # of the last change; the next report begins after it
+    is_whole: bool = False  # all names that it holds: names that were known before are void
+    added: list[int] = []
+    removed: list[int] = []
+
+
 class ReplicaState(BaseModel):
     """What a gateway chooses a server by."""
 
@@ -55,6 +64,7 @@ class ReplicaState(BaseModel):
     token_ms: float
     fetch_ms: float | None = None  # until another server's first block comes; None: it fetches none
     fetch_token_ms: float = 0.0  # predicted time to fetch the keys and values of a token
+    names: NameChanges | None = None  # None: it does not say what it holds
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class HandedRequest:
     num_skipped: int = 0  # parts of the reply's body that the client has; an event of a stream is one part
     is_patient: bool = False  # a line of a batch: no client waits for its answer
     hint: PrefixHint | None = None  # another server that holds more of the prompt
+    names: tuple[int, ...] = ()  # of the blocks of text of its prompt
 
     def encode(self) -> bytes:
         identity = self.identity
@@ -78,6 +89,7 @@ class HandedRequest:
             "method": self.method, "path": self.path, "query": self.query, "headers": self.headers,
             "identity": [identity.request, identity.created, identity.seed],
             "sent": encode_tokens(self.sent), "skipped": self.num_skipped, "patient": self.is_patient,
+            "names": self.names,
             "hint": None if self.hint is None else [self.hint.url, self.hint.num_tokens],
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -96,6 +108,7 @@ class HandedRequest:
                 ReplyIdentity(str(request), int(created), int(seed)),
                 tuple(decode_tokens(head["sent"])), int(head["skipped"]), bool(head["patient"]),
                 None if head.get("hint") is None else PrefixHint(str(head["hint"][0]), int(head["hint"][1])),
+                tuple(map(int, head.get("names", ()))),
             )  # fmt: skip
         except (struct.error, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"not a request of a gateway: {error}") from error

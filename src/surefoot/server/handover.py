@@ -50,13 +50,15 @@ class Handover:
         *,
         is_patient: bool = False,
         hint: PrefixHint | None = None,
+        names: Sequence[int] = (),
     ) -> None:
         """sent: tokens that the gateway has. tell: sends it more. is_patient: no client waits for the answer. hint:
-        where more of its prompt is."""
+        where more of its prompt is. names: the gateway's, of the prompt's blocks of text."""
         self.identity = identity
         self.sent = sent
         self.is_patient = is_patient
         self.hint = hint
+        self.names = names
         self._num_known = len(sent)
         self._tell = tell
         self.return_reason = ""  # why another server must go on; empty: no need

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -72,7 +73,7 @@ class ReplicaDoor:
         try:
             self._check_key(scope)
             if scope["path"] == STATE_PATH:
-                await _send_json(send, (await replica_state(self._service, self._boot)).model_dump())
+                await _send_json(send, (await self._state(scope)).model_dump())
                 return
             if scope["path"] == BLOCKS_PATH:
                 await self._hand_out(receive, send)
@@ -85,6 +86,15 @@ class ReplicaDoor:
         else:
             alive = partial(patience_s, self._service)
             await FramedReply(self._app, alive, receive, send, handed).run(scope)
+
+    async def _state(self, scope: Scope) -> ReplicaState:
+        """A gateway that says what it has heard learns what this server holds."""
+        state, names = await replica_state(self._service, self._boot), self._service.held_names
+        asked = parse_qs(scope["query_string"].decode("latin-1"))
+        if names is None or "since" not in asked:
+            return state
+        since = int(asked["since"][0]) if asked.get("boot") == [self._boot] else 0
+        return state.model_copy(update={"names": await asyncio.to_thread(names.changes, since)})
 
     async def _hand_out(self, receive: Receive, send: Send) -> None:
         question = decode_question(await read_body(receive, MOST_QUESTION_BYTES))
@@ -155,7 +165,7 @@ class FramedReply:
         self._send = send
         self._handed = handed
         self._handover = Handover(
-            handed.identity, handed.sent, self._tell, is_patient=handed.is_patient, hint=handed.hint
+            handed.identity, handed.sent, self._tell, is_patient=handed.is_patient, hint=handed.hint, names=handed.names
         )
         self._num_skipped = handed.num_skipped
         self._body: bytes | None = handed.body

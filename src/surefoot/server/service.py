@@ -22,6 +22,7 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.handover import Handover
+from surefoot.server.held_names import HeldNames
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
 from surefoot.server.peer_client import HttpPeerClient
@@ -51,8 +52,10 @@ class Service:
         self.prompts = PromptEncoder(llm)
         self.grammar_turns = Turns(1)
         self._admission = Admission(settings.max_queue)
+        self.held_names: HeldNames | None = None  # None: this server tells no gateway what it holds
         if settings.fleet is not None and llm.disk_tier is not None:
             llm.disk_tier.use_peers(HttpPeerClient(settings.fleet.key))
+            self.held_names = HeldNames(llm.disk_tier.store.contains)
         self._watch()
 
     @property
@@ -125,6 +128,7 @@ class Service:
             single = any(position.counts) or handover is not None
             sent = handover.sent if handover is not None else ()
             run.offers = self._offers(requests, handover)
+            run.request = requests[0]
             if sent:
                 self.prompts.check_tokens([token.token for token in sent], "sent")
             run.stream = await self.llm.submit(requests, continues=continues, single=single, sent=sent)
@@ -147,6 +151,14 @@ class Service:
             if not request.needs_every_token
         )
         return [offer for offer in offers if offer is not None]
+
+    def _note_names(self, run: "RequestRun") -> None:
+        """The gateway may learn that this server holds the prompt, once it was computed."""
+        request, tier = run.request, self.llm.disk_tier
+        if request is None or tier is None or self.held_names is None or not run.names or not run.num_generated:
+            return
+        digests = tier.digests(request.prompt, request.namespace, request.num_public_tokens)
+        self.held_names.note(run.names, digests)
 
     def withdraw(self, offers: Sequence[PeerOffer]) -> None:
         tier = self.llm.disk_tier
@@ -184,6 +196,7 @@ class Service:
         if run.stream is not None:
             self.recent.add(run.summary())
         self._admission.observe(duration_s)
+        self._note_names(run)
         if run.caller.tokens is not None:
             run.caller.tokens.take(run.num_prompt + run.num_generated)
         self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated)
@@ -246,6 +259,7 @@ class RequestRun:
         self.arrived = self.began  # at its route, before its prompt was made
         self.stream: AnswerStream | None = None
         self.offers: list[PeerOffer] = []  # of blocks that another server holds
+        self.request: Request | None = None  # the first of its prompts
         self.request_ids: tuple[str, ...] = ()  # in the engine
         self.trace: RequestTrace | None = None  # None: the request is not traced
         self.outputs: list[RequestOutput] = []
@@ -305,6 +319,11 @@ class RequestRun:
         """The sampling parameters, with defaults and the drawn seed: with these the request gives the same answer
         again."""
         return {**as_values(self.params), "seed": self.position.seed}
+
+    @property
+    def names(self) -> Sequence[int]:
+        """Of its prompt's blocks of text, if a gateway sent it."""
+        return self._handover.names if self._handover is not None and len(self.request_ids) == 1 else ()
 
     @property
     def num_generated(self) -> int:
