@@ -218,7 +218,7 @@ def test_the_quicker_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peers.link(url).rate == pytest.approx(1e6, rel=0.1)
     assert peers.patience_s(url, 100, 0.01) is None
     assert peers.typical_speed().token_s == pytest.approx(0.022, rel=0.1)
-    peers.pause("http://third")
+    peers.pause("http://third", 60.0)
     assert peers.patience_s("http://third", 100, 0.1) is None
 
 

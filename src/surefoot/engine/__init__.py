@@ -12,7 +12,7 @@ from surefoot.engine.capacity import (
 )
 from surefoot.engine.disk_tier import DiskTier
 from surefoot.engine.engine import Engine, Event, Planner, Times, Usage
-from surefoot.engine.peer_blocks import BlockQuestion, PeerBlocks, PeerOffer
+from surefoot.engine.peer_blocks import BlockQuestion, PeerBlocks, PeerBusy, PeerOffer
 
 __all__ = [
     "BLOCK_SIZE",
@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "MemoryRequest",
     "PeerBlocks",
+    "PeerBusy",
     "PeerOffer",
     "Planner",
     "Times",

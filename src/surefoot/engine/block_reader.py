@@ -176,8 +176,9 @@ class BlockReader:
             self._read_from(self._store, read, hasher)
             return
         try:
-            read.fetch.open()
-            self._read_from(read.fetch, read, hasher)
+            if not read.is_cancelled:
+                read.fetch.open()
+                self._read_from(read.fetch, read, hasher)
         finally:
             read.fetch.close()
 

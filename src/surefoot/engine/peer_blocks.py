@@ -17,8 +17,13 @@ ASSUMED_START_S = 0.005  # from the question to the first byte, before a fetch w
 LEAST_PATIENCE_S = 1.0
 PATIENCE = 4  # times the predicted time, after which a fetch is late
 PAUSE_S = 30.0  # without questions to a server, after a fetch from it has failed
+BUSY_PAUSE_S = 1.0  # the same, after it has said that it is busy
 NEWEST = 0.3  # share of the newest fetch in the estimates
 MAX_LINKS = 1024
+
+
+class PeerBusy(OSError):
+    """The other server answers too many questions already."""
 
 
 class PeerReply(Protocol):
@@ -160,8 +165,9 @@ class PeerBlocks:
             if num_bytes >= self.sizes.block_bytes:
                 link.rate += NEWEST * (num_bytes / max(seconds, 1e-6) - link.rate)
 
-    def pause(self, url: str) -> None:
-        self.link(url).paused_until = time.monotonic() + PAUSE_S
+    def pause(self, url: str, seconds: float) -> None:
+        """Ask the server nothing for a while."""
+        self.link(url).paused_until = time.monotonic() + seconds
 
 
 class PeerFetch:
@@ -201,8 +207,11 @@ class PeerFetch:
         question = BlockQuestion(self._hasher.model, offer.namespace, digests)
         try:
             self._reply = self._peers.client.open(offer.url, question, self._began + patience_s)
+        except PeerBusy:
+            self._fail(BUSY_PAUSE_S)
+            return
         except (OSError, ValueError):
-            self._fail()
+            self._fail(PAUSE_S)
             return
         self._start_s = time.monotonic() - asked
         self._due = self._promised(digests[: self._reply.num_blocks])
@@ -228,10 +237,10 @@ class PeerFetch:
         try:
             payload = self._next(digest)
         except DamagedRecord:
-            self._fail(is_damaged=True)
+            self._fail(PAUSE_S, is_damaged=True)
             return None
         except OSError:
-            self._fail()
+            self._fail(PAUSE_S)
             return None
         self._num_bytes += len(payload)
         self._peers.counters.fetched_bytes += len(payload)
@@ -253,11 +262,11 @@ class PeerFetch:
                 self._read_s += time.monotonic() - began
                 return payload
 
-    def _fail(self, is_damaged: bool = False) -> None:
+    def _fail(self, pause_s: float, is_damaged: bool = False) -> None:
         counters = self._peers.counters
         counters.num_damaged += is_damaged
         counters.num_failures += not is_damaged
-        self._peers.pause(self._offer.url)
+        self._peers.pause(self._offer.url, pause_s)
         self._due = {}
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ import http.client
 import time
 from urllib.parse import urlsplit
 
-from surefoot.engine import BlockQuestion
+from surefoot.engine import BlockQuestion, PeerBusy
 from surefoot.server.frames import BLOCKS_PATH, COUNT_BYTES, KEY_HEADER, decode_count, encode_question
 
 READ_BYTES = 1 << 20
@@ -26,6 +26,8 @@ class HttpPeerClient:
         try:
             connection.request("POST", BLOCKS_PATH, encode_question(question), {KEY_HEADER: self._key})
             response = connection.getresponse()
+            if response.status == 503:
+                raise PeerBusy
             if response.status != 200:
                 raise OSError(f"status {response.status}")
             return HttpPeerReply(connection, response, end)
