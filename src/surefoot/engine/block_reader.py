@@ -115,6 +115,11 @@ class BlockReader:
             self._changed.notify_all()
         return blocks
 
+    def drop(self, read: ChainRead) -> None:
+        """Nobody takes its blocks any more."""
+        read.cancel()
+        self.take(read)  # none is added after it was cancelled
+
     def wait(self, reads: Sequence[ChainRead], seconds: float) -> None:
         """Until one of them has something to take."""
         with self._changed:
@@ -191,6 +196,8 @@ class BlockReader:
                 return
             block = ReadBlock(index, link.is_public, payload, state if link is path[-1] else b"", is_fetched)
             with self._changed:
+                if read.is_cancelled:
+                    return
                 read.blocks.append(block)
                 self._num_bytes += len(block.payload) + len(block.state)
                 self._changed.notify_all()

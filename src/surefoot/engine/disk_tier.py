@@ -75,7 +75,7 @@ class DiskTier:
         self._kv = kv
         self._fresh.clear()
         for read in self._reads:
-            read.cancel()
+            self._reader.drop(read)
         self._reads.clear()
 
     def flush(self, seconds: float) -> bool:
@@ -270,6 +270,8 @@ class DiskTier:
             for blocks in self._batches(read, self._reader.take(read)):
                 if not read.is_cancelled:
                     self._install(read, blocks)
+            if read.is_cancelled:
+                self._reader.drop(read)
             if is_read or read.is_cancelled:
                 read.is_done = True
                 self._reads.remove(read)
