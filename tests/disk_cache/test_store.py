@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.disk_cache import NO_PARENT, BlockHasher, BlockStore, CacheInUse
+from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockStore, CacheInUse
 from surefoot.disk_cache.index import IndexedBlock, Place
 from surefoot.disk_cache.record import HEADER_BYTES, DamagedRecord, make_header, read_header
 from surefoot.disk_cache.store import best_blocks
@@ -253,3 +253,27 @@ def test_a_kept_block_keeps_its_parents() -> None:
     assert best_blocks(path, 0.5, 30) == [*path[:2], path[3]]
     assert best_blocks(path, 4.5, 40) == path[:2]
     assert best_blocks(path, 0.5, 5) == []
+
+
+def test_a_record_for_another_server_is_its_owners(tmp_path: Path) -> None:
+    ann, bob = HASHER.namespace("ann"), HASHER.namespace("bob")
+    store = BlockStore(tmp_path, BUDGET)
+    name = write(store, 1)
+    for _ in range(2):  # before and after the index knows of it
+        record = store.owned_record(name.digest, (PUBLIC_ID, ann))
+        assert record is not None
+        header = read_header(record)
+        assert header.name == name
+        header.check(record[HEADER_BYTES:])
+        assert record[HEADER_BYTES:] == payload_of(1)
+        assert store.owned_record(name.digest, (PUBLIC_ID, bob)) is None
+        assert (store.owner(name.digest), store.owner(bytes(32))) == (ann, None)
+        store.flush()
+    assert store.counters.num_hits == 0
+    file = segments(tmp_path)[0]
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert store.owned_record(name.digest, (ann,)) is None
+    assert store.counters.num_damaged == 1
+    store.close()

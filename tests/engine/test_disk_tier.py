@@ -3,6 +3,7 @@
 import functools
 import itertools
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,17 @@ import pytest
 from surefoot.core import Request, SampleKey, SamplingParams
 from surefoot.disk_cache import BlockHasher, BlockStore
 from surefoot.disk_cache.record import HEADER_BYTES, read_header
-from surefoot.engine import DiskTier, Engine, MemoryRequest, Usage, disk_tier, make_engine, make_runner, plan_memory
+from surefoot.engine import (
+    DiskTier,
+    Engine,
+    MemoryRequest,
+    Usage,
+    block_reader,
+    disk_tier,
+    make_engine,
+    make_runner,
+    plan_memory,
+)
 from surefoot.models import Model
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.backend import supported_variants
@@ -209,6 +220,30 @@ def test_cancelled_requests_leave_nothing_behind(tmp_path: Path) -> None:
             for request in left:
                 assert SampleKey(request.id) in answers
     assert len(expected) == 8
+
+
+def test_cancelled_reads_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a block comes after its request has gone."""
+    asked = requests(7, 6)
+    with opened("llama", tmp_path) as engine:
+        run(engine, asked)
+    monkeypatch.setattr(block_reader, "AHEAD_BYTES", 1)  # one block at a time
+    for number in range(4):
+        with opened("llama", tmp_path) as engine:
+            reader = tier_of(engine)._reader
+            for request in asked:
+                engine.add(request)
+                engine.step()
+                engine.abort(request.id)
+                if number % 2:
+                    engine.reset()
+            while engine.has_work:
+                engine.step()
+            for _ in range(1000):
+                if not reader._num_bytes:
+                    break
+                time.sleep(0.01)
+            assert reader._num_bytes == 0
 
 
 def test_a_reset_forgets_the_tree_but_not_the_disk(tmp_path: Path) -> None:

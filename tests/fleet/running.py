@@ -3,7 +3,7 @@
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
 from surefoot.server.frames import ANSWER_PATH, FrameKind, FrameReader, HandedRequest, encode_frame
 from surefoot.server.handover import ReplyIdentity
+from tests.cli.process import COMMAND
 from tests.server.process import Server
 from tests.stories import stories_gguf
 
@@ -34,9 +35,9 @@ def key_file(folder: Path) -> Path:
     return file
 
 
-def start_replica(folder: Path, *words: str) -> Server:
+def start_replica(folder: Path, *words: str, command: Sequence[str] = COMMAND) -> Server:
     options = ("--fleet-key", str(key_file(folder)), "--max-running", "8", "--pooling", "mean", "--threads", "1")
-    return Server(stories_gguf(), *options, *words)
+    return Server(stories_gguf(), *options, *words, command=command)
 
 
 def handed(path: str, body: dict[str, Any]) -> HandedRequest:

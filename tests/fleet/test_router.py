@@ -134,3 +134,28 @@ def test_the_index_forgets_what_nobody_holds() -> None:
     assert len(index) == 1
     index.remove_replica(0)
     assert len(index) == 0
+
+
+def test_fetching_counts_where_it_is_quicker_than_computing() -> None:
+    names = list(range(1, 51))
+    busy = ReplicaReport(400, 5.0, names)
+    far, near = ReplicaReport(0, 5.0, names[:10]), ReplicaReport(0, 5.0, fetch_ms=20.0, fetch_token_ms=0.1)
+    choice = router(busy, far, near).choose(names, 810)
+    assert (choice.replica, choice.holder, choice.num_held, choice.num_cached) == (2, 0, 800, 0)
+    assert choice.predicted_ms == pytest.approx(20 + 800 * 0.1 + 10 * 5)
+    slow = ReplicaReport(0, 5.0, fetch_ms=20.0, fetch_token_ms=6.0)
+    choice = router(busy, far, slow).choose(names, 810)
+    assert (choice.replica, choice.holder) == (0, None)  # 2,050 ms: waiting is quickest
+    made = router(busy, near)
+    assert made.choose(names, 810, excluded=[0]).holder is None  # it has failed on this request
+    made.suspend(0)
+    assert made.choose(names, 810).holder is None
+
+
+def test_a_hot_prefix_is_fetched_once_waiting_takes_longer() -> None:
+    names = list(range(1, 51))
+    idle = ReplicaReport(0, 5.0, fetch_ms=10.0, fetch_token_ms=0.1)
+    made = router(ReplicaReport(0, 5.0, names), idle)
+    chosen = [made.choose(names, 50 * BLOCK + 20) for _ in range(4)]
+    assert [choice.replica for choice in chosen[:2]] == [0, 1]
+    assert [choice.holder for choice in chosen[:2]] == [None, 0]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from surefoot.api.opening import open_model
-from surefoot.bench.model.expert_shapes import gpt_oss_20b, qwen3_30b_a3b
+from surefoot.bench.model.published_shapes import gpt_oss_20b, qwen3_30b_a3b
 from surefoot.models.traffic import ModelWork
 from surefoot.plan.shapes import MIXES, find_shape, known_shapes, make_header
 from surefoot.plan.subject import find_subject, plan_model, size_model

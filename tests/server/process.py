@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -29,9 +30,11 @@ class Server:
         memory_bytes: int | None = None,
         num_files: int | None = None,
         group: MemoryGroup | Machine | None = None,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         """model: None if the words name models. memory_bytes: the most that its process may map. num_files: that it may
-        have open. group: the cgroup or the network that it runs in, with its children; None: this process's."""
+        have open. group: the cgroup or the network that it runs in, with its children; None: the one of this process.
+        command: in place of `surefoot`."""
 
         def limit() -> None:
             if group is not None:
@@ -46,7 +49,7 @@ class Server:
         state += () if "--cache-dir" in words else ("--cache-dir", "none")  # nor does an answer
         named = (str(model), "--model-name", "small") if model is not None else ()
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", *named, "--port", "0", "--host", host, *state, *words],
+            [*command, "serve", *named, "--port", "0", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
             preexec_fn=limit,
         )  # fmt: skip

@@ -3,11 +3,22 @@
 from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
 from surefoot.disk_cache.hashes import PUBLIC_ID, BlockHasher
 from surefoot.disk_cache.index import Holdings
-from surefoot.disk_cache.record import NO_PARENT, BlockName, DamagedRecord
+from surefoot.disk_cache.record import (
+    DIGEST_BYTES,
+    HEADER_BYTES,
+    ID_BYTES,
+    NO_PARENT,
+    BlockName,
+    DamagedRecord,
+    read_header,
+)
 from surefoot.disk_cache.segments import LOCK
 from surefoot.disk_cache.store import BlockStore, CacheInUse, StoreCounters, VerifyReport
 
 __all__ = [
+    "DIGEST_BYTES",
+    "HEADER_BYTES",
+    "ID_BYTES",
     "LOCK",
     "NO_PARENT",
     "PUBLIC_ID",
@@ -21,5 +32,6 @@ __all__ = [
     "Holdings",
     "StoreCounters",
     "VerifyReport",
+    "read_header",
     "read_key",
 ]

@@ -90,6 +90,13 @@ class BlockIndex:
             row = self._reader.execute(query, (digest,)).fetchone()
         return None if row is None else _to_place(row)
 
+    def namespace_of(self, digest: bytes) -> bytes | None:
+        with self._read_lock:
+            row = self._reader.execute("SELECT namespace FROM blocks WHERE digest = ?", (digest,)).fetchone()
+        if row is not None and not isinstance(row[0], bytes):
+            raise ValueError("a damaged row")
+        return None if row is None else row[0]
+
     def add(self, records: Iterable[tuple[BlockName, Place]], tick: int) -> None:
         """Blocks that are known already keep their place."""
         rows = [

@@ -113,11 +113,28 @@ class BlockStore:
 
     def read(self, digest: bytes) -> bytes | None:
         """The block's payload; None if it is not there or not whole."""
+        block = self._read_whole(digest)
+        if block is None:
+            return None
+        with self._lock:
+            self.counters.num_hits += 1
+            self.counters.read_bytes += len(block[1])
+        return bytes(block[1])
+
+    def owned_record(self, digest: bytes, owners: Collection[bytes]) -> bytes | None:
+        """The block with its header, not encrypted, for another server; None if it is not there, not whole, or not in
+        one of these namespaces."""
+        block = self._read_whole(digest) if self.owner(digest) in owners else None
+        if block is None or block[0].namespace not in owners:
+            return None
+        return b"".join((make_header(*block).pack(), block[1]))
+
+    def _read_whole(self, digest: bytes) -> tuple[BlockName, bytes | memoryview] | None:
         place = self._find(digest)
         if place is None:
             return None
         try:
-            payload = self._payload(digest, place)
+            block = self._checked(digest, self._files.read(*place))
         except DamagedRecord:
             self.counters.num_damaged += 1
             self._remove(digest)
@@ -125,16 +142,29 @@ class BlockStore:
         except OSError:
             self.counters.num_read_errors += 1
             return None
-        self._note_use(digest, len(payload))
-        return payload
+        self._note_use(digest)
+        return block
 
-    def _payload(self, digest: bytes, place: Place) -> bytes:
-        data = memoryview(self._files.read(*place))
+    def _checked(self, digest: bytes, record: bytes) -> tuple[BlockName, bytes | memoryview]:
+        """A record's name and payload. Raises DamagedRecord if it is not this block's, as it was written."""
+        data = memoryview(record)
         header, payload = read_header(data), data[HEADER_BYTES:]
         if header.name.digest != digest:
             raise DamagedRecord("another block's record")
         header.check(payload)
-        return bytes(payload) if self._cipher is None else self._cipher.decrypt(header.name, header.nonce, payload)
+        if self._cipher is None:
+            return header.name, payload
+        return header.name, self._cipher.decrypt(header.name, header.nonce, payload)
+
+    def owner(self, digest: bytes) -> bytes | None:
+        """The namespace of a block; None if it is not there."""
+        if (new := self._new.get(digest)) is not None:
+            return new[0].namespace
+        try:
+            return self._index.namespace_of(digest)
+        except INDEX_ERRORS:
+            self.counters.num_read_errors += 1
+            return None
 
     def will_need(self, digests: Iterable[bytes]) -> None:
         """Lets the kernel read these blocks ahead."""
@@ -142,10 +172,8 @@ class BlockStore:
             if (place := self._find(digest)) is not None:
                 self._files.will_need(*place)
 
-    def _note_use(self, digest: bytes, num_bytes: int) -> None:
+    def _note_use(self, digest: bytes) -> None:
         with self._lock:
-            self.counters.num_hits += 1
-            self.counters.read_bytes += num_bytes
             self._tick += 1
             self._used.append((self._tick, digest))
             if len(self._used) >= MAX_UNINDEXED:

@@ -1,18 +1,29 @@
-"""Reads chains of blocks from the disk in a thread of its own, ahead of the engine that takes them."""
+"""Reads chains of blocks, from the disk or from another server, in threads ahead of the engine that takes them."""
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from surefoot.disk_cache import PUBLIC_ID, BlockHasher, BlockStore
+from surefoot.engine.peer_blocks import PeerFetch
 from surefoot.kv import BlockKey
 
 MAX_EXPECTED = 64  # chains of waiting requests
+NUM_FETCHERS = 4  # chains that are fetched from other servers at once
 LOG = logging.getLogger(__name__)
 AHEAD_BYTES = 16 << 20  # read, and not taken yet: so much is copied into memory between two steps at most
+
+
+class BlockSource(Protocol):
+    """Where blocks are."""
+
+    def contains(self, digest: bytes) -> bool: ...
+    def read(self, digest: bytes) -> bytes | None:
+        """The block's payload; None if it is not there or not whole."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,7 @@ class ReadBlock:
     is_public: bool
     payload: bytes
     state: bytes = b""  # after it, if it is the last of a path
+    is_fetched: bool = False  # from another server
 
 
 @dataclass(eq=False)
@@ -50,6 +62,7 @@ class ChainRead:
 
     chain: BlockChain
     namespace: str
+    fetch: PeerFetch | None = None  # None: from the disk
     blocks: deque[ReadBlock] = field(default_factory=deque)  # read, and not taken yet
     taken: list[ReadBlock] = field(default_factory=list)  # that cannot enter the tree before the state after them
     is_read: bool = False  # no more blocks will come
@@ -61,22 +74,31 @@ class ChainRead:
 
 
 class BlockReader:
-    """Reads one chain after the other, up to the first block that is missing."""
+    """Reads chains up to the first block that is missing: from the disk one after the other, in one thread; from other
+    servers a few at once, each in a thread, so that no chain of the disk waits for a slow server."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
         self._waiting: deque[tuple[ChainRead, BlockHasher]] = deque()
+        self._to_fetch: deque[tuple[ChainRead, BlockHasher]] = deque()
         self._expected: deque[tuple[BlockChain, BlockHasher]] = deque(maxlen=MAX_EXPECTED)
         self._num_bytes = 0  # read, and not taken yet
         self._changed = threading.Condition()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="surefoot-cache-reader", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name="surefoot-cache-reader", daemon=True)]
+        self._threads[0].start()
 
     def start(self, read: ChainRead, hasher: BlockHasher) -> None:
+        if read.fetch is not None:
+            self._start_fetchers()
         with self._changed:
-            self._waiting.append((read, hasher))
+            (self._waiting if read.fetch is None else self._to_fetch).append((read, hasher))
             self._changed.notify_all()
+
+    def _start_fetchers(self) -> None:
+        while len(self._threads) <= NUM_FETCHERS:
+            self._threads.append(threading.Thread(target=self._fetch_all, name="surefoot-cache-fetcher", daemon=True))
+            self._threads[-1].start()
 
     def expect(self, chain: BlockChain, hasher: BlockHasher) -> None:
         """Let the kernel read the chain's blocks ahead, when nothing else is to be read."""
@@ -93,6 +115,11 @@ class BlockReader:
             self._changed.notify_all()
         return blocks
 
+    def drop(self, read: ChainRead) -> None:
+        """Nobody takes its blocks any more."""
+        read.cancel()
+        self.take(read)  # none is added after it was cancelled
+
     def wait(self, reads: Sequence[ChainRead], seconds: float) -> None:
         """Until one of them has something to take."""
         with self._changed:
@@ -102,7 +129,21 @@ class BlockReader:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._thread.join(seconds)
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _fetch_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._to_fetch or self._is_closed)
+                if self._is_closed:
+                    return
+                wanted = self._to_fetch.popleft()
+            try:
+                self._read_all(*wanted)
+            except Exception:  # the requests that wait for later reads must not wait for ever
+                LOG.exception("blocks could not be fetched")
 
     def _run(self) -> None:
         while True:
@@ -136,27 +177,30 @@ class BlockReader:
                 self._changed.notify_all()
 
     def _read(self, read: ChainRead, hasher: BlockHasher) -> None:
-        path, state = self._with_state(find_path(self._store, hasher, read.chain), hasher, read.chain)
+        if read.fetch is None:
+            self._read_from(self._store, read, hasher)
+            return
+        try:
+            if not read.is_cancelled:
+                read.fetch.open()
+                self._read_from(read.fetch, read, hasher)
+        finally:
+            read.fetch.close()
+
+    def _read_from(self, source: BlockSource, read: ChainRead, hasher: BlockHasher) -> None:
+        path, state = _with_state(source, find_path(source, hasher, read.chain), hasher, read.chain)
         for index, link in enumerate(path, read.chain.num_cached):
-            payload = self._store.read(link.digest) if self._has_room(read) else None
+            is_fetched = read.fetch is not None and read.fetch.is_due(link.digest)
+            payload = source.read(link.digest) if self._has_room(read) else None
             if payload is None:
                 return
-            block = ReadBlock(index, link.is_public, payload, state if link is path[-1] else b"")
+            block = ReadBlock(index, link.is_public, payload, state if link is path[-1] else b"", is_fetched)
             with self._changed:
+                if read.is_cancelled:
+                    return
                 read.blocks.append(block)
                 self._num_bytes += len(block.payload) + len(block.state)
                 self._changed.notify_all()
-
-    def _with_state(self, path: list[Link], hasher: BlockHasher, chain: BlockChain) -> tuple[list[Link], bytes]:
-        """The path as far as a state after it can be read, and that state."""
-        while path and chain.num_state_parts:
-            parts = [
-                self._store.read(digest) for digest in state_digests(hasher, path[-1].digest, chain.num_state_parts)
-            ]
-            if None not in parts:
-                return path, b"".join(part for part in parts if part is not None)
-            path = up_to_state(self._store, hasher, path[:-1], chain.num_state_parts)
-        return path, b""
 
     def _has_room(self, read: ChainRead) -> bool:
         """Waits for room; False if the blocks are no longer wanted."""
@@ -165,7 +209,19 @@ class BlockReader:
             return not (read.is_cancelled or self._is_closed)
 
 
-def find_path(store: BlockStore, hasher: BlockHasher, chain: BlockChain) -> list[Link]:
+def _with_state(
+    source: BlockSource, path: list[Link], hasher: BlockHasher, chain: BlockChain
+) -> tuple[list[Link], bytes]:
+    """The path as far as a state after it can be read, and that state."""
+    while path and chain.num_state_parts:
+        parts = [source.read(digest) for digest in state_digests(hasher, path[-1].digest, chain.num_state_parts)]
+        if None not in parts:
+            return path, b"".join(part for part in parts if part is not None)
+        path = up_to_state(source, hasher, path[:-1], chain.num_state_parts)
+    return path, b""
+
+
+def find_path(store: BlockSource, hasher: BlockHasher, chain: BlockChain) -> list[Link]:
     """The longest path of the store that spells the chain's keys; of equally long paths the most public one.
 
     As in the prefix tree, a path is public first, then private to one namespace, and the private part may branch off
@@ -181,7 +237,7 @@ def find_path(store: BlockStore, hasher: BlockHasher, chain: BlockChain) -> list
     return best
 
 
-def up_to_state(store: BlockStore, hasher: BlockHasher, path: list[Link], num_parts: int) -> list[Link]:
+def up_to_state(store: BlockSource, hasher: BlockHasher, path: list[Link], num_parts: int) -> list[Link]:
     """The path up to the last block after which the store has the state."""
     while path and not all(store.contains(digest) for digest in state_digests(hasher, path[-1].digest, num_parts)):
         path = path[:-1]
@@ -192,15 +248,19 @@ def state_digests(hasher: BlockHasher, block: bytes, num_parts: int) -> list[byt
     return [hasher.state(block, part) for part in range(num_parts)]
 
 
-def has_path(store: BlockStore, hasher: BlockHasher, chain: BlockChain) -> bool:
+def has_path(store: BlockSource, hasher: BlockHasher, chain: BlockChain) -> bool:
     """Whether the store has a block that follows the cached ones."""
+    return any(store.contains(digest) for digest in next_digests(hasher, chain))
+
+
+def next_digests(hasher: BlockHasher, chain: BlockChain) -> list[bytes]:
+    """The names that the block after the cached ones may have."""
     namespaces = (PUBLIC_ID, chain.namespace) if chain.is_public else (chain.namespace,)
-    key = chain.keys[chain.num_cached]
-    return any(store.contains(hasher.child(chain.parent, namespace, key)) for namespace in namespaces)
+    return [hasher.child(chain.parent, namespace, chain.keys[chain.num_cached]) for namespace in namespaces]
 
 
 def _walk(
-    store: BlockStore, hasher: BlockHasher, chain: BlockChain, before: Sequence[Link], namespace: bytes
+    store: BlockSource, hasher: BlockHasher, chain: BlockChain, before: Sequence[Link], namespace: bytes
 ) -> list[Link]:
     """Blocks of one namespace after those before, as far as the store has them."""
     digest, path = before[-1].digest if before else chain.parent, list[Link]()

@@ -1,4 +1,7 @@
-"""The tier below the prefix tree: full blocks go down to the disk, and come up for requests that lack them."""
+"""The tier below the prefix tree: full blocks go down to the disk, and come up for requests that lack them.
+
+Blocks may also come up from another server of a fleet.
+"""
 
 import time
 from collections import deque
@@ -6,9 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from surefoot.core import NO_BLOCK
-from surefoot.disk_cache import NO_PARENT, BlockHasher, BlockName, BlockStore
-from surefoot.engine.block_reader import BlockChain, BlockReader, ChainRead, ReadBlock, has_path
+from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockName, BlockStore
+from surefoot.engine.block_reader import (
+    BlockChain,
+    BlockReader,
+    ChainRead,
+    ReadBlock,
+    has_path,
+    next_digests,
+    state_digests,
+)
 from surefoot.engine.block_writer import BlockWriter
+from surefoot.engine.peer_blocks import BlockSizes, PeerBlocks, PeerClient, PeerFetch, PeerOffer
 from surefoot.kv import BlockKey, Holding, KvManager, PrefixNode, num_saved_blocks
 from surefoot.runner import KvStore
 
@@ -44,7 +56,8 @@ class DiskTier:
         self._fresh: deque[PrefixNode | StatePart] = deque()  # not copied yet; parents come before children
         self._num_state_parts = -(-bytes_.state_bytes // PART_BYTES)
         self._reads: list[ChainRead] = []
-        self._is_installing = False
+        self._is_installing = False  # blocks that the disk has
+        self.peers: PeerBlocks | None = None  # other servers that may hold blocks
         self.token_us: Callable[[], float] = lambda: 1.0  # to compute a token
         self.num_hit_tokens = 0
         self._copy_cpu_s = 0.0
@@ -62,7 +75,7 @@ class DiskTier:
         self._kv = kv
         self._fresh.clear()
         for read in self._reads:
-            read.cancel()
+            self._reader.drop(read)
         self._reads.clear()
 
     def flush(self, seconds: float) -> bool:
@@ -78,6 +91,50 @@ class DiskTier:
         self._reader.close(CLOSE_S)
         self._writer.close(CLOSE_S)
         self.store.close()
+
+    # ---- other servers ----
+
+    def use_peers(self, client: PeerClient) -> None:
+        """Blocks may come from other servers from now on."""
+        whole, rest = divmod(self._bytes.state_bytes, PART_BYTES)
+        parts = (PART_BYTES,) * whole + ((rest,) if rest else ())
+        self.peers = PeerBlocks(client, BlockSizes(self._bytes.block_size, self._bytes.block_bytes, parts))
+
+    @property
+    def hasher(self) -> BlockHasher | None:
+        """None until it is known what the model's blocks depend on."""
+        return self._hasher()
+
+    @property
+    def block_bytes(self) -> int:
+        return self._bytes.block_bytes
+
+    def state_digests(self, block: bytes) -> list[bytes]:
+        """The names of the state's parts after a block; none if the model has no states."""
+        hasher = self._hasher()
+        return [] if hasher is None else state_digests(hasher, block, self._num_state_parts)
+
+    def offer(self, url: str, num_held: int, prompt: Sequence[int], owner: str, num_public: int) -> PeerOffer | None:
+        """From any thread: another server is said to hold the prompt's first `num_held` tokens. Withdraw it when the
+        request ends."""
+        hasher, digests = self._hasher(), self.digests(prompt, owner, num_public)
+        if hasher is None or self.peers is None:
+            return None
+        num_blocks = min(num_held // self._bytes.block_size, len(digests))
+        offer = PeerOffer(url, hasher.namespace(owner), tuple(digests), num_blocks)
+        self.peers.offer(offer)
+        return offer
+
+    def digests(self, prompt: Sequence[int], owner: str, num_public: int) -> list[bytes]:
+        """From any thread: the names of a prompt's full blocks without its last token, which is always computed."""
+        hasher, size = self._hasher(), self._bytes.block_size
+        if hasher is None:
+            return []
+        namespace, digest, digests = hasher.namespace(owner), hasher.root, []
+        for end in range(size, len(prompt), size):
+            digest = hasher.child(digest, PUBLIC_ID if end <= num_public else namespace, prompt[end - size : end])
+            digests.append(digest)
+        return digests
 
     # ---- down ----
 
@@ -166,12 +223,24 @@ class DiskTier:
         is_public = not cached or cached[-1].namespace is None
         namespace = self._namespace(hasher, holding.namespace)
         chain = BlockChain(tuple(keys), len(cached), parent, is_public, namespace, self._num_state_parts)
-        if not has_path(self.store, hasher, chain):
+        fetch = self._fetch(hasher, chain) if self.peers is not None else None
+        if fetch is None and not has_path(self.store, hasher, chain):
             return None
-        read = ChainRead(chain, holding.namespace)
+        read = ChainRead(chain, holding.namespace, fetch)
         self._reads.append(read)
         self._reader.start(read, hasher)
         return read
+
+    def _fetch(self, hasher: BlockHasher, chain: BlockChain) -> PeerFetch | None:
+        """What another server has of the chain, if fetching it is predicted to be quicker than computing it."""
+        assert self.peers is not None
+        offer = self.peers.find(chain.namespace, chain.num_cached, next_digests(hasher, chain))
+        if offer is None:
+            return None
+        token_s, num_missing = self.token_us() / 1e6, offer.num_blocks - chain.num_cached
+        if self.peers.patience_s(offer.url, num_missing, token_s) is None:
+            return None
+        return PeerFetch(self.peers, self.store, hasher, offer, chain.num_cached, token_s)
 
     def expect(self, holding: Holding, keys: Sequence[BlockKey]) -> None:
         """The kernel reads the blocks into its own memory while the request waits."""
@@ -201,6 +270,8 @@ class DiskTier:
             for blocks in self._batches(read, self._reader.take(read)):
                 if not read.is_cancelled:
                     self._install(read, blocks)
+            if read.is_cancelled:
+                self._reader.drop(read)
             if is_read or read.is_cancelled:
                 read.is_done = True
                 self._reads.remove(read)
@@ -219,7 +290,7 @@ class DiskTier:
         """A short-lived holding computes them, as it were, and leaves them cached."""
         assert self._kv is not None
         holding = self._kv.open(read.namespace, num_public(blocks) * self._block_size)
-        self._is_installing = True
+        self._is_installing = not any(block.is_fetched for block in blocks)
         try:
             if not self._fill(self._kv, holding, read.chain.keys[: blocks[-1].index + 1], blocks):
                 read.cancel()
@@ -242,7 +313,10 @@ class DiskTier:
             ((_, slot),) = kv.states.plan(holding.states, first * size, (end * size,), (end * size,)).saves
             self._bytes.write_state(slot, missing[-1].state)
         kv.commit(holding, end * size, keys)
-        self.num_hit_tokens += len(missing) * size
+        num_fetched = sum(block.is_fetched for block in missing)
+        self.num_hit_tokens += (len(missing) - num_fetched) * size
+        if self.peers is not None:
+            self.peers.counters.num_fetched_tokens += num_fetched * size
         return True
 
     @property

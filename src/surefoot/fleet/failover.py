@@ -27,6 +27,7 @@ from surefoot.server.frames import (
     Headers,
     decode_tokens,
 )
+from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
@@ -65,6 +66,7 @@ class FleetAnswer:
         self._num_parts = 0
         self._status: int | None = None  # of the head that was passed on
         self._refusal: tuple[ReplyHead, bytes] | None = None  # of a replica that is busy or drains
+        self._hint: PrefixHint | None = None  # where the replica may fetch more of the prompt
         self.num_failovers = 0
         self.member: Member | None = None  # that computes the answer now
 
@@ -94,7 +96,7 @@ class FleetAnswer:
         end = time.monotonic() + WAIT_S
         while True:
             try:
-                self.member = self._members.choose(self._prompt, tried)
+                self.member, self._hint = self._members.choose(self._prompt, tried)
                 return self.member
             except NoReplica as error:
                 if self._refusal is not None and self._status is None:
@@ -138,7 +140,13 @@ class FleetAnswer:
 
     async def _frames(self, member: Member) -> AsyncIterator[tuple[FrameKind, bytes]]:
         """Frames up to the end of the reply. Silence that is too long is a failure."""
-        request = replace(self._request, sent=tuple(self._sent), num_skipped=self._num_parts)
+        request = replace(
+            self._request,
+            sent=tuple(self._sent),
+            num_skipped=self._num_parts,
+            hint=self._hint,
+            names=self._prompt.names,
+        )
         patience_s, reader, is_whole = FIRST_PATIENCE_S, FrameReader(), False
         try:
             async with (

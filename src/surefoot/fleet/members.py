@@ -5,12 +5,14 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import httpx2
 
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
-from surefoot.server.frames import KEY_HEADER, STATE_PATH, ReplicaState
+from surefoot.server.frames import KEY_HEADER, STATE_PATH, NameChanges, ReplicaState
+from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0  # between two questions for a replica's state
@@ -30,6 +32,7 @@ class Member:
     refusal: str = ""  # why it may not take part; empty: it may
     is_ready: bool = False
     is_listed: bool = True  # False: whoever lists the servers has left it out
+    num_changes: int = 0  # of the names that it holds, as far as it has told
 
 
 class Members:
@@ -99,7 +102,8 @@ class Members:
         """What the replica says of itself; None if it does not answer, and it is lost."""
         try:
             async with asyncio.timeout(seconds):
-                reply = await self.client.get(member.url + STATE_PATH, headers={KEY_HEADER: self.key})
+                url = f"{member.url}{STATE_PATH}?boot={member.boot}&since={member.num_changes}"
+                reply = await self.client.get(url, headers={KEY_HEADER: self.key})
             reply.raise_for_status()
             return ReplicaState.model_validate_json(reply.content)
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
@@ -113,13 +117,40 @@ class Members:
         if state.boot != member.boot:
             self.forget(member)
             member.boot, member.refusal = state.boot, ""
+        if state.names is not None:
+            self._take_names(member, state.names)
         if not member.is_listed or member.refusal or state.is_draining or state.patience_s is None:
             self.lose(member, member.refusal or "it drains, is not listed, or its engine is stuck")
             return
         if not member.is_ready:
             LOG.info("%s takes part", member.url)
         member.is_ready = True
-        self.router.report(member.number, ReplicaReport(state.backlog_tokens, state.token_ms))
+        report = ReplicaReport(
+            state.backlog_tokens, state.token_ms, fetch_ms=state.fetch_ms, fetch_token_ms=state.fetch_token_ms
+        )
+        self.router.report(member.number, report)
+
+    def _take_names(self, member: Member, names: NameChanges) -> None:
+        if names.is_whole and member.num_changes:
+            self._held[member.number].clear()
+            self.router.index.remove_replica(member.number)
+        member.num_changes = names.number
+        self._drop(member, names.removed)
+        self._assume(member, names.added)
+
+    def _assume(self, member: Member, names: Sequence[int]) -> None:
+        """The replica holds these from now on."""
+        held = self._held[member.number]
+        self.router.index.add(member.number, names)
+        for name in reversed(names):
+            held[name] = None
+            held.move_to_end(name)
+        self._drop(member, [*islice(held, max(0, len(held) - MOST_ASSUMED))])
+
+    def _drop(self, member: Member, names: Sequence[int]) -> None:
+        self.router.index.remove(member.number, names)
+        for name in names:
+            self._held[member.number].pop(name, None)
 
     def lose(self, member: Member, reason: str) -> None:
         """No more requests until it answers again."""
@@ -137,18 +168,19 @@ class Members:
 
     def forget(self, member: Member) -> None:
         self._held[member.number].clear()
+        member.num_changes = 0
         self.router.forget(member.number)
 
     # ---- requests ----
 
-    def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> Member:
-        """Raises NoReplica. The replica is assumed to hold the prompt from now on."""
-        member = self.all[self.router.choose(prompt.names, prompt.num_tokens, excluded).replica]
-        held = self._held[member.number]
-        self.router.index.add(member.number, prompt.names)
-        for name in reversed(prompt.names):
-            held[name] = None
-            held.move_to_end(name)
-        excess = max(0, len(held) - MOST_ASSUMED)
-        self.router.index.remove(member.number, [held.popitem(last=False)[0] for _ in range(excess)])
-        return member
+    def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> tuple[Member, PrefixHint | None]:
+        """The replica for a request, and where it may fetch more of the prompt. Raises NoReplica.
+
+        The replica is assumed to hold the prompt from now on.
+        """
+        choice = self.router.choose(prompt.names, prompt.num_tokens, excluded)
+        member = self.all[choice.replica]
+        self._assume(member, prompt.names)
+        if choice.holder is None:
+            return member, None
+        return member, PrefixHint(self.all[choice.holder].url, choice.num_held)

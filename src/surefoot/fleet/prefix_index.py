@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Replicas = NDArray[np.int32]  # numbers of replicas, in no order
+Depths = list[tuple[int, Replicas]]  # number of blocks, replicas that hold all of them
 
 
 class PrefixIndex:
@@ -65,12 +66,12 @@ class PrefixIndex:
             self._alone[replica] = np.array([replica], np.int32)
         return self._alone[replica]
 
-    def depths(self, names: Sequence[int]) -> list[tuple[int, Replicas]]:
+    def depths(self, names: Sequence[int]) -> Depths:
         """(number of blocks, replicas that hold all of them), each set of replicas once, shallow ones first.
 
         Looks up the logarithm of the prompt's length for each set, not every block.
         """
-        found: list[tuple[int, Replicas]] = []
+        found: Depths = []
         start = 0
         while start < len(names) and (first := self._holders.get(names[start])) is not None:
             fewer = bisect_left(

@@ -31,6 +31,14 @@ class ReplyIdentity:
         return cls(request or uuid.uuid4().hex, int(time.time()), secrets.randbits(SEED_BITS))
 
 
+@dataclass(frozen=True)
+class PrefixHint:
+    """A server of the fleet that is said to hold the first tokens of a request's prompt."""
+
+    url: str
+    num_tokens: int  # estimated from the text
+
+
 class Handover:
     """A handed-over request on this server."""
 
@@ -41,11 +49,16 @@ class Handover:
         tell: Callable[[list[SentToken]], None],
         *,
         is_patient: bool = False,
+        hint: PrefixHint | None = None,
+        names: Sequence[int] = (),
     ) -> None:
-        """sent: tokens that the gateway has. tell: sends it more. is_patient: no client waits for the answer."""
+        """sent: tokens that the gateway has. tell: sends it more. is_patient: no client waits for the answer. hint:
+        where more of its prompt is. names: the gateway's, of the prompt's blocks of text."""
         self.identity = identity
         self.sent = sent
         self.is_patient = is_patient
+        self.hint = hint
+        self.names = names
         self._num_known = len(sent)
         self._tell = tell
         self.return_reason = ""  # why another server must go on; empty: no need

@@ -1,6 +1,7 @@
-"""What a fleet's gateway asks of this server: answers that may have been begun elsewhere, and how busy it is.
+"""What a fleet's gateway asks of this server: answers that may have been begun elsewhere, and how busy it is. Other
+servers of the fleet ask it for blocks of the prompt cache.
 
-Only a gateway that knows the fleet's key is let in. A client's own key, host and limits are then checked as ever: the
+Nobody is let in who does not know the fleet's key. A client's own key, host and limits are then checked as ever: the
 request that the gateway hands over passes the same gate.
 """
 
@@ -13,23 +14,28 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot.api.continuation import SentToken
 from surefoot.server.access.gate import send_error
-from surefoot.server.disconnection import ClientGone
+from surefoot.server.block_handout import BlockHandout
+from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError
 from surefoot.server.forwarding import read_body
 from surefoot.server.frames import (
     ANSWER_PATH,
+    BLOCKS_PATH,
     KEY_HEADER,
     MOST_HEAD_BYTES,
+    MOST_QUESTION_BYTES,
     STATE_PATH,
     FrameKind,
     HandedRequest,
     ReplicaState,
+    decode_question,
     encode_frame,
     encode_tokens,
     json_frame,
@@ -54,9 +60,10 @@ class ReplicaDoor:
         self._key = None if fleet is None else _digest(fleet.key)
         self._most_bytes = MOST_HEAD_BYTES + service.settings.max_body_bytes
         self._boot = uuid.uuid4().hex
+        self._handout = _open_handout(service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (ANSWER_PATH, STATE_PATH):
+        if scope["type"] != "http" or scope["path"] not in (ANSWER_PATH, STATE_PATH, BLOCKS_PATH):
             await self._app(scope, receive, send)
             return
         with suppress(ClientGone):
@@ -66,7 +73,10 @@ class ReplicaDoor:
         try:
             self._check_key(scope)
             if scope["path"] == STATE_PATH:
-                await _send_json(send, (await replica_state(self._service, self._boot)).model_dump())
+                await _send_json(send, (await self._state(scope)).model_dump())
+                return
+            if scope["path"] == BLOCKS_PATH:
+                await self._hand_out(receive, send)
                 return
             handed = HandedRequest.decode(await read_body(receive, self._most_bytes))
         except ApiError as error:
@@ -77,11 +87,38 @@ class ReplicaDoor:
             alive = partial(patience_s, self._service)
             await FramedReply(self._app, alive, receive, send, handed).run(scope)
 
+    async def _state(self, scope: Scope) -> ReplicaState:
+        """A gateway that says what it has heard learns what this server holds."""
+        state, names = await replica_state(self._service, self._boot), self._service.held_names
+        asked = parse_qs(scope["query_string"].decode("latin-1"))
+        if names is None or "since" not in asked:
+            return state
+        since = int(asked["since"][0]) if asked.get("boot") == [self._boot] else 0
+        return state.model_copy(update={"names": await asyncio.to_thread(names.changes, since)})
+
+    async def _hand_out(self, receive: Receive, send: Send) -> None:
+        question = decode_question(await read_body(receive, MOST_QUESTION_BYTES))
+        if self._handout is None:
+            raise ApiError(404, "this server keeps no blocks on disk")
+        await unless_gone(receive, self._handout.answer(question, send))
+
     def _check_key(self, scope: Scope) -> None:
         """Without a fleet's key the paths do not exist, for anybody."""
         given = Headers(scope=scope).get(KEY_HEADER, "")
         if self._key is None or not secrets.compare_digest(_digest(given), self._key):
             raise ApiError(404, "there is nothing at this path")
+
+
+def _open_handout(service: Service) -> BlockHandout | None:
+    """None: the server is in no fleet, or has no prompt cache on disk."""
+    tier, metrics = service.llm.disk_tier, service.metrics
+    if service.settings.fleet is None or tier is None:
+        return None
+    handout = BlockHandout(tier)
+    counters = handout.counters
+    metrics.watch("surefoot:fleet_sent_blocks_total", "Blocks for other servers", lambda: counters.num_blocks)
+    metrics.watch("surefoot:fleet_sent_bytes_total", "Bytes of these", lambda: counters.num_bytes)
+    return handout
 
 
 def patience_s(service: Service) -> float | None:
@@ -94,7 +131,8 @@ def patience_s(service: Service) -> float | None:
 async def replica_state(service: Service, boot: str) -> ReplicaState:
     """Computed between two steps, so that it waits as long as the engine is stuck."""
     backlog = await service.llm.between_steps(service.llm.engine.backlog)
-    fleet = service.settings.fleet
+    fleet, tier = service.settings.fleet, service.llm.disk_tier
+    fetching = tier.peers.typical_speed() if tier is not None and tier.peers is not None else None
     return ReplicaState(
         boot=boot,
         identity=fleet.identity if fleet is not None else "",
@@ -102,6 +140,8 @@ async def replica_state(service: Service, boot: str) -> ReplicaState:
         patience_s=patience_s(service),
         backlog_tokens=backlog.num_tokens,
         token_ms=backlog.token_ms,
+        fetch_ms=None if fetching is None else 1000 * fetching.start_s,
+        fetch_token_ms=0.0 if fetching is None else 1000 * fetching.token_s,
     )
 
 
@@ -124,7 +164,9 @@ class FramedReply:
         self._receive = receive
         self._send = send
         self._handed = handed
-        self._handover = Handover(handed.identity, handed.sent, self._tell, is_patient=handed.is_patient)
+        self._handover = Handover(
+            handed.identity, handed.sent, self._tell, is_patient=handed.is_patient, hint=handed.hint, names=handed.names
+        )
         self._num_skipped = handed.num_skipped
         self._body: bytes | None = handed.body
         self._pending = bytearray()

@@ -12,6 +12,7 @@ from surefoot.api.continuation import NotExact
 from surefoot.api.defaults import as_values
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
+from surefoot.engine import PeerOffer
 from surefoot.sampling import GrammarError
 from surefoot.server.access.admission import Admission, Ticket
 from surefoot.server.access.draining import shutting_down
@@ -21,8 +22,10 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.handover import Handover
+from surefoot.server.held_names import HeldNames
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
+from surefoot.server.peer_client import HttpPeerClient
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.settings import ServerSettings
 from surefoot.server.stream_position import StreamPosition
@@ -49,6 +52,10 @@ class Service:
         self.prompts = PromptEncoder(llm)
         self.grammar_turns = Turns(1)
         self._admission = Admission(settings.max_queue)
+        self.held_names: HeldNames | None = None  # None: this server tells no gateway what it holds
+        if settings.fleet is not None and llm.disk_tier is not None:
+            llm.disk_tier.use_peers(HttpPeerClient(settings.fleet.key))
+            self.held_names = HeldNames(llm.disk_tier.store.contains)
         self._watch()
 
     @property
@@ -120,6 +127,8 @@ class Service:
             # One piece a token, so that a reply that is computed again has the same bytes in the same events.
             single = any(position.counts) or handover is not None
             sent = handover.sent if handover is not None else ()
+            run.offers = self._offers(requests, handover)
+            run.request = requests[0]
             if sent:
                 self.prompts.check_tokens([token.token for token in sent], "sent")
             run.stream = await self.llm.submit(requests, continues=continues, single=single, sent=sent)
@@ -130,6 +139,32 @@ class Service:
             run.close()
             raise
         return run
+
+    def _offers(self, requests: Sequence[Request], handover: Handover | None) -> list[PeerOffer]:
+        """What another server of the fleet holds of the prompts, if the gateway knows of one."""
+        tier, hint = self.llm.disk_tier, handover.hint if handover is not None else None
+        if tier is None or hint is None:
+            return []
+        offers = (
+            tier.offer(hint.url, hint.num_tokens, request.prompt, request.namespace, request.num_public_tokens)
+            for request in requests
+            if not request.needs_every_token
+        )
+        return [offer for offer in offers if offer is not None]
+
+    def _note_names(self, run: "RequestRun") -> None:
+        """The gateway may learn that this server holds the prompt, once it was computed."""
+        request, tier = run.request, self.llm.disk_tier
+        if request is None or tier is None or self.held_names is None or not run.names or not run.num_generated:
+            return
+        digests = tier.digests(request.prompt, request.namespace, request.num_public_tokens)
+        self.held_names.note(run.names, digests)
+
+    def withdraw(self, offers: Sequence[PeerOffer]) -> None:
+        tier = self.llm.disk_tier
+        if tier is not None and tier.peers is not None:
+            for offer in offers:
+                tier.peers.withdraw(offer)
 
     def _start_trace(self, run: "RequestRun", context: RequestContext) -> RequestTrace | None:
         if self.tracer is None:
@@ -161,6 +196,7 @@ class Service:
         if run.stream is not None:
             self.recent.add(run.summary())
         self._admission.observe(duration_s)
+        self._note_names(run)
         if run.caller.tokens is not None:
             run.caller.tokens.take(run.num_prompt + run.num_generated)
         self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated)
@@ -222,6 +258,8 @@ class RequestRun:
         self.began = time.monotonic()
         self.arrived = self.began  # at its route, before its prompt was made
         self.stream: AnswerStream | None = None
+        self.offers: list[PeerOffer] = []  # of blocks that another server holds
+        self.request: Request | None = None  # the first of its prompts
         self.request_ids: tuple[str, ...] = ()  # in the engine
         self.trace: RequestTrace | None = None  # None: the request is not traced
         self.outputs: list[RequestOutput] = []
@@ -283,6 +321,11 @@ class RequestRun:
         return {**as_values(self.params), "seed": self.position.seed}
 
     @property
+    def names(self) -> Sequence[int]:
+        """Of its prompt's blocks of text, if a gateway sent it."""
+        return self._handover.names if self._handover is not None and len(self.request_ids) == 1 else ()
+
+    @property
     def num_generated(self) -> int:
         """Tokens generated so far."""
         return self.stream.num_tokens if self.stream is not None else 0
@@ -304,6 +347,7 @@ class RequestRun:
         if not self._is_open:
             return
         self._is_open = False
+        self.service.withdraw(self.offers)
         if self.stream is not None:
             self.stream.close()
         self._ticket.release()
