@@ -93,7 +93,7 @@ class PeerCounters:
 
 
 @dataclass
-class Link:
+class LinkSpeed:
     """How quickly a server answers, as measured."""
 
     start_s: float = ASSUMED_START_S
@@ -111,8 +111,8 @@ class PeerBlocks:
         self.client = client
         self.sizes = sizes
         self.counters = PeerCounters()
-        self._typical = Link()  # of all servers
-        self._links: dict[str, Link] = {}
+        self._typical = LinkSpeed()  # of all servers
+        self._links: dict[str, LinkSpeed] = {}
         self._offers: dict[bytes, list[PeerOffer]] = {}  # by namespace
         self._lock = threading.Lock()
 
@@ -136,12 +136,12 @@ class PeerBlocks:
 
     # ---- links ----
 
-    def link(self, url: str) -> Link:
+    def link(self, url: str) -> LinkSpeed:
         with self._lock:
             if url not in self._links:
                 if len(self._links) >= MAX_LINKS:
                     del self._links[next(iter(self._links))]
-                self._links[url] = Link(self._typical.start_s, self._typical.rate)
+                self._links[url] = LinkSpeed(self._typical.start_s, self._typical.rate)
             return self._links[url]
 
     def typical_speed(self) -> FetchSpeed:

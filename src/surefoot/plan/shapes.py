@@ -26,7 +26,7 @@ FALLBACKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 
 
 @dataclass(frozen=True)
-class PublishedShape:
+class NamedShape:
     """A model of shapes.toml."""
 
     name: str
@@ -120,9 +120,9 @@ class NamedModel:
     float_format: str | None  # that weights are rounded to when they are loaded; None: they have a type of their own
 
 
-def known_shapes() -> dict[str, PublishedShape]:
+def known_shapes() -> dict[str, NamedShape]:
     text = files("surefoot.plan").joinpath("shapes.toml").read_text()
-    entries = [PublishedShape(**entry) for entry in tomllib.loads(text)["shape"]]
+    entries = [NamedShape(**entry) for entry in tomllib.loads(text)["shape"]]
     return {entry.name: entry for entry in entries}
 
 
@@ -141,7 +141,7 @@ def find_shape(name: str) -> NamedModel | None:
     return NamedModel(make_header(shape, fmt), fmt if fmt in MODEL_FORMATS else None)
 
 
-def make_header(shape: PublishedShape, fmt: str) -> ShapeHeader:
+def make_header(shape: NamedShape, fmt: str) -> ShapeHeader:
     """fmt: of MIXES; any other: 16-bit floats."""
     types = _TensorTypes(shape.layers, fmt)
     tensors = {
