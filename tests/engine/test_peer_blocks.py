@@ -60,7 +60,7 @@ class DirectClient:
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine does not decide whether blocks are fetched."""
-    monkeypatch.setattr(peer_blocks.Link, "seconds", lambda link, num_bytes: 0.0)
+    monkeypatch.setattr(peer_blocks.LinkSpeed, "seconds", lambda link, num_bytes: 0.0)
     monkeypatch.setattr(peer_blocks, "LEAST_PATIENCE_S", 300.0)
     monkeypatch.setattr(peer_blocks, "PAUSE_S", 0.0)
 

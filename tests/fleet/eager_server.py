@@ -3,7 +3,7 @@
 from surefoot.cli.main import app
 from surefoot.engine import peer_blocks
 
-peer_blocks.Link.seconds = lambda link, num_bytes: 0.0  # type: ignore[method-assign]
+peer_blocks.LinkSpeed.seconds = lambda link, num_bytes: 0.0  # type: ignore[method-assign]
 peer_blocks.LEAST_PATIENCE_S = 300.0
 peer_blocks.PAUSE_S = 0.0
 
