@@ -15,6 +15,7 @@
 namespace sf::slices {
 
 using row_blocks::Chunk;
+using row_blocks::RowGroup;
 
 inline constexpr int kRegisters = 4, kRegisterBytes = 16, kSliceBytes = kRegisters * kRegisterBytes;
 inline constexpr int kRowSums = 8 / kStep;  // registers of sums that a row has in a slice
