@@ -22,3 +22,7 @@ def test_a_step_takes_no_more_than_was_reckoned(backend: Backend, name: str) -> 
     runner = tiny.make_runner(backend, tiny.make_model(backend, name)).runner
     runner.prepare(MAX_STEP_TOKENS, 32, 32)
     assert runner._workspace.total_bytes <= workspace_bytes(runner.model.config, 32)
+
+
+def test_where_all_layers_have_experts_only_their_units_are_reckoned(backend: Backend) -> None:
+    assert tiny.make_model(backend, "qwen3_moe").config.ffn == tiny.MOE["moe_intermediate_size"]

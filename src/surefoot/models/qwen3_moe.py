@@ -31,8 +31,9 @@ class MoeLayer:
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
-    router = Router(Gguf(checkpoint).need("expert_used_count"), normalise=True)
-    return replace(gguf_config(checkpoint, "qwen3_moe"), moe=MoeConfig(router))
+    gguf = Gguf(checkpoint)
+    router = Router(gguf.need("expert_used_count"), normalise=True)
+    return _with_experts(gguf_config(checkpoint, "qwen3_moe"), router, gguf.get("expert_feed_forward_length"))
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
@@ -40,7 +41,12 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     if hf.get("mlp_only_layers") or (hf.get("decoder_sparse_step") or 1) != 1:
         raise ValueError("qwen3_moe models in which some layers have no experts are not supported")
     router = Router(need(hf, "num_experts_per_tok"), normalise=bool(need(hf, "norm_topk_prob")))
-    return replace(hf_config(hf, "qwen3_moe"), moe=MoeConfig(router))
+    return _with_experts(hf_config(hf, "qwen3_moe"), router, hf.get("moe_intermediate_size"))
+
+
+def _with_experts(config: ModelConfig, router: Router, units: int | None) -> ModelConfig:
+    """All layers have experts: files also name the units of a feed-forward that no layer has."""
+    return replace(config, ffn=units or config.ffn, moe=MoeConfig(router))
 
 
 def build(load: Loader) -> Model:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from surefoot import LLM
 from surefoot.bench.cache.figures import CacheRuns, cache_figures
 from surefoot.bench.cache.sessions import TimedRun, cached, capacity_for_one, run_tasks
+from surefoot.bench.cache.write_cost import LEAST_PAIRS, Windows, WriteCost
 from surefoot.bench.harness.workloads import Task
 from surefoot.cli.main import app
 from tests.stories import stories_gguf
@@ -24,18 +25,12 @@ def test_every_figure_comes() -> None:
     assert all(figures[f"{kind}_ttft_share"] > 0 for kind in ("restart", "swap", "pressure"))
     assert figures["disk_bytes_per_token"] == pytest.approx(predictions["disk_bytes_per_token"], rel=0.1)
     assert set(predictions) == set(figures)
-    assert {len(values) for values in report["model"]["busy"].values()} == {2}
+    assert report["model"]["num_windows"] >= 2 * LEAST_PAIRS
     assert report["targets"]["restart_ttft_share"]["bound"] == 0.1
 
 
-def timed(
-    seconds: float, steps: list[float], tokens: tuple[int, ...], cpu_s: float = 4.0, first_s: float = 0.1
-) -> TimedRun:
-    return TimedRun(seconds, cpu_s, steps, {"0": (tokens, ())}, first_s)
-
-
-def first_tokens(*seconds: float) -> list[TimedRun]:
-    return [timed(0.0, [], (), first_s=first_s) for first_s in seconds]
+def first_tokens(*seconds: float, tokens: tuple[int, ...] = (1,)) -> list[TimedRun]:
+    return [TimedRun({"0": (tokens, ())}, first_s) for first_s in seconds]
 
 
 def test_figures() -> None:
@@ -44,26 +39,24 @@ def test_figures() -> None:
         restart=first_tokens(0.2, 0.4),
         swap=first_tokens(0.3, 0.6),
         pressure=first_tokens(0.4, 0.8),
-        plain=[timed(2.0, [1.0] * 99, (1,))],
         kept_bytes=330,
         kept_tokens=16,
-        write_cpu_s=0.1,
     )
-    runs.writing = [timed(2.1, [1.0, 1.2] * 50, (1,), cpu_s=4.2)]
-    runs.compare(runs.plain[0], runs.writing[0])
-    runs.compare(runs.plain[0], timed(1.0, [], (2,)))
-    figures = {figure.name: figure for figure in cache_figures(runs, is_small=False)}
+    runs.compare(runs.cold[0], runs.restart[0])
+    runs.compare(runs.cold[0], first_tokens(0.2, tokens=(2,))[0])
+    writing, plain = Windows([2.2, 2.0, 9.0], [4.0] * 3, [1.0, 1.2] * 50), Windows([2.0] * 3, [4.0] * 3, [1.0] * 99)
+    write = WriteCost(writing, plain, num_tokens=512, write_cpu_s=0.24)
+    figures = {figure.name: figure for figure in cache_figures(runs, write, is_small=False)}
     shares = [figures[f"{kind}_ttft_share"] for kind in ("restart", "swap", "pressure")]
     assert [figure.value for figure in shares] == pytest.approx([0.02, 0.03, 0.04])
     assert [figure.met for figure in shares] == [True, True, False]
-    assert figures["write_overhead"].value == pytest.approx(0.05)
+    assert figures["write_overhead"].value == pytest.approx(0.05)  # half of a window's growth
     assert not figures["write_overhead"].met
-    assert figures["write_cpu_overhead"].value == pytest.approx(0.05)
-    assert figures["write_cpu_share"].value == pytest.approx(0.1 / 4.2)
+    assert figures["write_cpu_overhead"].value == 0
+    assert figures["write_cpu_share"].value == pytest.approx(0.24 / 24)
     assert figures["gap_growth"].value == pytest.approx(0.2)
     assert figures["hit_equals_miss"].value == 0.5
     assert figures["disk_bytes_per_token"].value == 330 / 16
-    assert runs.busy_facts()["writing_gap_p99_s"] == [1.2]
 
 
 def test_memory_for_one_prompt_drives_the_other_out(tmp_path: Path) -> None:

@@ -5,19 +5,20 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from surefoot.api import LLM
 from surefoot.bench.cache.figures import CacheRuns, Predictions, cache_figures
 from surefoot.bench.cache.rates import ByteRates, drop_from_memory, measure_rates
 from surefoot.bench.cache.sessions import TimedRun, alike_prompts, cached, capacity_for_one, plain_engine, run_tasks
+from surefoot.bench.cache.write_cost import WriteCost, measure_write_cost
 from surefoot.bench.harness.engine_load import EngineLoad, EngineSpeed
 from surefoot.bench.harness.loaded_model import load_model
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say
-from surefoot.bench.harness.workloads import Task, ids, mixed
+from surefoot.bench.harness.workloads import Task, ids
 
 MIB = 1 << 20
 LONG_PROMPT, LEAST_PROMPT = 8000, 256
@@ -29,17 +30,16 @@ BUSY_SHARE = 0.4  # for many users with writing and without
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """How much is measured. Lengths of requests are scaled so that the rounds fit into the time."""
+    """How much is measured. The long prompts are as long as fits into the time."""
 
     seconds: float = 600  # without loading
     num_prompts: int = 2  # long ones that are asked again; at least two, which drive each other out of a small memory
-    rounds: int = 4  # of many users, with writing and without
     num_alike: int = 48  # prompts whose answers are compared
     kv_bytes: int = 800 * MIB  # of the KV cache
     folder: Path | None = None  # in which the cache is made; None: the system's for temporary files
 
 
-QUICK = CacheSettings(seconds=40, rounds=2, num_alike=12)
+QUICK = CacheSettings(seconds=40, num_alike=12)
 
 
 def run_cache(model: str, settings: CacheSettings, variant: str | None, threads: int | None, say: Say) -> ModelResults:
@@ -58,7 +58,7 @@ def run_cache(model: str, settings: CacheSettings, variant: str | None, threads:
         del loaded
         described["swap_load_seconds"] = bench.swap(runs, open_model)
         described["predictions"] = asdict(bench.predictions(runs))
-    return ModelResults({}, cache_figures(runs, is_small), described, {}, {}, machine)
+    return ModelResults({}, cache_figures(runs, bench.write, is_small), described, {}, {}, machine)
 
 
 @dataclass
@@ -70,7 +70,7 @@ class CacheBench:
     folder: Path
     say: Say
     num_prompt: int = field(init=False)
-    scale: float = field(init=False)  # of the many users' requests
+    write: WriteCost = field(init=False)
     rates: ByteRates = field(init=False)
     speed: EngineSpeed = field(init=False)
 
@@ -83,9 +83,8 @@ class CacheBench:
         self._ask_cold(runs)
         self.say("asking again after a restart")
         self._ask_again(runs, runs.restart)
-        for number in range(self.settings.rounds):
-            self.say(f"{NUM_USERS} users, round {number + 1} of {self.settings.rounds}")
-            self._busy(runs, number)
+        self.say(f"{NUM_USERS} users, with writing and without")
+        self.write = self._measure_writing()
         self.say("comparing answers")
         self._compare(runs)
         return runs
@@ -94,8 +93,6 @@ class CacheBench:
         seconds, speed = self.settings.seconds, self.speed
         affordable = int(PROMPT_SHARE * seconds / self.settings.num_prompts / speed.token_s)
         self.num_prompt = max(min(LEAST_PROMPT, self.llm.max_context - 64), min(affordable, self.llm.max_context - 64))
-        whole_s = 6200 * speed.token_s + 260 * speed.step_s
-        self.scale = min(1.0, max(1 / 16, BUSY_SHARE * seconds / (2 * self.settings.rounds) / whole_s))
 
     @property
     def _kept(self) -> Path:
@@ -143,24 +140,9 @@ class CacheBench:
         self._ask_again(runs, runs.swap)
         return load_s
 
-    def _busy(self, runs: CacheRuns, number: int) -> None:
-        """The same lengths with writing and without, in turns; other tokens, so that nothing is found."""
-        for kind in ("plain", "writing") if number % 2 else ("writing", "plain"):
-            tasks = mixed(NUM_USERS, self.llm.config.vocab_size, 1000 + 2 * number + (kind == "plain"), self.scale)
-            if kind == "plain":
-                runs.plain.append(run_tasks(plain_engine(self.llm), tasks))
-            else:
-                self._run_writing(runs, tasks)
-        runs.busy_tokens = sum(len(task.prompt) + task.num_new for task in tasks)
-
-    def _run_writing(self, runs: CacheRuns, tasks: Sequence[Task]) -> None:
-        """What is written after the last answer counts as processor time, not as time."""
+    def _measure_writing(self) -> WriteCost:
         with cached(self.llm, self.folder / "busy") as session:
-            before = time.process_time()
-            run = run_tasks(session.engine, tasks)
-            session.finish_writing()
-            runs.writing.append(replace(run, cpu_seconds=time.process_time() - before))
-            runs.write_cpu_s += session.tier.write_cpu_s
+            return measure_write_cost(session, self.llm, NUM_USERS, BUSY_SHARE * self.settings.seconds)
 
     def _compare(self, runs: CacheRuns) -> None:
         """Prompts that begin alike: computed, kept, and found."""
@@ -173,8 +155,10 @@ class CacheBench:
 
     def facts(self, runs: CacheRuns) -> dict[str, object]:
         return {
-            "prompt_tokens": self.num_prompt, "scale": self.scale, "rates": asdict(self.rates),
-            "busy": runs.busy_facts(), "cold_s": [run.first_token_s for run in runs.cold],
+            "prompt_tokens": self.num_prompt, "rates": asdict(self.rates),
+            "num_windows": 2 * len(self.write.plain.seconds),
+            "gap_p99_s": {"writing": self.write.writing.gap_p99, "plain": self.write.plain.gap_p99},
+            "cold_s": [run.first_token_s for run in runs.cold],
         }  # fmt: skip
 
     def predictions(self, runs: CacheRuns) -> Predictions:
@@ -182,16 +166,16 @@ class CacheBench:
         rest = 1 + (self.num_prompt - 1) % self._block_size  # tokens that are always computed
         up_s = self.num_prompt * token_bytes * self.rates.up_s + rest * self.speed.token_s
         share = up_s / statistics.median([run.first_token_s for run in runs.cold])
-        down_s = runs.busy_tokens * token_bytes * self.rates.down_s
-        cpu_s = statistics.median([run.cpu_seconds for run in runs.plain])
+        down_s = self.write.num_tokens * token_bytes * self.rates.down_s
+        plain_s, cpu_s = 2 * sum(self.write.plain.seconds), 2 * sum(self.write.plain.cpu_seconds)
         return Predictions(
             restart_ttft_share=share,
             swap_ttft_share=share,
             pressure_ttft_share=share,
-            write_overhead=down_s / statistics.median([run.seconds for run in runs.plain]),
+            write_overhead=down_s / plain_s,
             write_cpu_overhead=down_s / cpu_s,
             write_cpu_share=down_s / (cpu_s + down_s),
-            gap_growth=token_bytes * self.rates.down_s / self.speed.token_s,
+            gap_growth=2 * down_s / plain_s,
             hit_equals_miss=1.0,
             disk_bytes_per_token=token_bytes,
         )

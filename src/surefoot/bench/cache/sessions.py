@@ -21,10 +21,18 @@ FLUSH_S = 60.0
 Answer = tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]
 
 
+@dataclass
+class Switch:
+    """Whether blocks are kept: those that wait are kept once it is on again."""
+
+    is_on: bool = True
+
+
 @dataclass(frozen=True)
 class CacheSession:
     engine: Engine
     tier: DiskTier
+    switch: Switch
 
     def finish_writing(self) -> None:
         while self.engine.keep_blocks():
@@ -35,9 +43,6 @@ class CacheSession:
 
 @dataclass(frozen=True)
 class TimedRun:
-    seconds: float
-    cpu_seconds: float  # of the process
-    step_seconds: list[float]
     answers: dict[str, Answer]
     first_token_s: float  # of the first request
 
@@ -52,11 +57,11 @@ def cached(llm: LLM, folder: Path, capacity: Capacity | None = None) -> Iterator
     it is None."""
     folder.mkdir(exist_ok=True)
     drop_from_memory(folder)
-    hasher = BlockHasher(b"bench")
-    tier = DiskTier(BlockStore(folder, BUDGET), lambda: hasher, llm.runner.kv)
+    hasher, switch = BlockHasher(b"bench"), Switch()
+    tier = DiskTier(BlockStore(folder, BUDGET), lambda: hasher if switch.is_on else None, llm.runner.kv)
     engine = make_engine(capacity or llm.capacity, llm.runner, tier=tier)
     try:
-        yield CacheSession(engine, tier)
+        yield CacheSession(engine, tier, switch)
     finally:
         engine.close()
 
@@ -75,10 +80,7 @@ def capacity_for_one(capacity: Capacity, num_prompt: int, num_new: int) -> Capac
 def run_tasks(engine: Engine, tasks: Sequence[Task]) -> TimedRun:
     """All at once, greedy, with logprobs."""
     answers: dict[str, Answer] = {}
-    steps: list[float] = []
-    first_token_s = 0.0
-    start = last = time.perf_counter()
-    cpu_start = time.process_time()
+    first_token_s, start = 0.0, time.perf_counter()
     for number, task in enumerate(tasks):
         params = SamplingParams(temperature=0, max_tokens=task.num_new, ignore_eos=True, seed=0, logprobs=1)
         engine.add(Request(str(number), task.prompt, params, namespace=task.namespace))
@@ -87,9 +89,7 @@ def run_tasks(engine: Engine, tasks: Sequence[Task]) -> TimedRun:
             tokens, logprobs = answers.get(event.key.request, ((), ()))
             answers[event.key.request] = tokens + event.tokens, logprobs + event.logprobs
             first_token_s = first_token_s or (time.perf_counter() - start if event.tokens else 0.0)
-        steps.append(time.perf_counter() - last)
-        last = time.perf_counter()
-    return TimedRun(last - start, time.process_time() - cpu_start, steps, answers, first_token_s)
+    return TimedRun(answers, first_token_s)
 
 
 def alike_prompts(count: int, vocab: int, longest: int, seed: int) -> list[Task]:
