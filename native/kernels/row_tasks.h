@@ -96,7 +96,7 @@ struct Task {
   }
 
   CodeRows rows_from(int64_t row) const {
-    return {p.row(share.first_row + row), prepared + row * Block::row_prepared(p), 2 * p.x.stride, p.x.stride,
+    return {p.row(share.first_row + row), prepared + row * Block::row_prepared(p), p.x.limbs * p.x.stride, p.x.stride,
             Block::row_prepared(p)};
   }
 
@@ -107,7 +107,7 @@ struct Task {
 
   // Few rows stay in L2 over the whole depth: then a panel's codes are read in one go.
   void run() const {
-    if (2 * rows * p.x.stride <= kRowsBytes) {
+    if (p.x.limbs * rows * p.x.stride <= kRowsBytes) {
       for (int64_t panel = share.first_panel; panel < share.last_panel; ++panel)
         for (int64_t first = 0; first < p.lines(); first += lines) run_chunk(chunk(first), panel, waiting);
       return;

@@ -21,6 +21,7 @@ from surefoot.bench.peers.process import PeerError
 from surefoot.machine.atomic_write import atomic_write
 
 MARKER = "/vendor/llama.cpp/"
+WARMED_PROMPT = 2048  # tokens at most
 BASE_OPTIONS = (
     "CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF",
     "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF", "LLAMA_USE_PREBUILT_UI=OFF",
@@ -130,8 +131,9 @@ class LlamaBench:
         return cls(install_tool("llama-bench", say, build), model, threads, build)
 
     def prefill(self, num_tokens: int) -> float:
-        """Seconds for the prompt."""
-        (seconds,) = self._seconds("-p", str(num_tokens), "-n", "0")
+        """Seconds for the prompt. A long one is not computed to warm up: it takes minutes, its first pages a second."""
+        warmed = ("--no-warmup",) if num_tokens > WARMED_PROMPT else ()
+        (seconds,) = self._seconds("-p", str(num_tokens), "-n", "0", *warmed)
         return seconds
 
     def decode(self, num_tokens: int) -> float:
