@@ -123,7 +123,8 @@ def run_model(
     measurements = interleaver.run(cases)
     absent |= interleaver.failures
     described = describe_model(model, llm, load_seconds) | {"decode_bytes": llm.read_bytes(settings.decode_context)}
-    figures = [question.figure() for question in model_questions(measurements, user.native_share, absent)]
+    questions = model_questions(measurements, user.native_share, absent, backend.variant)
+    figures = [question.figure() for question in questions]
     named = {"llama.cpp": bench.describe()} if bench else {}
     return ModelResults(measurements, figures, described, named, absent, facts | facts_of_run(before, start))
 
