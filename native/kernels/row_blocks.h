@@ -3,7 +3,6 @@
 // The forms in which a chunk's weights serve all rows of a block (row_tasks.h), several at a time in registers:
 //   WordBlock  weights of two limbs: 16-bit words, multiplied by the rows as words.
 //   LineBlock  weights of one limb, as they are.
-//   GroupBlock the same, for rows of one limb, whose groups have scales of their own.
 #pragma once
 #include "kernels/row_tasks.h"
 #include "kernels/row_words.h"
@@ -160,52 +159,49 @@ struct WordBlock {
 
 // ---- weights of one limb ----
 
-// As they are multiplied: [line][half]
-inline int64_t ready_bytes(int64_t lines) { return 2 * kLine * lines; }
-template <class Source>
-void unpack_ready(const Source& w, const Chunk& c, uint8_t* out) {
-  each_line<1>(&w, c.first, c.first + c.lines, [&](int64_t, int, const Line(&weights)[2][1]) {
-    for (int half = 0; half < 2; ++half, out += kLine) store_ready(out, weights[half][0]);
-  });
-}
-
-template <class WeightSource>
+// Rows of two limbs, or twice as many of one limb and one scale.
+template <class WeightSource, int Limbs>
 struct LineBlock {
   using Source = WeightSource;
-  using Waiting = Sums<2>;
-  static constexpr int kRows = kLineRows;
+  using Waiting = Sums<Limbs>;
+  static constexpr int kRows = kLineRows * 2 / Limbs;
   static constexpr int64_t kLines = kByteLines;
 
   // What the sums of a row's limbs with ready weights are too large by.
-  static int64_t row_prepared(const Problem&) { return 2; }
+  static int64_t row_prepared(const Problem&) { return Limbs; }
   static void prepare(const Problem& p, const RowGroup& group, int64_t row, int32_t* out) {
     out += (row - group.first) * row_prepared(p);
-    for (int limb = 0; limb < 2; ++limb) out[limb] = ready_excess(p.row(row) + limb * p.x.stride, 4 * p.lines());
+    for (int limb = 0; limb < Limbs; ++limb) out[limb] = ready_excess(p.row(row) + limb * p.x.stride, 4 * p.lines());
   }
 
-  static int64_t unpacked_bytes(const Problem&, int64_t lines) { return ready_bytes(lines); }
-  static void unpack(const Problem&, const Source& w, const Chunk& c, uint8_t* out) { unpack_ready(w, c, out); }
+  // [line][half]
+  static int64_t unpacked_bytes(const Problem&, int64_t lines) { return 2 * kLine * lines; }
+  static void unpack(const Problem&, const Source& w, const Chunk& c, uint8_t* out) {
+    each_line<1>(&w, c.first, c.first + c.lines, [&](int64_t, int, const Line(&weights)[2][1]) {
+      for (int half = 0; half < 2; ++half, out += kLine) store_ready(out, weights[half][0]);
+    });
+  }
 
   template <int Rows>
   [[gnu::noinline]] static void add_some(const uint8_t* unpacked, int64_t lines, const CodeRows& x, Waiting* waiting) {
-    Ints s[Rows][2][2];
-#pragma GCC unroll 8
+    Ints s[Rows][Limbs][2];
+#pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-      for (int limb = 0; limb < 2; ++limb)
+      for (int limb = 0; limb < Limbs; ++limb)
 #pragma GCC unroll 8
         for (int half = 0; half < 2; ++half) s[r][limb][half] = loadi(waiting[r].k[limb] + half * kHalf);
     const int8_t* rows[Rows];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) rows[r] = x.x + r * x.row_stride;
     for (int64_t line = 0; line < lines; line += 4, unpacked += 8 * kLine) {
 #pragma GCC unroll 8
       for (int i = 0; i < 4; ++i) {
         const Ready w[2] = {load_ready(unpacked + 2 * i * kLine), load_ready(unpacked + (2 * i + 1) * kLine)};
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-          for (int limb = 0; limb < 2; ++limb) {
+          for (int limb = 0; limb < Limbs; ++limb) {
             const int32_t four = four_bytes(rows[r] + limb * x.limb_stride + 4 * i);
 #pragma GCC unroll 8
             for (int half = 0; half < 2; ++half) s[r][limb][half] = dot4(s[r][limb][half], w[half], four);
@@ -213,13 +209,13 @@ struct LineBlock {
           }
         end_line();
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < Rows; ++r) rows[r] += 16;
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-      for (int limb = 0; limb < 2; ++limb)
+      for (int limb = 0; limb < Limbs; ++limb)
 #pragma GCC unroll 8
         for (int half = 0; half < 2; ++half) storei(waiting[r].k[limb] + half * kHalf, s[r][limb][half]);
   }
@@ -232,96 +228,20 @@ struct LineBlock {
   }
 
   static void finish(const PanelEnd& end, int64_t row, const CodeRows& x, const Waiting& sums) {
+    Partial partial;
     for (int half = 0; half < 2; ++half) {
       const auto limb = [&](int i) { return subi(loadi(sums.k[i] + half * kHalf), set1i(x.prepared[i])); };
-      finish_sum(end, row, half, combine_limbs(limb(0), limb(1)));
+      if constexpr (Limbs == 2) finish_sum(end, row, half, combine_limbs(limb(0), limb(1)));
+      else store(partial.v + half * kHalf, fma(to_float(limb(0)), set1(end.p.x.scales[row]), zero()));
     }
-  }
-};
-
-template <class WeightSource>
-struct GroupBlock {
-  using Source = WeightSource;
-  using Waiting = Partial;
-  static constexpr int kRows = 2 * kLineRows;
-  static constexpr int64_t kLines = kByteLines;
-
-  // A chunk ends where a group does.
-  static bool suits(const Problem& p) { return p.x.group && 4 * kLines % p.x.group == 0; }
-
-  // Of a row's groups in turn: what the sum with ready weights is too large by; the scale.
-  struct Group {
-    int32_t excess;
-    float scale;
-  };
-  static int64_t row_prepared(const Problem& p) { return 2 * p.groups(); }
-  static void prepare(const Problem& p, const RowGroup& group, int64_t row, int32_t* out) {
-    out += (row - group.first) * row_prepared(p);
-    for (int64_t g = 0; g < p.groups(); ++g, out += 2) {
-      const int64_t first = p.group_first(g), lines = p.group_last(g) - first;
-      const Group prepared{ready_excess(p.row(row) + 4 * first, 4 * lines), p.x.scales[row * p.groups() + g]};
-      std::memcpy(out, &prepared, sizeof prepared);
-    }
-  }
-
-  static int64_t unpacked_bytes(const Problem&, int64_t lines) { return ready_bytes(lines); }
-  static void unpack(const Problem&, const Source& w, const Chunk& c, uint8_t* out) { unpack_ready(w, c, out); }
-
-  // Adds the lines of one group, of which x.prepared holds the first row's.
-  template <int Rows>
-  [[gnu::noinline]] static void add_group(const uint8_t* unpacked, int64_t lines, const CodeRows& x, Waiting* waiting) {
-    Ints s[Rows][2];
-    const int8_t* rows[Rows];
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-      s[r][0] = s[r][1] = set1i(0);
-      rows[r] = x.x + r * x.row_stride;
-    }
-    for (int64_t line = 0; line < lines; line += 4, unpacked += 8 * kLine) {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const Ready w[2] = {load_ready(unpacked + 2 * i * kLine), load_ready(unpacked + (2 * i + 1) * kLine)};
-#pragma GCC unroll 16
-        for (int r = 0; r < Rows; ++r) {
-          const int32_t four = four_bytes(rows[r] + 4 * (line + i));
-          for (int half = 0; half < 2; ++half) s[r][half] = dot4(s[r][half], w[half], four);
-          keep(s[r]);
-        }
-        end_line();
-      }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-      Group group;
-      std::memcpy(&group, x.prepared + r * x.row_prepared, sizeof group);
-      for (int half = 0; half < 2; ++half) {
-        float* sum = waiting[r].v + half * kHalf;
-        store(sum, fma(to_float(subi(s[r][half], set1i(group.excess))), set1(group.scale), load(sum)));
-      }
-    }
-  }
-
-  template <int Rows>
-  static void multiply(const Problem& p, const uint8_t* unpacked, const Chunk& c, CodeRows x, Waiting* waiting) {
-    if (c.opens) std::memset(static_cast<void*>(waiting), 0, Rows * sizeof(Waiting));
-    const int64_t group_lines = p.x.group / 4, last = c.first + c.lines;
-    x.x += 4 * c.first;
-    x.prepared += c.first / group_lines * 2;
-    for (int64_t line = c.first, lines; line < last; line += lines, x.x += 4 * lines, x.prepared += 2) {
-      lines = std::min(group_lines, last - line);
-      add_group<Rows>(unpacked + ready_bytes(line - c.first), lines, x, waiting);
-    }
-  }
-
-  static void finish(const PanelEnd& end, int64_t row, const CodeRows&, const Waiting& sums) {
-    finish_one_limb(end, row, sums);
+    if constexpr (Limbs == 1) finish_one_limb(end, row, partial);
   }
 };
 
 struct Blocks {
   // Few rows times 4-bit codes are as quick without unpacking them.
   static bool worth(const Problem& p) {
-    if (p.x.limbs == 1) return p.w->limbs == 1 && p.rows > kFewRows && GroupBlock<PlainSource<1>>::suits(p);
+    if (p.x.limbs == 1) return p.w->limbs == 1 && p.x.group == 0 && p.rows > kFewRows;
     const bool codes = p.w->bits == 4 && p.w->limbs == 2 && p.w->counts();
     return p.rows > (codes ? kFewCodeRows : kFewRows);
   }
@@ -329,14 +249,14 @@ struct Blocks {
   // f(block)
   template <class F>
   static auto with_block(const Problem& p, const F& f) {
-    if (p.w->limbs == 1) return p.x.limbs == 1 ? with_lines<GroupBlock>(*p.w, f) : with_lines<LineBlock>(*p.w, f);
+    if (p.w->limbs == 1) return p.x.limbs == 1 ? with_lines<1>(*p.w, f) : with_lines<2>(*p.w, f);
     if (p.w->bits == 8) return f(WordBlock<WideWords<8>>{});
     return p.w->counts() ? f(WordBlock<CountedWords>{}) : f(WordBlock<WideWords<4>>{});
   }
-  template <template <class> class Block, class F>
+  template <int Limbs, class F>
   static auto with_lines(const PackedHeader& w, const F& f) {
-    if (w.bits == 8) return f(Block<PlainSource<1>>{});
-    return w.counts() ? f(Block<Narrow4Source<true>>{}) : f(Block<Narrow4Source<false>>{});
+    if (w.bits == 8) return f(LineBlock<PlainSource<1>, Limbs>{});
+    return w.counts() ? f(LineBlock<Narrow4Source<true>, Limbs>{}) : f(LineBlock<Narrow4Source<false>, Limbs>{});
   }
 };
 
