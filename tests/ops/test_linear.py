@@ -107,7 +107,11 @@ def test_linear_equals_oracle(
         assert same_bits(linear(backend, x, pack(backend, weights), bias, residual), want)
 
 
-@pytest.mark.parametrize("form", [ActivationForm(2), ActivationForm(1, 128)], ids=["two limbs", "one limb"])
+@pytest.mark.parametrize(
+    "form",
+    [ActivationForm(2), ActivationForm(1, 128), ActivationForm(1)],
+    ids=["two limbs", "one limb", "one limb and scale"],
+)
 @pytest.mark.parametrize(
     "fmt", [WeightFormat(8, 1), WeightFormat(8, 2, 32), WeightFormat(4, 1, 32), WeightFormat(4, 2, 32)]
 )
@@ -116,6 +120,17 @@ def test_deep_and_many_rows(backends: list[Backend], fmt: WeightFormat, form: Ac
     rng = np.random.default_rng(1)
     weights = random_weights(rng, fmt, 300, 2500)
     x = aligned(random_rows(rng, 531, 2500, form))
+    want = oracle.linear(x, weights)
+    for backend in backends:
+        assert same_bits(linear(backend, x, pack(backend, weights)), want)
+
+
+@pytest.mark.parametrize("rows", range(3, 27))
+def test_groups_of_rows_of_one_limb(backends: list[Backend], rows: int) -> None:
+    """Up to twelve rows are multiplied at once: every way in which rows can be split."""
+    rng = np.random.default_rng(rows)
+    weights = random_weights(rng, WeightFormat(8, 1), 40, 100)
+    x = aligned(random_rows(rng, rows, 100, ActivationForm(1)))
     want = oracle.linear(x, weights)
     for backend in backends:
         assert same_bits(linear(backend, x, pack(backend, weights)), want)
