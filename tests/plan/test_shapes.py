@@ -33,16 +33,30 @@ def sizes(work: ModelWork) -> Counter[tuple[int, ...]]:
 def test_every_shape_can_be_planned(name: str) -> None:
     subject = find_subject(name)
     assert subject.weight_bytes > 1e8 / 2
-    assert known_shapes()[name].source
+    assert "checked" in known_shapes()[name].source  # and where, or "not checked"
+
+
+def count_weights(name: str) -> int:
+    return sum(math.prod(tensor.shape) for tensor in make_header(known_shapes()[name], "").tensors.values())
 
 
 @pytest.mark.parametrize("name", known_shapes())
 def test_a_shape_has_as_many_weights_as_its_name_says(name: str) -> None:
     size = re.search(r"-(\d+(?:\.\d+)?)([bm])", name)
     assert size is not None
-    tensors = make_header(known_shapes()[name], "").tensors.values()
     named = float(size[1]) * (1e9 if size[2] == "b" else 1e6)
-    assert sum(math.prod(tensor.shape) for tensor in tensors) == pytest.approx(named, rel=0.1)
+    assert count_weights(name) == pytest.approx(named, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("llama-3.2-3b", 3.21e9), ("llama-3.1-8b", 8.03e9), ("qwen2.5-7b", 7.62e9)]
+)
+def test_a_shape_has_as_many_weights_as_llama_bench_prints(name: str, count: float) -> None:
+    assert count_weights(name) == pytest.approx(count, abs=5e6)
+
+
+def test_a_shape_has_as_many_weights_as_its_index_of_bfloat16_files() -> None:
+    assert count_weights("mistral-small-24b") == 47_144_806_400 // 2
 
 
 @pytest.mark.parametrize("fmt", [*MIXES, "w8", "w4"])
