@@ -20,6 +20,7 @@ BEGIN, END = "<!-- figures -->", "<!-- end -->"
 LESSONS = ("batching", "static_batching", "fragmentation", "prefix_sharing", "acceptance", "sensitivity",
            "kv_shrinking", "limb_cost")  # fmt: skip
 WITHOUT_MODEL = {"fragmentation", "kv_shrinking", "limb_cost"}
+ALIKE = {"fragmentation", "sensitivity"}  # on every machine: nothing is timed
 
 
 def run(name: str, model: str) -> str:
@@ -33,8 +34,8 @@ def run(name: str, model: str) -> str:
     made_by = f"{'' if name in WITHOUT_MODEL else Path(model).stem + ', '}{backend.variant}, {backend.threads} threads"
     backend.close()
     busy = "" if others is None else f"; other programs took {others:.0%} of the processors"
-    return as_text(f"![Predicted and measured]({page}.svg)", printed.getvalue(),
-                   f"{made_by}, {machine.cpu_model()}{busy}.")  # fmt: skip
+    timed_on = "The same on every machine." if name in ALIKE else f"{made_by}, {machine.cpu_model()}{busy}."
+    return as_text(f"![Predicted and measured]({page}.svg)", printed.getvalue(), timed_on)
 
 
 def as_text(plot: str, printed: str, conditions: str) -> str:
