@@ -1,0 +1,184 @@
+"""Users of a busy fleet in simulated time: who gets how much of it, and how soon light users' first tokens come.
+
+The router, the schedulers and the division of weights are the real ones. A step takes as long as a simple cost model
+says. One user floods: the requests are many, and alike on all servers. Steady users always have a few requests, each
+after a long text of the user's own, so that the router keeps a user at one server. Light users ask now and then.
+"""
+
+import heapq
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import count
+
+from surefoot.core import Output, Request, SampleKey, SamplingParams, StepResult
+from surefoot.fleet.router import ReplicaReport, ReplicaRouter
+from surefoot.fleet.user_spread import UserSpread
+from surefoot.kv import KvGroup, KvLayout, KvManager
+from surefoot.scheduler import Scheduler, SchedulerConfig
+
+BLOCK = 16
+TOKEN = 0  # that every answer consists of
+FLOOD, STEADY, LIGHT = "flood", "steady", "light"  # kinds of users; a user's name begins with the kind
+
+
+@dataclass(frozen=True)
+class ShareShape:
+    """Servers and users. The defaults: machines that are busy without the flood."""
+
+    num_replicas: int = 8
+    num_steady: int = 8
+    num_light: int = 16
+    flood_requests: int = 240  # of the one user, at any time; 0: no flood
+    steady_requests: int = 16  # of each, at any time
+    pause_s: float = 15.0  # of light users between two requests, on average
+    own_tokens: int = 1024  # with which a steady user's prompts begin
+    prompt_tokens: int = 128  # of all others, and after the user's own
+    answer_tokens: int = 48
+    step_ms: float = 40.0  # of a step without tokens
+    token_ms: float = 4.0  # for each token in it
+    max_running: int = 8
+    warm_up_s: float = 30.0  # that counts for nothing
+    duration_s: float = 150.0
+    is_divided: bool = True  # False: every server gives a user the whole weight
+    seed: int = 0
+
+
+@dataclass
+class ShareFigures:
+    """What came of a run."""
+
+    work: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by user, as schedulers charge
+    light_first_token_s: list[float] = field(default_factory=list)
+
+    @property
+    def flood_share(self) -> float:
+        """Of the work for all users that never stop asking."""
+        busy = {user: work for user, work in self.work.items() if not user.startswith(LIGHT)}
+        return busy.get(FLOOD, 0.0) / max(1.0, sum(busy.values()))
+
+
+@dataclass
+class _Waiting:
+    user: str
+    arrived: float
+    place: AbstractContextManager[float]  # in the gateway's count of requests in flight
+    num_prompt: int
+    has_begun: bool = False
+
+
+class _Server:
+    """A scheduler that steps through simulated time."""
+
+    def __init__(self, shape: ShareShape) -> None:
+        config = SchedulerConfig(max_running=shape.max_running, max_context=4096)
+        self.scheduler = Scheduler(config, KvManager(KvLayout(BLOCK, (KvGroup(8192),))))
+        self.arrived: list[Request] = []  # during the step
+        self.is_stepping = False
+
+
+class ShareSimulation:
+    def __init__(self, shape: ShareShape) -> None:
+        self._shape = shape
+        self._rng = random.Random(shape.seed)
+        self._router, self._spread = ReplicaRouter(BLOCK), UserSpread()
+        self._servers = [_Server(shape) for _ in range(shape.num_replicas)]
+        for number, server in enumerate(self._servers):
+            self._router.join(f"replica {number}")
+            for power in range(10):
+                server.scheduler.cost.observe(1 << power, self._step_ms(1 << power))
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order, self._ids, self._texts = count(), count(), count(10_000)
+        self._waiting: dict[str, _Waiting] = {}
+        self.figures = ShareFigures()
+
+    def run(self) -> ShareFigures:
+        shape = self._shape
+        self._report(0.0)
+        users = [FLOOD] * shape.flood_requests
+        users += [f"{STEADY} {number}" for number in range(shape.num_steady)] * shape.steady_requests
+        users += [f"{LIGHT} {number}" for number in range(shape.num_light)]
+        for user in users:
+            self._at(self._rng.uniform(0.0, 5.0), lambda now, user=user: self._ask(now, user))
+        while self._events:
+            now, _, act = heapq.heappop(self._events)
+            if now > shape.duration_s:
+                break
+            act(now)
+        return self.figures
+
+    def _at(self, time_s: float, act: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (time_s, next(self._order), act))
+
+    def _step_ms(self, num_tokens: int) -> float:
+        return self._shape.step_ms + self._shape.token_ms * num_tokens
+
+    # ---- the gateway ----
+
+    def _report(self, now: float) -> None:
+        for number, server in enumerate(self._servers):
+            self._router.begin_report(number)
+            backlog = server.scheduler.backlog()
+            self._router.report(number, ReplicaReport(backlog.num_tokens, backlog.token_ms))
+        self._at(now + 1.0, self._report)
+
+    def _ask(self, now: float, user: str) -> None:
+        shape, name = self._shape, f"{next(self._ids)}"
+        own = (hash_of_user(user),) * shape.own_tokens if user.startswith(STEADY) else ()
+        prompt = own + (next(self._texts),) * shape.prompt_tokens
+        names = [hash((own[0], block)) % (1 << 62) for block in range(len(own) // BLOCK)] if own else []
+        number = self._router.choose(names, len(prompt)).replica
+        self._router.index.add(number, names)
+        place = self._spread.request(user, number)
+        share = place.__enter__()
+        self._waiting[name] = _Waiting(user, now, place, len(prompt))
+        params = SamplingParams(max_tokens=shape.answer_tokens, ignore_eos=True, seed=0)
+        weight = share if shape.is_divided else 1.0
+        self._servers[number].arrived.append(Request(name, prompt, params, user=user, weight=weight))
+        if not self._servers[number].is_stepping:
+            self._step(now, self._servers[number])
+
+    # ---- servers ----
+
+    def _step(self, now: float, server: _Server) -> None:
+        for request in server.arrived:
+            server.scheduler.add(request)
+        server.arrived.clear()
+        server.is_stepping = server.scheduler.has_work
+        if not server.is_stepping:
+            return
+        plan = server.scheduler.schedule(now)
+        if now > self._shape.warm_up_s:
+            for chunk in plan.chunks:
+                waiting = self._waiting[chunk.key.request]
+                self.figures.work[waiting.user] += len(chunk.tokens) if chunk.start < waiting.num_prompt else 0
+        outputs = [Output(SampleKey(c.key.request, sample), (TOKEN,)) for c in plan.chunks for sample in c.samples]
+        result = StepResult(outputs, self._step_ms(sum(len(chunk.tokens) for chunk in plan.chunks)))
+        self._at(now + result.elapsed_ms / 1000, lambda later: self._end_step(later, server, result))
+
+    def _end_step(self, now: float, server: _Server, result: StepResult) -> None:
+        for delta in server.scheduler.commit(result):
+            waiting = self._waiting[delta.key.request]
+            if now > self._shape.warm_up_s:
+                self.figures.work[waiting.user] += server.scheduler.config.output_cost * len(delta.tokens)
+            self._note_first(now, waiting)
+            if delta.reason is not None:
+                self._end(now, self._waiting.pop(delta.key.request))
+        self._step(now, server)
+
+    def _note_first(self, now: float, waiting: _Waiting) -> None:
+        if waiting.user.startswith(LIGHT) and not waiting.has_begun and waiting.arrived > self._shape.warm_up_s:
+            self.figures.light_first_token_s.append(now - waiting.arrived)
+        waiting.has_begun = True
+
+    def _end(self, now: float, waiting: _Waiting) -> None:
+        waiting.place.__exit__(None, None, None)
+        pause_s = self._rng.expovariate(1 / self._shape.pause_s) if waiting.user.startswith(LIGHT) else 0.0
+        self._at(now + pause_s, lambda later: self._ask(later, waiting.user))
+
+
+def hash_of_user(user: str) -> int:
+    """A token of the user's own."""
+    return 1 + sum(user.encode()) % 5000
