@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 
 from surefoot.core import Output, Request, SampleKey, SamplingParams, StepResult
@@ -30,18 +31,18 @@ class ShareShape:
 
     num_replicas: int = 8
     num_steady: int = 8
-    num_light: int = 16
+    num_light: int = 24
     flood_requests: int = 240  # of the one user, at any time; 0: no flood
-    steady_requests: int = 16  # of each, at any time
+    steady_requests: int = 12  # of each, at any time
     pause_s: float = 15.0  # of light users between two requests, on average
     own_tokens: int = 1024  # with which a steady user's prompts begin
-    prompt_tokens: int = 128  # of all others, and after the user's own
-    answer_tokens: int = 48
+    prompt_tokens: int = 128  # of all others, and after the user's own; half of it for light users
+    answer_tokens: int = 48  # half of it for light users
     step_ms: float = 40.0  # of a step without tokens
     token_ms: float = 4.0  # for each token in it
     max_running: int = 8
     warm_up_s: float = 30.0  # that counts for nothing
-    duration_s: float = 150.0
+    duration_s: float = 430.0
     is_divided: bool = True  # False: every server gives a user the whole weight
     seed: int = 0
 
@@ -54,10 +55,18 @@ class ShareFigures:
     light_first_token_s: list[float] = field(default_factory=list)
 
     @property
+    def flood_work(self) -> float:
+        return self.work.get(FLOOD, 0.0)
+
+    @property
+    def steady_work(self) -> list[float]:
+        """Of each steady user, least first."""
+        return sorted(work for user, work in self.work.items() if user.startswith(STEADY))
+
+    @property
     def flood_share(self) -> float:
-        """Of the work for all users that never stop asking."""
-        busy = {user: work for user, work in self.work.items() if not user.startswith(LIGHT)}
-        return busy.get(FLOOD, 0.0) / max(1.0, sum(busy.values()))
+        """Of the work for all users who never stop asking."""
+        return self.flood_work / max(1.0, self.flood_work + sum(self.steady_work))
 
 
 @dataclass
@@ -101,7 +110,7 @@ class ShareSimulation:
         users += [f"{STEADY} {number}" for number in range(shape.num_steady)] * shape.steady_requests
         users += [f"{LIGHT} {number}" for number in range(shape.num_light)]
         for user in users:
-            self._at(self._rng.uniform(0.0, 5.0), lambda now, user=user: self._ask(now, user))
+            self._at(self._rng.uniform(0.0, 5.0), partial(self._ask, user))
         while self._events:
             now, _, act = heapq.heappop(self._events)
             if now > shape.duration_s:
@@ -124,17 +133,18 @@ class ShareSimulation:
             self._router.report(number, ReplicaReport(backlog.num_tokens, backlog.token_ms))
         self._at(now + 1.0, self._report)
 
-    def _ask(self, now: float, user: str) -> None:
+    def _ask(self, user: str, now: float) -> None:
         shape, name = self._shape, f"{next(self._ids)}"
         own = (hash_of_user(user),) * shape.own_tokens if user.startswith(STEADY) else ()
-        prompt = own + (next(self._texts),) * shape.prompt_tokens
+        part = 2 if user.startswith(LIGHT) else 1
+        prompt = own + (next(self._texts),) * (shape.prompt_tokens // part)
         names = [hash((own[0], block)) % (1 << 62) for block in range(len(own) // BLOCK)] if own else []
         number = self._router.choose(names, len(prompt)).replica
         self._router.index.add(number, names)
         place = self._spread.request(user, number)
         share = place.__enter__()
         self._waiting[name] = _Waiting(user, now, place, len(prompt))
-        params = SamplingParams(max_tokens=shape.answer_tokens, ignore_eos=True, seed=0)
+        params = SamplingParams(max_tokens=shape.answer_tokens // part, ignore_eos=True, seed=0)
         weight = share if shape.is_divided else 1.0
         self._servers[number].arrived.append(Request(name, prompt, params, user=user, weight=weight))
         if not self._servers[number].is_stepping:
@@ -176,7 +186,7 @@ class ShareSimulation:
     def _end(self, now: float, waiting: _Waiting) -> None:
         waiting.place.__exit__(None, None, None)
         pause_s = self._rng.expovariate(1 / self._shape.pause_s) if waiting.user.startswith(LIGHT) else 0.0
-        self._at(now + pause_s, lambda later: self._ask(later, waiting.user))
+        self._at(now + pause_s, partial(self._ask, waiting.user))
 
 
 def hash_of_user(user: str) -> int:
