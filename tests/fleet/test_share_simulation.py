@@ -18,7 +18,12 @@ def run(shape: ShareShape) -> ShareFigures:
 
 def test_a_flood_gets_a_fair_share_of_the_fleet() -> None:
     assert run(SHAPE).flood_share < 1.25 * FAIR
-    assert run(replace(SHAPE, is_divided=False)).flood_share > run(SHAPE).flood_share
+
+
+def test_a_flood_gets_it_too_where_others_stay_at_one_server() -> None:
+    pinned = replace(SHAPE, is_pinned=True)
+    assert run(pinned).flood_share < 1.25 * FAIR
+    assert run(replace(pinned, is_divided=False)).flood_share > 1.5 * FAIR  # what it would be
 
 
 def test_light_users_do_not_feel_the_flood() -> None:

@@ -1,7 +1,5 @@
 """A user's parts over all replicas."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from surefoot.fleet.user_spread import UserSpread
@@ -9,19 +7,20 @@ from surefoot.fleet.user_spread import UserSpread
 
 def test_one_request_is_all_of_it() -> None:
     spread = UserSpread()
-    with spread.request("ann", 3) as share:
-        assert share == 1.0
-        assert len(spread) == 1
+    assert spread.enter("ann", 3) == 1.0
+    assert len(spread) == 1
+    spread.leave("ann", 3)
     assert len(spread) == 0
 
 
 def test_the_parts_of_a_flood_add_up_to_one() -> None:
     spread, shares = UserSpread(), dict[int, float]()
-    with ExitStack() as stack:
-        for _ in range(50):
-            for replica in range(10):
-                shares[replica] = stack.enter_context(spread.request("flood", replica))
-        assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
-        with spread.request("ann", 0) as share:
-            assert share == 1.0  # another user's requests do not count
+    places = [*range(10)] * 50
+    for replica in places:
+        shares[replica] = spread.enter("flood", replica)
+    assert sum(shares.values()) == pytest.approx(1.0, abs=0.01)
+    assert spread.enter("ann", 0) == 1.0  # another user's requests do not count
+    for replica in places:
+        spread.leave("flood", replica)
+    spread.leave("ann", 0)
     assert len(spread) == 0

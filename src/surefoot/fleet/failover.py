@@ -110,6 +110,7 @@ class FleetAnswer:
                 if self._refusal is not None and self._status is None:
                     return None
                 if time.monotonic() > end:
+                    self._used = self._used if self._sent else (0.0, 0.0)
                     raise NobodyThere(str(error)) from error
             tried.clear()
             await asyncio.sleep(POLL_S)
@@ -148,7 +149,9 @@ class FleetAnswer:
 
     @asynccontextmanager
     async def _handed_to(self, member: Member) -> AsyncIterator[httpx2.Response]:
-        with self._members.spread.request(self._user, member.number) as share:
+        """The reply of a replica that was given the request, with what the client has of its answer."""
+        share = self._members.spread.enter(self._user, member.number)
+        try:
             request = replace(
                 self._request,
                 sent=tuple(self._sent),
@@ -157,10 +160,11 @@ class FleetAnswer:
                 names=self._prompt.names,
                 share=share if self._user else 1.0,
             )
-            headers = {KEY_HEADER: self._members.key}
-            url = member.url + ANSWER_PATH
+            url, headers = member.url + ANSWER_PATH, {KEY_HEADER: self._members.key}
             async with self._members.client.stream("POST", url, content=request.encode(), headers=headers) as reply:
                 yield reply
+        finally:
+            self._members.spread.leave(self._user, member.number)
 
     async def _frames(self, member: Member) -> AsyncIterator[tuple[FrameKind, bytes]]:
         """Frames up to the end of the reply. Silence that is too long is a failure."""

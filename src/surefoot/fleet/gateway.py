@@ -10,6 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from surefoot.fleet.failover import FleetAnswer, GaveUp, ReplyHead
 from surefoot.fleet.lease_exchange import LeaseExchange
+from surefoot.fleet.leases import RequestCharge
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
 from surefoot.server.access.gate import client_key, send_error
@@ -68,7 +69,7 @@ class Gateway:
             raise ApiError(404, "there is nothing at this path")
         request = handed_request(scope, await read_body(receive, self._most_bytes))
         user = client_key(dict(request.headers))
-        charge = self._exchange.leases.charge(user) if request.method == "POST" else None
+        charge = await self._charge(user) if request.method == "POST" else None
         request = replace(request, is_charged=charge is not None)
         answer = FleetAnswer(self._members, request, PromptText.of(request.body, user), user)
         try:
@@ -77,6 +78,11 @@ class Gateway:
             self.num_failovers += answer.num_failovers
             if charge is not None:
                 charge.settle(*answer.used)
+
+    async def _charge(self, key: str) -> RequestCharge | None:
+        """Raises ApiError if a rate of the key is used up."""
+        await self._exchange.begun()
+        return self._exchange.leases.charge(key)
 
     async def _pass_on(self, answer: FleetAnswer, send: Send) -> None:
         has_begun = False

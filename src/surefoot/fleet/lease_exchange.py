@@ -15,7 +15,8 @@ from surefoot.server.lease_messages import LEASES_PATH, LeaseReply
 
 LOG = logging.getLogger(__name__)
 EXCHANGE_S = 1.0  # between two exchanges, if no lease is low
-LEAST_S = 0.1  # the same, if one is
+LEAST_S = 0.1  # the same, if one is, and before the first
+FIRST_S = 2.0  # for which requests wait at the gateway's start, while no limits are known
 ANSWER_S = 2.0  # within which the keeper must answer
 AVOIDED_S = 10.0  # for which a server that did not is not asked again, unless no other is left
 
@@ -28,17 +29,24 @@ class LeaseExchange:
         self.num_exchanges = 0
         self.num_failures = 0
         self._members = members
-        self._is_due = asyncio.Event()
+        self._is_due, self._has_begun = asyncio.Event(), asyncio.Event()
         self._failed: dict[int, float] = {}  # members that did not answer lately, and when
         self.leases = Leases(self._is_due.set)
 
     async def run(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_due.wait(), EXCHANGE_S)
+            if self._has_begun.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_due.wait(), EXCHANGE_S)
             self._is_due.clear()
             await self.exchange()
             await asyncio.sleep(LEAST_S)
+
+    async def begun(self) -> None:
+        """Wait until the limits are known, or it is known that nobody keeps them. Only at the gateway's start."""
+        if not self._has_begun.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_begun.wait(), FIRST_S)
 
     async def exchange(self) -> None:
         """Ask the keeper once. If it does not answer, another server is asked the next times."""
@@ -46,6 +54,8 @@ class LeaseExchange:
         self._failed = {number: since for number, since in self._failed.items() if now - since < AVOIDED_S}
         keeper = choose_keeper(self._members, self._failed) or choose_keeper(self._members)
         if keeper is None:
+            if self._members.num_ready:  # servers of an older version
+                self._has_begun.set()
             return
         try:
             await self._ask(keeper)
@@ -54,6 +64,8 @@ class LeaseExchange:
             self._failed[keeper.number] = now
             LOG.warning("%s does not keep the clients' rates: %s: %s", keeper.url, type(error).__name__, error)
             return
+        finally:
+            self._has_begun.set()
         self.num_exchanges += 1
         if self.keeper is not keeper:
             LOG.info("%s keeps the clients' rates", keeper.url)

@@ -1,15 +1,14 @@
 """Users of a busy fleet in simulated time: who gets how much of it, and how soon light users' first tokens come.
 
 The router, the schedulers and the division of weights are the real ones. A step takes as long as a simple cost model
-says. One user floods: the requests are many, and alike on all servers. Steady users always have a few requests, each
-after a long text of the user's own, so that the router keeps a user at one server. Light users ask now and then.
+says. One user floods: the requests are many, and alike on all servers. Steady users always have some requests, each
+after a long text of the user's own, so that the router keeps a user at few servers. Light users ask now and then.
 """
 
 import heapq
 import random
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -42,8 +41,9 @@ class ShareShape:
     token_ms: float = 4.0  # for each token in it
     max_running: int = 8
     warm_up_s: float = 30.0  # that counts for nothing
-    duration_s: float = 430.0
+    duration_s: float = 230.0
     is_divided: bool = True  # False: every server gives a user the whole weight
+    is_pinned: bool = False  # steady users stay at one server each, however busy it is
     seed: int = 0
 
 
@@ -73,7 +73,7 @@ class ShareFigures:
 class _Waiting:
     user: str
     arrived: float
-    place: AbstractContextManager[float]  # in the gateway's count of requests in flight
+    server: int
     num_prompt: int
     has_begun: bool = False
 
@@ -135,20 +135,27 @@ class ShareSimulation:
 
     def _ask(self, user: str, now: float) -> None:
         shape, name = self._shape, f"{next(self._ids)}"
-        own = (hash_of_user(user),) * shape.own_tokens if user.startswith(STEADY) else ()
+        steady = int(user.removeprefix(STEADY)) if user.startswith(STEADY) else None
+        own = () if steady is None else (1 + steady,) * shape.own_tokens
         part = 2 if user.startswith(LIGHT) else 1
         prompt = own + (next(self._texts),) * (shape.prompt_tokens // part)
-        names = [hash((own[0], block)) % (1 << 62) for block in range(len(own) // BLOCK)] if own else []
-        number = self._router.choose(names, len(prompt)).replica
-        self._router.index.add(number, names)
-        place = self._spread.request(user, number)
-        share = place.__enter__()
-        self._waiting[name] = _Waiting(user, now, place, len(prompt))
+        number = self._choose(steady, len(own) // BLOCK, len(prompt))
+        share = self._spread.enter(user, number)
+        self._waiting[name] = _Waiting(user, now, number, len(prompt))
         params = SamplingParams(max_tokens=shape.answer_tokens // part, ignore_eos=True, seed=0)
         weight = share if shape.is_divided else 1.0
         self._servers[number].arrived.append(Request(name, prompt, params, user=user, weight=weight))
         if not self._servers[number].is_stepping:
             self._step(now, self._servers[number])
+
+    def _choose(self, steady: int | None, num_own: int, num_tokens: int) -> int:
+        """The server for a request. steady: number of the steady user; None: the user is another."""
+        if steady is not None and self._shape.is_pinned:
+            return steady % self._shape.num_replicas
+        names = [((steady or 0) << 32) + block for block in range(num_own)]
+        number = self._router.choose(names, num_tokens).replica
+        self._router.index.add(number, names)
+        return number
 
     # ---- servers ----
 
@@ -184,11 +191,6 @@ class ShareSimulation:
         waiting.has_begun = True
 
     def _end(self, now: float, waiting: _Waiting) -> None:
-        waiting.place.__exit__(None, None, None)
+        self._spread.leave(waiting.user, waiting.server)
         pause_s = self._rng.expovariate(1 / self._shape.pause_s) if waiting.user.startswith(LIGHT) else 0.0
         self._at(now + pause_s, partial(self._ask, waiting.user))
-
-
-def hash_of_user(user: str) -> int:
-    """A token of the user's own."""
-    return 1 + sum(user.encode()) % 5000

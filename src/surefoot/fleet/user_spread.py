@@ -5,8 +5,6 @@ who floods the whole fleet gets no more of it than a user of one replica.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class UserSpread:
@@ -19,16 +17,16 @@ class UserSpread:
         """Users with requests in flight."""
         return len(self._replicas)
 
-    @contextmanager
-    def request(self, user: str, replica: int) -> Iterator[float]:
-        """The user has one more request at the replica. Yields the part of the user's requests that is there now."""
+    def enter(self, user: str, replica: int) -> float:
+        """The user has one more request at the replica. Returns the part of the user's requests that is there now."""
         counts = self._replicas.setdefault(user, Counter())
         counts[replica] += 1
-        try:
-            yield counts[replica] / counts.total()
-        finally:
-            counts[replica] -= 1
-            if not counts[replica]:
-                del counts[replica]
-            if not counts:
-                del self._replicas[user]
+        return counts[replica] / counts.total()
+
+    def leave(self, user: str, replica: int) -> None:
+        counts = self._replicas[user]
+        counts[replica] -= 1
+        if not counts[replica]:
+            del counts[replica]
+        if not counts:
+            del self._replicas[user]

@@ -26,7 +26,7 @@ def test_every_size_is_simulated_and_shown() -> None:
     assert cells["poll_share"] == whole["poll_share"] / 2
     assert all(row["name_bytes_per_s"] > 0 and row["report_us"] > 0 and row["num_blocks"] > 0 for row in rows)
     names = {figure.name for figure in results.figures}
-    assert len(results.model["shares"]) == 3
+    assert len(results.model["shares"]) == 5
     assert {"flood_of_fair_share", "light_ttft_of_calm"} <= names
     assert {"hit_rate_of_oracle", "router_us_p99_1000", "index_mb_per_million_blocks"} <= names
     text = io.StringIO()

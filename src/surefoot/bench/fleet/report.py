@@ -31,7 +31,7 @@ def _shares(results: ModelResults) -> Table:
     )  # fmt: skip
     for row in results.model["shares"]:
         table.add_row(
-            row["name"], f"{row['flood_of_fair']:.2f}", f"{row['least_of_fair']:.2f}", f"{row['num_light']} requests",
+            row["label"], f"{row['flood_of_fair']:.2f}", f"{row['least_of_fair']:.2f}", f"{row['num_light']} requests",
             f"{row['light_first_token_s_p50']:.2f}, {row['light_first_token_s_p90']:.2f}",
         )  # fmt: skip
     return table

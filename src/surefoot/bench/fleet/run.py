@@ -64,7 +64,7 @@ def run_simulation(shape: FleetShape, say: Say, shares: ShareShape = ShareShape(
         "path": "simulation",
         "simulated": asdict(simulated),
         "scale": [asdict(row) for row in rows],
-        "shares": [asdict(row) for row in share_rows],
+        "shares": [{"label": row.label, **asdict(row)} for row in share_rows],
     }
     facts = machine_facts(Backend()) | facts_of_run(before, begin)
     return ModelResults({}, [*router_figures(simulated), *share_figures(share_rows)], described, {}, {}, facts)
@@ -119,11 +119,11 @@ def router_figures(simulated: SimulatedFleet) -> list[Figure]:
 
 
 def share_figures(rows: list[ShareRow]) -> list[Figure]:
-    calm, _, divided = rows
+    calm, _, divided, *_, pinned = rows
     return [
         Figure(
-            "flood_of_fair_share", "what a user who floods gets, of an equal part (simulated)", divided.flood_of_fair,
-            Target(1.25, False),
+            "flood_of_fair_share", "what a user who floods gets at most, of an equal part (simulated)",
+            max(divided.flood_of_fair, pinned.flood_of_fair), Target(1.25, False),
         ),
         Figure(
             "light_ttft_of_calm", "light users' first tokens, median, of those without the flood (simulated)",

@@ -9,41 +9,54 @@ from dataclasses import dataclass, replace
 from surefoot.bench.harness.figures import percentile
 from surefoot.fleet.share_simulation import ShareShape, ShareSimulation
 
-CALM, LOCAL, DIVIDED = "no flood", "flood, fair on each server", "flood, fair over the fleet"
-
 
 @dataclass(frozen=True)
 class ShareRow:
-    """One run."""
+    """One run. Its name in tables is `label`."""
 
-    name: str
+    is_flooded: bool
+    is_divided: bool  # False: fairness on each server alone
+    is_pinned: bool  # steady users stay at one server each: the worst case of routing by what a server holds
     flood_of_fair: float  # work for the user who floods, of an equal part among the busy users
     least_of_fair: float  # work for the steady user with least, of the same
     light_first_token_s_p50: float
     light_first_token_s_p90: float
     num_light: int  # requests of light users
 
+    @property
+    def label(self) -> str:
+        if not self.is_flooded:
+            return "no flood"
+        fairness = "over the fleet" if self.is_divided else "on each server alone"
+        return f"flood, fair {fairness}{', others at one server each' if self.is_pinned else ''}"
+
 
 def measure_shares(shape: ShareShape, say: Callable[[str], None]) -> list[ShareRow]:
-    shapes = {
-        CALM: replace(shape, flood_requests=0),
-        LOCAL: replace(shape, is_divided=False),
-        DIVIDED: shape,
-    }
+    """Without a flood, with fairness on each server, and with divided weights; then the last two for pinned users."""
+    shapes = [
+        replace(shape, flood_requests=0),
+        *(
+            replace(shape, is_divided=is_divided, is_pinned=is_pinned)
+            for is_pinned in (False, True)
+            for is_divided in (False, True)
+        ),
+    ]
     rows = []
-    for name, own in shapes.items():
-        say(f"simulating users of {shape.num_replicas} busy replicas: {name}")
-        rows.append(_run(name, own))
+    for number, own in enumerate(shapes, 1):
+        say(f"simulating users of {shape.num_replicas} busy replicas: {number} of {len(shapes)}")
+        rows.append(_run(own))
     return rows
 
 
-def _run(name: str, shape: ShareShape) -> ShareRow:
+def _run(shape: ShareShape) -> ShareRow:
     figures = ShareSimulation(shape).run()
     num_busy = shape.num_steady + bool(shape.flood_requests)
     fair = (figures.flood_work + sum(figures.steady_work)) / num_busy
     times = figures.light_first_token_s
     return ShareRow(
-        name=name,
+        is_flooded=shape.flood_requests > 0,
+        is_divided=shape.is_divided,
+        is_pinned=shape.is_pinned,
         flood_of_fair=figures.flood_work / fair,
         least_of_fair=figures.steady_work[0] / fair,
         light_first_token_s_p50=percentile(times, 0.5) or 0.0,
