@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from surefoot.fleet.leases import AHEAD, IDLE_S, Leases
 from surefoot.server.lease_keeper import SILENT_S
-from tests.fleet.lease_world import KEY, LeaseWorld, limits_of
+from tests.fleet.lease_world import KEY, LeaseGateway, LeaseWorld, limits_of
 
 MOST_GATEWAYS = 3
 WHICH = st.integers(0, MOST_GATEWAYS - 1)
@@ -16,9 +16,15 @@ WHICH = st.integers(0, MOST_GATEWAYS - 1)
 class LeaseMachine(RuleBasedStateMachine):
     """Compares all that gateways let through with one bucket that knows everything."""
 
-    @initialize(per_minute=st.sampled_from([0.5, 1.0, 6.0, 60.0, 600.0]), num_gateways=st.integers(1, MOST_GATEWAYS))
-    def start(self, per_minute: float, num_gateways: int) -> None:
+    @initialize(
+        per_minute=st.sampled_from([0.5, 1.0, 6.0, 60.0, 600.0]),
+        num_gateways=st.integers(1, MOST_GATEWAYS),
+        is_calm=st.booleans(),
+    )
+    def start(self, per_minute: float, num_gateways: int, is_calm: bool) -> None:
+        """is_calm: nothing happens that allows for more than the limit and one advance for each gateway."""
         self.per_minute = per_minute
+        self.is_calm = is_calm
         self.world = LeaseWorld(limits_of(requests=per_minute), num_gateways)
         self.level = per_minute  # of the bucket that knows everything
         self.allowed = num_gateways * self._ahead  # that it may be overdrawn by
@@ -32,11 +38,37 @@ class LeaseMachine(RuleBasedStateMachine):
         """Many requests at once. is_used: False, they turn out to cost nothing."""
         gateway = self.world.gateways[which % len(self.world.gateways)]
         for _ in range(number):
-            charge = gateway.charge()
-            if charge is None:
+            if not self._ask(gateway, is_used):
                 return
-            charge.settle(float(is_used), 0.0)
-            self.level -= is_used
+
+    def _ask(self, gateway: LeaseGateway, is_used: bool) -> bool:
+        if (charge := gateway.charge()) is None:
+            return False
+        charge.settle(float(is_used), 0.0)
+        self.level -= is_used
+        return True
+
+    @rule()
+    def ask_all(self) -> None:
+        """As much as there is, at all gateways."""
+        for gateway in self.world.gateways:
+            self._ask(gateway, True)
+            self.world.exchange(gateway)
+        for gateway in self.world.gateways:
+            while self._ask(gateway, True):
+                pass
+
+    @rule(seconds=st.integers(5, 90), using=WHICH, silent=WHICH)
+    def live(self, seconds: int, using: int, silent: int) -> None:
+        """Exchanges a second, but for one gateway's. Another uses the rate now and then, so that it keeps its lease."""
+        gateways = self.world.gateways
+        for second in range(seconds):
+            self.advance(1.0)
+            for number, gateway in enumerate(gateways):
+                if number == using % len(gateways) and second % 5 == 0:
+                    self._ask(gateway, True)
+                if number != silent:
+                    self.world.exchange(gateway)
 
     @rule(which=WHICH, is_heard=st.booleans(), is_answered=st.booleans())
     def exchange(self, which: int, is_heard: bool, is_answered: bool) -> None:
@@ -53,6 +85,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.world.advance(seconds)
         self.level = min(self.per_minute, self.level + seconds * self.per_minute / 60)
 
+    @precondition(lambda self: not self.is_calm)
     @rule(which=WHICH)
     def kill_gateway(self, which: int) -> None:
         """Another one starts in its place, and may be ahead of the keeper as well."""
@@ -67,6 +100,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def jump(self, which: int, seconds: float) -> None:
         self.world.gateways[which % len(self.world.gateways)].clock.now += seconds
 
+    @precondition(lambda self: not self.is_calm)
     @rule(which=WHICH)
     def suspend(self, which: int) -> None:
         """The gateway's clock stands still: it may spend a lease that the keeper has given to others."""
@@ -81,7 +115,7 @@ class LeaseMachine(RuleBasedStateMachine):
             assert self.level >= -self.allowed - 1e-6
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 test_the_limit_holds = LeaseMachine.TestCase
 
 
@@ -116,6 +150,47 @@ def test_a_full_bucket_can_be_spent_at_once_at_one_gateway() -> None:
     assert second.charge() is not None  # a debt of its own
     world.exchange(second)
     assert not second.is_due
+
+
+def keep_lease(world: LeaseWorld, using: LeaseGateway, seconds: int) -> None:
+    """One gateway uses the rate now and then; all gateways of the world exchange."""
+    for second in range(seconds):
+        if second % 5 == 0:
+            using.charge()
+        for gateway in world.gateways:
+            world.exchange(gateway)
+        world.advance(1.0)
+
+
+def spend_all(world: LeaseWorld, gateways: list[LeaseGateway]) -> int:
+    """Requests that pass at one moment."""
+    passed = 0
+    for gateway in gateways:
+        passed += gateway.charge() is not None
+        world.exchange(gateway)
+    for gateway in gateways:
+        while gateway.charge() is not None:
+            passed += 1
+    return passed
+
+
+MOST_AT_ONCE = 60 + 2 * 15 + 1  # a minute's worth, and what two gateways may be ahead
+
+
+def test_what_is_held_is_not_saved_up_once_more() -> None:
+    world = LeaseWorld(limits_of(requests=60.0), 2)
+    keep_lease(world, world.gateways[0], 150)
+    assert 60 <= spend_all(world, world.gateways) <= MOST_AT_ONCE
+
+
+def test_a_lease_ends_before_others_get_it() -> None:
+    """The first gateway is alive, but was not heard for long, as behind a link that was cut."""
+    world = LeaseWorld(limits_of(requests=60.0), 2)
+    first, second = world.gateways
+    keep_lease(world, first, 100)
+    world.gateways = [second]
+    keep_lease(world, second, 100)
+    assert 60 <= spend_all(world, [first, second]) <= MOST_AT_ONCE
 
 
 def test_a_light_client_is_never_refused() -> None:
