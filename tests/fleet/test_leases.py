@@ -119,6 +119,15 @@ LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=3
 test_the_limit_holds = LeaseMachine.TestCase
 
 
+def test_a_request_right_before_an_exchange_makes_no_room_for_the_time_before() -> None:
+    """Found by the machine, in 1,500 examples."""
+    state = LeaseMachine()
+    state.start(per_minute=600.0, num_gateways=1, is_calm=True)
+    state.live(seconds=71, silent=1, using=0)
+    state.ask_all()
+    state.the_limit_holds()
+
+
 @pytest.mark.parametrize("num_gateways", [1, 2, 3])
 @pytest.mark.parametrize("per_minute", [6.0, 60.0, 600.0])
 def test_a_client_who_floods_gets_the_limit(per_minute: float, num_gateways: int) -> None:

@@ -35,22 +35,24 @@ class LeasedBucket:
         return sum(max(0.0, holding.held) for holding in self._holdings.values())
 
     def exchange(self, gateway: str, told: LeaseHolding, now: float) -> LeaseGrant:
+        self._refill(now)
         known = self._holdings.pop(gateway, None)
         if known is not None:
             self.level += known.granted - told.granted
         if not told.is_wanted:
-            self._refill(now)
+            self._spill()
             return LeaseGrant(amount=0.0, target=0.0)
         self._holdings[gateway] = told
-        self._refill(now)
+        self._spill()
         target = self.per_minute / len(self._holdings)
         amount = max(0.0, min(target - told.held, self.level))
         self.level -= amount
         self._holdings[gateway] = LeaseHolding(granted=told.granted + amount, held=told.held + amount)
         return LeaseGrant(amount=amount, target=target)
 
-    def forget(self, gateway: str) -> None:
+    def forget(self, gateway: str, now: float) -> None:
         """Its lease is lost, since it may have been spent."""
+        self._refill(now)
         self._holdings.pop(gateway, None)
 
     def change_limit(self, per_minute: float, now: float) -> None:
@@ -58,9 +60,14 @@ class LeasedBucket:
         self.per_minute = per_minute
 
     def _refill(self, now: float) -> None:
-        refilled = self.level + max(0.0, now - self._last) * self.per_minute / MINUTE_S
-        self.level = min(refilled, max(0.0, self.per_minute - self.num_held))
+        """Call it before holdings change: what was spent since the last exchange may have been spent just now. Until
+        then there was no room for more."""
+        self.level += max(0.0, now - self._last) * self.per_minute / MINUTE_S
+        self._spill()
         self._last = now
+
+    def _spill(self) -> None:
+        self.level = min(self.level, max(0.0, self.per_minute - self.num_held))
 
 
 @dataclass
@@ -120,7 +127,7 @@ class LeaseKeeper:
         for name in [name for name, gateway in self._gateways.items() if now - gateway.heard > SILENT_S]:
             del self._gateways[name]
             for bucket in self._buckets.values():
-                bucket.forget(name)
+                bucket.forget(name, now)
 
     def _follow(self, limits: RateLimits, now: float) -> None:
         """Take over limits that have changed."""
