@@ -15,7 +15,7 @@ from surefoot.server.lease_messages import LEASES_PATH, LeaseReply
 
 LOG = logging.getLogger(__name__)
 EXCHANGE_S = 1.0  # between two exchanges, if no lease is low
-LEAST_S = 0.1  # the same, if one is, and before the first
+LEAST_S = 0.25  # the same, if one is, and before the first
 FIRST_S = 2.0  # for which requests wait at the gateway's start, while no limits are known
 ANSWER_S = 2.0  # within which the keeper must answer
 AVOIDED_S = 10.0  # for which a server that did not is not asked again, unless no other is left
