@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_a_chain_of_breaks(pair: list[Server]) -> None:
     again, num_failovers = answer_of(pair, request, [2] * 40)
     assert again == whole
     assert num_failovers > 10
+
+
+@pytest.mark.parametrize(("kind", "places"), [("three answers", [2, 4]), ("whole", [3]), ("embedding", [])])
+def test_a_request_that_goes_on_elsewhere_is_charged_once(pair: list[Server], kind: str, places: list[int]) -> None:
+    request, answers = replace(handed(*REQUESTS[kind]), is_charged=True), dict[int, FleetAnswer]()
+
+    def note(number: int, members: Members, answer: FleetAnswer) -> None:
+        answers[id(answer)] = answer
+
+    for breaks in ([], places):
+        status, _, num_failovers = asyncio.run(ask(pair, request, [*breaks], note))
+        assert (status, num_failovers) == (200, len(breaks))
+    undisturbed, broken = (answer.used for answer in answers.values())
+    assert undisturbed == broken
+    assert undisturbed[0] == 1
+    assert undisturbed[1] > 5
 
 
 def test_the_answer_is_that_of_a_plain_server(pair: list[Server]) -> None:

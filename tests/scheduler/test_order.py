@@ -89,6 +89,20 @@ def test_users_get_shares_by_weight_however_much_they_ask_for(
     assert modest / (modest + greedy) == pytest.approx(share, abs=0.06)
 
 
+def test_a_user_of_little_weight_with_one_row_does_not_hide_a_user_with_many() -> None:
+    """The tiny user is furthest above their share, but has no row to give."""
+    loop = make_loop(SchedulerConfig(max_running=4, max_context=4096))
+    loop.scheduler.add(request("tiny", 16, 2000, user="tiny", weight=0.01))
+    for number in range(10):
+        loop.scheduler.add(request(f"greedy{number}", 16, 2000, user="greedy"))
+    for _ in range(20):
+        loop.step()
+    loop.scheduler.add(request("light", 16, 1, user="light"))
+    for _ in range(5):
+        loop.step()
+    assert loop.tokens[key("light")]
+
+
 @given(st.integers(0, 2**32), st.integers(2, 5))
 @settings(max_examples=15)
 def test_backlogged_users_never_drift_apart(seed: int, num_users: int) -> None:

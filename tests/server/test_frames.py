@@ -1,5 +1,7 @@
 """What gateways and servers say to each other arrives as it was sent, however it is cut."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +22,21 @@ def tokens(draw: st.DrawFn) -> SentToken:
     return SentToken(draw(st.integers(0, 63)), token, logprobs)
 
 
-@given(st.lists(tokens()), st.binary(), st.text(), st.integers(0, 10**6))
-def test_a_request_arrives_as_it_was_sent(sent: list[SentToken], body: bytes, text: str, skipped: int) -> None:
+@given(st.lists(tokens()), st.binary(), st.text(), st.integers(0, 10**6), st.floats(1e-9, 1.0), st.booleans())
+def test_a_request_arrives_as_it_was_sent(
+    sent: list[SentToken], body: bytes, text: str, skipped: int, share: float, is_charged: bool
+) -> None:
     identity = ReplyIdentity("ab" * 16, 1_700_000_000, 2**64 - 1)
     request = HandedRequest("POST", "/v1/x", "a=b", (("host", text),), body, identity, tuple(sent), skipped)
+    request = replace(request, share=share, is_charged=is_charged)
     assert HandedRequest.decode(request.encode()) == request
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
+def test_a_share_is_a_part_of_one(share: float) -> None:
+    request = HandedRequest("POST", "/v1/x", "", (), b"", ReplyIdentity("ab" * 16, 0, 0), share=share)
+    with pytest.raises(ValueError, match="a share of"):
+        HandedRequest.decode(request.encode())
 
 
 @given(st.lists(st.tuples(st.sampled_from(FrameKind), st.binary())), st.integers(1, 9))

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 import httpx2
@@ -58,8 +58,10 @@ class NobodyThere(GaveUp):
 class FleetAnswer:
     """The reply to one request, whichever replicas it comes from."""
 
-    def __init__(self, members: Members, request: HandedRequest, prompt: PromptText) -> None:
+    def __init__(self, members: Members, request: HandedRequest, prompt: PromptText, user: str = "") -> None:
+        """user: the client's key. Empty: clients have none."""
         self._members = members
+        self._user = user
         self._request = request
         self._prompt = prompt
         self._sent: list[SentToken] = []
@@ -69,6 +71,12 @@ class FleetAnswer:
         self._hint: PrefixHint | None = None  # where the replica may fetch more of the prompt
         self.num_failovers = 0
         self.member: Member | None = None  # that computes the answer now
+        self._used: tuple[float, float] | None = None  # of the client's rates, as the replica that ended it said
+
+    @property
+    def used(self) -> tuple[float, float]:
+        """Requests and tokens that the client is charged; estimated for a request that did not get to its end."""
+        return self._used or (1.0, float(self._prompt.num_tokens + len(self._sent)))
 
     async def parts(self) -> AsyncIterator[ReplyHead | bytes]:
         """The head, then the parts of the body. Raises GaveUp."""
@@ -102,6 +110,7 @@ class FleetAnswer:
                 if self._refusal is not None and self._status is None:
                     return None
                 if time.monotonic() > end:
+                    self._used = self._used if self._sent else (0.0, 0.0)
                     raise NobodyThere(str(error)) from error
             tried.clear()
             await asyncio.sleep(POLL_S)
@@ -138,22 +147,32 @@ class FleetAnswer:
             self._members.refuse(member, f"its tokens are not the fleet's: {reason}")
         raise ReplicaFailed(reason)
 
+    @asynccontextmanager
+    async def _handed_to(self, member: Member) -> AsyncIterator[httpx2.Response]:
+        """The reply of a replica that was given the request, with what the client has of its answer."""
+        share = self._members.spread.enter(self._user, member.number)
+        try:
+            request = replace(
+                self._request,
+                sent=tuple(self._sent),
+                num_skipped=self._num_parts,
+                hint=self._hint,
+                names=self._prompt.names,
+                share=share if self._user else 1.0,
+            )
+            url, headers = member.url + ANSWER_PATH, {KEY_HEADER: self._members.key}
+            async with self._members.client.stream("POST", url, content=request.encode(), headers=headers) as reply:
+                yield reply
+        finally:
+            self._members.spread.leave(self._user, member.number)
+
     async def _frames(self, member: Member) -> AsyncIterator[tuple[FrameKind, bytes]]:
         """Frames up to the end of the reply. Silence that is too long is a failure."""
-        request = replace(
-            self._request,
-            sent=tuple(self._sent),
-            num_skipped=self._num_parts,
-            hint=self._hint,
-            names=self._prompt.names,
-        )
         patience_s, reader, is_whole = FIRST_PATIENCE_S, FrameReader(), False
         try:
             async with (
                 asyncio.timeout(patience_s) as limit,
-                self._members.client.stream(
-                    "POST", member.url + ANSWER_PATH, content=request.encode(), headers={KEY_HEADER: self._members.key}
-                ) as reply,
+                self._handed_to(member) as reply,
             ):
                 if reply.status_code != 200:
                     raise ReplicaFailed(f"status {reply.status_code}")
@@ -164,6 +183,7 @@ class FleetAnswer:
                             patience_s = float(json.loads(payload))
                         elif kind is FrameKind.END:
                             is_whole = True  # what is left to read is the end of the HTTP message
+                            self._used = _used(payload)
                         else:
                             yield kind, payload
                     limit.reschedule(asyncio.get_running_loop().time() + patience_s)
@@ -173,6 +193,14 @@ class FleetAnswer:
         if not is_whole:
             self._members.lose(member, "it ended a reply early")
             raise ReplicaFailed("it ended a reply early")
+
+
+def _used(payload: bytes) -> tuple[float, float] | None:
+    """Requests and tokens; None: the replica has charged them itself."""
+    if not payload:
+        return None
+    num_requests, num_tokens = json.loads(payload)
+    return float(num_requests), float(num_tokens)
 
 
 def _head(payload: bytes) -> ReplyHead:

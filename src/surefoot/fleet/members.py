@@ -11,6 +11,7 @@ import httpx2
 
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
+from surefoot.fleet.user_spread import UserSpread
 from surefoot.server.frames import KEY_HEADER, STATE_PATH, NameChanges, ReplicaState
 from surefoot.server.handover import PrefixHint
 
@@ -28,6 +29,7 @@ class Member:
 
     number: int  # in the router
     url: str
+    started: float | None = None  # Unix time by its own clock; None: it keeps no rates
     boot: str = ""  # differs after a restart; empty: it has not answered yet
     refusal: str = ""  # why it may not take part; empty: it may
     is_ready: bool = False
@@ -41,6 +43,7 @@ class Members:
     def __init__(self, urls: Sequence[str], key: str, client: httpx2.AsyncClient, identity: str | None = None) -> None:
         """identity: None takes that of most replicas at the start, and of the first named among equals."""
         self.router = ReplicaRouter(TEXT_BLOCK // BYTES_PER_TOKEN)
+        self.spread = UserSpread()
         self.all: list[Member] = []
         self.client = client
         self.key = key
@@ -116,7 +119,7 @@ class Members:
             return
         if state.boot != member.boot:
             self.forget(member)
-            member.boot, member.refusal = state.boot, ""
+            member.boot, member.started, member.refusal = state.boot, state.started, ""
         if state.names is not None:
             self._take_names(member, state.names)
         if not member.is_listed or member.refusal or state.is_draining or state.patience_s is None:

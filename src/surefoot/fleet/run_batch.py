@@ -73,7 +73,7 @@ async def answer_line_on_fleet(
         headers.append(("authorization", f"Bearer {client_key}"))
     identity = replace(ReplyIdentity.draw(context.request), seed=line.seed)
     request = HandedRequest("POST", path, "", tuple(headers), body, identity, is_patient=True)
-    return await _whole_reply(FleetAnswer(members, request, PromptText.of(body, client_key)))
+    return await _whole_reply(FleetAnswer(members, request, PromptText.of(body, client_key), client_key))
 
 
 async def _whole_reply(answer: FleetAnswer) -> tuple[int, dict[str, Any]]:

@@ -87,7 +87,7 @@ class Preemption:
         if num_rows > max(1.0, running.fair_share(waiting.user) / 2):
             return None
         user = running.largest_holder()
-        if user.num_rows <= max(1.0, running.fair_share(user)):
+        if user is None or user.num_rows <= max(1.0, running.fair_share(user)):
             return None
         samples = sorted((sample for sample in running.all if sample.user is user), key=lambda sample: sample.age)
         return samples[-1] if len(samples) > 1 and samples[-1].precedence >= waiting.precedence else None

@@ -192,8 +192,8 @@ class RunningSamples:
         """The user's fair share of the rows; not a whole number in general."""
         return self._users.fair_share(user, self.num_rows)
 
-    def largest_holder(self) -> User:
-        """The user with most rows relative to their weight."""
+    def largest_holder(self) -> User | None:
+        """The user with most rows relative to their weight, of the users with several."""
         return self._users.largest_holder()
 
     def admit(self, sample: Sample) -> None:

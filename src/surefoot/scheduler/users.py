@@ -80,9 +80,11 @@ class Users:
         """The user's share of `num_rows` rows, by weight among the users present."""
         return num_rows * user.weight / self._total_weight
 
-    def largest_holder(self) -> User:
-        """The user with most rows relative to their weight."""
-        return max(self._present.values(), key=lambda user: user.num_rows * user.inverse_weight)
+    def largest_holder(self) -> User | None:
+        """The user with most rows relative to their weight, of the users with several: a user's only row stays. A user
+        of little weight is above their fair share with one row, and must not hide a user who holds all others."""
+        holders = (user for user in self._present.values() if user.num_rows > 1)
+        return max(holders, key=lambda user: user.num_rows * user.inverse_weight, default=None)
 
     def floor(self) -> float:
         """The lowest counter of the users present."""

@@ -21,6 +21,7 @@ from surefoot.server.access.draining import unless_draining
 from surefoot.server.access.front_gate import FrontGate
 from surefoot.server.access.gate import Gate
 from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.rate_limits import NO_LIMITS
 from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS, RequestIds
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
@@ -29,6 +30,7 @@ from surefoot.server.batch.state import StateFolder
 from surefoot.server.disconnection import ClientGone
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.front_link import FrontLink
+from surefoot.server.lease_keeper import LeaseKeeper
 from surefoot.server.replica import ReplicaDoor
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.chat import chat_router
@@ -99,7 +101,8 @@ def make_app(
     if link is not None:
         return RequestIds(FrontGate(welcome, link.charge), service.access.write)
     gated = with_cors(Gate(welcome, service.settings, keys, on_refusal), service.settings.origins)
-    return RequestIds(ReplicaDoor(gated, service), service.access.write)
+    keeper = LeaseKeeper(lambda: keys.limits if keys is not None else NO_LIMITS)
+    return RequestIds(ReplicaDoor(gated, service, keeper), service.access.write)
 
 
 def _batches(service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> Batches:

@@ -40,7 +40,7 @@ class FrameKind(Enum):
     TOKENS = b"t"  # tokens whose bytes may follow
     BODY = b"b"  # bytes of the reply
     ALIVE = b"a"  # the engine takes its steps; how long a silence means that it does not
-    END = b"e"  # the reply is complete
+    END = b"e"  # the reply is complete; what it used of the client's rates, if the gateway charges these
     RETURNED = b"r"  # another server must go on
 
 
@@ -57,6 +57,7 @@ class ReplicaState(BaseModel):
     """What a gateway chooses a server by."""
 
     boot: str  # differs after a restart
+    started: float | None = None  # Unix time; None: a server that keeps no rates
     identity: str  # of the model file and the arithmetic
     is_draining: bool
     patience_s: float | None  # how long a silence is no death; None: the engine is stuck
@@ -82,6 +83,8 @@ class HandedRequest:
     is_patient: bool = False  # a line of a batch: no client waits for its answer
     hint: PrefixHint | None = None  # another server that holds more of the prompt
     names: tuple[int, ...] = ()  # of the blocks of text of its prompt
+    share: float = 1.0  # of the user's requests that are at this server: their weight is multiplied by it
+    is_charged: bool = False  # to the client's rates, by the gateway
 
     def encode(self) -> bytes:
         identity = self.identity
@@ -89,7 +92,7 @@ class HandedRequest:
             "method": self.method, "path": self.path, "query": self.query, "headers": self.headers,
             "identity": [identity.request, identity.created, identity.seed],
             "sent": encode_tokens(self.sent), "skipped": self.num_skipped, "patient": self.is_patient,
-            "names": self.names,
+            "names": self.names, "share": self.share, "charged": self.is_charged,
             "hint": None if self.hint is None else [self.hint.url, self.hint.num_tokens],
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode()
@@ -108,10 +111,17 @@ class HandedRequest:
                 ReplyIdentity(str(request), int(created), int(seed)),
                 tuple(decode_tokens(head["sent"])), int(head["skipped"]), bool(head["patient"]),
                 None if head.get("hint") is None else PrefixHint(str(head["hint"][0]), int(head["hint"][1])),
-                tuple(map(int, head.get("names", ()))),
+                tuple(map(int, head.get("names", ()))), _share(head.get("share", 1.0)),
+                bool(head.get("charged", False)),
             )  # fmt: skip
         except (struct.error, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"not a request of a gateway: {error}") from error
+
+
+def _share(value: Any) -> float:
+    if not 0 < (share := float(value)) <= 1:
+        raise ValueError(f"a share of {share}")
+    return share
 
 
 def encode_question(question: BlockQuestion) -> bytes:

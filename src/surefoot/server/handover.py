@@ -51,14 +51,20 @@ class Handover:
         is_patient: bool = False,
         hint: PrefixHint | None = None,
         names: Sequence[int] = (),
+        share: float = 1.0,
+        is_charged: bool = False,
     ) -> None:
         """sent: tokens that the gateway has. tell: sends it more. is_patient: no client waits for the answer. hint:
-        where more of its prompt is. names: the gateway's, of the prompt's blocks of text."""
+        where more of its prompt is. names: the gateway's, of the prompt's blocks of text. share: of the user's requests
+        that are at this server. is_charged: the gateway has charged it to the caller's rates."""
         self.identity = identity
         self.sent = sent
         self.is_patient = is_patient
         self.hint = hint
         self.names = names
+        self.share = share
+        self.is_charged = is_charged
+        self.num_requests = self.num_tokens = 0.0  # that this server would have charged
         self._num_known = len(sent)
         self._tell = tell
         self.return_reason = ""  # why another server must go on; empty: no need
@@ -76,6 +82,12 @@ class Handover:
         self._num_known -= num_known
         if tokens[num_known:]:
             self._tell(tokens[num_known:])
+
+    def count_requests(self, number: float) -> None:
+        self.num_requests += number
+
+    def count_tokens(self, number: float) -> None:
+        self.num_tokens += number
 
     def give_back(self, reason: str, is_unmatched: bool = False) -> None:
         """Let another server go on. What this server replies from now on is dropped."""

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import secrets
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,6 +42,9 @@ from surefoot.server.frames import (
     json_frame,
 )
 from surefoot.server.handover import Handover
+from surefoot.server.lease_keeper import LeaseKeeper
+from surefoot.server.lease_messages import LEASES_PATH, MOST_LEASE_BYTES, LeaseQuestion
+from surefoot.server.metrics import Metrics
 from surefoot.server.service import Service
 
 ALIVE_S = 0.5  # between signs of life
@@ -53,17 +57,20 @@ Alive = Callable[[], float | None]  # after how many seconds of silence a gatewa
 class ReplicaDoor:
     """The gateway's way in, in front of the application. Without a fleet's key nobody is let in."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service, keeper: LeaseKeeper) -> None:
         self._app = app
         self._service = service
+        self._keeper = keeper
         fleet = service.settings.fleet
         self._key = None if fleet is None else _digest(fleet.key)
         self._most_bytes = MOST_HEAD_BYTES + service.settings.max_body_bytes
-        self._boot = uuid.uuid4().hex
+        self._boot, self._started = uuid.uuid4().hex, time.time()
         self._handout = _open_handout(service)
+        if fleet is not None:
+            watch_leases(service.metrics, keeper)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (ANSWER_PATH, STATE_PATH, BLOCKS_PATH):
+        if scope["type"] != "http" or scope["path"] not in (ANSWER_PATH, STATE_PATH, BLOCKS_PATH, LEASES_PATH):
             await self._app(scope, receive, send)
             return
         with suppress(ClientGone):
@@ -78,6 +85,10 @@ class ReplicaDoor:
             if scope["path"] == BLOCKS_PATH:
                 await self._hand_out(receive, send)
                 return
+            if scope["path"] == LEASES_PATH:
+                question = LeaseQuestion.model_validate_json(await read_body(receive, MOST_LEASE_BYTES))
+                await _send_json(send, self._keeper.answer(question).model_dump())
+                return
             handed = HandedRequest.decode(await read_body(receive, self._most_bytes))
         except ApiError as error:
             await send_error(scope, send, error)
@@ -89,7 +100,7 @@ class ReplicaDoor:
 
     async def _state(self, scope: Scope) -> ReplicaState:
         """A gateway that says what it has heard learns what this server holds."""
-        state, names = await replica_state(self._service, self._boot), self._service.held_names
+        state, names = await replica_state(self._service, self._boot, self._started), self._service.held_names
         asked = parse_qs(scope["query_string"].decode("latin-1"))
         if names is None or "since" not in asked:
             return state
@@ -121,6 +132,14 @@ def _open_handout(service: Service) -> BlockHandout | None:
     return handout
 
 
+def watch_leases(metrics: Metrics, keeper: LeaseKeeper) -> None:
+    """Metrics of the rates that this server keeps for gateways. All are 0 on the servers that do not keep them."""
+    watch = metrics.watch
+    watch("surefoot:fleet_lease_gateways", "Gateways whose clients' rates it keeps", lambda: keeper.num_gateways)
+    watch("surefoot:fleet_leased_rates", "Rates of which gateways hold a part", lambda: keeper.num_rates)
+    watch("surefoot:fleet_lease_exchanges_total", "Exchanges of leases", lambda: keeper.num_exchanges)
+
+
 def patience_s(service: Service) -> float | None:
     """How long a gateway may hear nothing of this server, by the engine's own cost model. None: the engine is stuck."""
     llm = service.llm
@@ -128,13 +147,14 @@ def patience_s(service: Service) -> float | None:
     return seconds if llm.is_alive(seconds) else None
 
 
-async def replica_state(service: Service, boot: str) -> ReplicaState:
+async def replica_state(service: Service, boot: str, started: float) -> ReplicaState:
     """Computed between two steps, so that it waits as long as the engine is stuck."""
     backlog = await service.llm.between_steps(service.llm.engine.backlog)
     fleet, tier = service.settings.fleet, service.llm.disk_tier
     fetching = tier.peers.typical_speed() if tier is not None and tier.peers is not None else None
     return ReplicaState(
         boot=boot,
+        started=started,
         identity=fleet.identity if fleet is not None else "",
         is_draining=service.is_draining,
         patience_s=patience_s(service),
@@ -165,8 +185,9 @@ class FramedReply:
         self._send = send
         self._handed = handed
         self._handover = Handover(
-            handed.identity, handed.sent, self._tell, is_patient=handed.is_patient, hint=handed.hint, names=handed.names
-        )
+            handed.identity, handed.sent, self._tell, is_patient=handed.is_patient, hint=handed.hint,
+            names=handed.names, share=handed.share, is_charged=handed.is_charged,
+        )  # fmt: skip
         self._num_skipped = handed.num_skipped
         self._body: bytes | None = handed.body
         self._pending = bytearray()
@@ -183,9 +204,15 @@ class FramedReply:
             living.cancel()
             with suppress(asyncio.CancelledError):
                 await living
-        reason, unmatched = self._handover.return_reason, self._handover.is_unmatched
-        last = json_frame(FrameKind.RETURNED, [reason, unmatched]) if reason else encode_frame(FrameKind.END, b"")
-        await self._send({"type": "http.response.body", "body": bytes(self._pending) + last})
+        await self._send({"type": "http.response.body", "body": bytes(self._pending) + self._last_frame()})
+
+    def _last_frame(self) -> bytes:
+        handover = self._handover
+        if handover.return_reason:
+            return json_frame(FrameKind.RETURNED, [handover.return_reason, handover.is_unmatched])
+        if handover.is_charged:
+            return json_frame(FrameKind.END, [handover.num_requests, handover.num_tokens])
+        return encode_frame(FrameKind.END, b"")
 
     def _inner_scope(self, scope: Scope) -> Scope:
         handed = self._handed

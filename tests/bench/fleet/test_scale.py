@@ -6,13 +6,17 @@ from rich.console import Console
 
 from surefoot.bench.fleet.report import show_fleet
 from surefoot.bench.fleet.run import run_simulation
+from surefoot.fleet.share_simulation import ShareShape
 from surefoot.fleet.simulation import FleetShape
 
+SHARES = ShareShape(
+    num_replicas=2, num_steady=2, num_light=2, flood_requests=20, pause_s=2.0, warm_up_s=2.0, duration_s=8.0
+)
 SHAPE = FleetShape(num_replicas=200, num_users=800, duration_s=40.0, think_s=5.0)
 
 
 def test_every_size_is_simulated_and_shown() -> None:
-    results = run_simulation(SHAPE, lambda text: None)
+    results = run_simulation(SHAPE, lambda text: None, SHARES)
     rows = results.model["scale"]
     assert [(row["num_replicas"], row["num_routers"]) for row in rows] == [(2, 1), (20, 1), (200, 1), (200, 2)]
     whole, cells = rows[2:]
@@ -22,7 +26,10 @@ def test_every_size_is_simulated_and_shown() -> None:
     assert cells["poll_share"] == whole["poll_share"] / 2
     assert all(row["name_bytes_per_s"] > 0 and row["report_us"] > 0 and row["num_blocks"] > 0 for row in rows)
     names = {figure.name for figure in results.figures}
+    assert len(results.model["shares"]) == 5
+    assert {"flood_of_fair_share", "light_ttft_of_calm"} <= names
     assert {"hit_rate_of_oracle", "router_us_p99_1000", "index_mb_per_million_blocks"} <= names
     text = io.StringIO()
     show_fleet(results, Console(file=text, width=250))
     assert "200 in 2 cells" in text.getvalue()
+    assert "A user who floods a busy fleet" in text.getvalue()

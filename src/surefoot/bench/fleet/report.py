@@ -8,7 +8,7 @@ from surefoot.bench.harness.tables import figures, make_table, notes
 
 
 def show_fleet(results: ModelResults, console: Console) -> None:
-    tables = [_scale(results)] if "scale" in results.model else []
+    tables = [_scale(results), _shares(results)] if "scale" in results.model else []
     console.print(Group(*tables, _policies(results), figures(results), *notes(results)))
 
 
@@ -20,6 +20,19 @@ def _policies(results: ModelResults) -> Table:
         table.add_row(
             name, f"{policy['hit_rate']:.3f}", f"{policy['first_token_s_p50']:.2f}",
             f"{policy['first_token_s_p99']:.2f}", f"{policy['waits_beside_idle']:.1%}",
+        )  # fmt: skip
+    return table
+
+
+def _shares(results: ModelResults) -> Table:
+    table = make_table(
+        "A user who floods a busy fleet", "run", "the flood, of a fair share", "least of the others", "light users",
+        "first token p50, p90 s",
+    )  # fmt: skip
+    for row in results.model["shares"]:
+        table.add_row(
+            row["label"], f"{row['flood_of_fair']:.2f}", f"{row['least_of_fair']:.2f}", f"{row['num_light']} requests",
+            f"{row['light_first_token_s_p50']:.2f}, {row['light_first_token_s_p90']:.2f}",
         )  # fmt: skip
     return table
 

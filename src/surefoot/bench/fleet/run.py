@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from surefoot.bench.fleet.real import RealRuns, measure_added_time, measure_survival, measure_throughput, running_fleet
 from surefoot.bench.fleet.scale import measure_scale
+from surefoot.bench.fleet.shares import ShareRow, measure_shares
 from surefoot.bench.fleet.simulated import SimulatedFleet, simulate_fleet
 from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target, percentile
@@ -13,6 +14,7 @@ from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.workloads import Task
+from surefoot.fleet.share_simulation import ShareShape
 from surefoot.fleet.simulation import FleetShape
 from surefoot.ops import Backend
 
@@ -51,14 +53,21 @@ def run_fleet(model: str, settings: FleetSettings, say: Say) -> ModelResults:
     return ModelResults({}, fleet_figures(simulated, runs), described, {}, {}, facts)
 
 
-def run_simulation(shape: FleetShape, say: Say) -> ModelResults:
-    """The router alone, with no model and no server: every policy at full size, then what grows with the fleet."""
+def run_simulation(shape: FleetShape, say: Say, shares: ShareShape = ShareShape()) -> ModelResults:  # noqa: B008
+    """The router alone, with no model and no server: every policy at full size, then what grows with the fleet. And
+    users' shares of a busy fleet."""
     before, begin = usage(), time.perf_counter()
     rows, whole = measure_scale(shape, say)
     simulated = simulate_fleet(shape, say, whole)
-    described = {"path": "simulation", "simulated": asdict(simulated), "scale": [asdict(row) for row in rows]}
+    share_rows = measure_shares(shares, say)
+    described = {
+        "path": "simulation",
+        "simulated": asdict(simulated),
+        "scale": [asdict(row) for row in rows],
+        "shares": [{"label": row.label, **asdict(row)} for row in share_rows],
+    }
     facts = machine_facts(Backend()) | facts_of_run(before, begin)
-    return ModelResults({}, router_figures(simulated), described, {}, {}, facts)
+    return ModelResults({}, [*router_figures(simulated), *share_figures(share_rows)], described, {}, {}, facts)
 
 
 def _task(number: int, length: int, num_new: int) -> Task:
@@ -105,6 +114,24 @@ def router_figures(simulated: SimulatedFleet) -> list[Figure]:
         Figure(
             "report_bytes_per_s", "names of blocks that a replica reports, in bytes a second",
             simulated.report_bytes_per_s,
+        ),
+    ]  # fmt: skip
+
+
+def share_figures(rows: list[ShareRow]) -> list[Figure]:
+    calm, _, divided, _, pinned = rows
+    return [
+        Figure(
+            "flood_of_fair_share", "what a user who floods gets, of an equal part (simulated)", divided.flood_of_fair,
+            Target(1.25, False),
+        ),
+        Figure(
+            "flood_of_fair_share_pinned", "the same where other users stay at one server each (simulated)",
+            pinned.flood_of_fair,
+        ),
+        Figure(
+            "light_ttft_of_calm", "light users' first tokens, median, of those without the flood (simulated)",
+            divided.light_first_token_s_p50 / max(1e-9, calm.light_first_token_s_p50), Target(1.25, False),
         ),
     ]  # fmt: skip
 

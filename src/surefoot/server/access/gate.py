@@ -4,13 +4,14 @@ import asyncio
 import ipaddress
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot.server.access.cors import ANY_ORIGIN
+from surefoot.server.access.handed_caller import handed_caller
 from surefoot.server.access.keys import ANYONE, Caller, KeyStore
 from surefoot.server.access.open_routes import PROBES, needs_no_key
 from surefoot.server.access.shares import SharedBudget
@@ -66,7 +67,9 @@ class Gate:
         headers = Headers(scope=scope)
         self._check_host(headers)
         self._check_origin(headers)
-        caller = scope.setdefault("state", {})["caller"] = self._find_caller(scope["path"], headers)
+        state = scope.setdefault("state", {})
+        caller = handed_caller(self._find_caller(scope["path"], headers), state.get("handover"))
+        state["caller"] = caller
         self._check_length(headers, self._most_bytes(scope))
         if not self._requests.take(caller.user, _places(scope)):
             raise too_many("you have reached your share of requests on this server", 5.0, "queue_full")
@@ -97,8 +100,7 @@ class Gate:
     def _find_caller(self, path: str, headers: Headers) -> Caller:
         if self._keys is None or needs_no_key(path):
             return ANYONE
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        key = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        key = client_key(headers)
         caller = self._keys.find(key) if 0 < len(key) <= MOST_KEY_CHARACTERS else None
         if caller is None:
             raise ApiError(
@@ -116,6 +118,12 @@ class Gate:
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit() or int(length[:20]) > most:
             raise too_large(most)
+
+
+def client_key(headers: Mapping[str, str]) -> str:
+    """The key that a client sent; empty: none."""
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 def _is_address(name: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
+from surefoot.server.access.rate_limits import RateLimits
 from surefoot.server.access.rates import ChargedRate, TokenBucket
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +35,9 @@ class KeyStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp = self._read_stamp()
-        self._callers = self._make(read_keys(path), {})
+        entries = read_keys(path)
+        self._callers = self._make(entries, {})
+        self.limits = RateLimits.of(entries)
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -69,6 +72,7 @@ class KeyStore:
             LOG.error("the keys stay as they were: %s", error)
             return False
         self._callers = self._make(entries, self._callers)
+        self.limits = RateLimits.of(entries)
         LOG.info("%d keys read from %s", len(self._callers), self._path)
         return True
 

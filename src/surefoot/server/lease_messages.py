@@ -1,0 +1,45 @@
+"""What a fleet's gateways say to the server that keeps their clients' rates, and what it answers."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LEASES_PATH = "/fleet/leases"
+MOST_RATES = 20_000  # in one question
+MOST_LEASE_BYTES = MOST_RATES * 200
+
+Amount = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class LeaseHolding(BaseModel):
+    """A gateway's account of one rate. Spending lowers what it holds; returning lowers both."""
+
+    model_config = ConfigDict(frozen=True)
+
+    granted: Amount  # in all, less what was returned
+    held: Amount  # of that, not spent; below 0: a debt
+    is_wanted: bool = True  # False: the gateway has not used the rate lately
+
+
+class LeaseQuestion(BaseModel):
+    """A gateway tells all rates that it uses, and asks for more of them."""
+
+    gateway: Annotated[str, Field(max_length=64)]  # differs after a restart
+    number: int  # higher in each question
+    limits: Annotated[str, Field(max_length=64)] = ""  # version that it knows
+    holdings: Annotated[dict[str, LeaseHolding], Field(max_length=MOST_RATES)] = {}
+
+
+class LeaseGrant(BaseModel):
+    """The answer for one rate."""
+
+    model_config = ConfigDict(frozen=True)
+
+    amount: float  # more to hold
+    target: float  # what lies above it should be returned
+
+
+class LeaseReply(BaseModel):
+    limits: str  # version
+    per_minute: dict[str, float] | None = None  # limits of all rates by name; None: the gateway knows them
+    grants: dict[str, LeaseGrant] = {}

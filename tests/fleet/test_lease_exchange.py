@@ -1,0 +1,90 @@
+"""A gateway's exchanges with servers that stand in for real ones."""
+
+import asyncio
+from collections.abc import Callable
+
+import httpx2
+
+from surefoot.fleet.lease_exchange import LeaseExchange, choose_keeper
+from surefoot.fleet.members import Members
+from surefoot.server.frames import KEY_HEADER, STATE_PATH, ReplicaState
+from surefoot.server.lease_keeper import LeaseKeeper
+from surefoot.server.lease_messages import LEASES_PATH, LeaseQuestion
+from tests.fleet.lease_world import KEY, limits_of
+
+FLEET_KEY = "fleet"
+
+
+class StandIns:
+    """Servers by host name: a, b, c. `started` says since when each runs; None: a server of an older version."""
+
+    def __init__(self, **started: float | None) -> None:
+        self.started = started
+        self.broken: set[str] = set()
+        self.keepers = {name: LeaseKeeper(lambda: limits_of(requests=60.0)) for name in started}
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        assert request.headers[KEY_HEADER] == FLEET_KEY
+        name = request.url.host
+        if request.url.path == STATE_PATH:
+            state = ReplicaState(
+                boot=name, started=self.started[name], identity="same", is_draining=False, patience_s=2.0,
+                backlog_tokens=0, token_ms=1.0,
+            )  # fmt: skip
+            return httpx2.Response(200, json=state.model_dump())
+        assert request.url.path == LEASES_PATH
+        if name in self.broken:
+            return httpx2.Response(500)
+        answer = self.keepers[name].answer(LeaseQuestion.model_validate_json(request.content))
+        return httpx2.Response(200, json=answer.model_dump())
+
+    def members(self) -> Members:
+        client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
+        return Members([f"http://{name}" for name in self.started], FLEET_KEY, client)
+
+
+def keeper_of(members: Members, servers: StandIns, then: Callable[[LeaseExchange], None] = lambda _: None) -> str:
+    """The keeper's address after an exchange, and another one if something was done meanwhile."""
+
+    async def run() -> str:
+        await members.meet()
+        exchange = LeaseExchange(members)
+        await exchange.exchange()
+        then(exchange)
+        await exchange.exchange()
+        await exchange.exchange()
+        return "" if exchange.keeper is None else exchange.keeper.url
+
+    return asyncio.run(run())
+
+
+def test_the_server_that_runs_longest_keeps_rates() -> None:
+    servers = StandIns(a=30.0, b=10.0, c=None)
+    assert keeper_of(servers.members(), servers) == "http://b"
+    assert servers.keepers["b"].num_gateways == 1
+    assert servers.keepers["a"].num_gateways == 0
+
+
+def test_another_one_is_asked_if_it_does_not_answer() -> None:
+    servers = StandIns(a=30.0, b=10.0)
+    assert keeper_of(servers.members(), servers, lambda _: servers.broken.add("b")) == "http://a"
+
+
+def test_a_keeper_that_is_alone_is_asked_again() -> None:
+    servers = StandIns(b=10.0)
+    servers.broken.add("b")
+    assert keeper_of(servers.members(), servers, lambda _: servers.broken.clear()) == "http://b"
+
+
+def test_older_servers_charge_requests_themselves() -> None:
+    servers = StandIns(c=None)
+    members = servers.members()
+    assert keeper_of(members, servers) == ""
+    assert choose_keeper(members) is None
+
+
+def test_a_gateway_charges_once_it_knows_the_limits() -> None:
+    servers, charges = StandIns(a=1.0), []
+    keeper_of(servers.members(), servers, lambda exchange: charges.append(exchange.leases.charge(KEY)))
+    assert charges[0] is not None
+    assert servers.keepers["a"].num_rates <= 1
