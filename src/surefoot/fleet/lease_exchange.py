@@ -37,7 +37,8 @@ class LeaseExchange:
         while True:
             if self._has_begun.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_due.wait(), EXCHANGE_S)
+                    async with asyncio.timeout(EXCHANGE_S):  # wait_for may lose a cancellation
+                        await self._is_due.wait()
             self._is_due.clear()
             await self.exchange()
             await asyncio.sleep(LEAST_S)
@@ -46,7 +47,8 @@ class LeaseExchange:
         """Wait until the limits are known, or it is known that nobody keeps them. Only at the gateway's start."""
         if not self._has_begun.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._has_begun.wait(), FIRST_S)
+                async with asyncio.timeout(FIRST_S):
+                    await self._has_begun.wait()
 
     async def exchange(self) -> None:
         """Ask the keeper once. If it does not answer, another server is asked the next times."""
