@@ -30,6 +30,7 @@ from surefoot.ops.rates import (
 from surefoot.ops.weights import PackedWeights, WeightFormat, pack, packed_bytes
 
 ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512)
+MANY_ROWS = 16  # fewer reach no more of the peak: where memory hides their arithmetic, it seems to take no time
 CHUNK_ROWS = (1, 4, 16, 64, 256)  # of attention
 CONTEXT = 2048  # tokens that attention is measured over
 BLOCK_SIZE = 16
@@ -173,7 +174,8 @@ def _linear_curve(
     for rows in ROWS:
         products_s = arithmetic_part(timings[shape, rows].best, nbytes / read)
         points.append((rows, rows * work / (products_s * operations)))
-    return make_curve(points)
+    most = max(reached for rows, reached in points if rows >= MANY_ROWS)
+    return make_curve([(rows, min(reached, most)) for rows, reached in points])
 
 
 def _attention_curve(shape: AttentionShape, timings: dict[int, _BestTime], operations: float) -> EfficiencyCurve:
