@@ -6,6 +6,7 @@ Cases take turns, and the best time of each counts: other programs can only make
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -35,7 +36,7 @@ CHUNK_ROWS = (1, 4, 16, 64, 256)  # of attention
 CONTEXT = 2048  # tokens that attention is measured over
 BLOCK_SIZE = 16
 MAX_WEIGHTS = 1 << 21  # of a matrix that is measured: time grows in proportion beyond
-POOL_BYTES = 64 << 20  # of its copies: beyond a core's share of most last-level caches
+SAMPLE_BYTES = 64 << 20  # of copies that a sample reads, at most
 SAMPLE_WEIGHTS = 1 << 26  # weights times rows of a sample: some milliseconds
 BUFFER_BYTES = 256 << 20
 PEAK_ITERATIONS = 20_000
@@ -123,22 +124,26 @@ def _limits(backend: Backend) -> tuple[_BestTime, _BestTime]:
 
 
 def _linear_timings(backend: Backend, shape: LinearShape) -> Iterator[tuple[int, _BestTime]]:
-    """Seconds of a product, by rows. Each reads copies of the matrix in turn, so that weights come from memory."""
-    n = shape.measured_outputs
-    packed = pack(backend, random_weights(n, shape.k, shape.format))
-    copies = copies_of(packed, max(2, POOL_BYTES // packed.nbytes))
-    for rows in ROWS:
-        yield rows, _linear_timing(backend, copies, rows, ActivationForm(shape.limbs))
+    """Seconds of a product, by rows. Each number of rows reads copies of its own: those of the sample before it would
+    still be in the cache."""
+    packed = pack(backend, random_weights(shape.measured_outputs, shape.k, shape.format))
+    counts = {rows: _num_copies(packed, rows) for rows in ROWS}
+    copies = iter(copies_of(packed, sum(counts.values())))
+    for rows, count in counts.items():
+        yield rows, _linear_timing(backend, [*islice(copies, count)], rows, ActivationForm(shape.limbs))
+
+
+def _num_copies(matrix: PackedWeights, rows: int) -> int:
+    return max(1, min(SAMPLE_BYTES // matrix.nbytes, SAMPLE_WEIGHTS // (matrix.n * matrix.k * rows)))
 
 
 def _linear_timing(backend: Backend, copies: Sequence[PackedWeights], rows: int, form: ActivationForm) -> _BestTime:
     first = copies[0]
     x, y = quantise(backend, _random(rows, first.k), form), empty((rows, first.n), np.float32)
-    count = max(1, min(len(copies), SAMPLE_WEIGHTS // (first.n * first.k * rows)))
     with backend.record() as program:
-        for matrix in copies[:count]:
+        for matrix in copies:
             linear(backend, x, matrix, out=y)
-    scale = 1 / count
+    scale = 1 / len(copies)
     return _BestTime(lambda: scale * _timed(program.run))
 
 

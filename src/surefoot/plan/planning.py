@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from surefoot.api.footprint import PROCESS_BYTES
+from surefoot.api.footprint import process_bytes
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
 from surefoot.engine.capacity import MAX_STEP_TOKENS, MEMORY_FRACTION
 from surefoot.kv import KvLayout
@@ -264,11 +264,11 @@ def compare_machines(model: SizedModel, service: ServiceLevel, num_users: int | 
 
 
 def memory_plan(model: SizedModel, machine: SizedMachine, service: ServiceLevel) -> MemoryPlan:
-    workspace = workspace_bytes(model.config, MAX_RUNNING)
-    left = machine.memory_bytes - model.weight_bytes - workspace - PROCESS_BYTES
+    workspace, process = workspace_bytes(model.config, MAX_RUNNING), process_bytes(model.config.vocab_size)
+    left = machine.memory_bytes - model.weight_bytes - workspace - process
     request = model.request_bytes(service.length + MAX_CHUNK)
     free = int(MEMORY_FRACTION * left) - 2 * MAX_RUNNING * model.config.state_bytes
-    return MemoryPlan(model.weight_bytes, workspace, PROCESS_BYTES, request, free, machine.memory_bytes)
+    return MemoryPlan(model.weight_bytes, workspace, process, request, free, machine.memory_bytes)
 
 
 def _cuts(planner: ModelPlanner) -> Iterator[str]:

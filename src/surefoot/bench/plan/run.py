@@ -11,7 +11,7 @@ from random import Random
 
 from surefoot import machine
 from surefoot.api import LLM
-from surefoot.api.footprint import PROCESS_BYTES
+from surefoot.api.footprint import process_bytes
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.figures import percentile
@@ -103,7 +103,8 @@ class PlanBench:
         length, model, config = self._prefills[0], self._model, SchedulerConfig()
         in_time = (step.tokens for step in times.shape() if step.ms <= config.gap_ms)
         chunk = min(length, MAX_CHUNK, max(config.full_chunk, *in_time, 0))
-        return PROCESS_BYTES + model.weight_bytes + model.activation_bytes(int(chunk)) + model.request_bytes(length)
+        touched = model.weight_bytes + model.activation_bytes(int(chunk)) + model.request_bytes(length)
+        return process_bytes(model.config.vocab_size) + touched
 
     @property
     def _max_running(self) -> int:
