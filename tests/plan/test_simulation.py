@@ -4,7 +4,7 @@ import pytest
 
 from surefoot.kv import KvGroup, KvLayout
 from surefoot.models.step_time import PredictedSteps
-from surefoot.plan.simulation import LoadFigures, LoadSimulation, UserLoad
+from surefoot.plan.simulation import LoadFigures, LoadSimulation, ServingCost, UserLoad
 from surefoot.scheduler import SchedulerConfig
 from tests.plan.machines import machine, model
 
@@ -55,3 +55,13 @@ def test_users_with_one_question_each() -> None:
     figures = LoadSimulation(TIMES, CONFIG, KvLayout(16, (KvGroup(4096),)), load).run()
     assert len(figures.answers) == 5
     assert figures.num_tokens == 5 * 20
+
+
+def test_sending_tokens_takes_time_from_steps() -> None:
+    layout, load = KvLayout(16, (KvGroup(4096),)), UserLoad(1, 100, 20, asks_again=False)
+    alone, served, slow = (
+        LoadSimulation(TIMES, CONFIG, layout, load, cost).run().seconds
+        for cost in (ServingCost(), ServingCost(token_s=0.01), ServingCost(slowdown=1.5))
+    )
+    assert served == pytest.approx(alone + 20 * 0.01)
+    assert slow == pytest.approx(1.5 * alone)

@@ -10,7 +10,7 @@ from surefoot.engine.capacity import MAX_STEP_TOKENS, MEMORY_FRACTION
 from surefoot.kv import KvLayout
 from surefoot.models.step_time import ChunkLoad, PredictedSteps
 from surefoot.plan.machines import SizedMachine, known_machines
-from surefoot.plan.simulation import LoadFigures, LoadSimulation, UserLoad
+from surefoot.plan.simulation import ENGINE_ALONE, LoadFigures, LoadSimulation, ServingCost, UserLoad
 from surefoot.plan.subject import SizedModel
 from surefoot.scheduler import SchedulerConfig
 
@@ -19,6 +19,10 @@ MAX_RUNNING = 32  # answers that are generated at once, as served
 SERVED_SHARE = 0.95  # of answers that must meet the service
 MAX_USERS = 256  # beyond which a plan does not search
 MIN_ANSWER = 2  # tokens
+# The server's processor time for a streamed token. Measured on one machine (docs/design/plan.md), taken for all.
+SERVED_TOKEN_S = 3e-4
+# A number of users is carried if it is even where steps take this much longer than predicted.
+SAFETY = 1.15
 PRECISION = 16  # the number of users that are carried is found to one in this many
 
 
@@ -158,7 +162,7 @@ class ModelPlanner:
         return self.simulation(load).run().first_token_s(1.0)
 
     def simulate(self, num_users: int) -> LoadFigures:
-        return self.simulation(self.service.load(num_users)).run()
+        return self.simulation(self.service.load(num_users), ServingCost(SERVED_TOKEN_S)).run()
 
     def load(self, num_users: int) -> LoadPlan:
         figures = self.simulate(num_users)
@@ -210,12 +214,13 @@ class ModelPlanner:
     def _serves(self, num_users: int) -> bool:
         load, service = self.service.load(num_users), self.service
         too_many = (1 - SERVED_SHARE) * max(load.num_answers, num_users)
-        figures = self.simulation(load).run(lambda figures: service.num_missed(figures) > too_many)
+        simulation = self.simulation(load, ServingCost(SERVED_TOKEN_S, SAFETY))
+        figures = simulation.run(lambda figures: service.num_missed(figures) > too_many)
         return service.is_met(figures)
 
-    def simulation(self, load: UserLoad) -> LoadSimulation:
+    def simulation(self, load: UserLoad, serving: ServingCost = ENGINE_ALONE) -> LoadSimulation:
         layout, config = self._limits(max(2 * self.service.length, load.prompt_tokens + load.answer_tokens))
-        return LoadSimulation(self.times, config, layout, load)
+        return LoadSimulation(self.times, config, layout, load, serving)
 
     def _limits(self, num_tokens: int) -> tuple[KvLayout, SchedulerConfig]:
         """As `serve` would plan them. num_tokens: that a request may have."""

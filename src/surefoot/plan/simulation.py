@@ -30,6 +30,17 @@ class UserLoad:
 
 
 @dataclass(frozen=True)
+class ServingCost:
+    """What a server takes besides the predicted steps. All cores compute, so that steps take longer by it."""
+
+    token_s: float = 0.0  # for each token that it sends
+    slowdown: float = 1.0  # of steps, over their prediction
+
+
+ENGINE_ALONE = ServingCost()
+
+
+@dataclass(frozen=True)
 class AnswerTimes:
     """One answer."""
 
@@ -67,8 +78,9 @@ def _quantile(values: list[float], share: float) -> float:
 class CostedRunner:
     """Takes the place of a model: a step takes as long as the cost model says, and every token is the same."""
 
-    def __init__(self, times: PredictedSteps) -> None:
+    def __init__(self, times: PredictedSteps, serving: ServingCost = ENGINE_ALONE) -> None:
         self._times = times
+        self._serving = serving
 
     def execute(self, plan: StepPlan) -> StepResult:
         chunks = [ChunkLoad(len(chunk.tokens), chunk.start) for chunk in plan.chunks]
@@ -76,7 +88,8 @@ class CostedRunner:
         outputs = [
             Output(SampleKey(chunk.key.request, sample), (TOKEN,)) for chunk in plan.chunks for sample in chunk.samples
         ]
-        return StepResult(outputs, 1000 * self._times.seconds(chunks, num_logits))
+        seconds = self._serving.slowdown * self._times.seconds(chunks, num_logits)
+        return StepResult(outputs, 1000 * (seconds + self._serving.token_s * len(outputs)))
 
 
 def _teach(cost: StepCost, times: PredictedSteps, max_tokens: int) -> None:
@@ -99,9 +112,16 @@ class _Asked:
 class LoadSimulation:
     """Each user asks, waits for the answer, pauses and asks again."""
 
-    def __init__(self, times: PredictedSteps, config: SchedulerConfig, layout: KvLayout, load: UserLoad) -> None:
+    def __init__(
+        self,
+        times: PredictedSteps,
+        config: SchedulerConfig,
+        layout: KvLayout,
+        load: UserLoad,
+        serving: ServingCost = ENGINE_ALONE,
+    ) -> None:
         self._load = load
-        self._runner = CostedRunner(times)
+        self._runner = CostedRunner(times, serving)
         self._scheduler = Scheduler(config, KvManager(layout))
         _teach(self._scheduler.cost, times, config.max_chunk)
         self._rng = random.Random(load.seed)

@@ -14,7 +14,7 @@ SERVICE = ServiceLevel(prompt_tokens=20, answer_tokens=8)
 
 def test_the_service_fits_one_user_and_not_all() -> None:
     planner = ModelPlanner(model(), machine(read=GB, operations=GB), SERVICE)
-    service = fitting_service(planner)
+    service = fitting_service(planner, pause_steps=300)
     assert 1 <= ModelPlanner(model(), machine(read=GB, operations=GB), service).num_users() < MAX_USERS
 
 

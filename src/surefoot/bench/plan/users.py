@@ -29,7 +29,7 @@ from surefoot.plan.subject import plan_model
 
 MORE = 1.5  # times the planned number of users, who should not all be served
 # A service that a user alone gets with room to spare, on any machine.
-FIRST_TOKEN_TIMES, SPEED_SHARE, PAUSE_STEPS = 8.0, 1 / 4, 300
+FIRST_TOKEN_TIMES, SPEED_SHARE = 8.0, 1 / 4
 WARM_TASKS = 4
 
 
@@ -39,11 +39,12 @@ class UsersSettings:
 
     prompt_tokens: int = 256
     answer_tokens: int = 64
+    pause_steps: int = 300  # that one user alone would take, between an answer and the next question
     num_answers: int = 160  # at least, of each number of users
     rates_seconds: float = 20.0  # to measure the machine
 
 
-QUICK = UsersSettings(prompt_tokens=128, answer_tokens=32, num_answers=60, rates_seconds=6.0)
+QUICK = UsersSettings(prompt_tokens=128, answer_tokens=32, pause_steps=100, num_answers=40, rates_seconds=6.0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def run_users(model: str, settings: UsersSettings, threads: int | None, say: Say
     sized = plan_model(open_model(model))
     say("measuring the machine")
     measured = measure_machine(sized, None, threads, settings.rates_seconds)
-    service = fitting_service(ModelPlanner(sized, measured, _service(settings)))
+    asked = ServiceLevel(settings.prompt_tokens, settings.answer_tokens)
+    service = fitting_service(ModelPlanner(sized, measured, asked), settings.pause_steps)
     planner = ModelPlanner(sized, measured, service)
     planned = planner.num_users()
     before, begin = usage(), time.perf_counter()
@@ -78,18 +80,14 @@ def run_users(model: str, settings: UsersSettings, threads: int | None, say: Say
     return ModelResults({}, user_figures(planned, served), described, {}, {}, facts)
 
 
-def _service(settings: UsersSettings) -> ServiceLevel:
-    return ServiceLevel(settings.prompt_tokens, settings.answer_tokens)
-
-
-def fitting_service(planner: ModelPlanner) -> ServiceLevel:
+def fitting_service(planner: ModelPlanner, pause_steps: int) -> ServiceLevel:
     """What a user alone gets, with room to spare."""
     alone = planner.one_user()
     return replace(
         planner.service,
         first_token_s=FIRST_TOKEN_TIMES * alone.first_token_s,
         tokens_per_second=SPEED_SHARE * alone.tokens_per_second,
-        pause_s=PAUSE_STEPS / alone.tokens_per_second,
+        pause_s=pause_steps / alone.tokens_per_second,
     )
 
 
