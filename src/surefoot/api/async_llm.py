@@ -113,8 +113,9 @@ class AnswerStream:
         if self._due:
             return
         for request_id, live in self._lives.items():
+            first = self._firsts[request_id]
             for piece in live.pieces if self._single else merged(live.pieces):
-                yield replace(piece, index=self._firsts[request_id] + piece.index)
+                yield replace(piece, index=first + piece.index) if first else piece
             live.pieces.clear()
         self._num_unread = 0
 

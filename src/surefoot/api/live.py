@@ -1,7 +1,7 @@
 """A request in the engine: its answers, and pieces that have not been read yet."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from surefoot.api.answer_builder import AnswerBuilder, logprobs_by_token
@@ -80,8 +80,10 @@ class LiveRequest:
         )
 
 
-def merged(pieces: Iterable[Piece]) -> list[Piece]:
+def merged(pieces: Collection[Piece]) -> list[Piece]:
     """Pieces merged to one for each answer, in the order in which the answers appear; the last carries the output."""
+    if len(pieces) == 1:  # as for most tokens of most streams
+        return [*pieces]
     by_answer: dict[int, Piece] = {}
     output = None
     for piece in pieces:

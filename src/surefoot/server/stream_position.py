@@ -36,9 +36,9 @@ class StreamPosition:
 
     def advanced(self, index: int, count: int, ended: bool) -> "StreamPosition":
         """The position after more of one answer. An answer that has ended stays ended."""
-        counts, ends = list(self.counts), list(self.ended)
+        counts, ends = [*self.counts], [*self.ended]
         counts[index], ends[index] = count, ended or ends[index]
-        return replace(self, counts=tuple(counts), ended=tuple(ends))
+        return StreamPosition(self.digest, self.request, self.created, self.seed, (*counts,), (*ends,), self.usage_sent)
 
     def with_usage(self) -> "StreamPosition":
         return replace(self, usage_sent=True)
