@@ -20,7 +20,7 @@ SERVED_SHARE = 0.95  # of answers that must meet the service
 MAX_USERS = 256  # beyond which a plan does not search
 MIN_ANSWER = 2  # tokens
 # The server's processor time for a streamed token. Measured on one machine (docs/design/plan.md), taken for all.
-SERVED_TOKEN_S = 3e-4
+SERVED_TOKEN_S = 1.2e-4
 # A number of users is carried if it is even where steps take this much longer than predicted.
 SAFETY = 1.15
 PRECISION = 16  # the number of users that are carried is found to one in this many

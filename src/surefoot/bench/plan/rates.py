@@ -9,7 +9,7 @@ from surefoot.ops import Backend, WeightFormat
 from surefoot.ops.measure_rates import AttentionShape, LinearShape, measure_rates
 from surefoot.ops.shipped_rates import efficiency_as_json
 
-N, K = 1024, 2048
+N, K = 4096, 2048
 # Weights, and limbs of the inputs: every form that files and folders become.
 FORMS = (
     (WeightFormat(4, 2, 32), 2),
