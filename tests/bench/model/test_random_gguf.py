@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from surefoot import LLM, SamplingParams
+from surefoot.api.opening import open_model
 from surefoot.bench.model.random_gguf import SCALES, TensorMaker, make_random_gguf, published_header, stored_shape
 from surefoot.models import read_config
 from surefoot.models.outline import OutlineCheckpoint
 from surefoot.models.shapes import check_shapes
 from surefoot.plan.shapes import ShapeHeader, known_shapes, make_header
+from surefoot.plan.subject import plan_model, size_model
 from surefoot.weights.metadata import check_gguf
 from tests.bench.reports import report_of
 
@@ -77,6 +79,8 @@ def test_small_files_run(name: str, tmp_path: Path) -> None:
     written = path.read_bytes()
     (other := tmp_path / "again").mkdir()
     assert make_random_gguf(small(name), other, lambda line: None).read_bytes() == written
+    planned, named = plan_model(open_model(path)), size_model(path.stem, small(name))
+    assert (planned.work, planned.weight_bytes, planned.kv_bytes) == (named.work, named.weight_bytes, named.kv_bytes)
     llm = LLM(path, threads=2, max_context=128)
     (output,) = llm.generate([300, 301], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
     assert output.outputs[0].finish_reason == "length"
