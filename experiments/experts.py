@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.model.published_shapes import PUBLISHED_SHAPES
-from surefoot.bench.model.random_gguf import make_random_gguf
+from surefoot.bench.model.random_gguf import make_random_gguf, published_header
 from surefoot.models import feed_forward
 from surefoot.models.feed_forward import Experts
 from surefoot.models.linear import ExpertLinear
 from surefoot.ops import group_by_expert
 
+SHAPES = ("qwen3-30b-a3b", "gpt-oss-20b", "gemma-4-26b-a4b")  # if none is named
 USERS = (1, 8, 32)
 MIN_STEPS, MAX_STEPS, STEPS_S = 3, 32, 20.0
 NUM_PROMPT = 4  # tokens
@@ -174,10 +174,10 @@ def _high_water() -> int:
 
 
 def main(folder: str, *names: str) -> None:
-    for name in names or tuple(PUBLISHED_SHAPES):
+    for name in names or SHAPES:
         shape_name, _, layers = name.partition(":")
-        shape = PUBLISHED_SHAPES[shape_name](*([int(layers)] if layers else []))
-        path = make_random_gguf(shape, Path(folder), lambda line: print(f"\r{line}", end="", file=sys.stderr))
+        header = published_header(shape_name, int(layers) if layers else None)
+        path = make_random_gguf(header, Path(folder), lambda line: print(f"\r{line}", end="", file=sys.stderr))
         subprocess.run([sys.executable, "-m", "experiments.experts", "--measure", str(path)], check=True)
 
 

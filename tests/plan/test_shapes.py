@@ -2,31 +2,21 @@
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from surefoot.api.opening import open_model
-from surefoot.bench.model.published_shapes import gpt_oss_20b, qwen3_30b_a3b
-from surefoot.models.traffic import ModelWork
+from surefoot.models import read_config
+from surefoot.models.outline import OutlineCheckpoint
 from surefoot.plan.shapes import MIXES, find_shape, known_shapes, make_header
 from surefoot.plan.subject import find_subject, plan_model, size_model
 from surefoot.weights import find_model
 from tests.smollm2 import find_file
 
 MODELS = Path("~/.cache/surefoot/models").expanduser()
-
-
-def sizes(work: ModelWork) -> Counter[tuple[int, ...]]:
-    """Matrices, whatever their formats; fused rows of two types count as one."""
-    counts = Counter[tuple[int, ...]]()
-    for use in (*work.matrices, *work.head):
-        counts[use.k, use.num_experts, use.top_k] += use.n * use.count
-    return counts
 
 
 @pytest.mark.parametrize("name", known_shapes())
@@ -49,7 +39,8 @@ def test_a_shape_has_as_many_weights_as_its_name_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("llama-3.2-3b", 3.21e9), ("llama-3.1-8b", 8.03e9), ("qwen2.5-7b", 7.62e9)]
+    ("name", "count"),
+    [("llama-3.2-3b", 3.21e9), ("llama-3.1-8b", 8.03e9), ("qwen2.5-7b", 7.62e9), ("lfm2-1.2b", 1.17e9)],
 )
 def test_a_shape_has_as_many_weights_as_llama_bench_prints(name: str, count: float) -> None:
     assert count_weights(name) == pytest.approx(count, abs=5e6)
@@ -74,16 +65,24 @@ def test_an_unknown_format_is_refused_and_an_unknown_name_is_none() -> None:
     assert find_shape("owner/name:Q4_0") is None
 
 
-@pytest.mark.parametrize("shape", [qwen3_30b_a3b(), gpt_oss_20b()], ids=["qwen3-30b-a3b", "gpt-oss-20b"])
-def test_experts_are_those_of_the_random_files(shape: object) -> None:
-    assert isinstance(shape, type(qwen3_30b_a3b(1)))
-    metadata = {f"{shape.architecture}.{key}": value for key, value in shape.metadata.items()}
-    tensors = {tensor.name: tensor for tensor in shape.tensors}
-    header = SimpleNamespace(metadata={"general.architecture": shape.architecture, **metadata}, tensors=tensors)
-    name = shape.name.partition("-random")[0]
-    planned = size_model(name, header)
-    assert sizes(find_subject(name).work) == sizes(planned.work)
-    assert find_subject(name).kv_bytes == planned.kv_bytes
+def test_embeddings_and_head_of_a_format_that_ends_in_l_have_eight_bits() -> None:
+    types = {name: info.type.name for name, info in make_header(known_shapes()["qwen3-8b"], "q4_0_l").tensors.items()}
+    assert {types.pop("token_embd.weight"), types.pop("output.weight")} == {"Q8_0"}
+    assert set(types.values()) == {"Q4_0", "F32"}
+
+
+def test_lfm2_has_as_many_bytes_as_its_file() -> None:
+    """LiquidAI's LFM2.5-1.2B-Instruct-Q4_K_M.gguf, of the same shape; tokens and merges take some MB of it."""
+    tensors = make_header(known_shapes()["lfm2-1.2b"], "q4_k_m").tensors.values()
+    assert 2e6 < 730_895_168 - sum(tensor.nbytes for tensor in tensors) < 3e6
+
+
+@pytest.mark.parametrize("name", ["lfm2-1.2b", "qwen3.5-2b"])
+def test_six_layers_of_a_hybrid_have_attention_and_the_others_states(name: str) -> None:
+    config = read_config(OutlineCheckpoint(make_header(known_shapes()[name], "q8_0")))
+    assert len(config.attention_layers) == 6
+    assert config.state_bytes > 0
+    assert not known_shapes()[name].is_dense
 
 
 def test_smollm2_is_its_file() -> None:

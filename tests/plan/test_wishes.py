@@ -18,6 +18,8 @@ def test_the_example() -> None:
         ("1.2b:w8", "llama-1.2b:w8"),
         ("qwen3-30b-a3b", "qwen3-30b-a3b"),
         ("70B", "llama-3.3-70b"),
+        ("lfm2-1.2b:q8_0", "lfm2-1.2b:q8_0"),
+        ("gemma-4-26b-a4b", "gemma-4-26b-a4b"),
     ],
 )
 def test_models(text: str, model: str) -> None:

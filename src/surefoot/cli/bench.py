@@ -22,8 +22,7 @@ from surefoot.bench.fleet.run import QUICK as QUICK_FLEET
 from surefoot.bench.fleet.run import FleetSettings, run_fleet, run_simulation
 from surefoot.bench.harness.as_json import as_json
 from surefoot.bench.harness.model_results import ModelResults
-from surefoot.bench.model.published_shapes import PUBLISHED_SHAPES
-from surefoot.bench.model.random_gguf import make_random_gguf
+from surefoot.bench.model.random_gguf import make_random_gguf, published_header
 from surefoot.bench.model.report import show_model
 from surefoot.bench.model.run import QUICK as QUICK_MODEL
 from surefoot.bench.model.run import ModelSettings, run_model
@@ -53,6 +52,7 @@ from surefoot.bench.speculate.run import QUICK as QUICK_SPECULATE
 from surefoot.bench.speculate.run import SpeculateSettings, run_speculate
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.plan.shapes import known_shapes
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -175,7 +175,7 @@ def shape(
         str,
         typer.Argument(
             help="1.2b: a Llama of 1.24 billion weights. tiny: to try the command. "
-            f"{', '.join(PUBLISHED_SHAPES)}: published shapes in 4 bits, 0.8 to 18 GB."
+            f"Published shapes, in 4 bits: {', '.join(known_shapes())}."
         ),
     ] = "1.2b",
     folder: Annotated[Path | None, typer.Option(help="Where to write (default: the cache).")] = None,
@@ -186,12 +186,12 @@ def shape(
     Then run `surefoot bench engine FOLDER --peers`. A published shape is one GGUF file, for `surefoot bench model`.
     """
     with exit_on_error(), _status() as say:
-        if name not in {**SHAPES, **PUBLISHED_SHAPES}:
-            raise ValueError(f"there is no shape {name!r}: take one of {', '.join({**SHAPES, **PUBLISHED_SHAPES})}")
+        if name not in (names := [*SHAPES, *known_shapes()]):
+            raise ValueError(f"there is no shape {name!r}: take one of {', '.join(names)}")
         if name in SHAPES:
             place = make_shape(SHAPES[name], say, folder / SHAPES[name].name if folder is not None else None)
         else:
-            place = make_random_gguf(PUBLISHED_SHAPES[name](*filter(None, [layers])), folder, say)
+            place = make_random_gguf(published_header(name, layers), folder, say)
     typer.echo(place)
 
 

@@ -16,6 +16,7 @@ from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
 from surefoot.plan.page import plan_page
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, Plan, ServiceLevel, compare_machines, make_plan
+from surefoot.plan.shapes import known_shapes
 from surefoot.plan.subject import SizedModel, find_subject
 from surefoot.plan.wishes import EXAMPLE, Wish, read_wish
 
@@ -29,7 +30,7 @@ def plan(
         typer.Argument(
             metavar="[MODEL]",
             help="A GGUF file, a Hugging Face folder or id, or a shape by name: qwen3-8b:q4_k_m. May be left out with "
-            "--for.",
+            f"--for. Known shapes: {', '.join(known_shapes())}.",
         ),
     ] = "",
     users: Annotated[int | None, typer.Option(min=1, help="Users to simulate.")] = None,

@@ -31,14 +31,16 @@ class ModelHeader(Protocol):
 
 
 class OutlineCheckpoint:
-    """A checkpoint of which no tensor is read: values are zeros, and packed matrices have a size but no bytes."""
+    """A checkpoint of which no tensor is read: packed matrices have a size but no bytes, and other values are zeros.
+    Those of vectors are ones, since a factor of rotary frequencies may not be 0."""
 
     def __init__(self, header: ModelHeader) -> None:
         self.metadata: Mapping[str, Any] = header.metadata
         self.tensors: Mapping[str, Tensor] = header.tensors
 
     def floats(self, name: str) -> F32:
-        return np.zeros(self.tensors[name].shape, np.float32)
+        shape = self.tensors[name].shape
+        return np.ones(shape, np.float32) if len(shape) == 1 else np.zeros(shape, np.float32)
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         """For families that take some rows of a matrix."""

@@ -63,7 +63,7 @@ def _read_part(part: str) -> Callable[[Wish], Wish]:
 
 def nearest_shape(num_weights: float) -> str:
     """The dense shape whose number of weights is nearest."""
-    dense = [shape for shape in known_shapes().values() if not shape.experts]
+    dense = [shape for shape in known_shapes().values() if shape.is_dense]
     counts = {
         shape.name: sum(math.prod(info.shape) for info in make_header(shape, "").tensors.values()) for shape in dense
     }
