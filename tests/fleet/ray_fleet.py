@@ -61,8 +61,8 @@ def describe_fleet(folder: Path, head: Machine, node: RayNode, num_replicas: int
 
 
 def long_request(seed: int, num_tokens: int) -> dict[str, Any]:
-    """Each seed has a prompt of its own, so that requests spread over servers."""
-    messages = [{"role": "user", "content": f"Tell story number {seed} of all the little birds in the wood."}]
+    """Prompts differ from their beginning on, so that requests spread over servers."""
+    messages = [{"role": "user", "content": f"{seed} little birds lived in the wood. Tell their story."}]
     return {
         **CHAT,
         "messages": messages,
