@@ -30,7 +30,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'surefoot[f
 pytestmark = [pytest.mark.nightly, pytest.mark.long, pytest.mark.reference]
 NUM_BEGUN = 20  # events of a stream, after which something happens
 BODIES = [long_request(seed, 300) for seed in range(8)]
-LONG, NUM_LONG = long_request(99, 3000), 2  # two at once last longer than a head takes to come back
+LONG, NUM_LONG = long_request(99, 7000), 6  # six at once last longer than a head takes to come back
 
 
 @pytest.fixture
