@@ -7,8 +7,8 @@ from collections.abc import Callable
 PATIENCE_S = 300.0
 
 
-def wait_for(happened: Callable[[], object], what: str = "what was waited for") -> None:
-    end = time.monotonic() + PATIENCE_S
+def wait_for(happened: Callable[[], object], what: str = "what was waited for", seconds: float = PATIENCE_S) -> None:
+    end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, f"{what} did not happen"
         time.sleep(0.01)

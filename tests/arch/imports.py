@@ -95,7 +95,7 @@ RESERVED: dict[str, set[str]] = {
     "starlette": {"server", "front", "fleet"},
     "uvicorn": {"server", "cli", "bench"},
     "pydantic": {"server", "front", "fleet"},
-    "prometheus_client": {"server", "front", "cli"},
+    "prometheus_client": {"server", "front", "fleet", "cli"},
     "httpx2": {"front", "fleet", "bench", "cli"},
     "llguidance": {"sampling"},
     "ctypes": {"ops", "bench", "evaluate"},  # bench and evaluate inside a peer's process; uvicorn too

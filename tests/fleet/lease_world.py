@@ -14,7 +14,8 @@ KEY = "a client's key"
 
 def limits_of(requests: float | None = None, tokens: float | None = None) -> RateLimits:
     named = {requests_rate(hash_of(KEY)): requests, tokens_rate(hash_of(KEY)): tokens}
-    return RateLimits(f"{requests} {tokens}", {name: limit for name, limit in named.items() if limit is not None})
+    limits = {name: limit for name, limit in named.items() if limit is not None}
+    return RateLimits(f"{requests} {tokens}", limits, dict.fromkeys(limits, "alice"))
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""Machines of a fleet as network namespaces, each with one link that a test can cut. Needs root and iproute2."""
+"""Machines of a fleet as network namespaces on one bridge, each with a link that a test can cut.
+
+Needs root and iproute2. This process is on the bridge too, as the first address of the subnet.
+"""
 
 import ctypes
 import os
@@ -39,31 +42,54 @@ class Machine:
 
 @contextmanager
 def machines(count: int) -> Iterator[list[Machine]]:
-    """Raises NoNamespaces."""
+    """They reach each other, and this process. Raises NoNamespaces."""
     if os.geteuid() != 0:
         raise NoNamespaces("network namespaces need root")
     if shutil.which("ip") is None:
         raise NoNamespaces("iproute2 is not installed")
     with ExitStack() as stack:
-        yield [stack.enter_context(_machine(number)) for number in range(count)]
+        bridge = stack.enter_context(_bridge())
+        yield [stack.enter_context(_machine(number, bridge)) for number in range(count)]
+
+
+def own_address() -> str:
+    """Of this process, as machines see it."""
+    return _address(1)
+
+
+def _address(host: int) -> str:
+    return f"{NETWORK}.{os.getpid() % 256}.{host}"
 
 
 @contextmanager
-def _machine(number: int) -> Iterator[Machine]:
-    name, link = f"surefoot-{os.getpid()}-{number}", f"sf{os.getpid()}-{number}"
-    subnet, host = f"{NETWORK}.{os.getpid() % 256}", 4 * number
+def _bridge() -> Iterator[str]:
+    name = f"sfb{os.getpid()}"
+    try:
+        _ip("link", "add", name, "type", "bridge")
+    except OSError as error:
+        raise NoNamespaces(f"no bridge can be made: {error}") from error
+    try:
+        _ip("address", "add", f"{own_address()}/24", "dev", name)
+        _ip("link", "set", name, "up")
+        yield name
+    finally:
+        _ip("link", "delete", name)
+
+
+@contextmanager
+def _machine(number: int, bridge: str) -> Iterator[Machine]:
+    name, link, address = f"surefoot-{os.getpid()}-{number}", f"sf{os.getpid()}-{number}", _address(number + 2)
     try:
         _ip("netns", "add", name)
     except OSError as error:
         raise NoNamespaces(f"no network namespace can be made: {error}") from error
     try:
         _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-        _ip("address", "add", f"{subnet}.{host + 1}/30", "dev", link)
-        _ip("link", "set", link, "up")
-        _ip("-netns", name, "address", "add", f"{subnet}.{host + 2}/30", "dev", "eth0")
+        _ip("link", "set", link, "master", bridge, "up")
+        _ip("-netns", name, "address", "add", f"{address}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip("-netns", name, "link", "set", device, "up")
-        yield Machine(name, f"{subnet}.{host + 2}")
+        yield Machine(name, address)
     finally:
         _ip("netns", "delete", name)  # and its link with it
 

@@ -7,9 +7,11 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.process import COMMAND
 from tests.fleet.running import key_file, kill, start_replica
@@ -81,9 +83,26 @@ def test_a_server_with_other_arithmetic_is_refused_and_a_death_is_not_seen(
         assert streamed(gateway.root, (20, servers[1:2])) == whole
         assert streamed(gateway.root) == whole
         wait_for(lambda: gateway.num_ready() == 1)
+        check_metrics(httpx.get(f"{gateway.root}/metrics"), httpx.get(f"{gateway.root}/health").json())
     finally:
         log = gateway.stop()
     assert "is refused: its model file or its arithmetic is not the fleet's" in log
+
+
+def check_metrics(reply: httpx.Response, health: dict[str, Any]) -> None:
+    """After the requests of the test above."""
+    assert reply.headers["content-type"].startswith("text/plain")
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(reply.text)
+        for sample in family.samples
+    }
+    statuses = {name[1]: value for name, value in values.items() if name[0] == "surefoot:gateway_requests_total"}
+    assert statuses == {"200": 5, "400": 1, "404": 1, "501": 1}
+    assert values["surefoot:gateway_failovers_total",] == health["failovers"]
+    assert values["surefoot:gateway_added_seconds_count",] == 6  # requests that a server was asked
+    servers = [values["surefoot:gateway_servers", state] for state in ("ready", "refused", "away")]
+    assert servers == [1, 1, 1]
 
 
 def test_a_gateway_without_servers_says_so(tmp_path: Path, servers: list[Server]) -> None:

@@ -9,8 +9,8 @@ from surefoot.fleet.lease_exchange import LeaseExchange, choose_keeper
 from surefoot.fleet.members import Members
 from surefoot.server.frames import KEY_HEADER, STATE_PATH, ReplicaState
 from surefoot.server.lease_keeper import LeaseKeeper
-from surefoot.server.lease_messages import LEASES_PATH, LeaseQuestion
-from tests.fleet.lease_world import KEY, limits_of
+from surefoot.server.lease_messages import LEASES_PATH, KeeperDuty, LeaseHolding, LeaseQuestion
+from tests.fleet.lease_world import KEY, OwnClock, limits_of
 
 FLEET_KEY = "fleet"
 
@@ -74,6 +74,25 @@ def test_a_keeper_that_is_alone_is_asked_again() -> None:
     servers = StandIns(b=10.0)
     servers.broken.add("b")
     assert keeper_of(servers.members(), servers, lambda _: servers.broken.clear()) == "http://b"
+
+
+def test_the_keeper_tells_who_holds_leases() -> None:
+    """Both rates of one user; at first the buckets are empty."""
+    clock, limits = OwnClock(100.0), limits_of(requests=60.0, tokens=600.0)
+    keeper = LeaseKeeper(lambda: limits, clock)
+    nothing = dict.fromkeys(limits.per_minute, LeaseHolding(granted=0.0, held=0.0))
+    first = keeper.answer(LeaseQuestion(gateway="one", number=1, holdings=nothing)).duty
+    clock.now += 5.0
+    second = keeper.answer(LeaseQuestion(gateway="two", number=1, holdings=nothing)).duty
+    assert first == KeeperDuty(seconds=0.0, num_users=0, num_gateways=1)
+    assert second == KeeperDuty(seconds=5.0, num_users=1, num_gateways=2)
+
+
+def test_a_gateway_knows_the_keepers_duty() -> None:
+    servers, duties = StandIns(a=1.0), list[KeeperDuty | None]()
+    keeper_of(servers.members(), servers, lambda exchange: duties.append(exchange.duty))
+    assert duties[0] is not None
+    assert duties[0].num_gateways == 1
 
 
 def test_older_servers_charge_requests_themselves() -> None:

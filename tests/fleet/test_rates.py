@@ -78,6 +78,8 @@ def test_two_gateways_hold_one_rate(servers: list[Server], gateways: list[Runnin
     assert 2 <= num_passed <= most_since(began)
     assert sum(rates(gateway)["refused_requests"] for gateway in gateways) == 60 - num_passed
     wait_for(lambda: servers[0].metric("surefoot:fleet_lease_gateways", ADMIN) == 2)
+    wait_for(lambda: all(rates(gateway)["gateways"] == 2 for gateway in gateways))
+    assert all(rates(gateway)["kept_s"] > 0 for gateway in gateways)
     assert servers[0].metric("surefoot:fleet_leased_rates", ADMIN) <= 1
     # What is not limited passes, and a key that nobody knows is refused by a server.
     assert ask(gateways[0], FREE).status_code == 200

@@ -1,9 +1,13 @@
 """`surefoot fleet`: several machines as one server."""
 
 import asyncio
+import json
 import logging
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx2
 import typer
@@ -15,7 +19,16 @@ from surefoot.cli.serve import read_fleet_key
 from surefoot.fleet.fleet_file import read_fleet_file
 from surefoot.fleet.gateway import Gateway
 from surefoot.fleet.members import CONNECT_S, Members
-from surefoot.fleet.ray_cluster import await_fleet, connect, fleet_status, start_fleet, stop_fleet, upgrade_fleet
+from surefoot.fleet.ray_cluster import (
+    FleetStatus,
+    RatesStatus,
+    await_fleet,
+    connect,
+    fleet_status,
+    start_fleet,
+    stop_fleet,
+    upgrade_fleet,
+)
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.server_list import follow_servers, read_servers
 
@@ -85,18 +98,50 @@ def up(file: FleetFileArgument) -> None:
 
 
 @fleet.command()
-def status(file: FleetFileArgument) -> None:
-    """Say which processes of a fleet run, and where. Status 1 if one is not ready."""
+def status(
+    file: FleetFileArgument,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> None:
+    """Say which processes of a fleet run, where, and who keeps the clients' rates. Status 1 if one is not ready."""
     with exit_on_error():
         plan = read_fleet_file(file)
-        members = fleet_status(connect(plan), plan)
-    for member in members:
+        found = fleet_status(connect(plan), plan)
+    typer.echo(json.dumps(status_as_json(found), indent=2) if as_json else "\n".join(status_lines(found)))
+    if not found.is_ready:
+        raise typer.Exit(1)
+
+
+def status_as_json(found: FleetStatus) -> dict[str, Any]:
+    members = [
+        {
+            "name": member.name,
+            "url": member.url,
+            "ready": member.is_ready,
+            "pid": None if member.state is None else member.state.pid,
+            "restarts": None if member.state is None else member.state.num_restarts,
+        }
+        for member in found.members
+    ]
+    return {"ready": found.is_ready, "members": members, "rates": None if found.rates is None else asdict(found.rates)}
+
+
+def status_lines(found: FleetStatus) -> Iterator[str]:
+    for member in found.members:
         process = (
             "no answer" if member.state is None else f"pid {member.state.pid}, {member.state.num_restarts} restarts"
         )
-        typer.echo(f"{member.name:<12} {'ready' if member.is_ready else 'NOT READY':<10} {member.url:<28} {process}")
-    if not members or not all(member.is_ready for member in members):
-        raise typer.Exit(1)
+        yield f"{member.name:<12} {'ready' if member.is_ready else 'NOT READY':<10} {member.url:<28} {process}"
+    if found.rates is not None:
+        yield f"{'rates':<12} {_rates_words(found.rates)}"
+
+
+def _rates_words(rates: RatesStatus) -> str:
+    if rates.keeper is None:
+        return "nobody keeps them yet"
+    if rates.since is None:
+        return f"kept by {rates.keeper}"
+    since = datetime.fromtimestamp(rates.since).astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"kept by {rates.keeper} since {since}, leases of {rates.users} users at {rates.gateways} gateways"
 
 
 @fleet.command()

@@ -71,6 +71,7 @@ class FleetAnswer:
         self._hint: PrefixHint | None = None  # where the replica may fetch more of the prompt
         self.num_failovers = 0
         self.member: Member | None = None  # that computes the answer now
+        self.handed_at: float | None = None  # when a replica was first asked, on the monotonic clock
         self._used: tuple[float, float] | None = None  # of the client's rates, as the replica that ended it said
 
     @property
@@ -151,6 +152,7 @@ class FleetAnswer:
     async def _handed_to(self, member: Member) -> AsyncIterator[httpx2.Response]:
         """The reply of a replica that was given the request, with what the client has of its answer."""
         share = self._members.spread.enter(self._user, member.number)
+        self.handed_at = self.handed_at or time.monotonic()
         try:
             request = replace(
                 self._request,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from surefoot.fleet.failover import FleetAnswer, GaveUp, ReplyHead
+from surefoot.fleet.gateway_metrics import CONTENT_TYPE, GatewayMetrics
 from surefoot.fleet.lease_exchange import LeaseExchange
 from surefoot.fleet.leases import RequestCharge
 from surefoot.fleet.members import Members
@@ -22,7 +24,7 @@ from surefoot.server.handover import ReplyIdentity
 
 NOT_HANDED = HOP_BY_HOP | {b"content-length"}
 STATEFUL = ("/v1/files", "/v1/batches")  # kept on one machine's disk
-HEALTH, READY = "/health", "/ready"
+HEALTH, READY, METRICS = "/health", "/ready", "/metrics"  # that the gateway answers itself
 
 
 class Gateway:
@@ -33,7 +35,11 @@ class Gateway:
         self._members = members
         self._most_bytes = max_body_bytes
         self._exchange = LeaseExchange(members)
-        self.num_failovers = 0
+        self._metrics = GatewayMetrics(members, self._exchange)
+
+    @property
+    def num_failovers(self) -> int:
+        return self._metrics.num_failovers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -54,20 +60,30 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in (HEALTH, READY, METRICS):
+            await self._tell_of_itself(scope["path"], send)
+            return
+        statuses: list[int] = []
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            await send(message)
+
         try:
-            await self._answer(scope, receive, send)
+            await self._answer(scope, receive, counted)
         except ApiError as error:
-            await send_error(scope, send, error)
+            await send_error(scope, counted, error)
+        finally:
+            self._metrics.count_request(statuses[0] if statuses else None)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in (HEALTH, READY):
-            await self._probe(scope["path"], send)
-            return
         if scope["path"].startswith(STATEFUL):
             raise ApiError(501, "files and batches are kept by one server: ask a replica, or use surefoot run-batch")
         if scope["path"].startswith("/fleet/"):
             raise ApiError(404, "there is nothing at this path")
         request = handed_request(scope, await read_body(receive, self._most_bytes))
+        began = time.monotonic()
         user = client_key(dict(request.headers))
         charge = await self._charge(user) if request.method == "POST" else None
         request = replace(request, is_charged=charge is not None)
@@ -75,7 +91,7 @@ class Gateway:
         try:
             await unless_gone(receive, self._pass_on(answer, send))
         finally:
-            self.num_failovers += answer.num_failovers
+            self._metrics.count_answer(answer, began)
             if charge is not None:
                 charge.settle(*answer.used)
 
@@ -100,19 +116,26 @@ class Gateway:
             raise ApiError(503, f"no replica answers: {error}", headers={"Retry-After": "5"}) from error
         await send({"type": "http.response.body", "body": b""})
 
+    async def _tell_of_itself(self, path: str, send: Send) -> None:
+        if path == METRICS:
+            await _send_whole(send, 200, CONTENT_TYPE, self._metrics.text())
+        else:
+            await self._probe(path, send)
+
     async def _probe(self, path: str, send: Send) -> None:
         num_ready, num_all = self._members.num_ready, len(self._members.all)
         is_ready = path == HEALTH or num_ready > 0
         status = {"status": "ok" if is_ready else "no replica is ready", "ready": num_ready, "of": num_all}
         body = json.dumps({**status, "failovers": self.num_failovers, "rates": self._rates()})
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200 if is_ready else 503, "headers": headers})
-        await send({"type": "http.response.body", "body": body.encode()})
+        await _send_whole(send, 200 if is_ready else 503, "application/json", body.encode())
 
     def _rates(self) -> dict[str, Any]:
-        exchange = self._exchange
+        exchange, duty = self._exchange, self._exchange.duty
         return {
             "keeper": None if exchange.keeper is None else exchange.keeper.url,
+            "kept_s": None if duty is None else round(duty.seconds, 1),
+            "users": None if duty is None else duty.num_users,
+            "gateways": None if duty is None else duty.num_gateways,
             "leases": exchange.leases.num_rates,
             "exchanges": exchange.num_exchanges,
             "failed_exchanges": exchange.num_failures,
@@ -129,6 +152,12 @@ def handed_request(scope: Scope, body: bytes) -> HandedRequest:
         scope["method"], scope["path"], scope["query_string"].decode("latin-1"),
         (*kept, ("content-length", str(len(body)))), body, ReplyIdentity.draw(),
     )  # fmt: skip
+
+
+async def _send_whole(send: Send, status: int, content_type: str, body: bytes) -> None:
+    headers = [(b"content-type", content_type.encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _start_message(head: ReplyHead) -> Message:

@@ -11,7 +11,7 @@ import httpx2
 from surefoot.fleet.leases import Leases
 from surefoot.fleet.members import Member, Members
 from surefoot.server.frames import KEY_HEADER
-from surefoot.server.lease_messages import LEASES_PATH, LeaseReply
+from surefoot.server.lease_messages import LEASES_PATH, KeeperDuty, LeaseReply
 
 LOG = logging.getLogger(__name__)
 EXCHANGE_S = 1.0  # between two exchanges, if no lease is low
@@ -26,6 +26,7 @@ class LeaseExchange:
 
     def __init__(self, members: Members) -> None:
         self.keeper: Member | None = None  # that answered last
+        self.duty: KeeperDuty | None = None  # of the keeper, as it told last
         self.num_exchanges = 0
         self.num_failures = 0
         self._members = members
@@ -79,7 +80,9 @@ class LeaseExchange:
         async with asyncio.timeout(ANSWER_S):
             reply = await self._members.client.post(url, content=question.model_dump_json(), headers=headers)
         reply.raise_for_status()
-        self.leases.take_reply(question, LeaseReply.model_validate_json(reply.content))
+        answer = LeaseReply.model_validate_json(reply.content)
+        self.duty = answer.duty
+        self.leases.take_reply(question, answer)
 
 
 def choose_keeper(members: Members, excluded: Collection[int] = ()) -> Member | None:

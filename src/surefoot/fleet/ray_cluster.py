@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,28 @@ class MemberStatus:
     url: str
     is_ready: bool
     state: ProcessState | None
+
+
+@dataclass(frozen=True)
+class RatesStatus:
+    """Who keeps the clients' rates, as the gateway knows. since: Unix time. None: the gateway does not know it."""
+
+    keeper: str | None
+    since: float | None
+    users: int | None  # of whose rates gateways hold a part
+    gateways: int | None
+
+
+@dataclass(frozen=True)
+class FleetStatus:
+    """rates: None if the gateway does not answer."""
+
+    members: tuple[MemberStatus, ...]
+    rates: RatesStatus | None
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.members) and all(member.is_ready for member in self.members)
 
 
 # ---- actors ----
@@ -90,14 +112,23 @@ class GatewayActor:
 
     def num_taking_part(self) -> int:
         """Servers that the gateway sends requests to."""
-        status, body = ready_answer(self._file.host, self._file.port)
+        status, body = answer_at("/ready", self._file.host, self._file.port)
         return int(json.loads(body)["ready"]) if status == OK else 0
+
+    def rates(self) -> RatesStatus | None:
+        """None: the gateway does not answer."""
+        status, body = answer_at("/health", self._file.host, self._file.port)
+        return rates_status(json.loads(body)["rates"], time.time()) if status == OK else None
 
     def _follow(self) -> None:
         """A server whose actor does not answer stays where it was: the gateway notices by itself if it is gone."""
         ray, urls = import_ray(), dict[str, str]()
         while not self._ended.wait(FOLLOW_S):
-            replies = [(name, _ask(ray, handle.url)) for name, handle in replica_handles(ray, self._file)]
+            try:
+                replies = [(name, _ask(ray, handle.url)) for name, handle in replica_handles(ray, self._file)]
+            except ray.exceptions.RayError as error:  # there is no head right now
+                LOG.warning("Ray does not say where servers are: %s", error)
+                continue
             moved = {**urls, **{name: url for name, url in replies if url is not None}}
             if moved != urls:
                 write_servers(self._servers, list(moved.values()))
@@ -115,14 +146,20 @@ def gateway_command(file: FleetFile, servers: Path) -> tuple[str, ...]:
 
 
 def is_ready(host: str, port: int) -> bool:
-    return ready_answer(host, port)[0] == OK
+    return answer_at("/ready", host, port)[0] == OK
 
 
-def ready_answer(host: str, port: int) -> tuple[int, bytes]:
-    """Status and body of /ready; status 0 if nobody answers."""
+def rates_status(told: Mapping[str, Any], now: float) -> RatesStatus:
+    """told: of `/health` of a gateway. now: Unix time."""
+    since = None if told["kept_s"] is None else now - told["kept_s"]
+    return RatesStatus(told["keeper"], since, told["users"], told["gateways"])
+
+
+def answer_at(path: str, host: str, port: int) -> tuple[int, bytes]:
+    """Status and body; status 0 if nobody answers."""
     connection = http.client.HTTPConnection(host, port, timeout=CALL_S / 2)
     try:
-        connection.request("GET", "/ready")
+        connection.request("GET", path)
         reply = connection.getresponse()
         return reply.status, reply.read()
     except (OSError, http.client.HTTPException):
@@ -170,12 +207,13 @@ def start_fleet(ray: Any, file: FleetFile) -> None:
     ray.remote(GatewayActor).options(name=GATEWAY, num_cpus=0, **place, **keeping).remote(file)
 
 
-def fleet_status(ray: Any, file: FleetFile) -> list[MemberStatus]:
-    handles = [*replica_handles(ray, file), *_handles(ray, file, [GATEWAY])]
-    replies = [(name, _ask(ray, handle.status)) for name, handle in handles]
-    return [
+def fleet_status(ray: Any, file: FleetFile) -> FleetStatus:
+    gateways = [*_handles(ray, file, [GATEWAY])]
+    replies = [(name, _ask(ray, handle.status)) for name, handle in [*replica_handles(ray, file), *gateways]]
+    members = (
         MemberStatus(name, "", False, None) if reply is None else MemberStatus(name, *reply) for name, reply in replies
-    ]
+    )
+    return FleetStatus(tuple(members), _ask(ray, gateways[0][1].rates) if gateways else None)
 
 
 def upgrade_fleet(ray: Any, file: FleetFile, say: Callable[[str], None]) -> None:

@@ -6,11 +6,11 @@ limit holds whatever happens to messages. Only this process's monotonic clock is
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from surefoot.server.access.rate_limits import RateLimits
-from surefoot.server.lease_messages import LeaseGrant, LeaseHolding, LeaseQuestion, LeaseReply
+from surefoot.server.lease_messages import KeeperDuty, LeaseGrant, LeaseHolding, LeaseQuestion, LeaseReply
 
 SILENT_S = 10.0  # after which a gateway is forgotten: longer than its leases last without a word
 MINUTE_S = 60.0
@@ -97,7 +97,14 @@ class LeaseKeeper:
     @property
     def num_rates(self) -> int:
         """Rates of which gateways hold leases."""
-        return sum(bucket.num_held > 0 for bucket in self._buckets.values()) if self.num_gateways else 0
+        return sum(1 for _ in self._leased()) if self.num_gateways else 0
+
+    def _leased(self) -> Iterator[str]:
+        return (name for name, bucket in self._buckets.items() if bucket.num_held > 0)
+
+    def _duty(self, users: Mapping[str, str], now: float) -> KeeperDuty:
+        num_users = len({users[name] for name in self._leased() if name in users})
+        return KeeperDuty(seconds=now - self._since, num_users=num_users, num_gateways=len(self._gateways))
 
     def answer(self, question: LeaseQuestion) -> LeaseReply:
         """Raises LateQuestion."""
@@ -112,7 +119,12 @@ class LeaseKeeper:
             if name in limits.per_minute
         }
         known = question.limits == limits.version
-        return LeaseReply(limits=limits.version, per_minute=None if known else dict(limits.per_minute), grants=grants)
+        return LeaseReply(
+            limits=limits.version,
+            per_minute=None if known else dict(limits.per_minute),
+            grants=grants,
+            duty=self._duty(limits.users, now),
+        )
 
     def _hear(self, question: LeaseQuestion, now: float) -> None:
         if not self._gateways:

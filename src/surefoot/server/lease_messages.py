@@ -39,7 +39,18 @@ class LeaseGrant(BaseModel):
     target: float  # what lies above it should be returned
 
 
+class KeeperDuty(BaseModel):
+    """What the keeper tells of itself, for people to read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: float  # for which it has kept rates
+    num_users: int  # of whose rates gateways hold a part
+    num_gateways: int
+
+
 class LeaseReply(BaseModel):
     limits: str  # version
     per_minute: dict[str, float] | None = None  # limits of all rates by name; None: the gateway knows them
     grants: dict[str, LeaseGrant] = {}
+    duty: KeeperDuty | None = None  # None: the server's version does not tell

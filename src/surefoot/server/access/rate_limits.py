@@ -22,20 +22,20 @@ class RateLimits:
 
     version: str  # differs whenever a limit differs
     per_minute: Mapping[str, float]
+    users: Mapping[str, str]  # by the rates' names
 
     @classmethod
     def of(cls, entries: Iterable[KeyEntry]) -> "RateLimits":
         """Rates without a limit are left out."""
-        rates = (
-            rate
-            for entry in entries
-            for rate in (
+        limits, users = dict[str, float](), dict[str, str]()
+        for entry in sorted(entries, key=lambda entry: entry.hash):
+            for name, per_minute in (
                 (requests_rate(entry.hash), entry.requests_per_minute),
                 (tokens_rate(entry.hash), entry.tokens_per_minute),
-            )
-        )
-        limits = {name: per_minute for name, per_minute in sorted(rates) if per_minute is not None}
-        return cls(hashlib.sha256(json.dumps(limits).encode()).hexdigest()[:16], limits)
+            ):
+                if per_minute is not None:
+                    limits[name], users[name] = per_minute, entry.user
+        return cls(hashlib.sha256(json.dumps(limits).encode()).hexdigest()[:16], limits, users)
 
 
 NO_LIMITS = RateLimits.of(())
