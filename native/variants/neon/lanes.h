@@ -66,9 +66,13 @@ inline void storei(int32_t* p, Ints a) {
   inline Lanes name(Lanes a, Lanes b) {                                                        \
     return by_register<Lanes>([](float32x4_t x, float32x4_t y) { return __VA_ARGS__; }, a, b); \
   }
-#define SF_INTS(name, ...)                                                                \
-  inline Ints name(Ints a, Ints b) {                                                      \
-    return by_register<Ints>([](int32x4_t x, int32x4_t y) { return __VA_ARGS__; }, a, b); \
+// In unsigned numbers, which wrap around: gcc's vaddq_s32 is the language's +, and undefined where a sum overflows.
+#define SF_INTS(name, instruction)                                                                   \
+  inline Ints name(Ints a, Ints b) {                                                                 \
+    const auto compute = [](int32x4_t x, int32x4_t y) {                                              \
+      return vreinterpretq_s32_u32(instruction(vreinterpretq_u32_s32(x), vreinterpretq_u32_s32(y))); \
+    };                                                                                               \
+    return by_register<Ints>(compute, a, b);                                                         \
   }
 SF_FLOATS(add, vaddq_f32(x, y))
 SF_FLOATS(sub, vsubq_f32(x, y))
@@ -77,11 +81,11 @@ SF_FLOATS(div, vdivq_f32(x, y))
 // x86's: the second where either is NaN. fmax and fmaxnm return something else.
 SF_FLOATS(max, vbslq_f32(vcgtq_f32(x, y), x, y))
 SF_FLOATS(min, vbslq_f32(vcltq_f32(x, y), x, y))
-SF_INTS(addi, vaddq_s32(x, y))
-SF_INTS(subi, vsubq_s32(x, y))
-SF_INTS(muli, vmulq_s32(x, y))
-SF_INTS(andi, vandq_s32(x, y))
-SF_INTS(xori, veorq_s32(x, y))
+SF_INTS(addi, vaddq_u32)
+SF_INTS(subi, vsubq_u32)
+SF_INTS(muli, vmulq_u32)
+SF_INTS(andi, vandq_u32)
+SF_INTS(xori, veorq_u32)
 #undef SF_FLOATS
 #undef SF_INTS
 
