@@ -20,7 +20,7 @@ NORMS = {
 
 @dataclass(frozen=True)
 class NamedShape:
-    """A model whose layers are alike: attention, and a gated feed-forward or experts. Other families override parts."""
+    """A model's sizes. Functions make metadata and tensors of them: those below, or the family's (family_shapes.py)."""
 
     name: str
     family: str  # GGUF's name of the architecture
@@ -42,72 +42,82 @@ class NamedShape:
     experts: int = 0
     used_experts: int = 0
     expert_ffn: int = 0
+    delta_heads: int = 16  # of the delta rule, which only qwen35 has
+    delta_lanes: int = 128
     format: str = "q4_k_m"  # if none is named
 
     @property
     def lanes(self) -> int:
+        """Of a head."""
         return self.head_dim or self.width // self.heads
 
     @property
-    def is_dense(self) -> bool:
-        """Whether all layers have attention, and a token goes through all weights."""
-        return not self.experts and all(map(self.attends, range(self.layers)))
+    def delta_values(self) -> int:
+        """Of a token."""
+        return self.delta_heads * self.delta_lanes
 
-    def attends(self, layer: int) -> bool:
-        return True
 
-    def metadata(self) -> dict[str, Any]:
-        """By keys without the family."""
-        values: dict[str, Any] = {
-            "block_count": self.layers, "embedding_length": self.width, "context_length": self.context,
-            "feed_forward_length": self.ffn, "attention.head_count": self.heads,
-            "attention.layer_norm_rms_epsilon": self.epsilon, "rope.freq_base": self.rope_base,
-            "attention.head_count_kv": self.kv_heads,
+def usual_metadata(shape: NamedShape) -> dict[str, Any]:
+    """By keys without the family."""
+    values: dict[str, Any] = {
+        "block_count": shape.layers, "embedding_length": shape.width, "context_length": shape.context,
+        "feed_forward_length": shape.ffn, "attention.head_count": shape.heads,
+        "attention.layer_norm_rms_epsilon": shape.epsilon, "rope.freq_base": shape.rope_base,
+        "attention.head_count_kv": shape.kv_heads,
+    }  # fmt: skip
+    if shape.head_dim:
+        values |= {"attention.key_length": shape.head_dim, "attention.value_length": shape.head_dim}
+    if shape.window:
+        values["attention.sliding_window"] = shape.window
+    if shape.experts:
+        values |= {
+            "expert_count": shape.experts, "expert_used_count": shape.used_experts,
+            "expert_feed_forward_length": shape.expert_ffn,
         }  # fmt: skip
-        if self.head_dim:
-            values |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
-        if self.window:
-            values["attention.sliding_window"] = self.window
-        if self.experts:
-            values |= {
-                "expert_count": self.experts, "expert_used_count": self.used_experts,
-                "expert_feed_forward_length": self.expert_ffn,
-            }  # fmt: skip
-        return values
+    return values
 
-    def outside_layers(self) -> Sizes:
-        embeddings = (self.vocab, self.width)
-        head = {} if self.tied else {"output": embeddings}
-        return weights({"token_embd": embeddings, **head, "output_norm": (self.width,)})
 
-    def layer(self, layer: int) -> Sizes:
-        matrices = self.attention() | self.feed_forward()
-        biases = {f"{name}.bias": matrices[name][:-1] for name in ("attn_q", "attn_k", "attn_v") if self.biases}
-        return weights(matrices | self.norms() | self.router()) | biases
+def usual_outside_layers(shape: NamedShape) -> Sizes:
+    embeddings = (shape.vocab, shape.width)
+    head = {} if shape.tied else {"output": embeddings}
+    return weights({"token_embd": embeddings, **head, "output_norm": (shape.width,)})
 
-    def attention(self) -> Sizes:
-        queries, keys = (self.heads * self.lanes, self.width), (self.kv_heads * self.lanes, self.width)
-        return {"attn_q": queries, "attn_k": keys, "attn_v": keys, "attn_output": queries[::-1]}
 
-    def feed_forward(self) -> Sizes:
-        if not self.experts:
-            return gated(self.ffn, self.width)
-        return {f"{name}_exps": (self.experts, *size) for name, size in gated(self.expert_ffn, self.width).items()}
+def usual_layer(shape: NamedShape, layer: int) -> Sizes:
+    """Attention, and a gated feed-forward or experts: the same in all layers."""
+    matrices = attention_sizes(shape) | feed_forward_sizes(shape)
+    biases = {f"{name}.bias": matrices[name][:-1] for name in ("attn_q", "attn_k", "attn_v") if shape.biases}
+    return weights(matrices | norm_sizes(shape) | router_sizes(shape)) | biases
 
-    def norms(self) -> Sizes:
-        sizes: Sizes = dict.fromkeys(NORMS.get(self.family, USUAL_NORMS), (self.width,))
-        return sizes | (self.head_norms() if self.query_norms else {})
 
-    def head_norms(self) -> Sizes:
-        return {"attn_q_norm": (self.lanes,), "attn_k_norm": (self.lanes,)}
+def attention_sizes(shape: NamedShape) -> Sizes:
+    queries, keys = (shape.heads * shape.lanes, shape.width), (shape.kv_heads * shape.lanes, shape.width)
+    return {"attn_q": queries, "attn_k": keys, "attn_v": keys, "attn_output": queries[::-1]}
 
-    def router(self) -> Sizes:
-        return {"ffn_gate_inp": (self.experts, self.width)} if self.experts else {}
+
+def feed_forward_sizes(shape: NamedShape) -> Sizes:
+    if not shape.experts:
+        return gated_sizes(shape.ffn, shape.width)
+    expert = gated_sizes(shape.expert_ffn, shape.width)
+    return {f"{name}_exps": (shape.experts, *size) for name, size in expert.items()}
+
+
+def gated_sizes(inner: int, width: int) -> Sizes:
+    return {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}
+
+
+def norm_sizes(shape: NamedShape) -> Sizes:
+    sizes: Sizes = dict.fromkeys(NORMS.get(shape.family, USUAL_NORMS), (shape.width,))
+    return sizes | (head_norm_sizes(shape) if shape.query_norms else {})
+
+
+def head_norm_sizes(shape: NamedShape) -> Sizes:
+    return {"attn_q_norm": (shape.lanes,), "attn_k_norm": (shape.lanes,)}
+
+
+def router_sizes(shape: NamedShape) -> Sizes:
+    return {"ffn_gate_inp": (shape.experts, shape.width)} if shape.experts else {}
 
 
 def weights(sizes: Mapping[str, Shape]) -> Sizes:
     return {f"{name}.weight": size for name, size in sizes.items()}
-
-
-def gated(inner: int, width: int) -> Sizes:
-    return {"ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner)}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.formats import MODEL_FORMATS, ggml
-from surefoot.plan.family_shapes import FAMILIES
+from surefoot.plan.family_shapes import family_of
 from surefoot.plan.named_shape import NamedShape, Shape
 from surefoot.weights.gguf_header import TensorInfo
 
@@ -54,7 +54,7 @@ class NamedModel:
 @cache
 def known_shapes() -> Mapping[str, NamedShape]:
     entries = tomllib.loads(files("surefoot.plan").joinpath("shapes.toml").read_text())["shape"]
-    return {entry["name"]: FAMILIES.get(entry["family"], NamedShape)(**entry) for entry in entries}
+    return {entry["name"]: NamedShape(**entry) for entry in entries}
 
 
 def find_shape(name: str) -> NamedModel | None:
@@ -74,12 +74,14 @@ def find_shape(name: str) -> NamedModel | None:
 
 def make_header(shape: NamedShape, fmt: str) -> ShapeHeader:
     """fmt: of MIXES; any other: 16-bit floats."""
-    sizes = shape.outside_layers()
+    family = family_of(shape)
+    sizes = family.outside_layers(shape)
     for layer in range(shape.layers):
-        sizes |= {f"blk.{layer}.{name}": size for name, size in shape.layer(layer).items()}
+        sizes |= {f"blk.{layer}.{name}": size for name, size in family.layer(shape, layer).items()}
     types = _tensor_types(sizes, fmt)
     tensors = {name: _info(name, types.get(name, "F32"), size) for name, size in sizes.items()}
-    values = {key: np.array(value) if isinstance(value, list) else value for key, value in shape.metadata().items()}
+    values = family.metadata(shape)
+    values |= {key: np.array(value) for key, value in values.items() if isinstance(value, list)}
     metadata = {f"{shape.family}.{key}": value for key, value in values.items()}
     return ShapeHeader(f"{shape.name}:{fmt}", {"general.architecture": shape.family, **metadata}, tensors)
 
