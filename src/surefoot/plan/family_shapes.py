@@ -22,8 +22,6 @@ from surefoot.plan.named_shape import (
 LFM2_ATTENDING = (2, 5, 8, 10, 12, 14)
 LFM2_TAPS = 3
 QWEN35_INTERVAL, QWEN35_TAPS = 4, 4
-DELTA_HEADS, DELTA_LANES = 16, 128
-DELTA_VALUES = DELTA_HEADS * DELTA_LANES  # of a token
 GEMMA4_INTERVAL, GLOBAL_HEADS, GLOBAL_LANES = 6, 2, 512
 
 
@@ -95,8 +93,8 @@ def _qwen35_metadata(shape: NamedShape) -> dict[str, Any]:
     return usual_metadata(shape) | {
         "rope.dimension_count": shape.lanes // 4, "rope.dimension_sections": [11, 11, 10, 0],
         "full_attention_interval": QWEN35_INTERVAL, "ssm.conv_kernel": QWEN35_TAPS,
-        "ssm.state_size": DELTA_LANES, "ssm.group_count": DELTA_HEADS,
-        "ssm.time_step_rank": DELTA_HEADS, "ssm.inner_size": DELTA_VALUES,
+        "ssm.state_size": shape.delta_lanes, "ssm.group_count": shape.delta_heads,
+        "ssm.time_step_rank": shape.delta_heads, "ssm.inner_size": shape.delta_values,
     }  # fmt: skip
 
 
@@ -104,18 +102,19 @@ def _qwen35_layer(shape: NamedShape, layer: int) -> Sizes:
     """Three layers of the gated delta rule to one of gated attention, without the layer that drafts."""
     around = weights(feed_forward_sizes(shape) | norm_sizes(shape))
     if not _qwen35_attends(layer):
-        return around | _delta_rule_tensors(shape.width)
+        return around | _delta_rule_tensors(shape)
     gated_queries = {"attn_q": (2 * shape.heads * shape.lanes, shape.width)}
     return around | weights(attention_sizes(shape) | gated_queries | head_norm_sizes(shape))
 
 
-def _delta_rule_tensors(width: int) -> Sizes:
+def _delta_rule_tensors(shape: NamedShape) -> Sizes:
+    heads, values, width = shape.delta_heads, shape.delta_values, shape.width
     sizes: Sizes = {
-        "attn_qkv": (3 * DELTA_VALUES, width), "attn_gate": (DELTA_VALUES, width), "ssm_out": (width, DELTA_VALUES),
-        "ssm_alpha": (DELTA_HEADS, width), "ssm_beta": (DELTA_HEADS, width),
-        "ssm_conv1d": (3 * DELTA_VALUES, QWEN35_TAPS), "ssm_norm": (DELTA_LANES,),
+        "attn_qkv": (3 * values, width), "attn_gate": (values, width), "ssm_out": (width, values),
+        "ssm_alpha": (heads, width), "ssm_beta": (heads, width),
+        "ssm_conv1d": (3 * values, QWEN35_TAPS), "ssm_norm": (shape.delta_lanes,),
     }  # fmt: skip
-    return weights(sizes) | {"ssm_a": (DELTA_HEADS,), "ssm_dt.bias": (DELTA_HEADS,)}
+    return weights(sizes) | {"ssm_a": (heads,), "ssm_dt.bias": (heads,)}
 
 
 def _gemma4_slides(layer: int) -> bool:

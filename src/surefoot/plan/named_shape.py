@@ -42,12 +42,19 @@ class NamedShape:
     experts: int = 0
     used_experts: int = 0
     expert_ffn: int = 0
+    delta_heads: int = 16  # of the delta rule, which only qwen35 has
+    delta_lanes: int = 128
     format: str = "q4_k_m"  # if none is named
 
     @property
     def lanes(self) -> int:
         """Of a head."""
         return self.head_dim or self.width // self.heads
+
+    @property
+    def delta_values(self) -> int:
+        """Of a token."""
+        return self.delta_heads * self.delta_lanes
 
 
 def usual_metadata(shape: NamedShape) -> dict[str, Any]:
