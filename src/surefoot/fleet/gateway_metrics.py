@@ -29,7 +29,7 @@ class GatewayMetrics:
             "surefoot:gateway_added_seconds", "A request was read until a server was asked", registry=self._registry,
             buckets=SECONDS,
         )  # fmt: skip
-        self._registry.register(_Watched(self, members, exchange))
+        self._registry.register(_GatewayState(self, members, exchange))
 
     def count_request(self, status: int | None) -> None:
         """status: None if the client left before there was one."""
@@ -45,7 +45,7 @@ class GatewayMetrics:
         return generate_latest(self._registry)
 
 
-class _Watched(Collector):
+class _GatewayState(Collector):
     """What others count."""
 
     def __init__(self, metrics: GatewayMetrics, members: Members, exchange: LeaseExchange) -> None:
