@@ -13,6 +13,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from surefoot.fleet.gateway import may_watch
 from tests.cli.process import COMMAND
 from tests.fleet.running import key_file, kill, start_replica
 from tests.fleet.test_failover import CHAT, CHAT_PATH
@@ -112,3 +113,21 @@ def test_a_gateway_without_servers_says_so(tmp_path: Path, servers: list[Server]
         assert httpx.get(f"{gateway.root}/ready").status_code == 503
     finally:
         gateway.stop()
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "may"),
+    [
+        ("127.0.0.1", [], True),
+        ("::1", [], True),
+        ("192.0.2.7", [], True),  # the gateway's own address
+        ("192.0.2.8", [], False),
+        ("192.0.2.8", [(b"x-surefoot-fleet", b"other")], False),
+        ("192.0.2.8", [(b"x-surefoot-fleet", b"secret")], True),
+    ],
+)
+def test_what_covers_all_users_needs_the_key_from_elsewhere(
+    client: str, headers: list[tuple[bytes, bytes]], may: bool
+) -> None:
+    scope = {"client": (client, 1234), "server": ("192.0.2.7", 8000), "headers": headers}
+    assert may_watch(scope, "secret") is may

@@ -5,6 +5,8 @@ import json
 import time
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from ipaddress import ip_address
+from secrets import compare_digest
 from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
@@ -19,7 +21,7 @@ from surefoot.server.access.gate import client_key, send_error
 from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError
 from surefoot.server.forwarding import HOP_BY_HOP, read_body
-from surefoot.server.frames import HandedRequest
+from surefoot.server.frames import KEY_HEADER, HandedRequest
 from surefoot.server.handover import ReplyIdentity
 
 NOT_HANDED = HOP_BY_HOP | {b"content-length"}
@@ -61,7 +63,7 @@ class Gateway:
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in (HEALTH, READY, METRICS):
-            await self._tell_of_itself(scope["path"], send)
+            await self._tell_of_itself(scope, send)
             return
         statuses: list[int] = []
 
@@ -116,17 +118,22 @@ class Gateway:
             raise ApiError(503, f"no replica answers: {error}", headers={"Retry-After": "5"}) from error
         await send({"type": "http.response.body", "body": b""})
 
-    async def _tell_of_itself(self, path: str, send: Send) -> None:
-        if path == METRICS:
+    async def _tell_of_itself(self, scope: Scope, send: Send) -> None:
+        if scope["path"] != METRICS:
+            await self._probe(scope, send)
+        elif may_watch(scope, self._members.key):
             await _send_whole(send, 200, CONTENT_TYPE, self._metrics.text())
         else:
-            await self._probe(path, send)
+            await send_error(
+                scope, send, ApiError(403, f"metrics from another machine need the fleet's key: {KEY_HEADER}")
+            )
 
-    async def _probe(self, path: str, send: Send) -> None:
+    async def _probe(self, scope: Scope, send: Send) -> None:
         num_ready, num_all = self._members.num_ready, len(self._members.all)
-        is_ready = path == HEALTH or num_ready > 0
+        is_ready = scope["path"] == HEALTH or num_ready > 0
         status = {"status": "ok" if is_ready else "no replica is ready", "ready": num_ready, "of": num_all}
-        body = json.dumps({**status, "failovers": self.num_failovers, "rates": self._rates()})
+        more = {"rates": self._rates()} if may_watch(scope, self._members.key) else {}
+        body = json.dumps({**status, "failovers": self.num_failovers, **more})
         await _send_whole(send, 200 if is_ready else 503, "application/json", body.encode())
 
     def _rates(self) -> dict[str, Any]:
@@ -141,6 +148,15 @@ class Gateway:
             "failed_exchanges": exchange.num_failures,
             "refused_requests": exchange.leases.num_refused,
         }
+
+
+def may_watch(scope: Scope, key: str) -> bool:
+    """Whether a client may read what covers all users: from this machine, or with the fleet's key."""
+    client, server = scope.get("client"), scope.get("server")
+    if client is not None and (client[0] == (server or "")[0] or ip_address(client[0]).is_loopback):
+        return True
+    given = dict(scope["headers"]).get(KEY_HEADER.encode(), b"")
+    return compare_digest(given, key.encode())
 
 
 def handed_request(scope: Scope, body: bytes) -> HandedRequest:

@@ -1,4 +1,4 @@
-"""A gateway's Prometheus metrics. They name no users: whoever reaches the gateway may read them."""
+"""A gateway's Prometheus metrics. They name no users."""
 
 from collections.abc import Iterator
 
