@@ -3,20 +3,25 @@
 import asyncio
 import json
 import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 
+from surefoot.fleet import failover
 from surefoot.fleet.failover import FleetAnswer, GaveUp
 from surefoot.fleet.members import Members
 from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, STATE_PATH, HandedRequest
 from tests.fleet.running import AFTER_HEAD, KEY, answer_of, ask, by_choice, handed, kill, start_replica
 from tests.server.process import Server
 from tests.stories import stories_gguf
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -236,3 +241,27 @@ def test_killed(tmp_path: Path, kind: str) -> None:
 
 def test_stopped(tmp_path: Path) -> None:
     check_death(tmp_path, [5], signal.SIGSTOP, "three answers")
+
+
+def test_a_reply_that_has_begun_waits_for_a_server(pair: list[Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "WAIT_S", 0.0)  # of a reply that has not begun
+    (alone, _), request = pair, handed(CHAT_PATH, {**CHAT, **STREAM, "max_tokens": 70, "ignore_eos": True, "seed": 1})
+    whole, _ = answer_of([alone], request)
+    waking = list[Thread]()
+
+    def stop(number: int, members: Members, answer: FleetAnswer) -> None:
+        if number == 3:
+            kill(alone, signal.SIGSTOP)
+            waking.append(Thread(target=wake, args=(answer,)))
+            waking[0].start()
+
+    def wake(answer: FleetAnswer) -> None:
+        with suppress(AssertionError):  # the server must go on, whatever happens
+            wait_for(lambda: answer.num_failovers > 0)
+            time.sleep(0.5)  # while there is no server
+        kill(alone, signal.SIGCONT)
+
+    status, parts, num_failovers = asyncio.run(ask([alone], request, on_part=stop))
+    waking[0].join()
+    assert (status, by_choice(parts)) == (200, whole)
+    assert num_failovers > 0

@@ -31,10 +31,12 @@ from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
+PATIENCE_GROWTH = 3.0  # after each silent replica: where several are silent, the machines may be slow, not hung
 MOST_ATTEMPTS = 3  # in a row without a new token or part: a request that kills its replicas must not kill them all
 OK = 200
 TRY_ELSEWHERE = (429, 503)
 WAIT_S, POLL_S = 15.0, 0.05  # for a replica to come back
+BEGUN_WAIT_S = 120.0  # the same, of a reply that has begun: its client would rather wait than begin anew
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class ReplyHead:
 
 class ReplicaFailed(RuntimeError):
     """The replica cannot go on with the request."""
+
+
+class ReplicaSilent(ReplicaFailed):
+    """It may be dead, hung or only slow."""
 
 
 class GaveUp(RuntimeError):
@@ -68,6 +74,7 @@ class FleetAnswer:
         self._num_parts = 0
         self._status: int | None = None  # of the head that was passed on
         self._refusal: tuple[ReplyHead, bytes] | None = None  # of a replica that is busy or drains
+        self._num_silent = 0  # replicas in a row
         self._hint: PrefixHint | None = None  # where the replica may fetch more of the prompt
         self.num_failovers = 0
         self.member: Member | None = None  # that computes the answer now
@@ -92,6 +99,7 @@ class FleetAnswer:
                 return
             except ReplicaFailed as failure:
                 LOG.warning("%s: %s; the request goes on elsewhere", member.url, failure)
+                self._num_silent = self._num_silent + 1 if isinstance(failure, ReplicaSilent) else 0
             self.num_failovers += 1
             is_new = (len(self._sent), self._num_parts) != progress
             num_attempts, tried = (1, {member.number}) if is_new else (num_attempts + 1, {*tried, member.number})
@@ -102,7 +110,7 @@ class FleetAnswer:
 
     async def _choose(self, tried: set[int]) -> Member | None:
         """The next replica. If none takes requests, wait for one. None: replicas are busy, and have said so."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + (WAIT_S if self._status is None else BEGUN_WAIT_S)
         while True:
             try:
                 self.member, self._hint = self._members.choose(self._prompt, tried)
@@ -170,7 +178,7 @@ class FleetAnswer:
 
     async def _frames(self, member: Member) -> AsyncIterator[tuple[FrameKind, bytes]]:
         """Frames up to the end of the reply. Silence that is too long is a failure."""
-        patience_s, reader, is_whole = FIRST_PATIENCE_S, FrameReader(), False
+        patience_s, reader, is_whole = FIRST_PATIENCE_S * PATIENCE_GROWTH**self._num_silent, FrameReader(), False
         try:
             async with (
                 asyncio.timeout(patience_s) as limit,
@@ -191,7 +199,8 @@ class FleetAnswer:
                     limit.reschedule(asyncio.get_running_loop().time() + patience_s)
         except (httpx2.HTTPError, TimeoutError, OSError, ValueError) as error:
             self._members.lose(member, f"{type(error).__name__}: {error}")
-            raise ReplicaFailed(f"{type(error).__name__}: {error}") from error
+            failure = ReplicaSilent if isinstance(error, TimeoutError) else ReplicaFailed
+            raise failure(f"{type(error).__name__}: {error}") from error
         if not is_whole:
             self._members.lose(member, "it ended a reply early")
             raise ReplicaFailed("it ended a reply early")
