@@ -19,9 +19,9 @@ def test_options_are_of_some_command() -> None:
     assert sorted(named - known) == []
 
 
-def test_metrics_are_of_the_server() -> None:
+def test_metrics_are_those_of_the_source() -> None:
     named = set(re.findall(r"`((?:vllm|surefoot):\w+)`", GUIDES))
-    layers = [ROOT / "src/surefoot" / layer for layer in ("server", "front")]
+    layers = [ROOT / "src/surefoot" / layer for layer in ("server", "front", "fleet")]
     source = "\n".join(file.read_text() for layer in layers for file in layer.rglob("*.py"))
     assert len(named) > 20
     assert [name for name in sorted(named) if name.removesuffix("_total") not in source] == []
