@@ -211,6 +211,14 @@ def chat(model: options.Model, shared: OneUserOptions, packed_cache: options.Cac
 def _converse(conversation: ChatSession, read: Read) -> None:
     while True:
         try:
+            return _take_lines(conversation, read)
+        except KeyboardInterrupt:  # between two lines, where a Ctrl-C may come that was pressed at the prompt
+            continue
+
+
+def _take_lines(conversation: ChatSession, read: Read) -> None:
+    while True:
+        try:
             line = read()
         except KeyboardInterrupt:  # the line is dropped
             continue
