@@ -5,16 +5,15 @@ says. One user floods: the requests are many, and alike on all servers. Steady u
 after a long text of the user's own, so that the router keeps a user at few servers. Light users ask now and then.
 """
 
-import heapq
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
 from surefoot.core import Output, Request, SampleKey, SamplingParams, StepResult
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
+from surefoot.fleet.timeline import Timeline
 from surefoot.fleet.user_spread import UserSpread
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.scheduler import Scheduler, SchedulerConfig
@@ -98,8 +97,8 @@ class ShareSimulation:
             self._router.join(f"replica {number}")
             for power in range(10):
                 server.scheduler.cost.observe(1 << power, self._step_ms(1 << power))
-        self._events: list[tuple[float, int, Callable[[float], None]]] = []
-        self._order, self._ids, self._texts = count(), count(), count(10_000)
+        self._timeline = Timeline()
+        self._ids, self._texts = count(), count(10_000)
         self._waiting: dict[str, _Waiting] = {}
         self.figures = ShareFigures()
 
@@ -110,16 +109,9 @@ class ShareSimulation:
         users += [f"{STEADY} {number}" for number in range(shape.num_steady)] * shape.steady_requests
         users += [f"{LIGHT} {number}" for number in range(shape.num_light)]
         for user in users:
-            self._at(self._rng.uniform(0.0, 5.0), partial(self._ask, user))
-        while self._events:
-            now, _, act = heapq.heappop(self._events)
-            if now > shape.duration_s:
-                break
-            act(now)
+            self._timeline.at(self._rng.uniform(0.0, 5.0), partial(self._ask, user))
+        self._timeline.run(shape.duration_s)
         return self.figures
-
-    def _at(self, time_s: float, act: Callable[[float], None]) -> None:
-        heapq.heappush(self._events, (time_s, next(self._order), act))
 
     def _step_ms(self, num_tokens: int) -> float:
         return self._shape.step_ms + self._shape.token_ms * num_tokens
@@ -131,7 +123,7 @@ class ShareSimulation:
             self._router.begin_report(number)
             backlog = server.scheduler.backlog()
             self._router.report(number, ReplicaReport(backlog.num_tokens, backlog.token_ms))
-        self._at(now + 1.0, self._report)
+        self._timeline.at(now + 1.0, self._report)
 
     def _ask(self, user: str, now: float) -> None:
         shape, name = self._shape, f"{next(self._ids)}"
@@ -173,7 +165,7 @@ class ShareSimulation:
                 self.figures.work[waiting.user] += len(chunk.tokens) if chunk.start < waiting.num_prompt else 0
         outputs = [Output(SampleKey(c.key.request, sample), (TOKEN,)) for c in plan.chunks for sample in c.samples]
         result = StepResult(outputs, self._step_ms(sum(len(chunk.tokens) for chunk in plan.chunks)))
-        self._at(now + result.elapsed_ms / 1000, lambda later: self._end_step(later, server, result))
+        self._timeline.at(now + result.elapsed_ms / 1000, lambda later: self._end_step(later, server, result))
 
     def _end_step(self, now: float, server: _Server, result: StepResult) -> None:
         for delta in server.scheduler.commit(result):
@@ -193,4 +185,4 @@ class ShareSimulation:
     def _end(self, now: float, waiting: _Waiting) -> None:
         self._spread.leave(waiting.user, waiting.server)
         pause_s = self._rng.expovariate(1 / self._shape.pause_s) if waiting.user.startswith(LIGHT) else 0.0
-        self._at(now + pause_s, partial(self._ask, waiting.user))
+        self._timeline.at(now + pause_s, partial(self._ask, waiting.user))

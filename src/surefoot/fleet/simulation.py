@@ -5,7 +5,6 @@ number of blocks and drops the least recently used ones, the end of a prompt bef
 of it arrives late, as it would over a network.
 """
 
-import heapq
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from surefoot.fleet.prefix_index import PrefixIndex
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
+from surefoot.fleet.timeline import Timeline
 
 SYSTEM = 1 << 62  # names of system messages' blocks begin here
 MOST_BLOCKS = 1 << 20  # of one conversation
@@ -177,26 +177,18 @@ class Simulation:
         self._rng = random.Random(shape.seed)
         self.replicas = [SimulatedReplica(number, shape, trees) for number in range(shape.num_replicas)]
         self.figures = SimulatedFigures()
-        self._events: list[tuple[float, int, Callable[[float], None]]] = []
-        self._order = count()
+        self._timeline = Timeline()
         self._conversations = count(1)
 
     def run(self) -> SimulatedFigures:
         shape = self._shape
         for _ in range(shape.num_users):
-            self._at(self._rng.uniform(0, shape.duration_s), self._begin)
+            self._timeline.at(self._rng.uniform(0, shape.duration_s), self._begin)
         if self._reader is not None:
             for replica in self.replicas:
                 self._ask_report(0.0, replica, self._reader)
-        while self._events:
-            now, _, act = heapq.heappop(self._events)
-            if now > shape.duration_s:
-                break
-            act(now)
+        self._timeline.run(shape.duration_s)
         return self.figures
-
-    def _at(self, time_s: float, act: Callable[[float], None]) -> None:
-        heapq.heappush(self._events, (time_s, next(self._order), act))
 
     # ---- reports ----
 
@@ -208,8 +200,8 @@ class Simulation:
         # The first reports come at once and in turn, later ones at their own pace.
         delay_s = self._shape.delay_s if now else 0.0
         next_s = self._shape.report_s if now else self._rng.uniform(0, self._shape.report_s)
-        self._at(now + delay_s, lambda _: reader.report(replica.number, report))
-        self._at(now + next_s, lambda later: self._ask_report(later, replica, reader))
+        self._timeline.at(now + delay_s, lambda _: reader.report(replica.number, report))
+        self._timeline.at(now + next_s, lambda later: self._ask_report(later, replica, reader))
 
     # ---- users ----
 
@@ -244,7 +236,7 @@ class Simulation:
             conversation.grow(num_answer, shape)
             replica.hold(conversation.names)
             if turns > 1:
-                self._at(later + think_s, lambda then: self._turn(then, conversation, turns - 1, rng))
+                self._timeline.at(later + think_s, lambda then: self._turn(then, conversation, turns - 1, rng))
 
         self._send(now, asked, answered)
 
@@ -268,13 +260,13 @@ class Simulation:
             replica.num_queued -= 1
             replica.hold(asked.names)
             replica.num_answering += 1
-            self._at(later + asked.num_answer * self._shape.answer_token_ms / 1000, ended)
+            self._timeline.at(later + asked.num_answer * self._shape.answer_token_ms / 1000, ended)
 
         def ended(later: float) -> None:
             replica.num_answering -= 1
             answered(later, replica)
 
-        self._at(first, generating)
+        self._timeline.at(first, generating)
 
 
 # ---- policies ----
