@@ -153,7 +153,8 @@ class Gateway:
 def may_watch(scope: Scope, key: str) -> bool:
     """Whether a client may read what covers all users: from this machine, or with the fleet's key."""
     client, server = scope.get("client"), scope.get("server")
-    if client is not None and (client[0] == (server or "")[0] or ip_address(client[0]).is_loopback):
+    is_here = client is not None and server is not None and client[0] == server[0]
+    if is_here or (client is not None and ip_address(client[0]).is_loopback):
         return True
     given = dict(scope["headers"]).get(KEY_HEADER.encode(), b"")
     return compare_digest(given, key.encode())

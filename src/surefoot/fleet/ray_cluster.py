@@ -116,9 +116,10 @@ class GatewayActor:
         return int(json.loads(body)["ready"]) if status == OK else 0
 
     def rates(self) -> RatesStatus | None:
-        """None: the gateway does not answer."""
+        """None: the gateway does not answer, or tells only clients on its own machine."""
         status, body = answer_at("/health", self._file.host, self._file.port)
-        return rates_status(json.loads(body)["rates"], time.time()) if status == OK else None
+        told = json.loads(body).get("rates") if status == OK else None
+        return rates_status(told, time.time()) if told is not None else None
 
     def _follow(self) -> None:
         """A server whose actor does not answer stays where it was: the gateway notices by itself if it is gone."""
