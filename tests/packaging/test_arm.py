@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from surefoot import __version__
+from surefoot.bench.harness.server_process import HOST, MODEL_NAME, Launch, free_port, own_launch, running
 from tests.packaging.conftest import ROOT, run
 from tests.smollm2 import find_file
 from tests.stories import stories_gguf
@@ -21,6 +23,18 @@ TOOLS = ("aarch64-linux-gnu-g++", "mmdebstrap", "qemu-aarch64-static", "unshare"
 VARIANTS = ("portable", "neon", "i8mm")
 MODELS = {"stories260K": stories_gguf, "SmolLM2": find_file}
 START_S = 1800.0
+STARTS_ITSELF = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+CITY = {"type": "object", "properties": {"city": {"enum": ["Berlin", "Paris"]}}, "required": ["city"]}
+CHAT = {
+    "model": MODEL_NAME,
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY}},
+    "max_tokens": 16,
+    "temperature": 0.8,
+    "seed": 7,
+    "logprobs": True,
+    "top_logprobs": 2,
+}
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
 
@@ -114,3 +128,25 @@ def test_the_same_bits_from_each_others_files(root: Path, data: Path, name: str,
         assert facts["num_cached"] > 0
     assert fresh["variant"] == variant
     assert fresh["num_cached"] == 0
+
+
+def chat(model: str | Path, *interpreter: str | Path) -> dict[str, Any]:
+    """The answer of a server that the interpreter runs."""
+    port = free_port()
+    words = own_launch(model, port, "--packed-cache", "off").command[1:]
+    with running(Launch((*map(str, interpreter), *words), "/ready", start_s=START_S), port):
+        reply = httpx.post(f"http://{HOST}:{port}/v1/chat/completions", json=CHAT, timeout=START_S)
+    assert reply.status_code == 200, reply.text
+    (choice,) = reply.json()["choices"]
+    return {key: choice[key] for key in ("message", "logprobs", "finish_reason")}
+
+
+def test_a_server_answers_with_the_same_bits(root: Path, data: Path) -> None:
+    """A chat with a JSON schema: template and grammar are tried in processes of their own."""
+    if subprocess.run([ARM / "run", root, "-c", STARTS_ITSELF], capture_output=True, check=False).returncode:
+        pytest.skip("the kernel lets no user namespace have a binfmt_misc (Linux 6.7 does)")
+    model = find_file()
+    shutil.copy(model, data / "model.gguf")
+    answer = chat("/data/model.gguf", ARM / "run", root)
+    assert json.loads(answer["message"]["content"])["city"] in CITY["properties"]["city"]["enum"]  # type: ignore[index]
+    assert answer == chat(model, sys.executable)
