@@ -164,6 +164,19 @@ def test_the_budget_may_shrink(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_removed_segments_number_is_not_used_again(tmp_path: Path) -> None:
+    """A reader that has looked a block up just before would read another block's bytes there."""
+    store = BlockStore(tmp_path, BUDGET)
+    write(store, 1)
+    store.close()
+    again = BlockStore(tmp_path, BUDGET)
+    (removed,) = segments(tmp_path)
+    again.prune(0)
+    write(again, 2)
+    assert removed not in segments(tmp_path)
+    again.close()
+
+
 def test_a_block_larger_than_a_segment_is_not_kept(tmp_path: Path) -> None:
     store = BlockStore(tmp_path, BUDGET)
     assert not store.write(name_of(1), bytes(store.segment_bytes))

@@ -30,13 +30,13 @@ class SegmentFiles:
         self._readers: OrderedDict[int, int] = OrderedDict()  # descriptors, the last used at the end
         self._writer = -1
         self._open = 0  # the segment that is appended to
-        self._newest = 0  # numbers are never used again
         self._torn: set[int] = set()  # segments that end in a torn record, after which nothing would be found
         self._num_unsynced = 0
         self.sizes: dict[int, int] = {}
         for path in folder.glob(f"*{SUFFIX}"):
             if path.stem.isdigit():
                 self.sizes[int(path.stem)] = path.stat().st_size
+        self._newest = self.last  # a process uses no number again: a reader may have looked a block up there
 
     @property
     def total_bytes(self) -> int:
@@ -93,7 +93,7 @@ class SegmentFiles:
         """The segment that takes the next record: the newest while it has room and is not spared, else a new one."""
         number = self.last
         if number == spared or not self.has_room(number, num_bytes, limit):
-            number = self._newest = max(number, self._newest) + 1
+            number = self._newest = self._newest + 1
         if number != self._open:
             self._begin(number)
         return number
