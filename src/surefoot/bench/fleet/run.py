@@ -1,10 +1,18 @@
 """Runs `surefoot bench fleet`: the router in simulated time, then real servers behind a gateway."""
 
+import random
 import statistics
 import time
 from dataclasses import asdict, dataclass
 
-from surefoot.bench.fleet.real import RealRuns, measure_added_time, measure_survival, measure_throughput, running_fleet
+from surefoot.bench.fleet.real import (
+    NUM_WARM,
+    RealRuns,
+    measure_added_time,
+    measure_survival,
+    measure_throughput,
+    running_fleet,
+)
 from surefoot.bench.fleet.scale import measure_scale
 from surefoot.bench.fleet.shares import ShareRow, measure_shares
 from surefoot.bench.fleet.simulated import SimulatedFleet, simulate_fleet
@@ -31,7 +39,7 @@ class FleetSettings:
 
 
 QUICK = FleetSettings(
-    FleetShape(num_users=12_000, duration_s=120.0, turns=3, think_s=20.0), 30, num_rounds=2, num_kills=3
+    FleetShape(num_users=12_000, duration_s=120.0, turns=3, think_s=20.0), 100, num_rounds=2, num_kills=3
 )
 
 
@@ -43,7 +51,7 @@ def run_fleet(model: str, settings: FleetSettings, say: Say) -> ModelResults:
     options = ("--max-running", "32", "--max-context", "1024")
     say("timing first tokens")
     with running_fleet(model, 1, *options) as fleet:
-        tasks = [_task(number, 24, 4) for number in range(settings.num_first_tokens)]
+        tasks = [_task(number, 24, 4) for number in range(NUM_WARM + 2 * settings.num_first_tokens)]
         measure_added_time(fleet, tasks, runs)
         measure_throughput(fleet, [_task(number, 16, 24) for number in range(32)], settings.num_rounds, runs)
     with running_fleet(model, settings.num_servers, *options, "--threads", "1") as fleet:
@@ -71,7 +79,8 @@ def run_simulation(shape: FleetShape, say: Say, shares: ShareShape = ShareShape(
 
 
 def _task(number: int, length: int, num_new: int) -> Task:
-    return Task(tuple(1 + (number * 31 + place * 7) % 200 for place in range(length)), num_new)
+    rng = random.Random(number)
+    return Task(tuple(rng.randrange(1, 200) for _ in range(length)), num_new)
 
 
 def fleet_figures(simulated: SimulatedFleet, runs: RealRuns) -> list[Figure]:
