@@ -136,6 +136,35 @@ def test_the_index_forgets_what_nobody_holds() -> None:
     assert len(index) == 0
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "remove", "remove_replica"]),
+            st.integers(0, 2),
+            st.lists(st.integers(0, 9), max_size=6),
+        ),
+        max_size=40,
+    )
+)
+def test_the_index_knows_every_holder(changes: list[tuple[str, int, list[int]]]) -> None:
+    index, held = PrefixIndex(), {replica: set[int]() for replica in range(3)}
+    for change, replica, names in changes:
+        match change:
+            case "add":
+                index.add(replica, names)
+                held[replica].update(names)
+            case "remove":
+                index.remove(replica, names)
+                held[replica].difference_update(names)
+            case _:
+                index.remove_replica(replica)
+                held[replica].clear()
+        for name in range(10):
+            holders = {int(number) for _, numbers in index.depths([name]) for number in numbers}
+            assert holders == {replica for replica, names in held.items() if name in names}
+    assert len(index) == len(set[int]().union(*held.values()))
+
+
 def test_fetching_counts_where_it_is_quicker_than_computing() -> None:
     names = list(range(1, 51))
     busy = ReplicaReport(400, 5.0, names)

@@ -6,6 +6,7 @@ no answer depends on it.
 """
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,25 +17,31 @@ Depths = list[tuple[int, Replicas]]  # number of blocks, replicas that hold all 
 
 
 class PrefixIndex:
-    """Blocks are nearly all held by one replica. These share one array, so that a block costs its entry alone."""
+    """Blocks are nearly all held by one replica. These share one array, so that a block costs its entry, and a place
+    in the list of its replica's names."""
 
     def __init__(self) -> None:
         self._holders: dict[int, Replicas] = {}
         self._alone: dict[int, Replicas] = {}
+        self._names = defaultdict[int, list[int]](list)  # by replica; it holds some of them no longer
+        self._num_gone = Counter[int]()  # of each list, at most
 
     def __len__(self) -> int:
         return len(self._holders)
 
     def add(self, replica: int, names: Iterable[int]) -> None:
-        holders, alone = self._holders, self._only(replica)
+        holders, alone, listed = self._holders, self._only(replica), self._names[replica]
         for name in names:
             before = holders.get(name)
             if before is None:
                 holders[name] = alone
             elif replica not in before:
                 holders[name] = np.append(before, alone)
+            else:
+                continue
+            listed.append(name)
 
-    def remove(self, replica: int, names: Iterable[int]) -> None:
+    def remove(self, replica: int, names: Sequence[int]) -> None:
         alone = self._only(replica)
         for name in names:
             before = self._holders.get(name)
@@ -42,16 +49,18 @@ class PrefixIndex:
                 del self._holders[name]
             elif before is not None:
                 self._set(name, before[before != replica])
+        self._num_gone[replica] += len(names)
+        if 2 * self._num_gone[replica] > len(self._names[replica]):
+            self._list_anew(replica)
+
+    def _list_anew(self, replica: int) -> None:
+        held = (name for name in self._names[replica] if replica in self._holders.get(name, ()))
+        self._names[replica] = list(dict.fromkeys(held))
+        self._num_gone[replica] = 0
 
     def remove_replica(self, replica: int) -> None:
-        """Looks at every block, but at numbers of replicas only where several hold a block."""
-        alone = self._only(replica)
-        held = (
-            name
-            for name, holders in self._holders.items()
-            if holders is alone or (len(holders) > 1 and replica in holders)
-        )
-        self.remove(replica, list(held))
+        """Looks at this replica's names alone: a gateway that stands still for seconds loses its streams."""
+        self.remove(replica, self._names.pop(replica, []))
 
     def _set(self, name: int, replicas: Replicas) -> None:
         if len(replicas) > 1:
