@@ -22,7 +22,7 @@ from surefoot.models import ModelConfig, read_config
 from surefoot.ops.arrays import F32, U8, Array
 from surefoot.text import save_tokenizer, tokenizer_from_gguf
 from surefoot.weights import Checkpoint, GgufFile
-from surefoot.weights.huggingface import FAMILY_LAYER, LAYER, WHOLE
+from surefoot.weights.huggingface_names import FAMILY_LAYER, LAYER, WHOLE
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "gemma2": "gemma2"}
 INT8_ROWS = IntFormat(8, 0)  # int8 with one scale per row
