@@ -3,7 +3,7 @@
 import functools
 from dataclasses import replace
 
-from surefoot.fleet.share_simulation import ShareFigures, ShareShape, ShareSimulation
+from surefoot.fleet.simulated.shares import ShareFigures, ShareShape, ShareSimulation
 
 SHAPE = ShareShape(
     num_replicas=3, num_steady=3, num_light=6, flood_requests=90, pause_s=5.0, warm_up_s=10.0, duration_s=60.0

@@ -6,15 +6,8 @@ from dataclasses import replace
 import pytest
 
 from surefoot.fleet.prefix_index import PrefixIndex
-from surefoot.fleet.simulation import (
-    AffinityPolicy,
-    FleetShape,
-    OraclePolicy,
-    PredictedPolicy,
-    RoundRobinPolicy,
-    SimulatedFigures,
-    Simulation,
-)
+from surefoot.fleet.simulated.policies import AffinityPolicy, OraclePolicy, PredictedPolicy, RoundRobinPolicy
+from surefoot.fleet.simulated.routing import FleetShape, SimulatedFigures, Simulation
 
 SHAPE = FleetShape(num_replicas=12, num_users=1500, duration_s=500.0, replica_blocks=4000)
 

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from surefoot.bench.fleet.report import show_fleet
 from surefoot.bench.fleet.run import run_simulation
-from surefoot.fleet.share_simulation import ShareShape
-from surefoot.fleet.simulation import FleetShape
+from surefoot.fleet.simulated.routing import FleetShape
+from surefoot.fleet.simulated.shares import ShareShape
 
 SHARES = ShareShape(
     num_replicas=2, num_steady=2, num_light=2, flood_requests=20, pause_s=2.0, warm_up_s=2.0, duration_s=8.0

@@ -22,8 +22,8 @@ from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.workloads import Task
-from surefoot.fleet.share_simulation import ShareShape
-from surefoot.fleet.simulation import FleetShape
+from surefoot.fleet.simulated.routing import FleetShape
+from surefoot.fleet.simulated.shares import ShareShape
 from surefoot.ops import Backend
 
 

@@ -12,12 +12,12 @@ import uvloop
 
 from surefoot.bench.fleet.simulated import NAME_BYTES, PredictedRun
 from surefoot.bench.harness.figures import percentile
-from surefoot.fleet.cells import CellPolicy
 from surefoot.fleet.members import CONNECT_S, Members
 from surefoot.fleet.prefix_index import PrefixIndex
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
-from surefoot.fleet.simulation import FleetShape, Policy, PredictedPolicy, ReportReader, SimulatedFigures, Simulation
+from surefoot.fleet.simulated.policies import CellPolicy, PredictedPolicy
+from surefoot.fleet.simulated.routing import FleetShape, Policy, ReportReader, SimulatedFigures, Simulation
 from surefoot.server.frames import ReplicaState
 
 NUM_POLLS = 500

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from surefoot.bench.harness.figures import percentile
-from surefoot.fleet.share_simulation import ShareShape, ShareSimulation
+from surefoot.fleet.simulated.shares import ShareShape, ShareSimulation
 
 
 @dataclass(frozen=True)

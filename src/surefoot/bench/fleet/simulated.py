@@ -7,16 +7,8 @@ from dataclasses import dataclass
 
 from surefoot.bench.harness.figures import percentile
 from surefoot.fleet.prefix_index import PrefixIndex
-from surefoot.fleet.simulation import (
-    AffinityPolicy,
-    FleetShape,
-    OraclePolicy,
-    Policy,
-    PredictedPolicy,
-    RoundRobinPolicy,
-    SimulatedFigures,
-    Simulation,
-)
+from surefoot.fleet.simulated.policies import AffinityPolicy, OraclePolicy, PredictedPolicy, RoundRobinPolicy
+from surefoot.fleet.simulated.routing import FleetShape, Policy, SimulatedFigures, Simulation
 
 MEASURED_BLOCKS = 200_000  # of which the index's memory is measured
 NAME_BYTES = 8

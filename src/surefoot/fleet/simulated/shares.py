@@ -13,7 +13,7 @@ from itertools import count
 
 from surefoot.core import Output, Request, SampleKey, SamplingParams, StepResult
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
-from surefoot.fleet.timeline import Timeline
+from surefoot.fleet.simulated.timeline import Timeline
 from surefoot.fleet.user_spread import UserSpread
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.scheduler import Scheduler, SchedulerConfig
