@@ -20,8 +20,11 @@ namespace sf {
 
 inline constexpr int64_t kInt32Lines = 256;  // 1024 columns of 127 * kLargestWeight stay within int32
 
+// So many rows of codes are multiplied while the weights pass by once.
+inline constexpr int64_t kFewCodeRows = std::max<int64_t>(kFewRows, kCodeRows);
+
 inline bool by_codes(const Problem& p) {
-  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewRows && p.w->counts()));
+  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewCodeRows && p.w->counts()));
 }
 
 // From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
@@ -91,39 +94,47 @@ template <class Pairs>
 struct Direct : SpanSums {
   using Source = typename Pairs::Source;
   static constexpr int64_t kLineBytes = kLine;
+  static constexpr int kBlock = kCodeRows;  // rows that are multiplied together
 
   template <int Rows, int Span>
   [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
                                                 const uint8_t* parameters, const PrefetchOffsets& ahead,
                                                 LimbSums<Rows>& sums) {
-    CodeSums lower[Rows][2], upper[Rows][2];
-    const int8_t* fours[Rows][2];
-    for (int r = 0; r < Rows; ++r)
-      for (int limb = 0; limb < 2; ++limb) {
-        lower[r][limb] = upper[r][limb] = no_codes();
-        fours[r][limb] = in_register(x.x + span * Span * 4 + r * x.row_stride + limb * x.limb_stride);
+    // Where the sums of both limbs do not fit into registers, the codes are read again for the second limb.
+    constexpr int kLimbs = 4 * Rows <= 28 ? 2 : 1;
+    const int64_t stride = x.row_stride;
+    const Ints pairs[2] = {Pairs::load(w, parameters), Pairs::load(w, parameters + w.half_bytes)};
+    for (int first = 0; first < 2; first += kLimbs) {
+      CodeSums lower[Rows][kLimbs], upper[Rows][kLimbs];
+      // Three rows share a pointer, since a register and twice another one can be added to it.
+      const int8_t* fours[(Rows + 2) / 3][kLimbs];
+      for (int limb = 0; limb < kLimbs; ++limb) {
+        for (int r = 0; r < Rows; ++r) lower[r][limb] = upper[r][limb] = no_codes();
+        for (int r = 0; r < Rows; r += 3)
+          fours[r / 3][limb] = in_register(x.x + span * Span * 4 + r * stride + (first + limb) * x.limb_stride);
       }
-    const uint8_t *codes = in_register(w.codes + span * Span * kLine), *later = in_register(codes + ahead.codes);
+      const uint8_t *codes = in_register(w.codes + span * Span * kLine), *later = in_register(codes + ahead.codes);
 #pragma GCC unroll 8
-    for (int i = 0; i < Span; ++i) {
-      prefetch(later + i * kLine);
-      const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
+      for (int i = 0; i < Span; ++i) {
+        if (!first) prefetch(later + i * kLine);
+        const Line both = load_line(codes + i * kLine), low = low_nibbles(both), high = upper_codes(both);
+        for (int r = 0; r < Rows; ++r)
+          for (int limb = 0; limb < kLimbs; ++limb) {
+            const int32_t four = four_bytes(fours[r / 3][limb] + r % 3 * stride + 4 * i);
+            lower[r][limb] = dot_codes(lower[r][limb], low, four);
+            upper[r][limb] = dot_codes(upper[r][limb], high, four);
+          }
+      }
       for (int r = 0; r < Rows; ++r)
-        for (int limb = 0; limb < 2; ++limb) {
-          const int32_t four = four_bytes(fours[r][limb] + 4 * i);
-          lower[r][limb] = dot_codes(lower[r][limb], low, four);
-          upper[r][limb] = dot_codes(upper[r][limb], high, four);
+        for (int limb = 0; limb < kLimbs; ++limb) {
+          const int32_t extra = of(x, r, span, first + limb);
+          Ints both[2];
+          code_sums(lower[r][limb], upper[r][limb], both);
+          for (int half = 0; half < 2; ++half)
+            sums[r][first + limb][half] =
+                dot_pairs(sums[r][first + limb][half], pair_up(both[half], extra), pairs[half]);
         }
     }
-    const Ints pairs[2] = {Pairs::load(w, parameters), Pairs::load(w, parameters + w.half_bytes)};
-    for (int r = 0; r < Rows; ++r)
-      for (int limb = 0; limb < 2; ++limb) {
-        const int32_t extra = of(x, r, span, limb);
-        Ints both[2];
-        code_sums(lower[r][limb], upper[r][limb], both);
-        for (int half = 0; half < 2; ++half)
-          sums[r][limb][half] = dot_pairs(sums[r][limb][half], pair_up(both[half], extra), pairs[half]);
-      }
   }
 };
 
@@ -131,6 +142,7 @@ struct Direct : SpanSums {
 struct LookedUp : SpanSums {
   using Source = WideSource<4>;
   static constexpr int64_t kLineBytes = kLine;
+  static constexpr int kBlock = kRowBlock;
 
   template <int Rows, int Span>
   [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
@@ -171,6 +183,7 @@ struct LookedUp : SpanSums {
 struct Int16Weights {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kLineBytes = 2 * kLine;
+  static constexpr int kBlock = kRowBlock;
   using Source = WideSource<8>;
 
   static int64_t row_prepared(const Problem& p) { return WordRow::count(p); }
@@ -307,14 +320,12 @@ void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_
   else narrow_codes_times_panels<Method, Rows, Span>(p, w, x, row, panel);
 }
 
-template <class Method, int Span>
+// As many of the rows as a method takes at once.
+template <class Method, int Span, int Rows = Method::kBlock>
 void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels) {
-  if constexpr (kRowBlock >= 4) {
-    if (rows >= 4) return codes_times_panels<Method, 4, Span>(p, x, row, panel, panels);
-    if (rows == 3) return codes_times_panels<Method, 3, Span>(p, x, row, panel, panels);
-    if (rows == 2) return codes_times_panels<Method, 2, Span>(p, x, row, panel, panels);
-  }
-  codes_times_panels<Method, 1, Span>(p, x, row, panel, panels);
+  if constexpr (Rows > 1)
+    if (rows < Rows) return some_rows_by_codes<Method, Span, Rows - 1>(p, x, row, rows, panel, panels);
+  codes_times_panels<Method, Rows, Span>(p, x, row, panel, panels);
 }
 
 template <class Method>
@@ -332,7 +343,7 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
     const int32_t* prepared = p.prepared ? p.prepared + start * each : scratch;
     for (int64_t panel = share.first_panel; panel < share.last_panel; panel += kPanelBlock) {
       const int panels = static_cast<int>(std::min<int64_t>(kPanelBlock, share.last_panel - panel));
-      for (int64_t row = start; row < end; row += kRowBlock) {
+      for (int64_t row = start; row < end; row += Method::kBlock) {
         const CodeRows x{p.row(row), prepared + (row - start) * each, 2 * p.x.stride, p.x.stride, each};
         some_rows_by_codes<Method, Span>(p, x, row, end - row, panel, panels);
       }

@@ -239,12 +239,11 @@ struct LineBlock {
 };
 
 struct Blocks {
-  // Few rows times 4-bit codes are as quick without unpacking them. More rows than this are half of a block's kRows, so
+  // Few rows times 4-bit codes are quicker without unpacking them. More rows than this are half of a block's kRows, so
   // that no group is smaller.
   static int64_t few_rows(const Problem& p) {
     if (p.x.limbs == 1) return std::max<int64_t>(kFewRows, kLineRows);
-    const bool codes = p.w->bits == 4 && p.w->limbs == 2 && p.w->counts();
-    return codes ? kFewCodeRows : kFewRows;
+    return p.w->bits == 4 && p.w->counts() ? kFewCodeRows : kFewRows;
   }
   static bool worth(const Problem& p) {
     const bool suits = p.x.limbs == 2 || (p.w->limbs == 1 && p.x.group == 0);

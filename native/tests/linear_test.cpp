@@ -78,7 +78,7 @@ void check_threads(const Format& format, int64_t rows, int64_t n, int64_t k, int
 
 TEST(linear_odd_shapes_in_every_format) {
   for (const auto& format : kFormats)
-    for (const int64_t rows : {1, 2, 4, 5, 16, 19, 37}) {
+    for (const int64_t rows : {1, 2, 4, 5, 7, 8, 12, 16, 19, 37}) {
       check_threads(format, rows, 33, 65, 2, 0);
       check_threads(format, rows, 7, 130, 1, 64);
     }

@@ -138,7 +138,7 @@ def test_groups_of_rows_of_one_limb(backends: list[Backend], rows: int) -> None:
 
 @pytest.mark.parametrize("group", [16, 64])
 @pytest.mark.parametrize("limbs", [1, 2])
-@pytest.mark.parametrize("rows", range(1, 7))
+@pytest.mark.parametrize("rows", range(1, 14))
 def test_few_rows_of_codes_that_count(backends: list[Backend], rows: int, limbs: int, group: int) -> None:
     """Small row counts have kernels of their own. Weights and rows are at the ends of their range."""
     rng = np.random.default_rng(rows)

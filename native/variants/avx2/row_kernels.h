@@ -6,7 +6,6 @@ namespace sf {
 
 inline constexpr int kWordRows = 1, kLineRows = 1;
 inline constexpr int64_t kWordLines = 64, kByteLines = 128;
-inline constexpr int64_t kFewCodeRows = 2;
 
 // Words come straight from memory. In assembly, since gcc 12 copies sums from register to register.
 using RowWords = const __m256i*;

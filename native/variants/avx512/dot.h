@@ -20,6 +20,7 @@ inline int32_t ready_excess(const int8_t* x, int64_t count) {
   return _mm512_reduce_add_epi32(sum);
 }
 
+inline constexpr int kCodeRows = 12;  // more are as quick from unpacked weights
 using CodeSums = Ints;
 inline CodeSums no_codes() { return set1i(0); }
 inline CodeSums dot_codes(CodeSums sum, Line codes, int32_t four) {

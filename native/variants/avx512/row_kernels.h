@@ -6,7 +6,6 @@ namespace sf {
 
 inline constexpr int kWordRows = 8, kLineRows = 6;           // by 32 outputs, in registers
 inline constexpr int64_t kWordLines = 64, kByteLines = 256;  // of a chunk: 16 KB of words, 32 KB of bytes
-inline constexpr int64_t kFewCodeRows = 7;                   // of 4-bit codes are multiplied as they are read
 
 // sum += words times a row's pair of words. Each sum stays in its register: gcc 12 would copy it from one to another.
 using RowWords = Ints;

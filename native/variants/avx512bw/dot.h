@@ -22,6 +22,7 @@ inline constexpr int kReadyBias = 0;
 inline int32_t ready_excess(const int8_t*, int64_t) { return 0; }
 
 // Kept in 16 bits, two per output: 8 lines of 2 products of 15 * 127 at most.
+inline constexpr int kCodeRows = kRowBlock;
 using CodeSums = Line;
 inline CodeSums no_codes() { return {_mm512_setzero_si512()}; }
 // In assembly: gcc 12 would add up the products of several lines as a tree, and spill them.

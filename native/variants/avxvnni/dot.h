@@ -27,6 +27,7 @@ inline int32_t ready_excess(const int8_t* x, int64_t count) {
   return kReadyBias * sum;
 }
 
+inline constexpr int kCodeRows = kRowBlock;
 using CodeSums = Ints;
 inline CodeSums no_codes() { return set1i(0); }
 inline CodeSums dot_codes(const CodeSums& sum, const Line& codes, int32_t four) { return dot_bytes(sum, codes, four); }

@@ -6,7 +6,6 @@ namespace sf {
 
 inline constexpr int kWordRows = 2, kLineRows = 1;
 inline constexpr int64_t kWordLines = 64, kByteLines = 128;
-inline constexpr int64_t kFewCodeRows = 2;
 
 using RowWords = Ints;
 inline RowWords load_words_of(const uint8_t* p) { return loadi(reinterpret_cast<const int32_t*>(p)); }

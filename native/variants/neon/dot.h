@@ -5,6 +5,7 @@
 
 namespace sf {
 
+inline constexpr int kCodeRows = kRowBlock;
 using CodeSums = Ints;
 inline CodeSums no_codes() { return set1i(0); }
 inline CodeSums dot_codes(const CodeSums& sum, const Line& codes, int32_t four) { return dot4(sum, codes, four); }

@@ -114,6 +114,7 @@ inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
 }
 
 // Sums of codes times activations, over eight lines at most.
+inline constexpr int kCodeRows = kRowBlock;  // rows whose sums of codes stay in registers
 using CodeSums = Ints;
 inline CodeSums no_codes() { return set1i(0); }
 inline CodeSums dot_codes(CodeSums sum, const Line& codes, int32_t four) { return dot4(sum, codes, four); }
