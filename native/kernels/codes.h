@@ -20,11 +20,18 @@ namespace sf {
 
 inline constexpr int64_t kInt32Lines = 256;  // 1024 columns of 127 * kLargestWeight stay within int32
 
-// So many rows of codes are multiplied while the weights pass by once.
-inline constexpr int64_t kFewCodeRows = std::max<int64_t>(kFewRows, kCodeRows);
+inline constexpr int kBothLimbRows = 7;  // the sums of both limbs of so many rows fit into 32 registers
 
+inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
+inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
+
+// So many rows of codes that count are multiplied while the weights pass by once. Short spans end too often for more
+// rows than both limbs fit of.
+inline int64_t few_code_rows(const Problem& p) {
+  return std::max<int64_t>(kFewRows, span_lines(p) == 8 ? kCodeRows : std::min(kCodeRows, kBothLimbRows));
+}
 inline bool by_codes(const Problem& p) {
-  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= kFewCodeRows && p.w->counts()));
+  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= few_code_rows(p) && p.w->counts()));
 }
 
 // From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
@@ -38,9 +45,6 @@ struct CodeRows {
   const int32_t* prepared;
   int64_t row_stride, limb_stride, row_prepared;
 };
-
-inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
-inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
 
 // Keeps gcc from giving each line of an unrolled span a pointer of its own, which are then spilled.
 template <class T>
@@ -100,8 +104,7 @@ struct Direct : SpanSums {
   [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
                                                 const uint8_t* parameters, const PrefetchOffsets& ahead,
                                                 LimbSums<Rows>& sums) {
-    // Where the sums of both limbs do not fit into registers, the codes are read again for the second limb.
-    constexpr int kLimbs = 4 * Rows <= 28 ? 2 : 1;
+    constexpr int kLimbs = Rows <= kBothLimbRows ? 2 : 1;  // else the codes are read again for the second limb
     const int64_t stride = x.row_stride;
     const Ints pairs[2] = {Pairs::load(w, parameters), Pairs::load(w, parameters + w.half_bytes)};
     for (int first = 0; first < 2; first += kLimbs) {

@@ -107,7 +107,9 @@ struct Cut {
 int64_t rows_of_task(const Problem& p) { return many_rows::worth(p) ? many_rows::block_rows(p) : p.rows; }
 
 // Whether the weights pass by once, on vectors.
-bool is_few_rows(const Problem& p) { return !many_rows::worth(p) && p.rows <= (by_codes(p) ? kFewCodeRows : kFewRows); }
+bool is_few_rows(const Problem& p) {
+  return !many_rows::worth(p) && p.rows <= (by_codes(p) ? few_code_rows(p) : kFewRows);
+}
 
 // Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where there are many rows.
 Cut cut(const Problem& p, int threads) {

@@ -243,7 +243,7 @@ struct Blocks {
   // that no group is smaller.
   static int64_t few_rows(const Problem& p) {
     if (p.x.limbs == 1) return std::max<int64_t>(kFewRows, kLineRows);
-    return p.w->bits == 4 && p.w->counts() ? kFewCodeRows : kFewRows;
+    return p.w->bits == 4 && p.w->counts() ? few_code_rows(p) : kFewRows;
   }
   static bool worth(const Problem& p) {
     const bool suits = p.x.limbs == 2 || (p.w->limbs == 1 && p.x.group == 0);
