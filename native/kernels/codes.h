@@ -368,11 +368,9 @@ inline int64_t prepared_bytes(const Problem& p) {
   });
 }
 
-// What each task would prepare, for all of them: while rows are few, since one thread does it.
-inline void prepare_all(Problem& p, Scratch& scratch) {
-  auto* prepared = scratch.get<int32_t>(prepared_bytes(p) / sizeof(int32_t));
-  with_method(p, [&]<class Method>(Method) { prepare_rows<Method>(p, 0, p.rows, prepared); });
-  p.prepared = prepared;
+// prepared: of row 0.
+inline void prepare_codes(const Problem& p, int64_t row, int32_t* prepared) {
+  with_method(p, [&]<class Method>(Method) { Method::prepare(p, row, prepared + row * Method::row_prepared(p)); });
 }
 
 inline void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {

@@ -134,13 +134,47 @@ void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
   settle();
 }
 
-// What each task would prepare of many rows, for all of them.
-void prepare_many(Problem& p, Context& context) {
-  const int64_t each = many_rows::row_prepared(p);
-  if (!each) return;
-  auto* prepared = context.shared.get<int32_t>(p.rows * each);
-  context.pool.run(p.rows, [&](int64_t row, int) { many_rows::prepare(p, row, prepared); });
+// ---- what each task would prepare of its rows, for all of them ----
+
+int64_t prepared_numbers(const Problem& p) {
+  if (many_rows::worth(p)) return p.rows * many_rows::row_prepared(p);
+  return is_few_rows(p) && by_codes(p) ? prepared_bytes(p) / static_cast<int64_t>(sizeof(int32_t)) : 0;
+}
+
+void prepare_row(const Problem& p, int64_t row, int32_t* prepared) {
+  many_rows::worth(p) ? many_rows::prepare(p, row, prepared) : prepare_codes(p, row, prepared);
+}
+
+// Few rows are prepared by this thread.
+void prepare(Problem& p, Context& context) {
+  const int64_t count = prepared_numbers(p);
+  if (!count) return;
+  auto* prepared = context.shared.get<int32_t>(count);
+  const auto run = [&](int64_t row, int) { prepare_row(p, row, prepared); };
+  if (many_rows::worth(p)) context.pool.run(p.rows, run);
+  else
+    for (int64_t row = 0; row < p.rows; ++row) run(row, 0);
   p.prepared = prepared;
+}
+
+void prepare(std::vector<Problem>& problems, Context& context) {
+  std::vector<int64_t> first{0};  // number of each problem, among those of all
+  bool are_few = true;
+  for (const Problem& p : problems) {
+    first.push_back(first.back() + prepared_numbers(p));
+    are_few = are_few && !many_rows::worth(p);
+  }
+  if (!first.back()) return;
+  auto* prepared = context.shared.get<int32_t>(first.back());
+  const auto run = [&](int64_t i, int) {
+    Problem& p = problems[i];
+    if (first[i] == first[i + 1]) return;
+    for (int64_t row = 0; row < p.rows; ++row) prepare_row(p, row, prepared + first[i]);
+    p.prepared = prepared + first[i];
+  };
+  if (are_few)
+    for (size_t i = 0; i < problems.size(); ++i) run(static_cast<int64_t>(i), 0);
+  else context.pool.run(static_cast<int64_t>(problems.size()), run);
 }
 
 Error check_problem(const Problem& p, int64_t cols) {
@@ -160,8 +194,7 @@ Error op_linear(Context& context, sf_linear_args& args) {
   if (const Error error = check_problem(problem, args.cols)) return error;
   if (args.rows == 0) return kOk;
   const Cut c = cut(problem, context.pool.size());
-  if (many_rows::worth(problem)) prepare_many(problem, context);
-  else if (is_few_rows(problem) && by_codes(problem)) prepare_all(problem, context.shared);
+  prepare(problem, context);
   const int64_t bytes = scratch_bytes(problem, c);
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   const auto run = [&](int64_t task, int thread) {
@@ -177,7 +210,6 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
   std::vector<Problem> problems;
   std::vector<Cut> cuts;
   std::vector<int64_t> first_task{0};
-  int64_t bytes = 0;
   for (int64_t e = 0; e < args.experts; ++e) {
     const int64_t start = args.starts[e], rows = args.starts[e + 1] - start;
     SF_REQUIRE(start >= 0 && rows >= 0, kOutOfRange);
@@ -197,8 +229,10 @@ Error op_linear_experts(Context& context, sf_linear_experts_args& args) {
     problems.push_back(problem);
     cuts.push_back(cut(problem, context.pool.size()));
     first_task.push_back(first_task.back() + cuts.back().tasks());
-    bytes = std::max(bytes, scratch_bytes(problem, cuts.back()));
   }
+  prepare(problems, context);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < problems.size(); ++i) bytes = std::max(bytes, scratch_bytes(problems[i], cuts[i]));
   if (bytes) reserve_scratch<uint8_t>(context, bytes);
   context.pool.run_in_stretches(first_task.back(), [&](int64_t task, int thread) {
     const auto e = std::upper_bound(first_task.begin(), first_task.end(), task) - first_task.begin() - 1;
