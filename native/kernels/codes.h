@@ -106,7 +106,6 @@ struct Direct : SpanSums {
                                                 LimbSums<Rows>& sums) {
     constexpr int kLimbs = Rows <= kBothLimbRows ? 2 : 1;  // else the codes are read again for the second limb
     const int64_t stride = x.row_stride;
-    const Ints pairs[2] = {Pairs::load(w, parameters), Pairs::load(w, parameters + w.half_bytes)};
     for (int first = 0; first < 2; first += kLimbs) {
       CodeSums lower[Rows][kLimbs], upper[Rows][kLimbs];
       // Three rows share a pointer, since a register and twice another one can be added to it.
@@ -128,6 +127,7 @@ struct Direct : SpanSums {
             upper[r][limb] = dot_codes(upper[r][limb], high, four);
           }
       }
+      const Ints pairs[2] = {Pairs::load(w, parameters), Pairs::load(w, parameters + w.half_bytes)};
       for (int r = 0; r < Rows; ++r)
         for (int limb = 0; limb < kLimbs; ++limb) {
           const int32_t extra = of(x, r, span, first + limb);
