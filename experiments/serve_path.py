@@ -46,7 +46,7 @@ def build_app(model: str) -> ASGIApp:
 def served(model: str) -> Iterator[Endpoint]:
     """Serve's proxy in front of one actor."""
 
-    def build() -> ASGIApp:
+    def build() -> ASGIApp:  # Serve takes a function for a builder, and a partial for an application
         return build_app(model)
 
     port = free_port()

@@ -25,8 +25,8 @@ inline constexpr int kBothLimbRows = 7;  // the sums of both limbs of so many ro
 inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
 inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
 
-// So many rows of codes that count are multiplied while the weights pass by once. Short spans end too often for more
-// rows than both limbs fit of.
+// So many rows of codes that count are multiplied while the weights pass by once. Where spans are short, more rows than
+// kBothLimbRows are quicker from unpacked weights.
 inline int64_t few_code_rows(const Problem& p) {
   return std::max<int64_t>(kFewRows, span_lines(p) == 8 ? kCodeRows : std::min(kCodeRows, kBothLimbRows));
 }

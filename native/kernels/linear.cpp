@@ -158,7 +158,7 @@ void prepare(Problem& p, Context& context) {
 }
 
 void prepare(std::vector<Problem>& problems, Context& context) {
-  std::vector<int64_t> first{0};  // number of each problem, among those of all
+  std::vector<int64_t> first{0};  // where each problem's numbers begin
   bool are_few = true;
   for (const Problem& p : problems) {
     first.push_back(first.back() + prepared_numbers(p));

@@ -21,10 +21,12 @@ from surefoot.bench.harness.figures import Figure, Target, percentile
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say
-from surefoot.bench.harness.workloads import Task
+from surefoot.bench.harness.workloads import Task, ids
 from surefoot.fleet.simulated.routing import FleetShape
 from surefoot.fleet.simulated.shares import ShareShape
 from surefoot.ops import Backend
+
+VOCAB = 512  # of the smallest model that is measured
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,7 @@ def run_simulation(shape: FleetShape, say: Say, shares: ShareShape = ShareShape(
 
 
 def _task(number: int, length: int, num_new: int) -> Task:
-    rng = random.Random(number)
-    return Task(tuple(rng.randrange(1, 200) for _ in range(length)), num_new)
+    return Task(ids(random.Random(number), length, VOCAB), num_new)
 
 
 def fleet_figures(simulated: SimulatedFleet, runs: RealRuns) -> list[Figure]:
