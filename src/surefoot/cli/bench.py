@@ -40,8 +40,8 @@ from surefoot.bench.plan.run import PlanSettings, run_plan
 from surefoot.bench.plan.users import QUICK as QUICK_USERS
 from surefoot.bench.plan.users import UsersSettings, run_users
 from surefoot.bench.serve.report import goodput_plot, show_serve
+from surefoot.bench.serve.run import GOODPUT, ServeSettings, run_serve
 from surefoot.bench.serve.run import QUICK as QUICK_SERVE
-from surefoot.bench.serve.run import ServeSettings, run_serve
 from surefoot.bench.sharing.report import show_sharing
 from surefoot.bench.sharing.run import QUICK as QUICK_SHARING
 from surefoot.bench.sharing.run import SharingSettings, run_sharing
@@ -158,9 +158,13 @@ def serve(
     only: OnlyPeers = None,
     seconds: Annotated[float | None, typer.Option(min=1, help="Time for our own server, without peers.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw goodput against arrival rate into this file.")] = None,
+    goodput: Annotated[
+        bool,
+        typer.Option("--goodput", help="Random arrivals alone: 60 s at each of five rates, three rounds in turns."),
+    ] = False,
 ) -> None:
     """Put a real server process under load: concurrent streams, random arrivals, one user beside a busy one."""
-    settings = QUICK_SERVE if quick else ServeSettings()
+    settings = QUICK_SERVE if quick else GOODPUT if goodput else ServeSettings()
     settings = replace(settings, seconds=seconds or settings.seconds)
     with exit_on_error(), _status() as say:
         results = run_serve(path, settings, variant, threads, _chosen(peers, only), say)
