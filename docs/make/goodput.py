@@ -1,6 +1,6 @@
 """docs/assets/goodput.svg from the results of `surefoot bench serve` beside peers.
 
-python docs/make/goodput.py [NAME [OUT.svg]]        NAME: a file of docs/results
+python docs/make/goodput.py [OUT.svg]
 """
 
 import json
@@ -23,8 +23,8 @@ def draw(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    name, out = (*sys.argv[1:], *(SHOWN, DOCS / "assets/goodput.svg")[len(sys.argv) - 1 :])
-    Path(out).write_text(draw(json.loads((DOCS / "results" / f"{name}.json").read_text())))
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "assets/goodput.svg"
+    out.write_text(draw(json.loads((DOCS / "results" / f"{SHOWN}.json").read_text())))
 
 
 if __name__ == "__main__":
