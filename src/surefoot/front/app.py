@@ -18,7 +18,7 @@ from surefoot.front.routes import ModelLists, front_operations_router, lists_rou
 from surefoot.front.schema import SCHEMA, ApiSchema
 from surefoot.server.access.admission import Admission
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import LineLog
+from surefoot.server.access.line_log import RequestLogs
 from surefoot.server.access.request_ids import RequestIds
 from surefoot.server.app import add_errors, keys_and_batches
 from surefoot.server.batch.batches import Batches
@@ -40,20 +40,6 @@ MODEL_ROUTES = (
 
 
 @dataclass(frozen=True)
-class FrontLogs:
-    audit: LineLog
-    access: LineLog
-
-    def reopen(self) -> None:
-        self.audit.reopen()
-        self.access.reopen()
-
-    def close(self) -> None:
-        self.audit.close()
-        self.access.close()
-
-
-@dataclass(frozen=True)
 class FrontParts:
     """What the application is made of."""
 
@@ -63,7 +49,7 @@ class FrontParts:
     admission: Admission
     metrics: FrontMetrics
     lists: ModelLists
-    logs: FrontLogs
+    logs: RequestLogs
 
 
 def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:

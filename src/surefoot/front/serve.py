@@ -12,7 +12,7 @@ from pathlib import Path
 from surefoot import machine
 from surefoot.api.footprint import Footprint, FootprintRequest, plan_footprint
 from surefoot.api.opening import open_model
-from surefoot.front.app import FrontLogs, FrontParts, make_front_app
+from surefoot.front.app import FrontParts, make_front_app
 from surefoot.front.catalog import Catalog
 from surefoot.front.config import FrontConfig, ModelEntry, check_names
 from surefoot.front.metrics import FrontMetrics
@@ -24,7 +24,7 @@ from surefoot.front.routes import HeaderFacts, ModelLists
 from surefoot.models import read_config
 from surefoot.server.access.admission import Admission
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import LineLog
+from surefoot.server.access.line_log import RequestLogs
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import Door
 from surefoot.server.settings import ServerSettings
@@ -106,7 +106,7 @@ def serve_many(
 
 def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:
     catalog = Catalog([plan.entry for plan in plans], settings.any_model_name)
-    logs = FrontLogs(LineLog("audit log", settings.audit_log), LineLog("access log", settings.access_log))
+    logs = RequestLogs.open(settings)
     facts = {plan.entry.name: plan.facts for plan in plans}
     lists = ModelLists(catalog, pool, facts)
     return FrontParts(settings, catalog, pool, Admission(settings.max_queue), FrontMetrics(pool), lists, logs)

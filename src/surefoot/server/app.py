@@ -50,7 +50,6 @@ from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPE
 from surefoot.server.service import Service
 from surefoot.server.unknown_parameters import UnknownParameterWarning
 
-RELOAD_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
@@ -137,7 +136,7 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
 @asynccontextmanager
 async def keys_and_batches(keys: KeyStore | None, batches: Batches | None) -> AsyncIterator[None]:
     """Batches run, and changes of the keys' file are noticed."""
-    watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
+    watching = asyncio.create_task(keys.watch()) if keys is not None else None
     if batches is not None:
         batches.start()
     yield
@@ -157,12 +156,6 @@ def _log_leaks(service: Service) -> None:
         LOG.exception("memory for keys and values was not all freed: please report this")
     else:
         LOG.info("ended: all memory for keys and values was freed")
-
-
-async def _reload_keys(keys: KeyStore) -> None:
-    while True:
-        await asyncio.sleep(RELOAD_S)
-        keys.reload_if_changed()
 
 
 def add_errors(app: FastAPI, on_refusal: Callable[[int], None]) -> None:
