@@ -74,11 +74,12 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "replica": ("service", "block_handout", "forwarding", "lease_keeper"),
         "channel": (),
         "front_link": ("channel",),
-        "app": ("routes", "unknown_parameters", "replica", "front_link"),
-        "banner": ("settings",),
         "listening": ("settings",),
         "draining_server": ("access", "listening"),
-        "serve": ("app", "banner", "draining_server"),
+        "door": ("draining_server",),
+        "app": ("routes", "unknown_parameters", "replica", "front_link", "door"),
+        "banner": ("settings",),
+        "serve": ("app", "banner"),
     },
 }
 # Folders whose modules do not import each other: what two of them need lies below.

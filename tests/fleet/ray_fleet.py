@@ -51,9 +51,10 @@ class RayFleet:
 def describe_fleet(folder: Path, head: Machine, node: RayNode, num_replicas: int) -> RayFleet:
     key, file = make_key(), folder / "fleet.toml"
     add_key(folder / "keys.toml", KeyEntry(hash=hash_of(key), user="alice", requests_per_minute=6000, admin=True))
-    options = ["--keys", str(folder / "keys.toml"), "--model-name", "small", "--cache-dir", "none", *SERVER_OPTIONS]
+    options = ["--model-name", "small", "--cache-dir", "none", *SERVER_OPTIONS]
     file.write_text(
         f'model = "{find_file()}"\nkey = "{key_file(folder)}"\nreplicas = {num_replicas}\n'
+        f'keys = "{folder / "keys.toml"}"\n'
         f'host = "{node.machine.address}"\nport = {GATEWAY_PORT}\ngateway_resource = "gateway"\n'
         f'ray_address = "{head.address}:{PORT}"\noptions = {json.dumps(options)}\n'
     )

@@ -40,6 +40,18 @@ def start_replica(folder: Path, *words: str, command: Sequence[str] = COMMAND) -
     return Server(stories_gguf(), *options, *words, command=command)
 
 
+def start_gateway(
+    servers: Sequence[Server], folder: Path, *words: str, host: str = "127.0.0.1", num_files: int | None = None
+) -> Server:
+    place = (*(server.root for server in servers), "--key", str(key_file(folder)))
+    return Server(None, *place, *words, verb=("fleet", "gateway"), host=host, num_files=num_files)
+
+
+def num_ready(gateway: Server) -> int:
+    """Servers that take part."""
+    return int(httpx2.get(f"{gateway.root}/ready").json()["ready"])
+
+
 def handed(path: str, body: dict[str, Any]) -> HandedRequest:
     data = httpx2.Request("POST", "http://x", json=body).content
     headers = (("host", "127.0.0.1"), ("content-type", "application/json"), ("content-length", str(len(data))))

@@ -153,8 +153,10 @@ class Answers:
     def __init__(self) -> None:
         self._by_body: dict[bytes, FleetAnswer] = {}
 
-    def __call__(self, members: Members, request: HandedRequest, prompt: PromptText, user: str) -> FleetAnswer:
-        self._by_body[request.body] = answer = FleetAnswer(members, request, prompt, user)
+    def __call__(
+        self, members: Members, request: HandedRequest, prompt: PromptText, user: str, stall_s: float
+    ) -> FleetAnswer:
+        self._by_body[request.body] = answer = FleetAnswer(members, request, prompt, user, stall_s)
         return answer
 
     def member(self, asking: Asking) -> Member:

@@ -1,10 +1,6 @@
 """A real gateway in front of real servers, and what it refuses."""
 
 import json
-import re
-import select
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,32 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from surefoot.fleet.gateway import may_watch
-from tests.cli.process import COMMAND
-from tests.fleet.running import key_file, kill, start_replica
+from tests.fleet.running import kill, num_ready, start_gateway, start_replica
 from tests.fleet.test_failover import CHAT, CHAT_PATH
 from tests.server.process import Server
-from tests.waiting import PATIENCE_S, wait_for
+from tests.waiting import wait_for
 
 LONG = {**CHAT, "max_tokens": 120, "ignore_eos": True, "seed": 3, "temperature": 1.0}
-
-
-class RunningGateway:
-    def __init__(self, servers: list[Server], folder: Path) -> None:
-        urls = [server.root for server in servers]
-        words = ["fleet", "gateway", *urls, "--key", str(key_file(folder)), "--port", "0"]
-        self.process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], PATIENCE_S)[0], "the gateway is silent"
-        found = re.search(r"ready\s+(http://\S+?)/v1", self.process.stdout.readline())
-        assert found is not None
-        self.root = found[1]
-
-    def num_ready(self) -> int:
-        return httpx.get(f"{self.root}/ready").json()["ready"]
-
-    def stop(self) -> str:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.communicate(timeout=60)[1]
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +45,9 @@ def streamed(root: str, kill_after: tuple[int, list[Server]] | None = None, key:
 def test_a_server_with_other_arithmetic_is_refused_and_a_death_is_not_seen(
     servers: list[Server], tmp_path: Path
 ) -> None:
-    gateway = RunningGateway(servers, tmp_path)
+    gateway = start_gateway(servers, tmp_path)
     try:
-        wait_for(lambda: gateway.num_ready() == 2)
+        wait_for(lambda: num_ready(gateway) == 2)
         plain = httpx.post(servers[1].root + CHAT_PATH, json=LONG, timeout=60).json()
         whole = plain["choices"][0]["message"]["content"]
         assert httpx.post(gateway.root + CHAT_PATH, json=LONG, timeout=60).json()["choices"] == plain["choices"]
@@ -83,7 +59,7 @@ def test_a_server_with_other_arithmetic_is_refused_and_a_death_is_not_seen(
         # One of the two that take part dies, whether it has the stream or not.
         assert streamed(gateway.root, (20, servers[1:2])) == whole
         assert streamed(gateway.root) == whole
-        wait_for(lambda: gateway.num_ready() == 1)
+        wait_for(lambda: num_ready(gateway) == 1)
         check_metrics(httpx.get(f"{gateway.root}/metrics"), httpx.get(f"{gateway.root}/health").json())
     finally:
         log = gateway.stop()
@@ -107,7 +83,7 @@ def check_metrics(reply: httpx.Response, health: dict[str, Any]) -> None:
 
 
 def test_a_gateway_without_servers_says_so(tmp_path: Path, servers: list[Server]) -> None:
-    gateway = RunningGateway(servers[1:2], tmp_path)  # killed above
+    gateway = start_gateway(servers[1:2], tmp_path)  # killed above
     try:
         assert httpx.get(f"{gateway.root}/health").status_code == 200
         assert httpx.get(f"{gateway.root}/ready").status_code == 503

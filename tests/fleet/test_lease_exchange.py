@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import httpx2
+from pydantic import BaseModel
 
 from surefoot.fleet.lease_exchange import LeaseExchange, choose_keeper
 from surefoot.fleet.members import Members
@@ -13,6 +14,10 @@ from surefoot.server.lease_messages import LEASES_PATH, KeeperDuty, LeaseHolding
 from tests.fleet.lease_world import KEY, OwnClock, limits_of
 
 FLEET_KEY = "fleet"
+
+
+def reply_of(message: BaseModel) -> httpx2.Response:
+    return httpx2.Response(200, stream=httpx2.ByteStream(message.model_dump_json().encode()))
 
 
 class StandIns:
@@ -31,12 +36,12 @@ class StandIns:
                 boot=name, started=self.started[name], identity="same", is_draining=False, patience_s=2.0,
                 backlog_tokens=0, token_ms=1.0,
             )  # fmt: skip
-            return httpx2.Response(200, json=state.model_dump())
+            return reply_of(state)
         assert request.url.path == LEASES_PATH
         if name in self.broken:
             return httpx2.Response(500)
         answer = self.keepers[name].answer(LeaseQuestion.model_validate_json(request.content))
-        return httpx2.Response(200, json=answer.model_dump())
+        return reply_of(answer)
 
     def members(self) -> Members:
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))

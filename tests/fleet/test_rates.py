@@ -9,9 +9,8 @@ import httpx
 import pytest
 
 from surefoot.server.access.key_file import KeyEntry, add_key, hash_of
-from tests.fleet.running import kill, start_replica
+from tests.fleet.running import kill, start_gateway, start_replica
 from tests.fleet.test_failover import CHAT, CHAT_PATH
-from tests.fleet.test_gateway import RunningGateway
 from tests.server.process import Server
 from tests.waiting import wait_for
 
@@ -39,8 +38,8 @@ def servers(tmp_path: Path) -> Iterator[list[Server]]:
 
 
 @pytest.fixture
-def gateways(servers: list[Server], tmp_path: Path) -> Iterator[list[RunningGateway]]:
-    made = [RunningGateway(servers, tmp_path) for _ in range(2)]
+def gateways(servers: list[Server], tmp_path: Path) -> Iterator[list[Server]]:
+    made = [start_gateway(servers, tmp_path) for _ in range(2)]
     for gateway in made:
         wait_for(lambda gateway=gateway: rates(gateway)["keeper"] is not None)  # type: ignore[misc]
     yield made
@@ -48,16 +47,16 @@ def gateways(servers: list[Server], tmp_path: Path) -> Iterator[list[RunningGate
         gateway.stop()
 
 
-def rates(gateway: RunningGateway) -> dict[str, Any]:
+def rates(gateway: Server) -> dict[str, Any]:
     return httpx.get(f"{gateway.root}/health").json()["rates"]
 
 
-def ask(gateway: RunningGateway, key: str, **more: Any) -> httpx.Response:
+def ask(gateway: Server, key: str, **more: Any) -> httpx.Response:
     body = {**CHAT, "max_tokens": 1, **more}
     return httpx.post(gateway.root + CHAT_PATH, json=body, headers={"Authorization": f"Bearer {key}"}, timeout=120)
 
 
-def flood(gateways: list[RunningGateway], number: int) -> int:
+def flood(gateways: list[Server], number: int) -> int:
     """How many requests were answered. Half of them go to each gateway."""
     replies = [ask(gateways[turn % 2], LIMITED) for turn in range(number)]
     assert {reply.status_code for reply in replies} <= {200, 429}
@@ -71,7 +70,7 @@ def most_since(began: float) -> float:
     return PER_MINUTE + 2 * AHEAD + 2 * (time.monotonic() - began) * PER_MINUTE / 60
 
 
-def test_two_gateways_hold_one_rate(servers: list[Server], gateways: list[RunningGateway]) -> None:
+def test_two_gateways_hold_one_rate(servers: list[Server], gateways: list[Server]) -> None:
     wait_for(lambda: {rates(gateway)["keeper"] for gateway in gateways} == {servers[0].root})
     began = time.monotonic()
     num_passed = flood(gateways, 60)
@@ -93,7 +92,7 @@ def test_two_gateways_hold_one_rate(servers: list[Server], gateways: list[Runnin
     assert num_passed <= most_since(began)
 
 
-def test_tokens_are_counted_by_the_server_that_answers(gateways: list[RunningGateway]) -> None:
+def test_tokens_are_counted_by_the_server_that_answers(gateways: list[Server]) -> None:
     """An answer of more tokens than a minute allows: nothing more until these are refilled."""
     whole = ask(gateways[0], COUNTED, max_tokens=200, ignore_eos=True)
     assert whole.json()["usage"]["completion_tokens"] == 200

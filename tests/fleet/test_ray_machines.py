@@ -20,8 +20,7 @@ from tests.fleet.ray_fleet import (
     long_request,
 )
 from tests.fleet.ray_nodes import LONG_S, RayNode, head_node, redis_server, worker_node
-from tests.fleet.running import key_file
-from tests.fleet.test_gateway import RunningGateway
+from tests.fleet.running import key_file, num_ready, start_gateway
 from tests.server.process import Server
 from tests.smollm2 import find_file
 from tests.waiting import PATIENCE_S, wait_for
@@ -63,9 +62,9 @@ def of_one_machine(folder: Path, bodies: Sequence[dict[str, Any]]) -> list[list[
     """Events of the replies of one undisturbed server behind a gateway: without one, a server merges what a slow reader
     has not read."""
     server = Server(find_file(), "--fleet-key", str(key_file(folder)), *SERVER_OPTIONS)
-    gateway = RunningGateway([server], folder)
+    gateway = start_gateway([server], folder)
     try:
-        wait_for(lambda: gateway.num_ready() == 1)
+        wait_for(lambda: num_ready(gateway) == 1)
         return [Stream(gateway.root, "", body).whole() for body in bodies]
     finally:
         gateway.stop()

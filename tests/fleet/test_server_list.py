@@ -27,7 +27,7 @@ def test_lines(tmp_path: Path) -> None:
 
 def answering(request: httpx2.Request) -> httpx2.Response:
     state = ReplicaState(boot="1", identity="same", is_draining=False, patience_s=2.0, backlog_tokens=0, token_ms=1.0)
-    return httpx2.Response(200, content=state.model_dump_json())
+    return httpx2.Response(200, stream=httpx2.ByteStream(state.model_dump_json().encode()))
 
 
 async def until(happened: Callable[[], bool]) -> None:

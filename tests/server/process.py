@@ -1,4 +1,4 @@
-"""A real `surefoot serve` in a process of its own."""
+"""A real `surefoot serve` or `surefoot fleet gateway` in a process of its own."""
 
 import os
 import re
@@ -31,10 +31,11 @@ class Server:
         num_files: int | None = None,
         group: MemoryGroup | Machine | None = None,
         command: Sequence[str] = COMMAND,
+        verb: Sequence[str] = ("serve",),
     ) -> None:
         """model: None if the words name models. memory_bytes: the most that its process may map. num_files: that it may
         have open. group: the cgroup or the network that it runs in, with its children; None: the one of this process.
-        command: in place of `surefoot`."""
+        command: in place of `surefoot`. verb: what it is to do; only servers get folders of their own."""
 
         def limit() -> None:
             if group is not None:
@@ -44,12 +45,15 @@ class Server:
             if memory_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
-        state = () if "--state-dir" in words else ("--state-dir", tempfile.mkdtemp(prefix="surefoot-state-"))
+        state: tuple[str, ...] = (
+            () if "--state-dir" in words else ("--state-dir", tempfile.mkdtemp(prefix="surefoot-state-"))
+        )
         state += () if "--packed-cache" in words else ("--packed-cache", "off")  # no start leans on one before
         state += () if "--cache-dir" in words else ("--cache-dir", "none")  # nor does an answer
+        state = state if "serve" in verb else ()
         named = (str(model), "--model-name", "small") if model is not None else ()
         self.process = subprocess.Popen(
-            [*command, "serve", *named, "--port", "0", "--host", host, *state, *words],
+            [*command, *verb, *named, "--port", "0", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
             preexec_fn=limit,
         )  # fmt: skip

@@ -22,7 +22,11 @@ def tokens(draw: st.DrawFn) -> SentToken:
     return SentToken(draw(st.integers(0, 63)), token, logprobs)
 
 
-@given(st.lists(tokens()), st.binary(), st.text(), st.integers(0, 10**6), st.floats(1e-9, 1.0), st.booleans())
+# What HTTP lets a header have.
+VALUES = st.text(st.characters(codec="latin-1", exclude_categories=("Cc",)))
+
+
+@given(st.lists(tokens()), st.binary(), VALUES, st.integers(0, 10**6), st.floats(1e-9, 1.0), st.booleans())
 def test_a_request_arrives_as_it_was_sent(
     sent: list[SentToken], body: bytes, text: str, skipped: int, share: float, is_charged: bool
 ) -> None:
@@ -35,7 +39,7 @@ def test_a_request_arrives_as_it_was_sent(
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_a_share_is_a_part_of_one(share: float) -> None:
     request = HandedRequest("POST", "/v1/x", "", (), b"", ReplyIdentity("ab" * 16, 0, 0), share=share)
-    with pytest.raises(ValueError, match="a share of"):
+    with pytest.raises(ValueError, match="share"):
         HandedRequest.decode(request.encode())
 
 

@@ -40,8 +40,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "param"), BAD, ids=lambda value: str(value)[:40])
-def test_bad_parameters(server: Server, change: dict[str, Any], param: str | None) -> None:
-    reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change})
+def test_bad_parameters(door: Server, change: dict[str, Any], param: str | None) -> None:
+    reply = httpx.post(f"{door.url}/chat/completions", json={**ASK, **change})
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert error["type"] == "invalid_request_error"
@@ -60,16 +60,16 @@ def test_bad_parameters(server: Server, change: dict[str, Any], param: str | Non
     ],
     ids=lambda body: str(body[:30]),
 )  # fmt: skip
-def test_bad_bodies(server: Server, body: bytes) -> None:
+def test_bad_bodies(door: Server, body: bytes) -> None:
     headers = {"content-type": "application/json"}
-    reply = httpx.post(f"{server.url}/chat/completions", content=body, headers=headers)
+    reply = httpx.post(f"{door.url}/chat/completions", content=body, headers=headers)
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["message"]
 
 
-def test_half_a_surrogate_pair_is_answered(server: Server) -> None:
+def test_half_a_surrogate_pair_is_answered(door: Server) -> None:
     body = b'{"model":"small","messages":[{"role":"user","content":"a\\ud800b"}],"max_tokens":2}'
-    reply = httpx.post(f"{server.url}/chat/completions", content=body, headers={"content-type": "application/json"})
+    reply = httpx.post(f"{door.url}/chat/completions", content=body, headers={"content-type": "application/json"})
     assert reply.status_code == 200, reply.text
 
 
@@ -83,16 +83,16 @@ def test_the_client_raises_its_own_errors(client: OpenAI) -> None:
         client.completions.create(model="small", prompt=[2**31 - 1])
 
 
-def test_large_body(server: Server) -> None:
+def test_large_body(door: Server) -> None:
     large = b'{"model": "' + b"a" * (4 << 20) + b'"}'
-    assert httpx.post(f"{server.url}/chat/completions", content=large).status_code == 413
+    assert httpx.post(f"{door.url}/chat/completions", content=large).status_code == 413
 
     def pieces() -> Any:
         for start in range(0, len(large), 1 << 16):
             yield large[start : start + (1 << 16)]
 
     with suppress(httpx.WriteError):  # it may close while we still write
-        assert httpx.post(f"{server.url}/chat/completions", content=pieces()).status_code == 413
+        assert httpx.post(f"{door.url}/chat/completions", content=pieces()).status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,17 @@ def test_large_body(server: Server) -> None:
     ],
     ids=str,
 )
-def test_web_pages_from_elsewhere(server: Server, headers: dict[str, str], status: int) -> None:
-    reply = httpx.get(f"{server.url}/models", headers=headers)
-    assert reply.status_code == status
-    assert "access-control-allow-origin" not in reply.headers
+def test_web_pages_from_elsewhere(door: Server, headers: dict[str, str], status: int) -> None:
+    for path in ("/v1/models", "/health", "/ready", "/metrics"):
+        reply = httpx.get(door.root + path, headers=headers)
+        assert reply.status_code == status
+        assert "access-control-allow-origin" not in reply.headers
 
 
-def test_unknown_routes(server: Server) -> None:
-    assert httpx.get(f"{server.root}/nothing").json()["error"]["message"].startswith("there is no such route")
-    assert httpx.get(f"{server.url}/chat/completions").status_code == 405
-    assert httpx.get(f"{server.root}/redoc").status_code == 404
+def test_unknown_routes(door: Server) -> None:
+    assert httpx.get(f"{door.root}/nothing").json()["error"]["message"].startswith("there is no such route")
+    assert httpx.get(f"{door.url}/chat/completions").status_code == 405
+    assert httpx.get(f"{door.root}/redoc").status_code == 404
 
 
 def test_still_ready(server: Server) -> None:

@@ -1,6 +1,5 @@
 """`surefoot fleet`: several machines as one server."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -9,16 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx2
 import typer
-import uvicorn
-import uvloop
 
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.serve import read_fleet_key
 from surefoot.fleet.fleet_file import read_fleet_file
-from surefoot.fleet.gateway import Gateway
-from surefoot.fleet.members import CONNECT_S, Members
 from surefoot.fleet.ray_cluster import (
     FleetStatus,
     RatesStatus,
@@ -29,8 +23,11 @@ from surefoot.fleet.ray_cluster import (
     stop_fleet,
     upgrade_fleet,
 )
-from surefoot.fleet.replica_transport import ReplicaTransport
-from surefoot.fleet.server_list import follow_servers, read_servers
+from surefoot.fleet.serve_gateway import serve_gateway
+from surefoot.fleet.server_list import read_servers
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.log_limit import LogLimit
+from surefoot.server.settings import ServerSettings
 
 fleet = typer.Typer(help="Several machines as one server.", no_args_is_help=True)
 
@@ -50,37 +47,44 @@ def gateway(
         Path | None,
         typer.Option(help="File with the servers' addresses, one a line, in their place; it may change meanwhile."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to bind.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8080,
+    keys_file: Annotated[
+        Path | None, typer.Option("--keys", help="File of clients' API keys, as the servers have it (--keys).")
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")
+    ] = None,
+    allowed_origin: Annotated[
+        list[str] | None, typer.Option(help="Origin of web pages that may call the gateway (*: all).")
+    ] = None,
     max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+    deadline_s: Annotated[
+        float, typer.Option(min=1, help="Longest time for a request, as the servers have it (--deadline-s).")
+    ] = 600.0,
+    drain_s: Annotated[float, typer.Option(min=0, help="Seconds to finish running requests after SIGTERM.")] = 30.0,
+    audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request that is refused a key.")] = None,
+    access_log: Annotated[
+        Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
+    ] = None,
 ) -> None:
     """Pass requests on to servers. If a server dies, hangs or drains, its answers go on at another, byte for byte."""
     logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
     for name in ("httpx2", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with exit_on_error():
         if (servers is None) == (not replica):
             raise ValueError("name the servers, or a file with their addresses (--servers)")
         urls = read_servers(servers) if servers is not None else replica or []
-        uvloop.run(_serve(urls, servers, read_fleet_key(key), host, port, max_body_bytes))
-
-
-async def _serve(urls: list[str], servers: Path | None, key: str, host: str, port: int, max_body_bytes: int) -> None:
-    timeout = httpx2.Timeout(None, connect=CONNECT_S)
-    client = httpx2.AsyncClient(transport=ReplicaTransport(), timeout=timeout, trust_env=False)
-    members = Members(urls, key, client)
-    following = None if servers is None else asyncio.ensure_future(follow_servers(servers, members))
-    app = Gateway(members, max_body_bytes)
-    server = uvicorn.Server(uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, ws="none"))
-    serving = asyncio.ensure_future(server.serve())
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.01)
-    if server.started:
-        bound = server.servers[0].sockets[0].getsockname()[1]
-        typer.echo(f"ready    http://{host}:{bound}/v1")
-    await serving
-    if following is not None:
-        following.cancel()
+        settings = ServerSettings(
+            host=host, port=port, allowed_hosts=tuple(allowed_host or ()), allowed_origins=tuple(allowed_origin or ()),
+            max_body_bytes=max_body_bytes, deadline_s=deadline_s, drain_s=drain_s, audit_log=audit_log,
+            access_log=access_log,
+        )  # fmt: skip
+        keys = KeyStore(keys_file) if keys_file is not None else None
+        serve_gateway(settings, keys, read_fleet_key(key), urls, servers, typer.echo)
 
 
 FleetFileArgument = Annotated[Path, typer.Argument(metavar="FLEET.TOML", help="What the fleet is made of.")]

@@ -5,19 +5,22 @@ of model, request and seed, so this is all that another replica needs.
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import httpx2
 
 from surefoot.api.continuation import SentToken
 from surefoot.fleet.members import Member, Members
+from surefoot.fleet.replica_transport import MalformedReply
 from surefoot.fleet.request_names import PromptText
 from surefoot.fleet.router import NoReplica
+from surefoot.server.access.request_ids import HEADER as ID_HEADER
+from surefoot.server.access.request_ids import current_id
+from surefoot.server.forwarding import HOP_BY_HOP
 from surefoot.server.frames import (
     ANSWER_PATH,
     KEY_HEADER,
@@ -25,7 +28,11 @@ from surefoot.server.frames import (
     FrameReader,
     HandedRequest,
     Headers,
+    decode_patience,
+    decode_reply_head,
+    decode_returned,
     decode_tokens,
+    decode_used,
 )
 from surefoot.server.handover import PrefixHint
 
@@ -37,6 +44,10 @@ OK = 200
 TRY_ELSEWHERE = (429, 503)
 WAIT_S, POLL_S = 15.0, 0.05  # for a replica to come back
 BEGUN_WAIT_S = 120.0  # the same, of a reply that has begun: its client would rather wait than begin anew
+STALL_S = 660.0  # without a token or a part, after which a request is given up: servers end theirs after 600 s
+MOST_TOKENS = 1 << 20  # of a request's answers together
+MOST_REFUSAL_BYTES = 1 << 20
+BODILESS = (204, 304)  # statuses whose replies have no body
 
 
 @dataclass(frozen=True)
@@ -44,9 +55,27 @@ class ReplyHead:
     status: int
     headers: Headers
 
+    @classmethod
+    def decode(cls, payload: bytes) -> "ReplyHead":
+        """Raises ValueError."""
+        status, headers = decode_reply_head(payload)
+        return cls(status, tuple(header for header in headers if header[0].lower().encode() not in HOP_BY_HOP))
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body; None: it is not told. Raises ValueError."""
+        lengths = [int(value) for name, value in self.headers if name.lower() == "content-length"]
+        if len(lengths) > 1 or min(lengths, default=0) < 0 or (self.status in BODILESS and any(lengths)):
+            raise ValueError("a length that no reply can have")
+        return 0 if self.status in BODILESS else lengths[0] if lengths else None
+
 
 class ReplicaFailed(RuntimeError):
     """The replica cannot go on with the request."""
+
+
+class BadReply(ReplicaFailed):
+    """What the replica sent is no reply: it is broken, or no server of ours."""
 
 
 class ReplicaSilent(ReplicaFailed):
@@ -61,11 +90,28 @@ class NobodyThere(GaveUp):
     """The request is not at fault: no replica takes requests."""
 
 
+@dataclass
+class _ReplicaReply:
+    """One replica's reply, as far as it has come."""
+
+    head: ReplyHead | None = None
+    is_refused: bool = False  # its status is not the one that the client gets
+    refusal: bytearray = field(default_factory=bytearray)  # the body of a reply that is refused
+
+
 class FleetAnswer:
     """The reply to one request, whichever replicas it comes from."""
 
-    def __init__(self, members: Members, request: HandedRequest, prompt: PromptText, user: str = "") -> None:
-        """user: the client's key. Empty: clients have none."""
+    def __init__(
+        self,
+        members: Members,
+        request: HandedRequest,
+        prompt: PromptText,
+        user: str = "",
+        stall_s: float = STALL_S,
+    ) -> None:
+        """user: the client's key. Empty: clients have none. stall_s: without a token or a part, after which it is given
+        up, whatever replicas say of being alive."""
         self._members = members
         self._user = user
         self._request = request
@@ -73,6 +119,9 @@ class FleetAnswer:
         self._sent: list[SentToken] = []
         self._num_parts = 0
         self._status: int | None = None  # of the head that was passed on
+        self._num_left: int | None = None  # bytes of the body that are still to come; None: it was not told
+        self._stall_s = stall_s
+        self._progress_at = time.monotonic()
         self._refusal: tuple[ReplyHead, bytes] | None = None  # of a replica that is busy or drains
         self._num_silent = 0  # replicas in a row
         self._hint: PrefixHint | None = None  # where the replica may fetch more of the prompt
@@ -126,35 +175,98 @@ class FleetAnswer:
 
     async def _attempt(self, member: Member) -> AsyncIterator[ReplyHead | bytes]:
         """Parts from one replica. Raises ReplicaFailed if it does not get to the end."""
-        is_refused, body = False, b""
+        reply = _ReplicaReply()
         async with aclosing(self._frames(member)) as frames:  # type: ignore[type-var]
             async for kind, payload in frames:
-                if kind is FrameKind.HEAD:
-                    head = _head(payload)
-                    begun = self._status or (OK if self._sent else None)
-                    is_refused = head.status in TRY_ELSEWHERE or begun not in (None, head.status)
-                    if not is_refused and self._status is None:
-                        self._status = head.status
-                        yield head
-                elif kind is FrameKind.TOKENS:
-                    self._sent += decode_tokens(json.loads(payload))
-                elif kind is FrameKind.BODY and is_refused:
-                    body += payload
-                elif kind is FrameKind.BODY:
-                    self._num_parts += 1
-                    yield payload
-                elif kind is FrameKind.RETURNED:
+                if kind is FrameKind.RETURNED:
                     self._returned(member, payload)
-        if is_refused:
-            if head.status in TRY_ELSEWHERE:
-                self._refusal = head, body
-            raise ReplicaFailed(f"refused with status {head.status}")
+                try:
+                    parts = self._take(reply, kind, payload)
+                except ValueError as error:
+                    raise self._bad_reply(member, error) from error
+                for part in parts:
+                    yield part
+        if reply.head is not None and reply.is_refused:
+            if reply.head.status in TRY_ELSEWHERE:
+                self._refusal = reply.head, bytes(reply.refusal)
+            raise ReplicaFailed(f"refused with status {reply.head.status}")
+
+    def _take(self, reply: "_ReplicaReply", kind: FrameKind, payload: bytes) -> tuple[ReplyHead | bytes, ...]:
+        """What the frame adds to the client's reply. Raises ValueError if it cannot come here."""
+        if kind is FrameKind.TOKENS:
+            self._take_tokens(payload)
+            return ()
+        if kind is FrameKind.HEAD:
+            return self._take_head(reply, payload)
+        if reply.head is None:
+            raise ValueError("a reply without a head")
+        if reply.is_refused:
+            self._take_refusal(reply, kind, payload)
+            return ()
+        begun = (self._begin(reply.head),) if self._status is None else ()
+        if kind is FrameKind.END:
+            self._end(payload)
+            return begun
+        self._count_part(payload)
+        return (*begun, payload)
+
+    def _take_head(self, reply: "_ReplicaReply", payload: bytes) -> tuple[ReplyHead, ...]:
+        """A head with a length is passed on with the body: it depends on times, so that replicas differ in it."""
+        if reply.head is not None:
+            raise ValueError("a second head")
+        reply.head = head = ReplyHead.decode(payload)
+        begun = self._status or (OK if self._sent else None)
+        reply.is_refused = head.status in TRY_ELSEWHERE or begun not in (None, head.status)
+        has_to_wait = head.length is not None or reply.is_refused or self._status is not None
+        return () if has_to_wait else (self._begin(head),)
+
+    def _take_refusal(self, reply: "_ReplicaReply", kind: FrameKind, payload: bytes) -> None:
+        if kind is FrameKind.END:
+            self._used = decode_used(payload)
+            return
+        reply.refusal += payload
+        if len(reply.refusal) > MOST_REFUSAL_BYTES:
+            raise ValueError("a refusal of too many bytes")
+
+    def _take_tokens(self, payload: bytes) -> None:
+        tokens = decode_tokens(payload)
+        if len(self._sent) + len(tokens) > MOST_TOKENS:
+            raise ValueError("more tokens than an answer can have")
+        if tokens:
+            self._sent += tokens
+            self._progress_at = time.monotonic()
+
+    def _begin(self, head: ReplyHead) -> ReplyHead:
+        """The head that is passed on."""
+        self._num_left = None if self._request.method == "HEAD" else head.length
+        self._status = head.status
+        return head
+
+    def _end(self, payload: bytes) -> None:
+        if self._num_left:
+            raise ValueError("a reply that is shorter than it said")
+        self._used = decode_used(payload)
+
+    def _count_part(self, part: bytes) -> None:
+        if not part or (self._num_left is not None and len(part) > self._num_left):
+            raise ValueError("a part that is empty, or longer than the reply")
+        if self._num_left is not None:
+            self._num_left -= len(part)
+        self._num_parts += 1
+        self._progress_at = time.monotonic()
 
     def _returned(self, member: Member, payload: bytes) -> None:
-        reason, is_unmatched = json.loads(payload)
+        try:
+            reason, is_unmatched = decode_returned(payload)
+        except ValueError as error:
+            raise self._bad_reply(member, error) from error
         if is_unmatched:
             self._members.refuse(member, f"its tokens are not the fleet's: {reason}")
         raise ReplicaFailed(reason)
+
+    def _bad_reply(self, member: Member, error: Exception) -> BadReply:
+        self._members.strike(member, str(error))
+        return BadReply(str(error))
 
     @asynccontextmanager
     async def _handed_to(self, member: Member) -> AsyncIterator[httpx2.Response]:
@@ -170,7 +282,8 @@ class FleetAnswer:
                 names=self._prompt.names,
                 share=share if self._user else 1.0,
             )
-            url, headers = member.url + ANSWER_PATH, {KEY_HEADER: self._members.key}
+            url = member.url + ANSWER_PATH
+            headers = {KEY_HEADER: self._members.key, **({ID_HEADER: current_id()} if current_id() else {})}
             async with self._members.client.stream("POST", url, content=request.encode(), headers=headers) as reply:
                 yield reply
         finally:
@@ -189,31 +302,23 @@ class FleetAnswer:
                 async for data in reply.aiter_raw():
                     limit.reschedule(None)  # a slow client's time is not the replica's
                     for kind, payload in reader.feed(data):
+                        if is_whole:
+                            raise ValueError("a frame after the last one")
                         if kind is FrameKind.ALIVE:
-                            patience_s = float(json.loads(payload))
-                        elif kind is FrameKind.END:
-                            is_whole = True  # what is left to read is the end of the HTTP message
-                            self._used = _used(payload)
+                            patience_s = decode_patience(payload)
                         else:
+                            is_whole = kind is FrameKind.END  # what is left to read is the end of the HTTP message
                             yield kind, payload
-                    limit.reschedule(asyncio.get_running_loop().time() + patience_s)
-        except (httpx2.HTTPError, TimeoutError, OSError, ValueError) as error:
+                    left_s = self._progress_at + self._stall_s - time.monotonic()
+                    limit.reschedule(asyncio.get_running_loop().time() + min(patience_s, left_s))
+        except (ValueError, MalformedReply) as error:
+            raise self._bad_reply(member, error) from error
+        except (httpx2.HTTPError, TimeoutError, OSError) as error:
+            if time.monotonic() > self._progress_at + self._stall_s:
+                raise GaveUp("it makes no progress") from error
             self._members.lose(member, f"{type(error).__name__}: {error}")
             failure = ReplicaSilent if isinstance(error, TimeoutError) else ReplicaFailed
             raise failure(f"{type(error).__name__}: {error}") from error
         if not is_whole:
             self._members.lose(member, "it ended a reply early")
             raise ReplicaFailed("it ended a reply early")
-
-
-def _used(payload: bytes) -> tuple[float, float] | None:
-    """Requests and tokens; None: the replica has charged them itself."""
-    if not payload:
-        return None
-    num_requests, num_tokens = json.loads(payload)
-    return float(num_requests), float(num_tokens)
-
-
-def _head(payload: bytes) -> ReplyHead:
-    status, headers = json.loads(payload)
-    return ReplyHead(int(status), tuple((str(name), str(value)) for name, value in headers))

@@ -4,7 +4,9 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from surefoot.server.settings import LOOPBACK
 
 
 class FleetFile(BaseModel):
@@ -20,10 +22,19 @@ class FleetFile(BaseModel):
     cpus: Annotated[float, Field(ge=0)] = 1.0  # that Ray reserves for a replica
     memory_gb: Annotated[float, Field(ge=0)] = 0.0  # the same; 0: none is reserved
     host: str = "127.0.0.1"  # that the gateway binds
+    keys: Annotated[str, Field(validate_default=True)] = ""  # a file of clients' API keys; empty: there are none
+    gateway_options: tuple[str, ...] = ()  # of `surefoot fleet gateway`
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     gateway_resource: str = ""  # of Ray, that the gateway's machine has; empty: any machine
     ray_address: str = "auto"  # of the Ray cluster; auto: the one that this machine belongs to
     ready_s: Annotated[float, Field(gt=0)] = 600.0  # within which a replica must be ready after its start
+
+    @field_validator("keys")
+    @classmethod
+    def _are_given_off_loopback(cls, keys: str, info: ValidationInfo) -> str:
+        if not keys and info.data.get("host", LOOPBACK[0]) not in LOOPBACK:
+            raise ValueError("a gateway that other machines can reach needs a file of keys (surefoot keys add)")
+        return keys
 
 
 def read_fleet_file(path: Path) -> FleetFile:

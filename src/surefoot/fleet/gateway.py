@@ -2,21 +2,26 @@
 
 import asyncio
 import json
+import logging
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from secrets import compare_digest
 from typing import Any
 
+from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
-from surefoot.fleet.failover import FleetAnswer, GaveUp, ReplyHead
+from surefoot.fleet.failover import STALL_S, FleetAnswer, GaveUp, ReplyHead
 from surefoot.fleet.gateway_metrics import CONTENT_TYPE, GatewayMetrics
 from surefoot.fleet.lease_exchange import LeaseExchange
 from surefoot.fleet.leases import RequestCharge
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
+from surefoot.server.access.admins import check_admin
+from surefoot.server.access.draining import shutting_down
 from surefoot.server.access.gate import client_key, send_error
 from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError
@@ -24,24 +29,53 @@ from surefoot.server.forwarding import HOP_BY_HOP, read_body
 from surefoot.server.frames import KEY_HEADER, HandedRequest
 from surefoot.server.handover import ReplyIdentity
 
-NOT_HANDED = HOP_BY_HOP | {b"content-length"}
+LOG = logging.getLogger(__name__)
+# Host and origin were checked here: the replicas' own names are not those that clients use.
+NOT_HANDED = HOP_BY_HOP | {b"content-length", b"host", b"origin"}
 STATEFUL = ("/v1/files", "/v1/batches")  # kept on one machine's disk
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"  # that the gateway answers itself
 
 
 class Gateway:
-    """An ASGI application over a fleet's replicas. Clients' rates are charged here; their keys and all other limits are
-    checked by the replicas."""
+    """An ASGI application over a fleet's replicas, behind the gate. Clients' rates are charged here; all other limits
+    of a user are the replicas'."""
 
-    def __init__(self, members: Members, max_body_bytes: int = 4 << 20) -> None:
+    def __init__(
+        self,
+        members: Members,
+        *,
+        has_keys: bool = False,
+        stall_s: float = STALL_S,
+        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ) -> None:
+        """stall_s: without a token, after which a request is given up. beside: what runs for as long as it does."""
+        self.is_draining = False
         self._members = members
-        self._most_bytes = max_body_bytes
+        self._has_keys = has_keys
+        self._stall_s = stall_s
+        self._beside = beside
         self._exchange = LeaseExchange(members)
         self._metrics = GatewayMetrics(members, self._exchange)
+        self._running: set[asyncio.Future[None]] = set()  # replies that are passed on
+        self._is_aborted = False
 
     @property
     def num_failovers(self) -> int:
         return self._metrics.num_failovers
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._running)
+
+    def count_refusal(self, status: int) -> None:
+        """The gate refused a request."""
+        self._metrics.count_request(status)
+
+    def abort_all(self) -> None:
+        """End all replies. A client whose reply has begun can go on with it at another gateway."""
+        self._is_aborted = True
+        for reply in self._running:
+            reply.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -52,7 +86,8 @@ class Gateway:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        tasks = [asyncio.ensure_future(self._members.watch()), asyncio.ensure_future(self._exchange.run())]
+        work = (self._members.watch, self._exchange.run, *self._beside)
+        tasks = [asyncio.ensure_future(run()) for run in work]
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for task in tasks:
@@ -62,8 +97,8 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in (HEALTH, READY, METRICS):
-            await self._tell_of_itself(scope, send)
+        if scope["path"] in (HEALTH, READY):
+            await self._probe(scope, send)
             return
         statuses: list[int] = []
 
@@ -80,19 +115,26 @@ class Gateway:
             self._metrics.count_request(statuses[0] if statuses else None)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == METRICS:
+            check_admin(HttpRequest(scope), self._has_keys, "the metrics cover all users")
+            await _send_whole(send, 200, CONTENT_TYPE, self._metrics.text())
+            return
         if scope["path"].startswith(STATEFUL):
             raise ApiError(501, "files and batches are kept by one server: ask a replica, or use surefoot run-batch")
         if scope["path"].startswith("/fleet/"):
             raise ApiError(404, "there is nothing at this path")
-        request = handed_request(scope, await read_body(receive, self._most_bytes))
+        request = handed_request(scope, await read_body(receive))
         began = time.monotonic()
         user = client_key(dict(request.headers))
         charge = await self._charge(user) if request.method == "POST" else None
         request = replace(request, is_charged=charge is not None)
-        answer = FleetAnswer(self._members, request, PromptText.of(request.body, user), user)
+        answer = FleetAnswer(self._members, request, PromptText.of(request.body, user), user, self._stall_s)
+        reply = asyncio.ensure_future(self._pass_on(answer, send))
+        self._running.add(reply)
         try:
-            await unless_gone(receive, self._pass_on(answer, send))
+            await unless_gone(receive, reply)
         finally:
+            self._running.discard(reply)
             self._metrics.count_answer(answer, began)
             if charge is not None:
                 charge.settle(*answer.used)
@@ -113,25 +155,24 @@ class Gateway:
                     else:
                         await send({"type": "http.response.body", "body": part, "more_body": True})
         except GaveUp as error:
-            if has_begun:
-                raise  # the connection breaks, so that the client does not take a part for the whole
-            raise ApiError(503, f"no replica answers: {error}", headers={"Retry-After": "5"}) from error
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _tell_of_itself(self, scope: Scope, send: Send) -> None:
-        if scope["path"] != METRICS:
-            await self._probe(scope, send)
-        elif may_watch(scope, self._members.key):
-            await _send_whole(send, 200, CONTENT_TYPE, self._metrics.text())
+            failure = ApiError(503, f"no replica answers: {error}", headers={"Retry-After": "5"})
+        except asyncio.CancelledError:
+            if not self._is_aborted:
+                raise
+            failure = shutting_down()
         else:
-            await send_error(
-                scope, send, ApiError(403, f"metrics from another machine need the fleet's key: {KEY_HEADER}")
-            )
+            await send({"type": "http.response.body", "body": b""})
+            return
+        if not has_begun:
+            raise failure
+        # Without an end the connection breaks, so that the client does not take a part for the whole.
+        LOG.warning("a reply breaks off: %s", failure.message)
 
     async def _probe(self, scope: Scope, send: Send) -> None:
         num_ready, num_all = self._members.num_ready, len(self._members.all)
-        is_ready = scope["path"] == HEALTH or num_ready > 0
-        status = {"status": "ok" if is_ready else "no replica is ready", "ready": num_ready, "of": num_all}
+        is_ready = scope["path"] == HEALTH or (num_ready > 0 and not self.is_draining)
+        why = "draining" if self.is_draining else "no replica is ready"
+        status = {"status": "ok" if is_ready else why, "ready": num_ready, "of": num_all}
         more = {"rates": self._rates()} if may_watch(scope, self._members.key) else {}
         body = json.dumps({**status, "failovers": self.num_failovers, **more})
         await _send_whole(send, 200 if is_ready else 503, "application/json", body.encode())
@@ -167,7 +208,7 @@ def handed_request(scope: Scope, body: bytes) -> HandedRequest:
     )
     return HandedRequest(
         scope["method"], scope["path"], scope["query_string"].decode("latin-1"),
-        (*kept, ("content-length", str(len(body)))), body, ReplyIdentity.draw(),
+        (*kept, ("host", "127.0.0.1"), ("content-length", str(len(body)))), body, ReplyIdentity.draw(),
     )  # fmt: skip
 
 

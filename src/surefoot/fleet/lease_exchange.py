@@ -10,8 +10,9 @@ import httpx2
 
 from surefoot.fleet.leases import Leases
 from surefoot.fleet.members import Member, Members
-from surefoot.server.frames import KEY_HEADER
-from surefoot.server.lease_messages import LEASES_PATH, KeeperDuty, LeaseReply
+from surefoot.fleet.replica_transport import MalformedReply, read_reply
+from surefoot.server.frames import KEY_HEADER, decode
+from surefoot.server.lease_messages import LEASES_PATH, MOST_REPLY_BYTES, KeeperDuty, LeaseReply
 
 LOG = logging.getLogger(__name__)
 EXCHANGE_S = 1.0  # between two exchanges, if no lease is low
@@ -63,6 +64,8 @@ class LeaseExchange:
         try:
             await self._ask(keeper)
         except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+            if isinstance(error, ValueError | MalformedReply):
+                self._members.strike(keeper, str(error))
             self.num_failures += 1
             self._failed[keeper.number] = now
             LOG.warning("%s does not keep the clients' rates: %s: %s", keeper.url, type(error).__name__, error)
@@ -78,9 +81,11 @@ class LeaseExchange:
         question = self.leases.ask()
         url, headers = keeper.url + LEASES_PATH, {KEY_HEADER: self._members.key}
         async with asyncio.timeout(ANSWER_S):
-            reply = await self._members.client.post(url, content=question.model_dump_json(), headers=headers)
-        reply.raise_for_status()
-        answer = LeaseReply.model_validate_json(reply.content)
+            content = question.model_dump_json()
+            async with self._members.client.stream("POST", url, content=content, headers=headers) as reply:
+                reply.raise_for_status()
+                data = await read_reply(reply, MOST_REPLY_BYTES)
+        answer = decode(LeaseReply, data, "a reply about leases")
         self.duty = answer.duty
         self.leases.take_reply(question, answer)
 

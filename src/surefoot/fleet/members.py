@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import httpx2
 
+from surefoot.fleet.replica_transport import MalformedReply, read_reply
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
 from surefoot.fleet.user_spread import UserSpread
-from surefoot.server.frames import KEY_HEADER, STATE_PATH, NameChanges, ReplicaState
+from surefoot.server.frames import KEY_HEADER, MOST_STATE_BYTES, STATE_PATH, NameChanges, ReplicaState, decode
 from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
@@ -20,6 +22,7 @@ REPORT_S = 1.0  # between two questions for a replica's state
 ANSWER_S = 5.0  # within which the state must come
 FIRST_ANSWER_S = 30.0  # the same at the start, when the answers decide what the fleet runs
 CONNECT_S = 2.0  # within which a replica must take a connection
+NUM_STRIKES, STRIKES_S = 3, 60.0  # malformed messages within this time, after which a replica is refused
 MOST_ASSUMED = 200_000  # blocks of text that a replica is assumed to hold
 
 
@@ -35,6 +38,12 @@ class Member:
     is_ready: bool = False
     is_listed: bool = True  # False: whoever lists the servers has left it out
     num_changes: int = 0  # of the names that it holds, as far as it has told
+    strikes: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_STRIKES))  # when, by the monotonic clock
+
+    @property
+    def is_out(self) -> bool:
+        """It was struck too often lately. A new process does not clear it: who says so may be broken."""
+        return len(self.strikes) == NUM_STRIKES and time.monotonic() - self.strikes[0] < STRIKES_S
 
 
 class Members:
@@ -106,12 +115,15 @@ class Members:
         try:
             async with asyncio.timeout(seconds):
                 url = f"{member.url}{STATE_PATH}?boot={member.boot}&since={member.num_changes}"
-                reply = await self.client.get(url, headers={KEY_HEADER: self.key})
-            reply.raise_for_status()
-            return ReplicaState.model_validate_json(reply.content)
-        except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+                async with self.client.stream("GET", url, headers={KEY_HEADER: self.key}) as reply:
+                    reply.raise_for_status()
+                    data = await read_reply(reply, MOST_STATE_BYTES)
+            return decode(ReplicaState, data, "a state")
+        except (ValueError, MalformedReply) as error:
+            self.strike(member, str(error))
+        except (httpx2.HTTPError, TimeoutError) as error:
             self.lose(member, f"{type(error).__name__}: {error}")
-            return None
+        return None
 
     def _take(self, member: Member, state: ReplicaState) -> None:
         if state.identity != self.identity:
@@ -119,7 +131,8 @@ class Members:
             return
         if state.boot != member.boot:
             self.forget(member)
-            member.boot, member.started, member.refusal = state.boot, state.started, ""
+            member.boot, member.started = state.boot, state.started
+            member.refusal = member.refusal if member.is_out else ""
         if state.names is not None:
             self._take_names(member, state.names)
         if not member.is_listed or member.refusal or state.is_draining or state.patience_s is None:
@@ -168,6 +181,14 @@ class Members:
             LOG.error("%s is refused: %s", member.url, reason)
         member.refusal, member.is_ready = reason, False
         self.router.suspend(member.number)
+
+    def strike(self, member: Member, reason: str) -> None:
+        """It sent a malformed message: no requests until it answers again. If that happens often, it is refused."""
+        member.strikes.append(time.monotonic())
+        if member.is_out:
+            self.refuse(member, f"it sends malformed messages: {reason}")
+        else:
+            self.lose(member, f"it sent a malformed message: {reason}")
 
     def forget(self, member: Member) -> None:
         self._held[member.number].clear()

@@ -137,13 +137,17 @@ class GatewayActor:
 
 
 def serve_command(file: FleetFile, host: str, port: int) -> tuple[str, ...]:
-    place = ("--host", host, "--port", str(port), "--fleet-key", file.key)
+    place = ("--host", host, "--port", str(port), "--fleet-key", file.key, *_keys(file))
     return (*SUREFOOT, "serve", file.model, *place, *file.options)
 
 
 def gateway_command(file: FleetFile, servers: Path) -> tuple[str, ...]:
-    place = ("--key", file.key, "--host", file.host, "--port", str(file.port))
-    return (*SUREFOOT, "fleet", "gateway", "--servers", str(servers), *place)
+    place = ("--key", file.key, "--host", file.host, "--port", str(file.port), *_keys(file))
+    return (*SUREFOOT, "fleet", "gateway", "--servers", str(servers), *place, *file.gateway_options)
+
+
+def _keys(file: FleetFile) -> tuple[str, ...]:
+    return ("--keys", file.keys) if file.keys else ()
 
 
 def is_ready(host: str, port: int) -> bool:

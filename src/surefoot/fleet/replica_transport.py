@@ -16,9 +16,15 @@ import httpx2
 
 IDLE_S = 10.0  # for which an unused connection is kept; servers close them after 30 s
 MOST_BUFFERED = 1 << 20  # bytes that nobody has read yet, at which a replica must wait
+MOST_HEAD_BYTES = 64 << 10  # of a reply's headers and trailers together
+MOST_HEADERS = 128
 PORTS = {b"http": 80, b"https": 443}
 
 Place = tuple[bytes, bytes, int]  # scheme, host, port
+
+
+class MalformedReply(httpx2.RemoteProtocolError):
+    """What the replica sent is not HTTP, or has too large a head."""
 
 
 class ReplicaTransport(httpx2.AsyncBaseTransport):
@@ -81,6 +87,16 @@ class ReplicaTransport(httpx2.AsyncBaseTransport):
         self._idle.clear()
 
 
+async def read_reply(reply: httpx2.Response, most: int) -> bytes:
+    """The body, as it was sent. Raises ValueError if it has more bytes."""
+    data = bytearray()
+    async for piece in reply.aiter_raw():
+        data += piece
+        if len(data) > most:
+            raise ValueError(f"a reply of more than {most} bytes")
+    return bytes(data)
+
+
 def _encode_head(request: httpx2.Request) -> bytes:
     lines = [b"%s: %s\r\n" % header for header in request.headers.raw]
     return b"%s %s HTTP/1.1\r\n%s\r\n" % (request.method.encode("ascii"), request.url.raw_path, b"".join(lines))
@@ -110,6 +126,8 @@ class ReplicaConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None  # None: the connection is closed
         self._parser: httptools.HttpResponseParser | None = None  # None: no request was sent yet
         self._headers: list[tuple[bytes, bytes]] = []
+        self._num_head_bytes = 0
+        self._num_unparsed = 0  # bytes since the parser last told of something
         self._chunks: deque[bytes] = deque()
         self._num_buffered = 0
         self._has_head = self._is_whole = self._stays_open = False
@@ -132,7 +150,8 @@ class ReplicaConnection(asyncio.Protocol):
         if self._transport is None:
             raise httpx2.WriteError("the connection is closed")
         self._parser = httptools.HttpResponseParser(self)
-        self._headers, self._has_head, self._is_whole = [], False, False
+        self._headers, self._num_head_bytes, self._num_unparsed = [], 0, 0
+        self._has_head = self._is_whole = False
         self._transport.write(data)
 
     async def head(self) -> tuple[int, list[tuple[bytes, bytes]]]:
@@ -179,9 +198,14 @@ class ReplicaConnection(asyncio.Protocol):
         try:
             if self._parser is None or self._is_whole:
                 raise httptools.HttpParserError("a reply that nobody asked for")
+            self._num_unparsed += len(data)
             self._parser.feed_data(data)
+            if self._num_unparsed > MOST_HEAD_BYTES:
+                raise httptools.HttpParserError("too long a line")
         except httptools.HttpParserError as error:
-            self._fail(httpx2.RemoteProtocolError(str(error)))
+            self._fail(MalformedReply(str(error.__context__ or error)))
+        except httptools.HttpParserUpgrade:
+            self._fail(MalformedReply("a change of protocol that nobody asked for"))
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -200,12 +224,17 @@ class ReplicaConnection(asyncio.Protocol):
             raise httptools.HttpParserError("a second reply to one request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._num_unparsed = 0
+        self._num_head_bytes += len(name) + len(value)
+        if self._num_head_bytes > MOST_HEAD_BYTES or len(self._headers) >= MOST_HEADERS:
+            raise httptools.HttpParserError("too large a head")
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._has_head = True
 
     def on_body(self, data: bytes) -> None:
+        self._num_unparsed = 0
         self._chunks.append(data)
         self._num_buffered += len(data)
         if self._num_buffered > MOST_BUFFERED and self._transport is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 from starlette.routing import Route
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from surefoot import __version__
 from surefoot.front.catalog import Catalog
@@ -17,17 +17,14 @@ from surefoot.front.requests import ModelRequests
 from surefoot.front.routes import ModelLists, front_operations_router, lists_router
 from surefoot.front.schema import SCHEMA, ApiSchema
 from surefoot.server.access.admission import Admission
-from surefoot.server.access.cors import with_cors
-from surefoot.server.access.draining import unless_draining
-from surefoot.server.access.gate import Gate
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import LineLog
-from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS, RequestIds
+from surefoot.server.access.line_log import RequestLogs
+from surefoot.server.access.request_ids import RequestIds
 from surefoot.server.app import add_errors, keys_and_batches
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.state import StateFolder
-from surefoot.server.errors import ApiError
+from surefoot.server.door import guarded
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.page import page_router
@@ -43,20 +40,6 @@ MODEL_ROUTES = (
 
 
 @dataclass(frozen=True)
-class FrontLogs:
-    audit: LineLog
-    access: LineLog
-
-    def reopen(self) -> None:
-        self.audit.reopen()
-        self.access.reopen()
-
-    def close(self) -> None:
-        self.audit.close()
-        self.access.close()
-
-
-@dataclass(frozen=True)
 class FrontParts:
     """What the application is made of."""
 
@@ -66,7 +49,7 @@ class FrontParts:
     admission: Admission
     metrics: FrontMetrics
     lists: ModelLists
-    logs: FrontLogs
+    logs: RequestLogs
 
 
 def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
@@ -88,15 +71,10 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
     ]
     add_errors(app, parts.metrics.refuse)
 
-    def on_refusal(scope: Scope, error: ApiError) -> None:
-        parts.metrics.refuse(error.status)
-        if error.status in (401, 403):
-            route = scope["path"][:MOST_PATH_CHARACTERS]
-            parts.logs.audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
-
-    welcome = unless_draining(app, lambda: parts.pool.is_draining, parts.metrics.refuse)
-    gated = with_cors(Gate(welcome, parts.settings, keys, on_refusal), parts.settings.origins)
-    return RequestIds(gated, parts.logs.access.write)
+    is_draining, refuse = (lambda: parts.pool.is_draining), parts.metrics.refuse
+    return RequestIds(
+        guarded(app, parts.settings, keys, parts.logs.audit, is_draining, refuse), parts.logs.access.write
+    )
 
 
 def _batches(

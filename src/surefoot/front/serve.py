@@ -12,7 +12,7 @@ from pathlib import Path
 from surefoot import machine
 from surefoot.api.footprint import Footprint, FootprintRequest, plan_footprint
 from surefoot.api.opening import open_model
-from surefoot.front.app import FrontLogs, FrontParts, make_front_app
+from surefoot.front.app import FrontParts, make_front_app
 from surefoot.front.catalog import Catalog
 from surefoot.front.config import FrontConfig, ModelEntry, check_names
 from surefoot.front.metrics import FrontMetrics
@@ -23,11 +23,10 @@ from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import HeaderFacts, ModelLists
 from surefoot.models import read_config
 from surefoot.server.access.admission import Admission
-from surefoot.server.access.connections import ConnectionLimits, Connections, raise_file_limit
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import LineLog
+from surefoot.server.access.line_log import RequestLogs
 from surefoot.server.batch.state import StateFolder
-from surefoot.server.draining_server import DrainingServer, uvicorn_config
+from surefoot.server.door import Door
 from surefoot.server.settings import ServerSettings
 
 MEMORY_FRACTION = 0.9  # of the machine's or the cgroup's limit: the system and page cache need the rest
@@ -100,17 +99,14 @@ def serve_many(
     with sockets_folder() as folder:
         launcher = ProcessLauncher(folder, tuple(words), _charger(keys))
         pool = ModelPool({plan.entry.name: plan.entry for plan in plans}, policy, launcher, num_cores, tell)
-        connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
-        settings = replace(settings, max_requests=connections.limits.most)
-        parts = _parts(plans, settings, pool)
-        life = FrontServer(parts, keys, tell, on_ready)
-        server_config = uvicorn_config(make_front_app(parts, keys, state), settings, connections)
-        DrainingServer(server_config, life, settings.drain_s).run(sockets)
+        door = Door.open(settings, keys)
+        parts = _parts(plans, door.settings, pool)
+        door.serve(make_front_app(parts, keys, state), FrontServer(parts, keys, tell, on_ready), sockets)
 
 
 def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:
     catalog = Catalog([plan.entry for plan in plans], settings.any_model_name)
-    logs = FrontLogs(LineLog("audit log", settings.audit_log), LineLog("access log", settings.access_log))
+    logs = RequestLogs.open(settings)
     facts = {plan.entry.name: plan.facts for plan in plans}
     lists = ModelLists(catalog, pool, facts)
     return FrontParts(settings, catalog, pool, Admission(settings.max_queue), FrontMetrics(pool), lists, logs)

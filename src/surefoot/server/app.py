@@ -13,21 +13,20 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 from surefoot import __version__
-from surefoot.server.access.cors import with_cors
 from surefoot.server.access.draining import unless_draining
 from surefoot.server.access.front_gate import FrontGate
-from surefoot.server.access.gate import Gate
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.rate_limits import NO_LIMITS
-from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS, RequestIds
+from surefoot.server.access.request_ids import RequestIds
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.lines import answer_line
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.disconnection import ClientGone
+from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.front_link import FrontLink
 from surefoot.server.lease_keeper import LeaseKeeper
@@ -51,7 +50,6 @@ from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPE
 from surefoot.server.service import Service
 from surefoot.server.unknown_parameters import UnknownParameterWarning
 
-RELOAD_S = 1.0
 LOG = logging.getLogger(__name__)
 
 
@@ -91,16 +89,11 @@ def make_app(
     def openapi() -> JSONResponse:  # not async: the schema takes a while to make, so it is made on another thread
         return JSONResponse(_schema(app))
 
-    def on_refusal(scope: Scope, error: ApiError) -> None:
-        service.metrics.refuse(error.status)
-        if error.status in (401, 403):
-            route = scope["path"][:MOST_PATH_CHARACTERS]
-            service.audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
-
-    welcome = unless_draining(app, lambda: service.is_draining, service.metrics.refuse)
+    refuse = service.metrics.refuse
     if link is not None:
+        welcome = unless_draining(app, lambda: service.is_draining, refuse)
         return RequestIds(FrontGate(welcome, link.charge), service.access.write)
-    gated = with_cors(Gate(welcome, service.settings, keys, on_refusal), service.settings.origins)
+    gated = guarded(app, service.settings, keys, service.audit, lambda: service.is_draining, refuse)
     keeper = LeaseKeeper(lambda: keys.limits if keys is not None else NO_LIMITS)
     return RequestIds(ReplicaDoor(gated, service, keeper), service.access.write)
 
@@ -143,7 +136,7 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
 @asynccontextmanager
 async def keys_and_batches(keys: KeyStore | None, batches: Batches | None) -> AsyncIterator[None]:
     """Batches run, and changes of the keys' file are noticed."""
-    watching = asyncio.create_task(_reload_keys(keys)) if keys is not None else None
+    watching = asyncio.create_task(keys.watch()) if keys is not None else None
     if batches is not None:
         batches.start()
     yield
@@ -163,12 +156,6 @@ def _log_leaks(service: Service) -> None:
         LOG.exception("memory for keys and values was not all freed: please report this")
     else:
         LOG.info("ended: all memory for keys and values was freed")
-
-
-async def _reload_keys(keys: KeyStore) -> None:
-    while True:
-        await asyncio.sleep(RELOAD_S)
-        keys.reload_if_changed()
 
 
 def add_errors(app: FastAPI, on_refusal: Callable[[int], None]) -> None:

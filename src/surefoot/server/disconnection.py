@@ -1,7 +1,7 @@
 """Clients that disconnect: before their request was read, or before its reply was made."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from starlette.types import Receive
@@ -13,7 +13,7 @@ class ClientGone(Exception):
     """The client disconnected before its answer was ready."""
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
     """The result of the work. Raises ClientGone if the client disconnects first. The request's body must have been
     read."""
     working: asyncio.Future[T] = asyncio.ensure_future(work)

@@ -7,8 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 LEASES_PATH = "/fleet/leases"
 MOST_RATES = 20_000  # in one question
 MOST_LEASE_BYTES = MOST_RATES * 200
+MOST_REPLY_BYTES = 16 << 20  # it has the limits of all keys
 
 Amount = Annotated[float, Field(allow_inf_nan=False)]
+Granted = Annotated[float, Field(ge=0, le=1e12)]
+RateName = Annotated[str, Field(max_length=256)]
 
 
 class LeaseHolding(BaseModel):
@@ -35,8 +38,8 @@ class LeaseGrant(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    amount: float  # more to hold
-    target: float  # what lies above it should be returned
+    amount: Granted  # more to hold
+    target: Granted  # what lies above it should be returned
 
 
 class KeeperDuty(BaseModel):
@@ -44,13 +47,13 @@ class KeeperDuty(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    seconds: float  # for which it has kept rates
-    num_users: int  # of whose rates gateways hold a part
-    num_gateways: int
+    seconds: Granted  # for which it has kept rates
+    num_users: Annotated[int, Field(ge=0)]  # of whose rates gateways hold a part
+    num_gateways: Annotated[int, Field(ge=0)]
 
 
 class LeaseReply(BaseModel):
-    limits: str  # version
-    per_minute: dict[str, float] | None = None  # limits of all rates by name; None: the gateway knows them
-    grants: dict[str, LeaseGrant] = {}
+    limits: Annotated[str, Field(max_length=64)]  # version
+    per_minute: dict[RateName, Annotated[float, Field(gt=0, le=1e12)]] | None = None  # by rate; None: it knows them
+    grants: Annotated[dict[RateName, LeaseGrant], Field(max_length=MOST_RATES)] = {}
     duty: KeeperDuty | None = None  # None: the server's version does not tell

@@ -30,7 +30,7 @@ class HttpPeerClient:
                 raise PeerBusy
             if response.status != 200:
                 raise OSError(f"status {response.status}")
-            return HttpPeerReply(connection, response, end)
+            return HttpPeerReply(connection, response, end, len(question.digests))
         except http.client.HTTPException as error:
             connection.close()
             raise OSError(str(error)) from error
@@ -42,12 +42,17 @@ class HttpPeerClient:
 class HttpPeerReply:
     """The answer, as it comes."""
 
-    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, end: float) -> None:
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, end: float, most: int
+    ) -> None:
+        """most: blocks that were asked for. Raises OSError."""
         self._connection = connection
         self._response = response
         self._socket = connection.sock
         self._end = end
         self.num_blocks = decode_count(self.read(COUNT_BYTES))
+        if self.num_blocks > most:
+            raise OSError(f"the server has {self.num_blocks} of {most} blocks")
 
     def read(self, num_bytes: int) -> bytes:
         """Exactly that many bytes. Raises OSError."""

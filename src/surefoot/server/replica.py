@@ -31,6 +31,7 @@ from surefoot.server.frames import (
     BLOCKS_PATH,
     KEY_HEADER,
     MOST_HEAD_BYTES,
+    MOST_PATIENCE_S,
     MOST_QUESTION_BYTES,
     STATE_PATH,
     FrameKind,
@@ -143,7 +144,7 @@ def watch_leases(metrics: Metrics, keeper: LeaseKeeper) -> None:
 def patience_s(service: Service) -> float | None:
     """How long a gateway may hear nothing of this server, by the engine's own cost model. None: the engine is stuck."""
     llm = service.llm
-    seconds = max(MIN_PATIENCE_S, PATIENCE_STEPS * llm.progress.load.longest_step_ms / 1000)
+    seconds = min(MOST_PATIENCE_S, max(MIN_PATIENCE_S, PATIENCE_STEPS * llm.progress.load.longest_step_ms / 1000))
     return seconds if llm.is_alive(seconds) else None
 
 

@@ -7,18 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.llm import LLM
-from surefoot.server.access.connections import ConnectionLimits, Connections, raise_file_limit
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.app import make_app
 from surefoot.server.banner import describe, describe_speed
 from surefoot.server.batch.state import StateFolder
-from surefoot.server.draining_server import DrainingServer, uvicorn_config
+from surefoot.server.door import Door
 from surefoot.server.front_link import FrontLink
-from surefoot.server.listening import bind, check_bind
 from surefoot.server.metrics import StepMetrics
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
@@ -46,9 +43,8 @@ def serve(
     sockets: bound already (listening.py), so that the address was known to be free before the model was loaded.
     on_ready: called once requests are welcome. front: connected to the front process, if that started this one.
     """
-    check_bind(settings, keys)
-    connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
-    settings = replace(settings, max_requests=connections.limits.most)
+    door = Door.open(settings, keys)
+    settings, connections = door.settings, door.connections
     sys.setswitchinterval(SWITCH_S)
     steps, tracer = StepMetrics(), open_tracer(settings.model_name, tell)
     watcher = steps if tracer is None else Watchers((steps, tracer.watcher))
@@ -61,9 +57,8 @@ def serve(
     for line in describe(llm, settings):
         tell(line)
     speed = functools.partial(describe_speed, llm)
-    config = uvicorn_config(make_app(service, keys, state, link), settings, connections)
     life = ModelServer(service, keys, tell, speed, on_ready, link)
-    DrainingServer(config, life, settings.drain_s).run(sockets or bind(settings.host, settings.port))
+    door.serve(make_app(service, keys, state, link), life, sockets)
 
 
 class ModelServer:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from tests.server.access.test_sharing import quick_key
-from tests.server.process import Server
+from tests.server.doors import DOORS, GATEWAY, open_door
 from tests.stories import stories_gguf
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -88,16 +88,18 @@ class Site:
 
 
 class Called:
-    """A server with keys that one site's pages may call."""
+    """A server or a gateway with keys that one site's pages may call."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path) -> None:
         self.friend, self.stranger = Site(), Site()
         keys = folder / "keys.toml"
         self.key, self.limited = quick_key(keys, "alice"), quick_key(keys, "bob", requests_per_minute=1)
         self.audit = folder / "audit.jsonl"
         # A slash at the end is what people copy from the address bar.
-        words = ("--keys", str(keys), "--audit-log", str(self.audit), "--allowed-origin", f"{self.friend.origin}/")
-        self.server = Server(stories_gguf(), *words)
+        words = ["--audit-log", str(self.audit), "--allowed-origin", f"{self.friend.origin}/"]
+        words += ["--keys", str(keys)] if kind == GATEWAY else []
+        self._door = open_door(kind, stories_gguf(), folder, *words, inner=("--keys", str(keys)))
+        self.server = self._door.server
         names = {"url": self.server.url, "key": self.key, "limited": self.limited}
         self.friend.page = self.stranger.page = PAGE % names
 
@@ -106,14 +108,14 @@ class Called:
         return f"{self.server.url}/chat/completions"
 
     def close(self) -> None:
-        self.server.stop()
+        self._door.stop()
         self.friend.close()
         self.stranger.close()
 
 
-@pytest.fixture(scope="module")
-def called(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Called]:
-    made = Called(tmp_path_factory.mktemp("called"))
+@pytest.fixture(scope="module", params=DOORS)
+def called(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Called]:
+    made = Called(request.param, tmp_path_factory.mktemp("called"))
     yield made
     made.close()
 

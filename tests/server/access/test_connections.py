@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,7 +19,7 @@ from surefoot.api.llm import LLM
 from surefoot.sampling.grammar import lark_grammar
 from surefoot.sampling.grammar_trial import Trial
 from surefoot.server.access.connections import Connection, ConnectionLimits, Connections, network_of, raise_file_limit
-from tests.server.process import Server
+from tests.server.doors import DOORS, open_door
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -300,9 +301,11 @@ def test_3_2_grammars_are_tried_beside_many_connections() -> None:
         assert trial.complaint(lark_grammar('start: "a"')) == ""
 
 
-def test_3_2_a_server_with_64_files() -> None:
+@pytest.mark.parametrize("kind", DOORS)
+def test_3_2_a_server_with_64_files(kind: str, tmp_path: Path) -> None:
     """Starts, and 200 connections shut nobody out."""
-    server = Server(stories_gguf(), num_files=64)
+    door = open_door(kind, stories_gguf(), tmp_path, num_files=64)
+    server = door.server
     try:
         port = int(server.root.rsplit(":", 1)[1])
         with ExitStack() as stack:
@@ -316,6 +319,6 @@ def test_3_2_a_server_with_64_files() -> None:
             for body in (ask, {**ask, **grammar}):
                 assert httpx.post(f"{server.url}/completions", json=body).status_code == 200
     finally:
-        log = server.stop()
+        log = door.stop()
     assert "Traceback" not in log
     assert log.count("\n") < 50

@@ -19,7 +19,7 @@ from surefoot.server.access.key_file import KeyEntry, KeyFileError, add_key, has
 from surefoot.server.access.keys import KeyStore
 from tests.cli.process import run
 from tests.server.access.test_sharing import quick_key
-from tests.server.process import Server
+from tests.server.doors import DOORS, GATEWAY, SERVER, open_door
 from tests.stories import stories_gguf
 from tests.waiting import wait_for
 
@@ -214,21 +214,25 @@ def test_3_6_the_commands(tmp_path: Path) -> None:
     assert [one.user for one in read_keys(file)] == ["alice"]
 
 
-def test_3_6_figures_of_all_users_are_for_admins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", DOORS)
+def test_3_6_figures_of_all_users_are_for_admins(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     admin, user = quick_key(file, "alice", admin=True), quick_key(file, "bob")
-    server = Server(stories_gguf(), "--keys", str(file))
+    words = ("--keys", str(file))
+    door = open_door(kind, stories_gguf(), tmp_path, *words, inner=words if kind == GATEWAY else ())
+    server = door.server
     try:
         status = lambda key: httpx.get(f"{server.root}/metrics", headers={"x-api-key": key}).status_code  # noqa: E731
         assert (status(admin), status(user), status("sf-other")) == (200, 403, 401)
-        refused = run("top", server.root, "--once", "--key", user)
-        assert refused.returncode == 1
-        assert "admin key" in refused.stderr
-        assert run("top", server.root, "--once", "--every", "0.2", "--key", admin).returncode == 0
+        if kind == SERVER:
+            refused = run("top", server.root, "--once", "--key", user)
+            assert refused.returncode == 1
+            assert "admin key" in refused.stderr
+            assert run("top", server.root, "--once", "--every", "0.2", "--key", admin).returncode == 0
         revoke_keys(file, user="bob")
         wait_for(lambda: status(user) == 401)
         file.write_text("")
         server.wait_for("it had keys and has none now")
         assert status(admin) == 200
     finally:
-        server.stop()
+        door.stop()

@@ -16,6 +16,8 @@ from openai import AuthenticationError, OpenAI, RateLimitError
 from surefoot.server import KeyEntry, hash_of, make_key
 from surefoot.server import add_key as write_key
 from tests.cli.process import COMMAND, run
+from tests.fleet.running import key_file, num_ready, start_gateway
+from tests.server.doors import DOORS, GATEWAY
 from tests.server.process import Server
 from tests.server.routes.test_chat import ASK
 from tests.smollm2 import find_file
@@ -62,7 +64,10 @@ class Shared:
             "--drain-s",
             "3",
         ]
-        self.server = Server(find_file(), *words, "--max-context", "2048", host="0.0.0.0")
+        fleet = ("--fleet-key", str(key_file(folder)))
+        self.server = Server(find_file(), *words, "--max-context", "2048", *fleet, host="0.0.0.0")
+        self.gateway = start_gateway([self.server], folder, "--keys", str(self.file), host="0.0.0.0")
+        wait_for(lambda: num_ready(self.gateway) == 1)
 
     def client(self, key: str) -> OpenAI:
         return OpenAI(base_url=self.server.url, api_key=key, max_retries=0, timeout=300)
@@ -75,11 +80,20 @@ class Shared:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     made = Shared(tmp_path_factory.mktemp("shared"))
     yield made
+    made.gateway.stop()
     made.server.stop()
 
 
-def test_bind_beyond_loopback_needs_keys(tmp_path: Path) -> None:
-    words = [*COMMAND, "serve", str(find_file()), "--host", "0.0.0.0", "--port", "0", "--cache-dir", "none"]
+@pytest.fixture(params=DOORS)
+def door(shared: Shared, request: pytest.FixtureRequest) -> Server:
+    return shared.gateway if request.param == GATEWAY else shared.server
+
+
+@pytest.mark.parametrize("kind", DOORS)
+def test_bind_beyond_loopback_needs_keys(kind: str, tmp_path: Path) -> None:
+    gateway = ["fleet", "gateway", "http://127.0.0.1:9", "--key", str(key_file(tmp_path))]
+    verb = gateway if kind == GATEWAY else ["serve", str(find_file()), "--cache-dir", "none"]
+    words = [*COMMAND, *verb, "--host", "0.0.0.0", "--port", "0"]
     refused = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert refused.returncode == 1
     assert "surefoot keys add" in refused.stderr
@@ -88,8 +102,8 @@ def test_bind_beyond_loopback_needs_keys(tmp_path: Path) -> None:
     assert subprocess.run(words, capture_output=True, timeout=300, check=False).returncode == 1
 
 
-def test_every_route_but_health_needs_a_key(shared: Shared) -> None:
-    root = shared.server.root
+def test_every_route_but_health_needs_a_key(shared: Shared, door: Server) -> None:
+    root = door.root
     assert httpx.get(f"{root}/health").status_code == 200
     assert httpx.get(f"{root}/ready").status_code == 200
     for path in ("/v1/models", "/metrics", "/openapi.json", "/tokenize", "/nothing", "/health/../metrics"):
@@ -97,9 +111,14 @@ def test_every_route_but_health_needs_a_key(shared: Shared) -> None:
     for key in ("sf-wrong", "x" * 10_000, shared.alice[:-1]):
         headers = {"Authorization": f"Bearer {key}"}
         assert httpx.get(f"{root}/v1/models", headers=headers).status_code == 401
-    with pytest.raises(AuthenticationError):
-        shared.ask("wrong")
-    assert shared.ask(shared.alice).choices[0].message.content
+    asking = {**ASK, "max_tokens": 4}
+    with (
+        OpenAI(base_url=door.url, api_key="wrong", max_retries=0, timeout=300) as client,
+        pytest.raises(AuthenticationError),
+    ):
+        client.chat.completions.create(**asking)
+    with OpenAI(base_url=door.url, api_key=shared.alice, max_retries=0, timeout=300) as client:
+        assert client.chat.completions.create(**asking).choices[0].message.content
 
 
 def test_the_file_has_no_key(shared: Shared) -> None:
@@ -199,9 +218,9 @@ def test_full_queue(shared: Shared) -> None:
     assert shared.ask(shared.alice)
 
 
-def test_keys_are_read_again(shared: Shared) -> None:
+def test_keys_are_read_again(shared: Shared, door: Server) -> None:
     erin = quick_key(shared.file, "erin")
-    status = lambda: httpx.get(f"{shared.server.url}/models", headers={"Authorization": f"Bearer {erin}"}).status_code  # noqa: E731
+    status = lambda: httpx.get(f"{door.url}/models", headers={"Authorization": f"Bearer {erin}"}).status_code  # noqa: E731
     wait_for(lambda: status() == 200)
     before = shared.file.read_text()
     shared.file.write_text("[[key]]\nbroken")
@@ -211,11 +230,9 @@ def test_keys_are_read_again(shared: Shared) -> None:
     wait_for(lambda: status() == 401)
 
 
-def test_deadline(shared: Shared) -> None:
+def test_deadline(shared: Shared, door: Server) -> None:
     body = {**ASK, "max_tokens": 1500, "ignore_eos": True, "deadline_s": 0.3}
-    reply = httpx.post(
-        f"{shared.server.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {shared.alice}"}
-    )
+    reply = httpx.post(f"{door.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {shared.alice}"})
     assert reply.status_code == 504
     assert "deadline" in reply.json()["error"]["message"]
 

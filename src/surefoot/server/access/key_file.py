@@ -51,8 +51,8 @@ class KeyEntry(BaseModel):
     user: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     priority: Annotated[int, Field(ge=-LARGEST_PRIORITY, le=LARGEST_PRIORITY)] = 0
-    requests_per_minute: Annotated[float | None, Field(gt=0)] = None
-    tokens_per_minute: Annotated[float | None, Field(gt=0)] = None
+    requests_per_minute: Annotated[float | None, Field(gt=0, le=1e12)] = None
+    tokens_per_minute: Annotated[float | None, Field(gt=0, le=1e12)] = None
     max_context: Annotated[int | None, Field(ge=1)] = None
     admin: bool = False
 

@@ -1,5 +1,6 @@
 """The callers that a file of hashed keys allows, with their limits. The file is read again whenever it changes."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from surefoot.server.access.rate_limits import RateLimits
 from surefoot.server.access.rates import ChargedRate, TokenBucket
 
 LOG = logging.getLogger(__name__)
+RELOAD_S = 1.0  # between two looks at the file
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,12 @@ class KeyStore:
     def reload_if_changed(self) -> bool:
         stamp = self._read_stamp()
         return stamp != self._stamp and self.reload()
+
+    async def watch(self) -> None:
+        """Notice changes of the file, for ever."""
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            self.reload_if_changed()
 
     def reload(self) -> bool:
         """Read the file again. Returns whether it could be read."""

@@ -5,10 +5,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from surefoot.server.access.request_ids import current_id
+from surefoot.server.settings import ServerSettings
 
 LOG = logging.getLogger(__name__)
 QUIET_S = 60.0  # between two complaints in the server's own log
@@ -64,3 +66,21 @@ class LineLog:
             self._last_complaint = self._clock()
             LOG.error("the %s has lost %d lines since the start: %s", self._name, self.num_lost, reason)
         return False
+
+
+@dataclass(frozen=True)
+class RequestLogs:
+    audit: LineLog
+    access: LineLog
+
+    @classmethod
+    def open(cls, settings: ServerSettings) -> "RequestLogs":
+        return cls(LineLog("audit log", settings.audit_log), LineLog("access log", settings.access_log))
+
+    def reopen(self) -> None:
+        self.audit.reopen()
+        self.access.reopen()
+
+    def close(self) -> None:
+        self.audit.close()
+        self.access.close()

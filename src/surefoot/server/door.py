@@ -1,0 +1,60 @@
+"""The one way in for servers, fronts and gateways: limits of connections, the gate, draining, request ids."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from starlette.types import ASGIApp, Scope
+
+from surefoot.server.access.connections import ConnectionLimits, Connections, raise_file_limit
+from surefoot.server.access.cors import with_cors
+from surefoot.server.access.draining import unless_draining
+from surefoot.server.access.gate import Gate
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.line_log import LineLog
+from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS
+from surefoot.server.draining_server import DrainingServer, ServerLife, uvicorn_config
+from surefoot.server.errors import ApiError
+from surefoot.server.listening import bind, check_bind
+from surefoot.server.settings import ServerSettings
+
+
+@dataclass(frozen=True)
+class Door:
+    """An address that is safe to bind, and room for its connections."""
+
+    settings: ServerSettings
+    connections: Connections
+
+    @classmethod
+    def open(cls, settings: ServerSettings, keys: KeyStore | None) -> "Door":
+        """Raises UnsafeBind if other machines could reach the address and there are no keys."""
+        check_bind(settings, keys)
+        connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
+        return cls(replace(settings, max_requests=connections.limits.most), connections)
+
+    def serve(self, app: ASGIApp, life: ServerLife, sockets: list[socket.socket] | None = None) -> None:
+        """Run until the process is told to end and has drained. sockets: bound already."""
+        settings = self.settings
+        server = DrainingServer(uvicorn_config(app, settings, self.connections), life, settings.drain_s)
+        server.run(sockets or bind(settings.host, settings.port))
+
+
+def guarded(
+    app: ASGIApp,
+    settings: ServerSettings,
+    keys: KeyStore | None,
+    audit: LineLog,
+    is_draining: Callable[[], bool],
+    count_refusal: Callable[[int], None],
+) -> ASGIApp:
+    """The application behind the gate, with CORS. Refusals of callers go to the audit log. count_refusal: by status."""
+
+    def on_refusal(scope: Scope, error: ApiError) -> None:
+        count_refusal(error.status)
+        if error.status in (401, 403):
+            route = scope["path"][:MOST_PATH_CHARACTERS]
+            audit.write(route=route, client=(scope.get("client") or ("", 0))[0], end=f"{error.status}")
+
+    welcome = unless_draining(app, is_draining, count_refusal)
+    return with_cors(Gate(welcome, settings, keys, on_refusal), settings.origins)
