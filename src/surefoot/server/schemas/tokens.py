@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from surefoot.core.json_bounds import MOST_NUMBERS
 from surefoot.server.schemas.base import MOST_MESSAGES, MOST_TOOLS, Body, Reply, TokenId, tools_of
 from surefoot.server.schemas.chat import Message
 from surefoot.server.schemas.tools import Tool
@@ -36,7 +37,7 @@ class TokenizeReply(Reply):
 
 class DetokenizeRequest(Body):
     model: Annotated[str | None, Field(max_length=256)] = None
-    tokens: Annotated[list[TokenId], Field(max_length=1 << 20)]
+    tokens: Annotated[list[TokenId], Field(max_length=MOST_NUMBERS)]
 
 
 class DetokenizeReply(Reply):
