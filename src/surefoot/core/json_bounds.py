@@ -3,7 +3,7 @@ the length: parsed, `[]` takes 30 times its bytes."""
 
 from surefoot.core.json_depth import without_strings
 
-MOST_NUMBERS = 1 << 19  # and other values that are separated by commas
+MOST_NUMBERS = 1 << 18  # and other values that are separated by commas
 MOST_STRINGS = 1 << 17  # keys among them
 MOST_KEYS = 1 << 16
 MOST_NODES = 1 << 15  # lists and objects

@@ -64,8 +64,9 @@ def ollama_router(service: Service) -> APIRouter:
     return router
 
 
-def _served_name(service: Service, name: str) -> str:
+def _served_name(service: Service, name: str | None) -> str:
     """The name without the tag that Ollama's clients append."""
+    name = name or service.settings.model_name
     name = name if name in service.settings.model_names else name.removesuffix(LATEST)
     service.check_model(name)
     return name
@@ -266,7 +267,7 @@ def _add_embedding(router: APIRouter, service: Service) -> None:
     async def embed(body: EmbedRequest, http: HttpRequest) -> EmbedReply:
         name = _served_name(service, body.model)
         if body.input in ("", []):  # asks to load the model
-            return EmbedReply(model=body.model, embeddings=[])
+            return EmbedReply(model=name, embeddings=[])
         vectors, run = await embedded(http, translated(partial(body.as_openai, name)))
         total = _ns(max(output.timings.total for output in run.outputs))
         return EmbedReply(model=name, embeddings=vectors, prompt_eval_count=run.num_prompt, total_duration=total)
@@ -293,7 +294,7 @@ def _add_models(router: APIRouter, service: Service) -> None:
 
     @router.post("/api/show")
     async def show(body: ShowRequest) -> ShowReply:
-        _served_name(service, body.model or body.name or "")
+        _served_name(service, body.model or body.name)
         return _shown(service)
 
     @router.get("/api/version")

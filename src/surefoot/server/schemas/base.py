@@ -29,6 +29,7 @@ TokenId = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=LARGEST_TOKEN)]
 StopString = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]  # left out: the first model
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
 
 
@@ -182,7 +183,7 @@ ResponseFormat = Annotated[
 class SamplingFields(RequestBody):
     """OpenAI's sampling parameters and, from top_k on, those of other servers."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     n: Annotated[int | None, Field(ge=1, le=MOST_SAMPLES)] = None
