@@ -23,6 +23,7 @@ from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.handover import Handover
 from surefoot.server.held_names import HeldNames
+from surefoot.server.json_bodies import BodyWork
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
 from surefoot.server.peer_client import HttpPeerClient
@@ -51,6 +52,7 @@ class Service:
         self.bandwidth: float | None = None  # bytes a second that the model's threads read from memory, once measured
         self.prompts = PromptEncoder(llm)
         self.grammar_turns = Turns(1)
+        self.body_work = BodyWork()
         self._admission = Admission(settings.max_queue)
         self.held_names: HeldNames | None = None  # None: this server tells no gateway what it holds
         if settings.fleet is not None and llm.disk_tier is not None:

@@ -25,6 +25,7 @@ class RequestContext:
     handover: Handover | None = None  # a fleet's gateway sent it
     arrived: float = field(default_factory=time.monotonic)
     trace: Mapping[str, str] = field(default_factory=dict)  # headers of W3C trace context
+    num_body_bytes: int = 0  # length of the JSON that it came as
 
     @classmethod
     def of(cls, http: HttpRequest) -> "RequestContext":
@@ -37,4 +38,5 @@ class RequestContext:
             is_patient=is_line or (handover is not None and handover.is_patient),
             handover=handover,
             trace={name: http.headers[name] for name in TRACE_HEADERS if name in http.headers},
+            num_body_bytes=http.state.num_body_bytes,
         )

@@ -13,6 +13,7 @@ from surefoot.server.schemas.base import (
     JsonSchema,
     JsonSchemaFormat,
     Lenient,
+    ModelName,
     Name,
     Positive,
     RequestBody,
@@ -104,7 +105,7 @@ class Metadata(Body):
 
 
 class MessagesRequest(RequestBody):
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     max_tokens: Positive
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
     system: str | list[OnlyText] | None = None
@@ -156,7 +157,7 @@ class MessagesRequest(RequestBody):
 class CountRequest(RequestBody):
     """/v1/messages/count_tokens."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
     system: str | list[OnlyText] | None = None
     tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None

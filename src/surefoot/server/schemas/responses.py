@@ -13,6 +13,7 @@ from surefoot.server.schemas.base import (
     JsonSchema,
     JsonSchemaFormat,
     Lenient,
+    ModelName,
     Name,
     Positive,
     RequestBody,
@@ -122,7 +123,7 @@ class Reasoning(Body):
 class ResponsesRequest(RequestBody):
     """OpenAI's request for a response. seed, top_k and min_p are extensions."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES)]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
