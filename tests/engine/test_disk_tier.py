@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.core import Request, SampleKey, SamplingParams
+from surefoot.core import MEMORY_ONLY, Request, SampleKey, SamplingParams
 from surefoot.disk_cache import BlockHasher, BlockStore
 from surefoot.disk_cache.record import HEADER_BYTES, read_header
 from surefoot.engine import (
@@ -108,6 +108,24 @@ def run(engine: Engine, asked: list[Request]) -> tuple[Answers, dict[str, Usage]
 def tier_of(engine: Engine) -> DiskTier:
     assert isinstance(engine._tier, DiskTier)
     return engine._tier
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "lfm2"])
+def test_no_byte_of_a_memory_only_namespace_reaches_the_disk(tmp_path: Path, family: str) -> None:
+    asked = requests(5, 8, users=(f"{MEMORY_ONLY}ann",))
+    with opened(family, tmp_path) as engine:
+        expected, _ = run(engine, asked)
+        _, usages = run(engine, [replace(request, id=f"again {request.id}") for request in asked])
+        assert sum(usage.num_cached for usage in usages.values()) > 0, "memory serves it"
+    store = BlockStore(tmp_path, BUDGET)
+    assert (store.total_bytes, store.holdings()) == (0, [])
+    store.close()
+    with opened(family, tmp_path) as engine:
+        answers, _ = run(engine, [replace(request, namespace="bob") for request in asked])
+        assert answers == expected
+    store = BlockStore(tmp_path, BUDGET)
+    assert store.total_bytes > 0, "another user's blocks are kept"
+    store.close()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

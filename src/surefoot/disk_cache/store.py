@@ -19,8 +19,8 @@ from surefoot.disk_cache.record import (
     read_header,
 )
 from surefoot.disk_cache.recovery import open_index
-from surefoot.disk_cache.segments import SegmentFiles, lock_folder
-from surefoot.machine.own_folder import own_folder
+from surefoot.disk_cache.segments import LOCK, SegmentFiles, lock_folder
+from surefoot.machine.own_folder import private_folder
 
 SEGMENT_BYTES = 64 << 20
 LEAST_SEGMENTS = 8  # that a budget is divided into, so that evicting one loses little
@@ -57,7 +57,7 @@ class BlockStore:
 
     def __init__(self, folder: Path, max_bytes: int, cipher: BlockCipher | None = None) -> None:
         """Raises OSError if the folder cannot be used, CacheInUse if another process uses it."""
-        self.folder = own_folder(folder)
+        self.folder = private_folder(folder, LOCK)
         self.max_bytes = max_bytes
         self.segment_bytes = max(1, min(SEGMENT_BYTES, max_bytes // LEAST_SEGMENTS))
         self.counters = StoreCounters()
@@ -344,6 +344,10 @@ class BlockStore:
             return len(forgotten)
 
     # ---- looking ----
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._cipher is not None
 
     @property
     def total_bytes(self) -> int:

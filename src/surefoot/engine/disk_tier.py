@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from surefoot.core import NO_BLOCK
+from surefoot.core import MEMORY_ONLY, NO_BLOCK
 from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockName, BlockStore
 from surefoot.engine.block_reader import (
     BlockChain,
@@ -63,12 +63,15 @@ class DiskTier:
         self._copy_cpu_s = 0.0
 
     def on_shared(self, node: PrefixNode) -> None:
-        if not self._is_installing:
+        if self._is_for_disk(node):
             self._fresh.append(node)
 
     def on_snapshot(self, node: PrefixNode) -> None:
-        if not self._is_installing:
+        if self._is_for_disk(node):
             self._fresh.extend(StatePart(node, number) for number in range(self._num_state_parts))
+
+    def _is_for_disk(self, node: PrefixNode) -> bool:
+        return not self._is_installing and not (node.namespace or "").startswith(MEMORY_ONLY)
 
     def bind(self, kv: KvManager) -> None:
         """Another tree from now on."""
