@@ -1,5 +1,6 @@
 """`surefoot serve`: an OpenAI-compatible server for one model."""
 
+import functools
 import hashlib
 import logging
 import os
@@ -7,6 +8,7 @@ import re
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +29,7 @@ from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
-from surefoot.server.batch.state import StateFolder
+from surefoot.server.batch.state import StateFolder, is_state_folder
 from surefoot.server.listening import bind, check_bind
 from surefoot.server.settings import FleetMembership, ServerSettings
 from surefoot.weights import content_digest, writing_beside
@@ -151,9 +153,9 @@ def serve(
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))
-        state = open_state(state_dir, settings.model_name, max_state_bytes) if behind is None else None
+        open_state = state_opener(state_dir, settings.model_name, max_state_bytes) if behind is None else lambda: None
         if model is None:
-            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, state, sockets)
+            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, open_state, sockets)
             return
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling)
         for line in describe_opened(opened):
@@ -179,7 +181,8 @@ def serve(
         name = fingerprint(opened, float_format, llm.context_length)
         try:
             server().serve(
-                llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing), front
+                llm, settings, store, open_state(), name, typer.echo, sockets,
+                lambda: _on_ready(spans, begin_writing), front,
             )  # fmt: skip
         finally:
             llm.close()
@@ -203,16 +206,30 @@ def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
     return front, [listener]
 
 
-def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
-    """The folder that was asked for must be usable; the default is done without if it is not."""
-    if folder is not None:
-        return StateFolder(folder.expanduser(), max_bytes)
-    base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
-    try:
-        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name), max_bytes)
-    except (OSError, RuntimeError) as error:
-        typer.echo(f"files    not available ({error})")
-        return None
+def state_opener(folder: Path | None, name: str, max_bytes: int | None) -> Callable[[], StateFolder | None]:
+    """Opens the folder for files and batches. A folder that another server may use is opened at once; a new one is
+    made by the call, so that a start that fails leaves nothing behind.
+
+    The folder that was asked for must be usable; the default is done without if it is not."""
+
+    def place() -> Path:
+        base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "surefoot"
+        return (folder or base / re.sub(r"[^\w.-]", "_", name)).expanduser()
+
+    @functools.cache
+    def opened() -> StateFolder | None:
+        try:
+            return StateFolder(place(), max_bytes)
+        except (OSError, RuntimeError) as error:
+            if folder is not None:
+                raise
+            typer.echo(f"files    not available ({error})")
+            return None
+
+    with suppress(RuntimeError):  # there is no home
+        if is_state_folder(place()):
+            opened()
+    return opened
 
 
 def read_fleet_key(file: Path) -> str:

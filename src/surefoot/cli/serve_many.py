@@ -1,7 +1,7 @@
 """`surefoot serve` with several models: one front process, and a process for each model."""
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def run_front(
     ctx: typer.Context,
     settings: ServerSettings,
     keys: KeyStore | None,
-    state: StateFolder | None,
+    open_state: Callable[[], StateFolder | None],
     sockets: list[socket.socket],
 ) -> None:
     """Serve the models that the command line and its --config name."""
@@ -40,7 +40,7 @@ def run_front(
     config = _config(given)
     words = [*shared_words(ctx), "--drain-s", "0"]
     num_cores = given["threads"] or machine.usable_cores()
-    serve_many(config, settings, keys, state, sockets, words, given["variant"], num_cores, typer.echo)
+    serve_many(config, settings, keys, open_state, sockets, words, given["variant"], num_cores, typer.echo)
 
 
 def _config(given: dict[str, Any]) -> FrontConfig:

@@ -79,7 +79,7 @@ def serve_many(
     config: FrontConfig,
     settings: ServerSettings,
     keys: KeyStore | None,
-    state: StateFolder | None,
+    open_state: Callable[[], StateFolder | None],
     sockets: list[socket.socket],
     words: Sequence[str],
     variant: str | None,
@@ -88,7 +88,8 @@ def serve_many(
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Run until the server is told to end and has drained. words: options of `surefoot serve` for every model's
-    process. num_cores: that they share. tell: prints a line of the banner, and one for each load and unload."""
+    process. open_state: called once all models have been found. num_cores: that they share. tell: prints a line of the
+    banner, and one for each load and unload."""
     check_names(config.models)
     if keys is None and any(entry.users for entry in config.models):
         raise ValueError("`users` of a model needs keys: start with --keys, or leave it out")
@@ -104,7 +105,7 @@ def serve_many(
         settings = replace(settings, max_requests=connections.limits.most)
         parts = _parts(plans, settings, pool)
         life = FrontServer(parts, keys, tell, on_ready)
-        server_config = uvicorn_config(make_front_app(parts, keys, state), settings, connections)
+        server_config = uvicorn_config(make_front_app(parts, keys, open_state()), settings, connections)
         DrainingServer(server_config, life, settings.drain_s).run(sockets)
 
 
