@@ -5,10 +5,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-import typer
 
 from surefoot import LLM, SamplingParams
-from surefoot.cli.sizes import format_size, parse_size
+from surefoot.cli.sizes import format_size
+from surefoot.machine.sizes import size_bytes
 from tests.cli.process import run
 from tests.server.process import Server
 from tests.stories import stories_gguf
@@ -93,13 +93,13 @@ def test_a_folder_that_cannot_be_used_is_an_error_only_if_it_was_asked_for(tmp_p
     [("20GB", 20 * 10**9), ("512MiB", 512 << 20), ("1.5k", 1500), ("7", 7), ("0", 0), ("2 TiB", 2 << 40)],
 )
 def test_sizes(text: str, expected: int) -> None:
-    assert parse_size(text) == expected
+    assert size_bytes(text) == expected
 
 
 def test_words_that_are_no_sizes() -> None:
     for text in ("", "GB", "-1GB", "5 apples"):
-        with pytest.raises(typer.BadParameter):
-            parse_size(text)
+        with pytest.raises(ValueError, match="invalid size"):
+            size_bytes(text)
     assert [format_size(number) for number in (0, 999, 1500, 2.5e9, 1e15)] == [
         "0 B",
         "999 B",

@@ -14,7 +14,7 @@ from rich.table import Table
 from surefoot.api.prompt_cache import PromptCache, cache_root, open_store
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.sizes import format_size, parse_size
+from surefoot.cli.sizes import format_size, size_option
 from surefoot.disk_cache import LOCK, PUBLIC_ID, BlockHasher, BlockStore, read_key
 
 cache = typer.Typer(help="Look after the prompt cache on disk.", no_args_is_help=True)
@@ -61,7 +61,7 @@ def stats(folder: Folder = None, as_json: AsJson = False) -> None:
 
 @cache.command()
 def prune(
-    to: Annotated[str, typer.Option(metavar="SIZE", help="Size of each cache afterwards, such as 5GB (0: empty).")],
+    to: Annotated[int, size_option("Size of each cache afterwards, such as 5GB (0: empty).")],
     folder: Folder = None,
 ) -> None:
     """Remove what is worth least: seconds to compute it again, times its chance of reuse, per byte."""
@@ -69,7 +69,7 @@ def prune(
         for path in _folders(folder):
             with _opened(path) as store:
                 before = store.total_bytes
-                store.prune(parse_size(to))
+                store.prune(to)
                 typer.echo(f"{path}: {format_size(before)}, now {format_size(store.total_bytes)}")
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -14,7 +13,9 @@ import typer
 import uvicorn
 import uvloop
 
+from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.logs import start_logging
 from surefoot.cli.serve import read_fleet_key
 from surefoot.fleet.fleet_file import read_fleet_file
 from surefoot.fleet.gateway import Gateway
@@ -42,7 +43,9 @@ def _group() -> None:
 
 @fleet.command()
 def gateway(
-    key: Annotated[Path, typer.Option(help="File with the fleet's key, as the servers have it (--fleet-key).")],
+    key: Annotated[
+        Path, typer.Option("--fleet-key", "--key", help="File with the fleet's key, as the servers have it.")
+    ],
     replica: Annotated[
         list[str] | None, typer.Argument(help="Address of a server, such as http://10.0.0.2:8000.", show_default=False)
     ] = None,
@@ -52,12 +55,10 @@ def gateway(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to bind.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8080,
-    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+    max_body_bytes: options.MaxBodyBytes = options.MAX_BODY_BYTES,
 ) -> None:
     """Pass requests on to servers. If a server dies, hangs or drains, its answers go on at another, byte for byte."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
-    for name in ("httpx2", "uvicorn"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    start_logging()
     with exit_on_error():
         if (servers is None) == (not replica):
             raise ValueError("name the servers, or a file with their addresses (--servers)")

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.sizes import time_option
 from surefoot.cli.top_metrics import fetch
 from surefoot.server.overview.figures import View, look
 
@@ -23,7 +24,7 @@ def top(
         str | None,
         typer.Option(envvar="SUREFOOT_KEY", help="An admin key, if it has keys.", show_default=False),
     ] = None,
-    every_s: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")] = 1.0,
+    every_s: Annotated[float, time_option("Time between two looks.", "--every", at_least=0.2)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look for one interval, then leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look.")] = False,
 ) -> None:
