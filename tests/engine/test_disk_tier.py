@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.core import MEMORY_ONLY, Request, SampleKey, SamplingParams
-from surefoot.disk_cache import BlockHasher, BlockStore
+from surefoot.disk_cache import BlockHasher, BlockStore, ask_to_forget
 from surefoot.disk_cache.record import HEADER_BYTES, read_header
 from surefoot.engine import (
     DiskTier,
@@ -125,6 +125,23 @@ def test_no_byte_of_a_memory_only_namespace_reaches_the_disk(tmp_path: Path, fam
         assert answers == expected
     store = BlockStore(tmp_path, BUDGET)
     assert store.total_bytes > 0, "another user's blocks are kept"
+    store.close()
+
+
+@pytest.mark.parametrize("family", ["llama", "lfm2"])
+def test_a_forgotten_user_leaves_nothing_that_waits_to_be_written(
+    tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = requests(5, 8, users=("ann", "bob"))
+    with opened(family, tmp_path) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(disk_tier, "COPY_BYTES", 0)  # nothing leaves the tree yet
+            run(engine, asked)
+        request = ask_to_forget(tmp_path, BlockHasher(b"").namespace("ann"))
+        tier_of(engine)._heed_requests()
+        assert not request.exists()
+    store = BlockStore(tmp_path, BUDGET)
+    assert {held.namespace for held in store.holdings()} == {BlockHasher(b"").namespace("bob")}
     store.close()
 
 

@@ -70,7 +70,7 @@ class BlockStore:
         try:
             self._lock_file = lock_folder(self.folder)
         except BlockingIOError as owner:
-            raise CacheInUse(f"process {owner} uses the cache in {folder}: stop it, or use another folder") from None
+            raise CacheInUse(f"process {owner} uses the cache in {folder}: stop it first") from None
         try:
             self._files = SegmentFiles(self.folder)
             opened = open_index(self._files, self.folder)
@@ -356,7 +356,7 @@ class BlockStore:
     def holdings(self) -> list[Holdings]:
         with self._changing():
             self.flush()
-            return list(self._index.holdings())
+            return self._index.holdings()
 
     def fact(self, name: str) -> str | None:
         """A note that was left with `set_fact`; lost with the index."""
