@@ -28,8 +28,8 @@ def http_reply(body: bytes) -> bytes:
 
 
 class FaultyReplica:
-    """Listens on a port of its own. `answers`: what it sends for a request; `repeats`: again and again, every time after
-    so many seconds. It leaves out the parts that the client has, as a server does."""
+    """Listens on a port of its own. `answers`: what it sends for a request; `repeats`: again and again, after
+    this many seconds each time. It leaves out the parts that the client has, as a server does."""
 
     def __init__(self, frames: list[bytes], state: dict[str, Any] | bytes = STATE, leases: bytes | None = None) -> None:
         self.frames = frames

@@ -1,12 +1,13 @@
 """`surefoot serve`: an OpenAI-compatible server for one model."""
 
+import functools
 import hashlib
-import logging
 import os
 import re
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -20,14 +21,14 @@ from surefoot.api.opening import OpenModel, open_model, short_name
 from surefoot.api.prompt_cache import ARITHMETIC
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.logs import start_logging
 from surefoot.cli.progress import loading
-from surefoot.cli.sizes import parse_size
+from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
-from surefoot.server.batch.state import StateFolder
+from surefoot.server.batch.state import StateFolder, is_state_folder
 from surefoot.server.listening import bind, check_bind
 from surefoot.server.settings import FleetMembership, ServerSettings
 from surefoot.weights import content_digest, writing_beside
@@ -60,9 +61,9 @@ def serve(
     max_context: options.Context = None,
     max_running: Annotated[int, typer.Option(min=1, help="Largest number of answers generated at once.")] = 32,
     max_queue: Annotated[int, typer.Option(min=1, help="Longest queue; further requests get status 429.")] = 256,
-    deadline_s: Annotated[float, typer.Option(min=1, help="Longest time for a request, in seconds.")] = 600.0,
-    drain_s: Annotated[float, typer.Option(min=0, help="Seconds to finish running requests after SIGTERM.")] = 30.0,
-    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+    deadline_s: Annotated[float, time_option("Longest time for a request.", at_least=1)] = 600.0,
+    drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
+    max_body_bytes: options.MaxBodyBytes = options.MAX_BODY_BYTES,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")
     ] = None,
@@ -83,10 +84,11 @@ def serve(
             help="Folder for files and batches (default: one named after the model in ~/.local/state/surefoot)."
         ),
     ] = None,
-    max_file_bytes: Annotated[int, typer.Option(min=1024, help="Largest file for a batch.")] = 64 << 20,
+    max_file_bytes: Annotated[int, size_option("Largest file for a batch.", at_least=1024, show_default="64MiB")] = 64
+    << 20,
     max_state_bytes: Annotated[
         int | None,
-        typer.Option(min=0, help="Limit for all files and answers together (default: a tenth of the free disk space)."),
+        size_option("Limit for all files and answers together (default: a tenth of the free disk space)."),
     ] = None,
     public_prefix: Annotated[
         list[Path] | None,
@@ -96,21 +98,15 @@ def serve(
         Path | None, typer.Option(help="File with the key of a fleet, whose gateway may send requests here.")
     ] = None,
     memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Several models: memory for all of them (default: 90% of what is allowed)."),
+        int | None, size_option("Several models: memory for all of them (default: 90% of what is allowed).")
     ] = None,
     keep_alive: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Several models: unload one after this time without requests, such as 30m."),
+        float | None, time_option("Several models: unload one after this time without requests, such as 30m.")
     ] = None,
     max_wait: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Several models: a request's model is loaded next after this time (30s)."),
+        float | None, time_option("Several models: a request's model is loaded next after this time (30s).")
     ] = None,
-    kv_memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory for keys and values (default: most of what is free)."),
-    ] = None,
+    kv_memory: Annotated[int | None, size_option("Memory for keys and values (default: most of what is free).")] = None,
     behind: Annotated[str | None, typer.Option(hidden=True, help="Descriptors of a front process.")] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
@@ -130,11 +126,8 @@ def serve(
     """
     spans = Spans(process_age_s)
     spans.end("imports")
-    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LogLimit())
+    start_logging()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     if not models and config is None:
         raise typer.BadParameter("give a model, or --config FILE", ctx)
     model = models[0] if config is None and models is not None and len(models) == 1 else None
@@ -151,9 +144,9 @@ def serve(
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))
-        state = open_state(state_dir, settings.model_name, max_state_bytes) if behind is None else None
+        open_state = state_opener(state_dir, settings.model_name, max_state_bytes) if behind is None else lambda: None
         if model is None:
-            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, state, sockets)
+            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, open_state, sockets)
             return
         opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling)
         for line in describe_opened(opened):
@@ -169,7 +162,7 @@ def serve(
         with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-                kv_bytes=parse_size(kv_memory) if kv_memory is not None else None,
+                kv_bytes=kv_memory,
                 float_format=float_format, speculate=speculate, packed_cache=cache,
                 prompt_cache=replace(prompts, waits=False) if prompts is not None else None,
                 report=spans.ending("weights", report),
@@ -179,7 +172,8 @@ def serve(
         name = fingerprint(opened, float_format, llm.context_length)
         try:
             server().serve(
-                llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing), front
+                llm, settings, store, open_state(), name, typer.echo, sockets,
+                lambda: _on_ready(spans, begin_writing), front,
             )  # fmt: skip
         finally:
             llm.close()
@@ -203,16 +197,30 @@ def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
     return front, [listener]
 
 
-def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
-    """The folder that was asked for must be usable; the default is done without if it is not."""
-    if folder is not None:
-        return StateFolder(folder.expanduser(), max_bytes)
-    base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
-    try:
-        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name), max_bytes)
-    except (OSError, RuntimeError) as error:
-        typer.echo(f"files    not available ({error})")
-        return None
+def state_opener(folder: Path | None, name: str, max_bytes: int | None) -> Callable[[], StateFolder | None]:
+    """Opens the folder for files and batches. A folder that another server may use is opened at once; a new one is
+    made by the call, so that a start that fails leaves nothing behind.
+
+    The folder that was asked for must be usable; the default is done without if it is not."""
+
+    def place() -> Path:
+        base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "surefoot"
+        return (folder or base / re.sub(r"[^\w.-]", "_", name)).expanduser()
+
+    @functools.cache
+    def opened() -> StateFolder | None:
+        try:
+            return StateFolder(place(), max_bytes)
+        except (OSError, RuntimeError) as error:
+            if folder is not None:
+                raise
+            typer.echo(f"files    not available ({error})")
+            return None
+
+    with suppress(RuntimeError):  # there is no home
+        if is_state_folder(place()):
+            opened()
+    return opened
 
 
 def read_fleet_key(file: Path) -> str:

@@ -34,6 +34,7 @@ LOG = logging.getLogger(__name__)
 NOT_HANDED = HOP_BY_HOP | {b"content-length", b"host", b"origin"}
 STATEFUL = ("/v1/files", "/v1/batches")  # kept on one machine's disk
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"  # that the gateway answers itself
+Beside = Callable[[], Coroutine[Any, Any, None]]  # work that goes on for as long as the gateway runs
 
 
 class Gateway:
@@ -46,9 +47,9 @@ class Gateway:
         *,
         has_keys: bool = False,
         stall_s: float = STALL_S,
-        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        beside: Sequence[Beside] = (),
     ) -> None:
-        """stall_s: without a token, after which a request is given up. beside: what runs for as long as it does."""
+        """stall_s: without a token, after which a request is given up."""
         self.is_draining = False
         self._members = members
         self._has_keys = has_keys

@@ -142,7 +142,7 @@ def serve_command(file: FleetFile, host: str, port: int) -> tuple[str, ...]:
 
 
 def gateway_command(file: FleetFile, servers: Path) -> tuple[str, ...]:
-    place = ("--key", file.key, "--host", file.host, "--port", str(file.port), *_keys(file))
+    place = ("--fleet-key", file.key, "--host", file.host, "--port", str(file.port), *_keys(file))
     return (*SUREFOOT, "fleet", "gateway", "--servers", str(servers), *place, *file.gateway_options)
 
 

@@ -111,7 +111,7 @@ class Service:
                 priority=caller.priority,
                 weight=caller.weight,
                 service=ServiceClass.BATCH if is_patient else ServiceClass.INTERACTIVE,
-                namespace=caller.user,
+                namespace=caller.namespace,
                 num_public_tokens=self.prompts.num_public(prompt),
                 eos_token_ids=self.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or most_s, most_s),

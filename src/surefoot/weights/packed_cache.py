@@ -106,8 +106,10 @@ def packed_cache(
     path: Path | None = None
     cached: dict[str, Runs] = {}
     with suppress(OSError, RuntimeError):
-        path = own_folder(cache.folder.expanduser()) / f"{cache_key(model, float_format)}{SUFFIX}"
-        remove_unfinished(path.parent)
+        folder = cache.folder.expanduser()
+        if folder.exists():
+            remove_unfinished(own_folder(folder))
+        path = folder / f"{cache_key(model, float_format)}{SUFFIX}"
         cached = _read(path, report)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()

@@ -20,7 +20,8 @@ Charge = Callable[[str, float], None]  # of a key's name and a number of tokens
 
 def caller_header(caller: Caller) -> str:
     fields = {"user": caller.user, "key": caller.key, "weight": caller.weight, "priority": caller.priority}
-    return json.dumps({**fields, "max_context": caller.max_context, "counts_tokens": caller.tokens is not None})
+    fields |= {"max_context": caller.max_context, "uses_disk": caller.uses_disk}
+    return json.dumps({**fields, "counts_tokens": caller.tokens is not None})
 
 
 class FrontGate:
