@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from surefoot.api import LLM
 from surefoot.api.batch import named_model
 from surefoot.api.defaults import parse_sampling
+from surefoot.api.opening import open_model
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
@@ -20,6 +21,7 @@ from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.startup import without_collection
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
 from surefoot.server.batch.run_batch import run_batch as run
+from surefoot.weights import default_cache
 
 
 def run_batch(
@@ -68,10 +70,10 @@ def run_batch(
             return
         path = model or named_model(source)
         with without_collection(), loading(Path(path).name) as loaded:
+            opened = open_model(path, parse_sampling(sampling or []), chat_template, pooling)
             llm = LLM(
-                path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
-                variant=variant, speculate=speculate, sampling=parse_sampling(sampling or []),
-                chat_template=chat_template, pooling=pooling, report=loaded,
+                opened.hashing(default_cache()), float_format=float_format, max_context=context,
+                max_running=max_running, threads=threads, variant=variant, speculate=speculate, report=loaded,
             )  # fmt: skip
         with _progress() as report:
             num_done = run(llm, source, target, name or Path(path).name, report)

@@ -1,6 +1,5 @@
 """`surefoot serve`: an OpenAI-compatible server for one model."""
 
-import hashlib
 import logging
 import os
 import re
@@ -13,11 +12,10 @@ from typing import Annotated
 
 import typer
 
-from surefoot import __version__
-from surefoot.api.defaults import as_values, parse_sampling
+from surefoot.api.defaults import parse_sampling
+from surefoot.api.fingerprint import fingerprint
 from surefoot.api.llm import LLM
-from surefoot.api.opening import OpenModel, open_model, short_name
-from surefoot.api.prompt_cache import ARITHMETIC
+from surefoot.api.opening import open_model, short_name
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
@@ -29,10 +27,9 @@ from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.listening import bind, check_bind
-from surefoot.server.settings import FleetMembership, ServerSettings
-from surefoot.weights import content_digest, writing_beside
+from surefoot.server.settings import ServerSettings
+from surefoot.weights import writing_beside
 
-FINGERPRINT_BYTES = 1 << 20
 MIN_FLEET_KEY_CHARACTERS = 16
 MANY = "models"  # folder for files and batches of a server with several models
 
@@ -155,15 +152,14 @@ def serve(
         if model is None:
             import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, state, sockets)
             return
-        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling)
+        cache = options.cache(packed_cache)
+        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling).hashing(cache)
         for line in describe_opened(opened):
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
         if fleet_key is not None:
-            fleet = FleetMembership(read_fleet_key(fleet_key), fleet_identity(opened.path, float_format))
-            settings = replace(settings, fleet=fleet)
-        cache = options.cache(packed_cache)
+            settings = replace(settings, fleet_key=read_fleet_key(fleet_key))
         within = settings.model_name if behind is not None else None
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
         with loading(opened.path.name) as report:
@@ -176,7 +172,8 @@ def serve(
             )  # fmt: skip
         spans.end("tokenizer and passes")
     with exit_on_error(), writing_beside(cache) as begin_writing:
-        name = fingerprint(opened, float_format, llm.context_length)
+        name = str(fingerprint(llm))
+        spans.end("hash")
         try:
             server().serve(
                 llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing), front
@@ -220,24 +217,3 @@ def read_fleet_key(file: Path) -> str:
     if len(key) < MIN_FLEET_KEY_CHARACTERS:
         raise ValueError(f"{file}: a fleet's key has at least {MIN_FLEET_KEY_CHARACTERS} characters")
     return key
-
-
-def fleet_identity(model: Path, float_format: str) -> str:
-    """Of all that the bits of tokens and of keys and values depend on. Reads every byte of the model."""
-    content = content_digest(model, lambda name: None, lambda name, value: None)
-    return hashlib.blake2b(f"{ARITHMETIC} {float_format} ".encode() + content, digest_size=16).hexdigest()
-
-
-def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> str:
-    """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
-    header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
-    requests that do not say: sampling and chat template."""
-    place = opened.path
-    file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
-    facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
-    sampling = sorted(as_values(opened.sampling.params).items())
-    chosen = (sampling, opened.template_override, float_format, context_length, opened.pooling)
-    facts.update(repr(chosen).encode(errors="surrogatepass"))
-    with file.open("rb") as stream:
-        facts.update(stream.read(FINGERPRINT_BYTES))
-    return f"sf-{facts.hexdigest()[:16]}"
