@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from importlib import import_module
 from numbers import Number
 from operator import index
@@ -253,10 +254,12 @@ class LLM:
         live = self._start(request, text and without_marks(text), continues=not is_chat)
         return self._pieces(live)
 
-    def render(self, messages: Messages, **variables: Any) -> str:
+    def render(self, messages: Messages, *, now: datetime | None = None, **variables: Any) -> str:
         """The conversation as a prompt, by the model's chat template. Control tokens that are written out in messages
-        are text: marks break them up, which `encode_rendered` removes."""
-        return self.chat_template.render(self.tokenizer.shield(messages), **self.tokenizer.shield(variables))
+        are text: marks break them up, which `encode_rendered` removes. now: the time that the template prints, if it
+        prints one; by default the current time in UTC."""
+        shield = self.tokenizer.shield
+        return self.chat_template.render(shield(messages), now=now, **shield(variables))
 
     def encode_rendered(self, text: str) -> list[int]:
         """The token ids of a prompt that `render` made."""

@@ -71,7 +71,8 @@ def _with_model(line: BatchLine, name: str) -> BatchLine:
 
 def patient_context(line: BatchLine) -> RequestContext:
     """Of a line whose file is the only client."""
-    return RequestContext(ANYONE, line.content.get("url", ""), request=line.digest[:32], is_patient=True)
+    url = line.content.get("url", "")
+    return RequestContext(ANYONE, url, request=line.digest[:32], created=line.created, is_patient=True)
 
 
 async def _answer_here(llm: LLM, name: str, lines: Iterator[BatchLine], write: Write) -> None:

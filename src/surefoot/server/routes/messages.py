@@ -1,5 +1,6 @@
 """Anthropic's /v1/messages. Its streams have no ids: they cannot be resumed."""
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -42,7 +43,7 @@ def messages_router(service: Service) -> APIRouter:
     async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:
         service.check_model(body.model)
         with service.admit(http.state.caller):
-            prompt = await render_chat(service, as_chat(body))
+            prompt = await render_chat(service, as_chat(body), time.time())
             return {"input_tokens": len(await service.prompts.encode(prompt, rendered=True))}
 
     return router
