@@ -19,12 +19,14 @@ from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
 from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.startup import without_collection
+from surefoot.cli.unused_options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
 from surefoot.server.batch.run_batch import run_batch as run
 from surefoot.weights import default_cache
 
 
 def run_batch(
+    ctx: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="IN.JSONL", help="Requests, one per line.", show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="OUT.JSONL", help="Answers, one per line.", show_default=False)],
     model: Annotated[
@@ -61,6 +63,7 @@ def run_batch(
     answered twice, and the answers do not depend on the interruption.
     """
     with exit_on_error():
+        refuse_unused(ctx, OF_FLEET_BATCH if fleet else OF_LOCAL_BATCH)
         if fleet:
             if fleet_key is None:
                 raise ValueError("--fleet needs the fleet's key: give its file with --fleet-key")
