@@ -6,6 +6,7 @@ is run.
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ class BatchLine:
     custom_id: str
     digest: str  # SHA-256 of its bytes, in hexadecimal
     content: Any
+    created: int  # Unix time at which its file was last changed: a resumed batch makes the same prompts
     problem: str | None = None  # why it cannot be a request
     num_bytes: int = 0
 
@@ -55,6 +57,7 @@ def read_lines(source: Path) -> Iterator[BatchLine]:
     comes twice."""
     seen: set[str] = set()
     with source.open("rb") as lines:
+        created = int(os.fstat(lines.fileno()).st_mtime)
         for number, raw in enumerate(lines, 1):
             text = raw.strip()
             if not text:
@@ -71,7 +74,8 @@ def read_lines(source: Path) -> Iterator[BatchLine]:
             if custom_id in seen:
                 raise ValueError(f"line {number} has the custom_id {custom_id!r} of a line before: give each its own")
             seen.add(custom_id)
-            yield BatchLine(number, custom_id, hashlib.sha256(text).hexdigest(), content, problem, len(text))
+            digest = hashlib.sha256(text).hexdigest()
+            yield BatchLine(number, custom_id, digest, content, created, problem, len(text))
 
 
 def _parse(text: bytes) -> tuple[Any, str | None]:

@@ -1,7 +1,6 @@
 """`surefoot serve`: an OpenAI-compatible server for one model."""
 
 import functools
-import hashlib
 import os
 import re
 import signal
@@ -14,11 +13,10 @@ from typing import Annotated
 
 import typer
 
-from surefoot import __version__
-from surefoot.api.defaults import as_values, parse_sampling
+from surefoot.api.defaults import parse_sampling
+from surefoot.api.fingerprint import fingerprint
 from surefoot.api.llm import LLM
-from surefoot.api.opening import OpenModel, open_model, short_name
-from surefoot.api.prompt_cache import ARITHMETIC
+from surefoot.api.opening import open_model, short_name
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.logs import start_logging
@@ -26,14 +24,14 @@ from surefoot.cli.progress import loading
 from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
+from surefoot.cli.unused_options import NO_CACHE, OF_MANY_MODELS, OF_ONE_MODEL, refuse_unused
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder, is_state_folder
 from surefoot.server.listening import bind, check_bind
-from surefoot.server.settings import FleetMembership, ServerSettings
-from surefoot.weights import content_digest, writing_beside
+from surefoot.server.settings import ServerSettings
+from surefoot.weights import writing_beside
 
-FINGERPRINT_BYTES = 1 << 20
 MIN_FLEET_KEY_CHARACTERS = 16
 MANY = "models"  # folder for files and batches of a server with several models
 
@@ -132,6 +130,11 @@ def serve(
         raise typer.BadParameter("give a model, or --config FILE", ctx)
     model = models[0] if config is None and models is not None and len(models) == 1 else None
     with exit_on_error(), without_collection():
+        refuse_unused(ctx, OF_MANY_MODELS if model is None else OF_ONE_MODEL)
+        if audit_log is None:
+            refuse_unused(ctx, {"audit_required": "needs --audit-log FILE"})
+        if cache_dir == options.NONE:
+            refuse_unused(ctx, {"cache_disk": NO_CACHE, "cache_key_file": NO_CACHE})
         name, *aliases = model_name or [short_name(model) if model is not None else MANY]
         settings = ServerSettings(
             host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
@@ -148,15 +151,14 @@ def serve(
         if model is None:
             import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, open_state, sockets)
             return
-        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling)
+        cache = options.cache(packed_cache)
+        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling).hashing(cache)
         for line in describe_opened(opened):
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
         if fleet_key is not None:
-            fleet = FleetMembership(read_fleet_key(fleet_key), fleet_identity(opened.path, float_format))
-            settings = replace(settings, fleet=fleet)
-        cache = options.cache(packed_cache)
+            settings = replace(settings, fleet_key=read_fleet_key(fleet_key))
         within = settings.model_name if behind is not None else None
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
         with loading(opened.path.name) as report:
@@ -169,7 +171,8 @@ def serve(
             )  # fmt: skip
         spans.end("tokenizer and passes")
     with exit_on_error(), writing_beside(cache) as begin_writing:
-        name = fingerprint(opened, float_format, llm.context_length)
+        name = str(fingerprint(llm))
+        spans.end("hash")
         try:
             server().serve(
                 llm, settings, store, open_state(), name, typer.echo, sockets,
@@ -228,24 +231,3 @@ def read_fleet_key(file: Path) -> str:
     if len(key) < MIN_FLEET_KEY_CHARACTERS:
         raise ValueError(f"{file}: a fleet's key has at least {MIN_FLEET_KEY_CHARACTERS} characters")
     return key
-
-
-def fleet_identity(model: Path, float_format: str) -> str:
-    """Of all that the bits of tokens and of keys and values depend on. Reads every byte of the model."""
-    content = content_digest(model, lambda name: None, lambda name, value: None)
-    return hashlib.blake2b(f"{ARITHMETIC} {float_format} ".encode() + content, digest_size=16).hexdigest()
-
-
-def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> str:
-    """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
-    header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
-    requests that do not say: sampling and chat template."""
-    place = opened.path
-    file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
-    facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
-    sampling = sorted(as_values(opened.sampling.params).items())
-    chosen = (sampling, opened.template_override, float_format, context_length, opened.pooling)
-    facts.update(repr(chosen).encode(errors="surrogatepass"))
-    with file.open("rb") as stream:
-        facts.update(stream.read(FINGERPRINT_BYTES))
-    return f"sf-{facts.hexdigest()[:16]}"

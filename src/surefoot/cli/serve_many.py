@@ -33,8 +33,6 @@ def run_front(
 ) -> None:
     """Serve the models that the command line and its --config name."""
     given = ctx.params
-    if given["model_name"]:
-        raise ValueError("--model-name names one model: with several, give each its `name` in a file for --config")
     config = _config(given)
     words = [*shared_words(ctx), "--drain-s", "0"]
     num_cores = given["threads"] or machine.usable_cores()

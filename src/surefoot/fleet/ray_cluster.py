@@ -245,7 +245,7 @@ def _await_all_taking_part(ray: Any, file: FleetFile, last: str) -> None:
     for _, gateway in _handles(ray, file, [GATEWAY]):
         while (_ask(ray, gateway.num_taking_part) or 0) < file.replicas:
             if time.monotonic() > end:
-                raise RuntimeError(f"the gateway does not take {last}: does it run the fleet's model and arithmetic?")
+                raise RuntimeError(f"the gateway does not take {last}: see in the gateway's log why")
             time.sleep(POLL_S)
 
 

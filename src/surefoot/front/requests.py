@@ -72,7 +72,7 @@ class ModelRequests:
         url, given = check_line(line)
         named = given.get("model")
         name = self._catalog.find(named if isinstance(named, str) else None, context.caller).name
-        headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"1")]
+        headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
         try:
             with self._admission.admit(context.caller):
                 async with self._pool.using(name) as process:

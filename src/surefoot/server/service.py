@@ -40,7 +40,7 @@ class Service:
     def __init__(self, llm: AsyncLLM, settings: ServerSettings, fingerprint: str) -> None:
         self.llm = llm
         self.settings = settings
-        self.fingerprint = fingerprint  # of model and version: a stream can be resumed only where it is the same
+        self.fingerprint = fingerprint  # a stream can be resumed only where it is the same
         self.created = int(time.time())
         self.metrics = Metrics(settings.model_name)
         self.audit = LineLog("audit log", settings.audit_log)
@@ -55,8 +55,8 @@ class Service:
         self.body_work = BodyWork()
         self._admission = Admission(settings.max_queue)
         self.held_names: HeldNames | None = None  # None: this server tells no gateway what it holds
-        if settings.fleet is not None and llm.disk_tier is not None:
-            llm.disk_tier.use_peers(HttpPeerClient(settings.fleet.key))
+        if settings.fleet_key is not None and llm.disk_tier is not None:
+            llm.disk_tier.use_peers(HttpPeerClient(settings.fleet_key))
             self.held_names = HeldNames(llm.disk_tier.store.contains)
         self._watch()
 

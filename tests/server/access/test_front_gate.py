@@ -19,7 +19,7 @@ from surefoot.server.access.request_context import RequestContext
 
 async def tell(request: Request) -> JSONResponse:
     context = RequestContext.of(request)
-    return JSONResponse([context.caller.user, context.is_patient])
+    return JSONResponse([context.caller.user, context.is_patient, context.created])
 
 
 @pytest.fixture
@@ -29,8 +29,12 @@ def client() -> TestClient:
 
 def test_lines_of_batches_are_patient(client: TestClient) -> None:
     headers = {CALLER_HEADER: caller_header(ANYONE)}
-    assert client.get("/", headers=headers).json() == [ANYONE.user, False]
-    assert client.get("/", headers={**headers, PATIENT_HEADER: "1"}).json() == [ANYONE.user, True]
+    assert client.get("/", headers=headers).json() == [ANYONE.user, False, None]
+    assert client.get("/", headers={**headers, PATIENT_HEADER: "17"}).json() == [
+        ANYONE.user,
+        True,
+        17,
+    ]
 
 
 def test_every_field_of_a_caller_crosses() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -55,7 +56,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         position = await find_position(service, context, body, body.n or 1)
         tools, choice = body.tools or [], body.tool_choice or "auto"
         check_tools(tools, choice)
-        prompt = await render_chat(service, body, context.num_body_bytes)
+        prompt = await render_chat(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
         constraint = await constrain(
@@ -85,8 +86,8 @@ def check_chats(pooling: PoolingConfig | None) -> None:
     )
 
 
-async def render_chat(service: Service, body: ChatRequest, num_bytes: int) -> str:
-    """The prompt of a conversation. num_bytes: length of the request's body."""
+async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
+    """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
     has_tools = knows_calls(service.llm.chat_template.templates)
     messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, has_tools))
     return await service.prompts.render(
@@ -94,6 +95,7 @@ async def render_chat(service: Service, body: ChatRequest, num_bytes: int) -> st
         tools=tools,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
+        now=request_time(body, created),
         **template_variables(body),
     )
 
@@ -112,8 +114,21 @@ def template_variables(body: ChatRequest) -> dict[str, Any]:
     variables: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
     if body.reasoning_effort == "none":
         variables = {"enable_thinking": False}
-    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self"}
+    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self", "now"}
     return {**variables, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
+
+
+def request_time(body: ChatRequest, created: float) -> datetime:
+    """The time that the template prints: in UTC that of the request, which it keeps wherever it is resumed, unless the
+    request itself gives one."""
+    given = body.chat_template_kwargs.get("now")
+    try:
+        if given is None:
+            return datetime.fromtimestamp(created, UTC)
+        time = datetime.fromisoformat(str(given))
+    except (ValueError, OverflowError, OSError):
+        raise bad_request("`now` is a time such as 2026-11-18T09:30:00+01:00", "chat_template_kwargs") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 async def find_position(service: Service, context: RequestContext, body: Any, num_answers: int) -> StreamPosition:
@@ -121,7 +136,8 @@ async def find_position(service: Service, context: RequestContext, body: Any, nu
     digest = await service.body_work.run(context.num_body_bytes, partial(_digest, service.fingerprint, context, body))
     if context.last_event_id and body.stream:
         return StreamPosition.parse(context.last_event_id, digest, num_answers)
-    chosen = context.handover.identity if context.handover is not None else ReplyIdentity.draw(context.request)
+    handover = context.handover
+    chosen = handover.identity if handover is not None else ReplyIdentity.draw(context.request, context.created)
     seed = body.seed if body.seed is not None else chosen.seed
     return StreamPosition.start(digest, chosen.request, chosen.created, seed, num_answers)
 

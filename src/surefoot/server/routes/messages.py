@@ -1,5 +1,6 @@
 """Anthropic's /v1/messages. Its streams have no ids: they cannot be resumed."""
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
@@ -47,7 +48,7 @@ def messages_router(service: Service) -> APIRouter:
         num_bytes = http.state.num_body_bytes
         with service.admit(http.state.caller):
             chat = await service.body_work.run(num_bytes, partial(translated, body.as_chat))
-            prompt = await render_chat(service, chat, num_bytes)
+            prompt = await render_chat(service, chat, num_bytes, time.time())
             return {"input_tokens": len(await service.prompts.encode(prompt, rendered=True))}
 
     return router
