@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
 PATIENCE_GROWTH = 3.0  # after each silent replica: where several are silent, the machines may be slow, not hung
 MOST_ATTEMPTS = 3  # in a row without a new token or part: a request that kills its replicas must not kill them all
-OK = 200
+OK, TOO_LATE = 200, 504
 TRY_ELSEWHERE = (429, 503)
 WAIT_S, POLL_S = 15.0, 0.05  # for a replica to come back
 BEGUN_WAIT_S = 120.0  # the same, of a reply that has begun: its client would rather wait than begin anew
@@ -94,6 +94,7 @@ class NobodyThere(GaveUp):
 class _ReplicaReply:
     """One replica's reply, as far as it has come."""
 
+    goes_on: bool  # with tokens of another
     head: ReplyHead | None = None
     is_refused: bool = False  # its status is not the one that the client gets
     refusal: bytearray = field(default_factory=bytearray)  # the body of a reply that is refused
@@ -175,7 +176,7 @@ class FleetAnswer:
 
     async def _attempt(self, member: Member) -> AsyncIterator[ReplyHead | bytes]:
         """Parts from one replica. Raises ReplicaFailed if it does not get to the end."""
-        reply = _ReplicaReply()
+        reply = _ReplicaReply(goes_on=bool(self._sent))
         async with aclosing(self._frames(member)) as frames:  # type: ignore[type-var]
             async for kind, payload in frames:
                 if kind is FrameKind.RETURNED:
@@ -215,7 +216,7 @@ class FleetAnswer:
         if reply.head is not None:
             raise ValueError("a second head")
         reply.head = head = ReplyHead.decode(payload)
-        begun = self._status or (OK if self._sent else None)
+        begun = self._status or (OK if reply.goes_on and head.status != TOO_LATE else None)
         reply.is_refused = head.status in TRY_ELSEWHERE or begun not in (None, head.status)
         has_to_wait = head.length is not None or reply.is_refused or self._status is not None
         return () if has_to_wait else (self._begin(head),)

@@ -11,6 +11,7 @@ from surefoot.server.errors import bad_request
 from surefoot.server.schemas.dialects import translate
 from surefoot.server.schemas.unknown import is_strict, note, without_unknown
 
+MOST_ENTRIES = 10_000  # of an object that is a parameter
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
 MOST_STOPS = 64
@@ -43,6 +44,9 @@ class Body(BaseModel):
     def _drop_unknown(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
+        for name, value in data.items():
+            if isinstance(value, dict) and len(value) > MOST_ENTRIES:  # pydantic would make an error of each
+                raise ValueError(f"{name[:64]} has more than {MOST_ENTRIES} entries: send fewer")
         known = {field.alias or name for name, field in cls.model_fields.items()}
         return without_unknown(cls.translated(data, known), known)
 

@@ -43,7 +43,7 @@ class ToolUseBlock(Lenient):
 class ToolResultBlock(Lenient):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(max_length=128)]
-    content: str | list[OnlyText] = ""
+    content: str | Annotated[list[OnlyText], Field(fail_fast=True)] = ""
     is_error: bool | None = None
 
 
@@ -67,7 +67,7 @@ AnyBlock = Annotated[
 
 class MessageParam(Lenient):
     role: Literal["user", "assistant"]
-    content: str | list[AnyBlock]
+    content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
 
 
 class ToolParam(Lenient):
@@ -107,7 +107,7 @@ class MessagesRequest(RequestBody):
     model: Annotated[str, Field(min_length=1, max_length=256)]
     max_tokens: Positive
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[OnlyText] | None = None
+    system: str | Annotated[list[OnlyText], Field(fail_fast=True)] | None = None
     stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
     stream: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -158,7 +158,7 @@ class CountRequest(RequestBody):
 
     model: Annotated[str, Field(min_length=1, max_length=256)]
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[OnlyText] | None = None
+    system: str | Annotated[list[OnlyText], Field(fail_fast=True)] | None = None
     tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
     tool_choice: ToolChoiceParam | None = None
     thinking: Thinking | None = None

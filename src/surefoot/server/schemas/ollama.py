@@ -129,7 +129,7 @@ class GenerateRequest(Generating):
     raw: bool = False  # no template is applied to the prompt
     images: list[Any] | None = None
     template: str | None = None
-    context: list[int] | None = None
+    context: Annotated[list[int], Field(fail_fast=True)] | None = None
 
     def as_completion(self, model: str) -> CompletionRequest:
         shared = {name: value for name, value in self._shared().items() if name in CompletionRequest.model_fields}

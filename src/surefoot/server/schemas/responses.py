@@ -52,7 +52,7 @@ AnyContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")
 class MessageItem(Lenient):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[AnyContent]
+    content: str | Annotated[list[AnyContent], Field(fail_fast=True)]
 
 
 class CallItem(Lenient):
@@ -65,7 +65,7 @@ class CallItem(Lenient):
 class CallOutputItem(Lenient):
     type: Literal["function_call_output"]
     call_id: Id
-    output: str | list[AnyContent]
+    output: str | Annotated[list[AnyContent], Field(fail_fast=True)]
 
 
 class ReasoningItem(Lenient):
@@ -205,7 +205,7 @@ def _format(text: Text | None) -> ResponseFormat | None:
     return wanted
 
 
-def _text(content: str | list[AnyContent]) -> str:
+def _text(content: str | Annotated[list[AnyContent], Field(fail_fast=True)]) -> str:
     if isinstance(content, str):
         return content
     return "".join(part.text if isinstance(part, TextContent) else part.refusal for part in content)

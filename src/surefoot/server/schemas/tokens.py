@@ -36,7 +36,7 @@ class TokenizeReply(Reply):
 
 class DetokenizeRequest(Body):
     model: Annotated[str | None, Field(max_length=256)] = None
-    tokens: Annotated[list[TokenId], Field(max_length=1 << 20)]
+    tokens: Annotated[list[TokenId], Field(max_length=1 << 20, fail_fast=True)]
 
 
 class DetokenizeReply(Reply):
