@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from surefoot.fleet.failover import FleetAnswer, GaveUp, ReplyHead
 from surefoot.fleet.gateway import Gateway
@@ -304,3 +305,39 @@ def test_a_client_gets_an_error_with_a_body_if_no_server_is_healthy(name: str, m
     assert reply.status_code == 503
     assert "no replica answers" in reply.json()["error"]["message"]
     assert int(reply.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_gateway_that_must_end_breaks_replies_off_without_a_failure(
+    has_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client must not take a part for the whole: a reply that has begun gets no end, another one a status."""
+    monkeypatch.setattr("surefoot.fleet.lease_exchange.FIRST_S", 0.0)
+    silent = FaultyReplica([HEAD] if has_begun else [])
+    silent.repeats = json_frame(FrameKind.ALIVE, 5), 0.01
+    messages = list[Message]()
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    async def receive() -> Message:
+        if not received:
+            received.append(True)
+            return {"type": "http.request", "body": b"{}"}
+        return await asyncio.Future[Message]()
+
+    received = list[bool]()
+
+    async def ask(members: Members) -> None:
+        gateway = Gateway(members)
+        scope = {"type": "http", "method": "POST", "path": "/v1/x", "query_string": b"", "headers": []}
+        asking = asyncio.ensure_future(gateway(scope, receive, send))
+        while not (gateway.num_requests and silent.num_asked and bool(messages) == has_begun):
+            await asyncio.sleep(0.01)
+        gateway.abort_all()
+        await asking
+
+    with_fleet([silent], ask)
+    statuses = [message["status"] for message in messages if message["type"] == "http.response.start"]
+    has_end = any(message["type"] == "http.response.body" and not message.get("more_body") for message in messages)
+    assert (statuses, has_end) == (([200], False) if has_begun else ([503], True))
