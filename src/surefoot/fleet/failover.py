@@ -204,12 +204,10 @@ class FleetAnswer:
         if reply.is_refused:
             self._take_refusal(reply, kind, payload)
             return ()
-        begun = (self._begin(reply.head),) if self._status is None else ()
-        if kind is FrameKind.END:
-            self._end(payload)
-            return begun
-        self._count_part(payload)
-        return (*begun, payload)
+        if self._status is None:
+            self._num_left = None if self._request.method == "HEAD" else reply.head.length
+        parts = self._take_part(kind, payload)
+        return parts if self._status is not None else (self._begin(reply.head), *parts)
 
     def _take_head(self, reply: "_ReplicaReply", payload: bytes) -> tuple[ReplyHead, ...]:
         """A head with a length is passed on with the body: it depends on times, so that replicas differ in it."""
@@ -239,22 +237,23 @@ class FleetAnswer:
 
     def _begin(self, head: ReplyHead) -> ReplyHead:
         """The head that is passed on."""
-        self._num_left = None if self._request.method == "HEAD" else head.length
         self._status = head.status
         return head
 
-    def _end(self, payload: bytes) -> None:
-        if self._num_left:
-            raise ValueError("a reply that is shorter than it said")
-        self._used = decode_used(payload)
-
-    def _count_part(self, part: bytes) -> None:
-        if not part or (self._num_left is not None and len(part) > self._num_left):
+    def _take_part(self, kind: FrameKind, payload: bytes) -> tuple[bytes, ...]:
+        """A part of the body, or its end."""
+        if kind is FrameKind.END:
+            if self._num_left:
+                raise ValueError("a reply that is shorter than it said")
+            self._used = decode_used(payload)
+            return ()
+        if not payload or (self._num_left is not None and len(payload) > self._num_left):
             raise ValueError("a part that is empty, or longer than the reply")
         if self._num_left is not None:
-            self._num_left -= len(part)
+            self._num_left -= len(payload)
         self._num_parts += 1
         self._progress_at = time.monotonic()
+        return (payload,)
 
     def _returned(self, member: Member, payload: bytes) -> None:
         try:
