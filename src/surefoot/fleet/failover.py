@@ -204,8 +204,6 @@ class FleetAnswer:
         if reply.is_refused:
             self._take_refusal(reply, kind, payload)
             return ()
-        if self._status is None:
-            self._num_left = None if self._request.method == "HEAD" else reply.head.length
         parts = self._take_part(kind, payload)
         return parts if self._status is not None else (self._begin(reply.head), *parts)
 
@@ -216,6 +214,8 @@ class FleetAnswer:
         reply.head = head = ReplyHead.decode(payload)
         begun = self._status or (OK if reply.goes_on and head.status != TOO_LATE else None)
         reply.is_refused = head.status in TRY_ELSEWHERE or begun not in (None, head.status)
+        if self._status is None:
+            self._num_left = None if self._request.method == "HEAD" else head.length
         has_to_wait = head.length is not None or reply.is_refused or self._status is not None
         return () if has_to_wait else (self._begin(head),)
 
