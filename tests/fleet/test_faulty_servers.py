@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from surefoot.fleet.failover import FleetAnswer, GaveUp, ReplyHead
 from surefoot.fleet.gateway import Gateway
@@ -132,18 +133,20 @@ def test_a_change_of_protocol_is_a_status_that_no_server_sends() -> None:
 
 @pytest.mark.parametrize("body", [b"long" * 9, b"x"], ids=["longer", "shorter"])
 def test_a_reply_of_another_length_than_it_said(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client has a part of it, which nobody can take back: it ends in an error."""
+    """Before the client has a part, another server answers. What the client has, nobody can take back."""
     monkeypatch.setattr("surefoot.fleet.failover.BEGUN_WAIT_S", 0.1)
     head = json_frame(FrameKind.HEAD, [200, [["content-length", "4"]]])
     frames = [head, encode_frame(FrameKind.BODY, body), json_frame(FrameKind.END, [1, 2])]
-    faulty = FaultyReplica(frames)
+    if len(body) > 4:
+        assert ask_faulty_first(frames) == (ANSWER, 1)
+        return
 
     async def ask(members: Members) -> int:
         with pytest.raises(GaveUp):
             await body_of(FleetAnswer(members, REQUEST, PROMPT, stall_s=2.0))
         return len(members.all[0].strikes)
 
-    assert with_fleet([faulty], ask) >= 1
+    assert with_fleet([FaultyReplica(frames)], ask) >= 1
 
 
 @given(st.data())
@@ -304,3 +307,39 @@ def test_a_client_gets_an_error_with_a_body_if_no_server_is_healthy(name: str, m
     assert reply.status_code == 503
     assert "no replica answers" in reply.json()["error"]["message"]
     assert int(reply.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_gateway_that_must_end_breaks_replies_off_without_a_failure(
+    has_begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client must not take a part for the whole: a reply that has begun gets no end, another one a status."""
+    monkeypatch.setattr("surefoot.fleet.lease_exchange.FIRST_S", 0.0)
+    silent = FaultyReplica([HEAD] if has_begun else [])
+    silent.repeats = json_frame(FrameKind.ALIVE, 5), 0.01
+    messages = list[Message]()
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    async def receive() -> Message:
+        if not received:
+            received.append(True)
+            return {"type": "http.request", "body": b"{}"}
+        return await asyncio.Future[Message]()
+
+    received = list[bool]()
+
+    async def ask(members: Members) -> None:
+        gateway = Gateway(members)
+        scope = {"type": "http", "method": "POST", "path": "/v1/x", "query_string": b"", "headers": []}
+        asking = asyncio.ensure_future(gateway(scope, receive, send))
+        while not (gateway.num_requests and silent.num_asked and bool(messages) == has_begun):
+            await asyncio.sleep(0.01)
+        gateway.abort_all()
+        await asking
+
+    with_fleet([silent], ask)
+    statuses = [message["status"] for message in messages if message["type"] == "http.response.start"]
+    has_end = any(message["type"] == "http.response.body" and not message.get("more_body") for message in messages)
+    assert (statuses, has_end) == (([200], False) if has_begun else ([503], True))

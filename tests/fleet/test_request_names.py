@@ -2,7 +2,7 @@
 
 import json
 
-from surefoot.fleet.request_names import PromptText
+from surefoot.fleet.request_names import MOST_PARSED, TEXT_BLOCK, PromptText
 
 
 def prompt(user: str = "", **fields: object) -> PromptText:
@@ -32,3 +32,28 @@ def test_users_have_different_names() -> None:
 def test_other_bodies_have_none() -> None:
     for body in (b"", b"\xff", b"[1]", b"{}", b'{"prompt": null}'):
         assert PromptText.of(body, "") == PromptText((), 1)
+
+
+def test_a_long_conversation_that_grows_begins_with_the_same_names() -> None:
+    """It is not parsed: its bytes are named, from the first field of a prompt on."""
+    texts = ["a" * 20_000, "b" * 20_000, "c" * 20_000]
+    first, longer = prompt(messages=said(*texts[:2])), prompt(temperature=1, messages=said(*texts))
+    num_shared = min(len(first.names), 40_000 // TEXT_BLOCK)
+    assert longer.names[:num_shared] == first.names[:num_shared]
+    assert longer.num_tokens > first.num_tokens
+    assert not set(first.names) & set(prompt("ben", messages=said(*texts[:2])).names)
+
+
+def test_a_long_body_without_a_prompt_has_no_names() -> None:
+    for body in (
+        b"[" * 4 * MOST_PARSED,
+        b'{"text":"' + b"a" * MOST_PARSED + b'","prompt":"b"}',
+        b"\xff" * 2 * MOST_PARSED,
+    ):
+        assert PromptText.of(body, "") == PromptText((), 1)
+
+
+def test_text_that_speaks_of_a_prompt_is_none() -> None:
+    """Quotes inside of a string are escaped."""
+    body = json.dumps({"text": 'a "prompt": b' + "c" * MOST_PARSED}).encode()
+    assert PromptText.of(body, "") == PromptText((), 1)

@@ -99,6 +99,7 @@ def test_commands_exist(name: str, kind: str, called: str, command: list[str]) -
     given = {word.partition("=")[0] for word in container["args"] if word.startswith("--")}
     assert given
     assert given <= options_of(*command)
+    assert "--keys" in given, "else it would not bind an address that others can reach"
     # Where files are looked for, something is mounted.
     paths = re.findall(r"=(/\S+)", "\n".join(container["args"]))
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]

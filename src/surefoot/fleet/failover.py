@@ -40,7 +40,7 @@ LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
 PATIENCE_GROWTH = 3.0  # after each silent replica: where several are silent, the machines may be slow, not hung
 MOST_ATTEMPTS = 3  # in a row without a new token or part: a request that kills its replicas must not kill them all
-OK = 200
+OK, TOO_LATE = 200, 504
 TRY_ELSEWHERE = (429, 503)
 WAIT_S, POLL_S = 15.0, 0.05  # for a replica to come back
 BEGUN_WAIT_S = 120.0  # the same, of a reply that has begun: its client would rather wait than begin anew
@@ -94,6 +94,7 @@ class NobodyThere(GaveUp):
 class _ReplicaReply:
     """One replica's reply, as far as it has come."""
 
+    goes_on: bool  # with tokens of another
     head: ReplyHead | None = None
     is_refused: bool = False  # its status is not the one that the client gets
     refusal: bytearray = field(default_factory=bytearray)  # the body of a reply that is refused
@@ -175,7 +176,7 @@ class FleetAnswer:
 
     async def _attempt(self, member: Member) -> AsyncIterator[ReplyHead | bytes]:
         """Parts from one replica. Raises ReplicaFailed if it does not get to the end."""
-        reply = _ReplicaReply()
+        reply = _ReplicaReply(goes_on=bool(self._sent))
         async with aclosing(self._frames(member)) as frames:  # type: ignore[type-var]
             async for kind, payload in frames:
                 if kind is FrameKind.RETURNED:
@@ -203,20 +204,18 @@ class FleetAnswer:
         if reply.is_refused:
             self._take_refusal(reply, kind, payload)
             return ()
-        begun = (self._begin(reply.head),) if self._status is None else ()
-        if kind is FrameKind.END:
-            self._end(payload)
-            return begun
-        self._count_part(payload)
-        return (*begun, payload)
+        parts = self._take_part(kind, payload)
+        return parts if self._status is not None else (self._begin(reply.head), *parts)
 
     def _take_head(self, reply: "_ReplicaReply", payload: bytes) -> tuple[ReplyHead, ...]:
         """A head with a length is passed on with the body: it depends on times, so that replicas differ in it."""
         if reply.head is not None:
             raise ValueError("a second head")
         reply.head = head = ReplyHead.decode(payload)
-        begun = self._status or (OK if self._sent else None)
+        begun = self._status or (OK if reply.goes_on and head.status != TOO_LATE else None)
         reply.is_refused = head.status in TRY_ELSEWHERE or begun not in (None, head.status)
+        if self._status is None:
+            self._num_left = None if self._request.method == "HEAD" else head.length
         has_to_wait = head.length is not None or reply.is_refused or self._status is not None
         return () if has_to_wait else (self._begin(head),)
 
@@ -238,22 +237,23 @@ class FleetAnswer:
 
     def _begin(self, head: ReplyHead) -> ReplyHead:
         """The head that is passed on."""
-        self._num_left = None if self._request.method == "HEAD" else head.length
         self._status = head.status
         return head
 
-    def _end(self, payload: bytes) -> None:
-        if self._num_left:
-            raise ValueError("a reply that is shorter than it said")
-        self._used = decode_used(payload)
-
-    def _count_part(self, part: bytes) -> None:
-        if not part or (self._num_left is not None and len(part) > self._num_left):
+    def _take_part(self, kind: FrameKind, payload: bytes) -> tuple[bytes, ...]:
+        """A part of the body, or its end."""
+        if kind is FrameKind.END:
+            if self._num_left:
+                raise ValueError("a reply that is shorter than it said")
+            self._used = decode_used(payload)
+            return ()
+        if not payload or (self._num_left is not None and len(payload) > self._num_left):
             raise ValueError("a part that is empty, or longer than the reply")
         if self._num_left is not None:
-            self._num_left -= len(part)
+            self._num_left -= len(payload)
         self._num_parts += 1
         self._progress_at = time.monotonic()
+        return (payload,)
 
     def _returned(self, member: Member, payload: bytes) -> None:
         try:

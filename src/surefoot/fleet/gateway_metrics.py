@@ -58,6 +58,7 @@ class _GatewayState(Collector):
             servers.add_metric([state], states.count(state))
         yield servers
         yield _counter("surefoot:gateway_failovers", "Times a request went on elsewhere", self._metrics.num_failovers)
+        yield _counter("surefoot:gateway_strikes", "Malformed messages of servers", self._members.num_strikes)
         exchange = self._exchange
         yield _counter("surefoot:gateway_rate_refusals", "Requests above a rate", exchange.leases.num_refused)
         yield _counter("surefoot:gateway_failed_exchanges", "Exchanges of leases that failed", exchange.num_failures)

@@ -58,6 +58,7 @@ class Members:
         self.client = client
         self.key = key
         self.identity = identity
+        self.num_strikes = 0
         self._held: dict[int, OrderedDict[int, None]] = {}
         self.set_listed(urls)
 
@@ -185,6 +186,7 @@ class Members:
 
     def strike(self, member: Member, reason: str) -> None:
         """It sent a malformed message: no requests until it answers again. If that happens often, it is refused."""
+        self.num_strikes += 1
         member.strikes.append(time.monotonic())
         if member.is_out:
             self.refuse(member, f"it sends malformed messages: {reason}")

@@ -28,6 +28,7 @@ from surefoot.server.errors import ApiError
 from surefoot.server.frames import HandedRequest
 from surefoot.server.handover import ReplyIdentity
 
+STALL_S = 86_400.0  # without a token, after which a line is given up: lines wait for people's requests
 PASSING = (429, 503, 504)  # the line is tried again
 
 
@@ -73,7 +74,8 @@ async def answer_line_on_fleet(
         headers.append(("authorization", f"Bearer {client_key}"))
     identity = replace(ReplyIdentity.draw(context.request, context.created), seed=line.seed)
     request = HandedRequest("POST", path, "", tuple(headers), body, identity, is_patient=True)
-    return await _whole_reply(FleetAnswer(members, request, PromptText.of(body, client_key), client_key))
+    prompt = PromptText.of(body, client_key)
+    return await _whole_reply(FleetAnswer(members, request, prompt, client_key, STALL_S))
 
 
 async def _whole_reply(answer: FleetAnswer) -> tuple[int, dict[str, Any]]:
