@@ -65,6 +65,11 @@ def test_settings_that_cannot_change_answers_do_not(tmp_path: Path) -> None:
             assert of(stories_gguf(), **{name: given}) == plain, name
 
 
+def test_float_formats_promise_bits_within_a_variant_only() -> None:
+    portable, other = (of(stories_gguf(), float_format="f32", variant=name) for name in ("portable", None))
+    assert portable.settings != other.settings
+
+
 def test_it_is_of_every_byte_and_not_of_the_place(tmp_path: Path) -> None:
     """Two fine-tunes with equal headers differ in weights only."""
     model, other = tmp_path / "model.gguf", tmp_path / "elsewhere" / "with [a] pattern.gguf"

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher
 
-from surefoot.sampling import GrammarError, Grammars, grammar_checker
+from surefoot.sampling import GrammarError, Grammars, GrammarTimeout, grammar_checker
 from surefoot.sampling.grammar import SLOW_S, Constraint, Spending, lark_grammar, regex_grammar
 from surefoot.sampling.grammar_trial import Trial
 from surefoot.sampling.mask_worker import MOST_STUCK, MaskWorker, WorkerTools
+from surefoot.server.service import _failure
 from surefoot.text import Tokenizer, tokenizer_from_gguf
 from surefoot.weights import GgufFile
 from tests.sampling import grammar_corpus
@@ -270,3 +271,19 @@ def test_a_complaint_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("good", "one", "good", "one", "two", "one"):
         assert trial.complaint(text) == ("" if text == "good" else "bad")
     assert asked == ["good", "one", "good", "two"]
+
+
+def test_an_end_by_a_clock_is_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the machine's: servers answer with status 503, not with a cut text or a request that is at fault."""
+    made, gate = Grammars(Bytes(), {256}), threading.Event()
+    tools = made._make_tools
+    made._worker._stuck_s = 0.0
+    monkeypatch.setattr(
+        made._worker, "_make_tools", lambda: replace(tools(), consume=lambda matcher, token: gate.wait(60))
+    )
+    constraint = made.start(regex_grammar("[a-z]*"), list(b"ab"))
+    with pytest.raises(GrammarTimeout, match="this machine"):
+        constraint.apply(np.ones(257, np.float32))
+    gate.set()
+    assert _failure("GrammarTimeout: this machine").status == 503
+    assert _failure("GrammarError: the grammar").status == 400

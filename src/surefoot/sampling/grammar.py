@@ -43,6 +43,10 @@ class GrammarError(ValueError):
     """The grammar cannot be used; the message says why."""
 
 
+class GrammarTimeout(GrammarError):
+    """A clock of this machine has ended the work, so that the same request may succeed elsewhere or later."""
+
+
 class GrammarVocabulary(Protocol):
     """What a grammar needs of the tokenizer."""
 
@@ -89,7 +93,7 @@ class Constraint:
         self._forced: tuple[int, ...] = ()
         self._is_asked_for_forced = self._is_closed = False
         self._is_awaited = True  # by a step that has nothing else to do
-        self._error = ""
+        self._error: GrammarError | None = None
         self._at_rest = threading.Event()
 
     # ---- the owner's side ----
@@ -107,8 +111,8 @@ class Constraint:
         if not is_ready:
             self._worker.replace_stuck()
             _check_worker(self._worker)
-        if self._error:
-            raise GrammarError(self._error)
+        if self._error is not None:
+            raise self._error
         return is_ready
 
     def apply(self, logits: F32) -> None:
@@ -143,7 +147,7 @@ class Constraint:
         if not tokens:
             return
         self._at_rest.wait()  # returns at once, except for callers that never ask what is allowed
-        if self._error:
+        if self._error is not None:
             return
         self._at_rest.clear()
         self._tokens.extend(tokens)
@@ -175,11 +179,15 @@ class Constraint:
         try:
             return self._advance(tools)
         except Exception as error:
-            self.fail(str(error))
+            self.end(GrammarError(_short(str(error))))
             return False
 
     def fail(self, why: str) -> None:
-        self._error = _short(why)
+        self.end(GrammarTimeout(why))
+
+    def end(self, error: GrammarError) -> None:
+        """The answer ends with this error."""
+        self._error = error
         self._at_rest.set()
 
     def _advance(self, tools: WorkerTools) -> bool:
@@ -260,7 +268,7 @@ class Grammars:
         try:
             constraint.begin(self._find(grammar).deep_copy())
         except Exception as error:
-            constraint.fail(str(error))
+            constraint.end(GrammarError(_short(str(error))))
 
     def _renew(self, grammar: str) -> LLMatcher:
         """A matcher with a lexer of its own. The used-up one leaves the cache, so that new answers share another."""
@@ -364,7 +372,7 @@ def regex_rule(regex: str) -> str:
 
 def _check_worker(worker: MaskWorker) -> None:
     if worker.is_lost:
-        raise GrammarError("too many grammars take too long at the moment: send the request again later")
+        raise GrammarTimeout("too many grammars take too long at the moment: send the request again later")
 
 
 def _plain(error: str) -> str:
