@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.bench.harness.cpu_usage import usage
+from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.machine_facts import facts_of_run
 from surefoot.ops import Backend
 

@@ -16,7 +16,7 @@ from surefoot.bench.fleet.real import (
 from surefoot.bench.fleet.scale import measure_scale
 from surefoot.bench.fleet.shares import ShareRow, measure_shares
 from surefoot.bench.fleet.simulated import SimulatedFleet, simulate_fleet
-from surefoot.bench.harness.cpu_usage import usage
+from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target, percentile
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults

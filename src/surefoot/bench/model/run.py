@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.harness.cpu_usage import usage
+from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.limits import gauges
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surefoot import machine
-from surefoot.bench.harness.cpu_usage import usage
+from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Measurements
 from surefoot.bench.harness.limits import gauges, other_peaks
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts

@@ -14,7 +14,7 @@ from itertools import count
 import uvloop
 
 from surefoot.api.opening import open_model
-from surefoot.bench.harness.cpu_usage import usage
+from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.http_load import Endpoint, Outcome, ask
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.bench.harness.cpu_usage import usage
+from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults
