@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surefoot import machine
-from surefoot.machine.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Measurements
 from surefoot.bench.harness.limits import gauges, other_peaks
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
@@ -21,6 +20,7 @@ from surefoot.bench.ops.peers import RunningPeer
 from surefoot.bench.ops.settings import FORMATS, OpsSettings
 from surefoot.bench.peers.install import Peer, find_llama, find_torch, install_llama, install_torch
 from surefoot.bench.peers.process import PeerError
+from surefoot.machine.cpu_usage import usage
 from surefoot.ops import Backend
 
 NO_PEERS = "left out by --no-peers"
