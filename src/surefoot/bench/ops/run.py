@@ -17,7 +17,7 @@ from surefoot.bench.ops.figures import Figures
 from surefoot.bench.ops.linear import LinearCases, make_pools
 from surefoot.bench.ops.overhead import overhead_cases
 from surefoot.bench.ops.peers import RunningPeer
-from surefoot.bench.ops.settings import FORMATS, OpsSettings
+from surefoot.bench.ops.settings import FORMATS, QUICK, OpsSettings
 from surefoot.bench.peers.install import Peer, find_llama, find_torch, install_llama, install_torch
 from surefoot.bench.peers.process import PeerError
 from surefoot.machine.cpu_usage import usage
@@ -130,7 +130,8 @@ def check_memory(settings: OpsSettings, peers: Sequence[str]) -> None:
     """Raises MemoryError if the run would make the machine swap or the kernel kill it."""
     needed, limit = needed_bytes(settings, peers), machine.memory().limit_bytes
     if needed > 0.8 * limit:
-        raise MemoryError(f"this run needs {needed / 1e9:.0f} GB, the machine allows {limit / 1e9:.0f}: try --quick")
+        advice = ": try --quick" if needed_bytes(QUICK, peers) <= min(0.8 * limit, needed) else ""
+        raise MemoryError(f"this run needs {needed / 1e9:.1f} GB, the machine allows {limit / 1e9:.1f}{advice}")
 
 
 def needed_bytes(settings: OpsSettings, peers: Sequence[str]) -> float:
