@@ -56,6 +56,16 @@ def test_names(many: ManyModels) -> None:
         ask(client, "gpt-5")
 
 
+def test_a_request_without_a_model_goes_to_the_first(many: ManyModels) -> None:
+    for prompt in ("Once", "Once " * 20_000):  # small, and read on another thread
+        body = {"prompt": prompt, "max_tokens": 2}
+        reply = httpx.post(f"{many.url}/completions", json=body).json()
+        assert reply.get("model", "a") == "a"
+        assert "model_not_found" not in str(reply)
+    named = httpx.post(f"{many.url}/completions", json={**body, "model": "gpt-5"})
+    assert named.status_code == 404
+
+
 def test_answers_are_those_of_a_server_of_one_model(many: ManyModels, single: Server) -> None:
     """Of every API; ids and times apart."""
     message = [{"role": "user", "content": PROMPT}]

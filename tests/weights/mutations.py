@@ -254,13 +254,15 @@ def mutate_folder(source: Path, target: Path, random: Random) -> Path:
     for file in source.iterdir():
         os.link(file, target / file.name)
     for _ in range(random.choice([1, 1, 1, 2, 3])):
-        match random.choice(["json"] * 7 + ["file", "weights", "weights", "template"]):
+        match random.choice(["json"] * 7 + ["file", "weights", "weights", "shards", "template"]):
             case "json":
                 _mutate_json_file(target / random.choice(JSON_FILES), random)
             case "file":
                 _replace_file(target, random)
             case "weights":
                 _mutate_safetensors(target / "model.safetensors", random)
+            case "shards":
+                _split(target, random)
             case "template":
                 _rewrite(target / "chat_template.jinja", random.choice(TEMPLATES).encode())
     return target
@@ -339,14 +341,65 @@ def _mutate_safetensors(path: Path, random: Random) -> None:
         return
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
+    if random.random() < 0.3:
+        _rewrite(path, _mutate_raw_header(raw[8 : 8 + size], raw[8 + size :], random))
+        return
     try:
         header, data = json.loads(raw[8 : 8 + size]), bytearray(raw[8 + size :])
     except (ValueError, RecursionError):
         return
     if isinstance(header, dict) and header:
         _mutate_header(header, data, random)
-    text = json.dumps(header).encode()
-    _rewrite(path, len(text).to_bytes(8, "little") + text + data)
+    _rewrite(path, _safetensors(json.dumps(header).encode(), data))
+
+
+def _safetensors(header: bytes, data: bytes, size: int | None = None) -> bytes:
+    return (len(header) if size is None else size % 2**64).to_bytes(8, "little") + header + data
+
+
+def _mutate_raw_header(header: bytes, data: bytes, random: Random) -> bytes:
+    """The file with a header that may be no JSON, or not of the length that it states."""
+    at = random.randrange(max(1, len(header)))
+    match random.choice(["length", "near", "cut", "insert", "byte", "twice", "deep", "wide"]):
+        case "length":
+            return _safetensors(header, data, random.choice(NUMBERS))
+        case "near":
+            return _safetensors(header, data, len(header) + random.choice([-1, 1, 8, -len(header) // 2]))
+        case "cut":
+            return _safetensors(header, data)[: random.choice([0, 7, 8, 8 + at, 8 + len(header)])]
+        case "insert":
+            junk = random.choice([b"0", b"9" * 5000, b"[", b"{", b'"', b"\\ud800", b"NaN", b"\xff", b"\0"])
+            return _safetensors(header[:at] + junk + header[at:], data)
+        case "byte":
+            return _safetensors(header[:at] + bytes([random.randrange(256)]) + header[at + 1 :], data)
+        case "twice":
+            return _safetensors(header.rstrip()[:-1] + b"," + header.lstrip()[1:], data)
+        case "deep":
+            return _safetensors(header.rstrip()[:-1] + f',"x":{DEEP}}}'.encode(), data)
+        case _:
+            return _safetensors(header.rstrip()[:-1] + b',"x":[' + b"[]," * 100_000 + b"1]}", data)
+
+
+def _split(folder: Path, random: Random) -> None:
+    """The checkpoint in two shards, of which the index is wrong in one place or none."""
+    path = folder / "model.safetensors"
+    try:
+        raw = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")] or b"{}")
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(header, dict):
+        return
+    names = [name for name in header if name != "__metadata__"]
+    shards = {name: f"{random.choice('ab')}.safetensors" for name in names}
+    for shard in set(shards.values()):
+        own = json.dumps({name: header[name] for name in names if shards[name] == shard}).encode()
+        _rewrite(folder / shard, _safetensors(own, raw[8 + int.from_bytes(raw[:8], "little") :]))
+    index = {"metadata": {"total_size": len(raw)}, "weight_map": shards}
+    if random.random() < 0.8:
+        _mutate_tree(index, random)
+    _remove(path)
+    _rewrite(folder / INDEX, json.dumps(index).encode())
 
 
 def _mutate_header(header: dict[str, Any], data: bytearray, random: Random) -> None:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from surefoot.ops import GluForm, NormForm, RopeForm, Router
+from surefoot.weights.metadata import MetadataError
 
 
 @dataclass(frozen=True)
@@ -176,3 +177,10 @@ class ModelConfig:
 def inverse_root(n: float) -> float:
     """n ** -0.5 in two IEEE operations, since libm's pow may differ in the last bit."""
     return 1.0 / math.sqrt(n)
+
+
+def lanes_of_head(total: int, heads: int) -> int:
+    """The lanes of each head, which the file states for all heads together."""
+    if total < heads:
+        raise MetadataError(f"{heads} heads share {total} lanes, less than one each: fetch or convert the file again")
+    return total // heads

@@ -184,7 +184,7 @@ def _hf_layer(hf: Json, i: int, layer: LayerConfig, wide: int) -> LayerConfig:
     kind, kv, ffn = hf["layer_types"][i], layer.kv, wide * need(hf, "intermediate_size")
     assert isinstance(kv, KvLayer)
     sizes = _sizes(hf, i) if kind == "full_attention" else {}
-    lanes, heads = sizes.get("head_dim", kv.key_dim), sizes.get("num_key_value_heads", kv.heads)
+    lanes, heads = sizes.get("head_dim") or kv.key_dim, sizes.get("num_key_value_heads") or kv.heads
     return LayerConfig(KvLayer(heads, lanes, lanes, kv.window), _rope(need(hf["rope_parameters"], kind), lanes), ffn)
 
 

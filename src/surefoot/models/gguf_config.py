@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, ScanConfig, inverse_root
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, ScanConfig, inverse_root, lanes_of_head
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
 from surefoot.weights.checkpoint import Checkpoint
@@ -73,7 +73,7 @@ class Gguf:
         """The sizes of Mamba-2's scan, whose outputs are normed group by group."""
         heads, groups = self.need("ssm.time_step_rank"), self.need("ssm.group_count")
         return ScanConfig(
-            heads, self.need("ssm.inner_size") // heads, groups, self.need("ssm.state_size"),
+            heads, lanes_of_head(self.need("ssm.inner_size"), heads), groups, self.need("ssm.state_size"),
             self.need("ssm.conv_kernel"), groups, norm_eps,
         )  # fmt: skip
 
@@ -115,7 +115,7 @@ def gguf_config(
     gguf = Gguf(checkpoint)
     width, heads = gguf.need("embedding_length"), gguf.need("attention.head_count")
     kv_heads = int(np.max(gguf.get("attention.head_count_kv", heads)))  # some files give one number per layer
-    head_dim = gguf.get("attention.key_length", width // heads)
+    head_dim = gguf.get("attention.key_length") or lanes_of_head(width, heads)
     kv = KvLayer(kv_heads, head_dim, gguf.get("attention.value_length", head_dim))
     rope = gguf.rope(head_dim, pairing)
     return ModelConfig(

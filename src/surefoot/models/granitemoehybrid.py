@@ -3,7 +3,7 @@ its forms with attention alone."""
 
 from dataclasses import replace
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, ScanConfig
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, ScanConfig, lanes_of_head
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.granite import with_gguf_multipliers, with_hf_multipliers
@@ -30,7 +30,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         return LayerConfig(replace(kv, heads=counts[i]), rope if rotates else None)
 
     config = replace(gguf_config(checkpoint, "granitemoehybrid", "neighbours", layer), scan=sizes)
-    config = replace(config, moe=_experts(gguf.get("expert_used_count")) if gguf.get("expert_count") else None)
+    config = replace(config, moe=_experts(gguf.need("expert_used_count")) if gguf.get("expert_count") else None)
     return with_gguf_multipliers(config, gguf)
 
 
@@ -60,7 +60,7 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
 def _sizes(hf: Json, config: ModelConfig) -> ScanConfig:
     heads, head_dim = need(hf, "mamba_n_heads"), need(hf, "mamba_d_head")
     if head_dim == "auto":
-        head_dim = need(hf, "mamba_expand") * config.width // heads
+        head_dim = lanes_of_head(need(hf, "mamba_expand") * config.width, heads)
     return ScanConfig(
         heads, head_dim, need(hf, "mamba_n_groups"), need(hf, "mamba_d_state"), need(hf, "mamba_d_conv"), 1,
         config.norm.eps,

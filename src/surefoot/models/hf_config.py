@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root, lanes_of_head
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, Llama3Scaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
 from surefoot.weights.metadata import MetadataError, need
@@ -20,7 +20,7 @@ ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh"]] = {
 def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"] = "halves") -> ModelConfig:
     """The config of a model of grouped-query attention and gated feed-forward layers."""
     width, heads = need(config, "hidden_size"), need(config, "num_attention_heads")
-    head_dim = config.get("head_dim") or width // heads
+    head_dim = config.get("head_dim") or lanes_of_head(width, heads)
     kv_heads = config.get("num_key_value_heads") or heads
     activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
     if activation not in ACTIVATIONS:

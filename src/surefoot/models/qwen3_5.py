@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from surefoot.models.attention import Attention
-from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfig, StateLayer
+from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfig, StateLayer, lanes_of_head
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config
@@ -121,7 +121,7 @@ def from_gguf(checkpoint: Checkpoint, family: str = "qwen3_5", tiled: bool = Tru
     gguf = Gguf(checkpoint)
     heads, key_dim = gguf.need("ssm.time_step_rank"), gguf.need("ssm.state_size")
     delta = DeltaConfig(
-        gguf.need("ssm.group_count"), heads, key_dim, gguf.need("ssm.inner_size") // heads,
+        gguf.need("ssm.group_count"), heads, key_dim, lanes_of_head(gguf.need("ssm.inner_size"), heads),
         gguf.need("ssm.conv_kernel"), tiled,
     )  # fmt: skip
     interval, recurrent = gguf.get("full_attention_interval", INTERVAL), gguf.get("attention.recurrent_layers")

@@ -76,7 +76,7 @@ def _check_sizes(config: ModelConfig) -> None:
         raise MetadataError("no layer has attention: models of states alone are not supported")
     for number in config.attention_layers:
         kv, layer = config.kv(number), config.kept_layers[number]
-        if config.heads % kv.heads:
+        if kv.heads < 1 or config.heads % kv.heads:
             raise MetadataError(
                 f"the metadata say {config.heads} heads for {kv.heads} heads of keys and values, where a multiple is "
                 "allowed"
@@ -260,8 +260,8 @@ def _delta_net(sizes: DeltaConfig, name: str, width: int, tensors: Tensors) -> I
     for part, count in rows.items():
         yield from _matrix(f"{name}.{part}", count, width)
     yield from _matrix(f"{name}.ssm_conv1d", sizes.conv_width, sizes.num_taps)
-    yield ExpectedTensor(f"{name}.ssm_a", (sizes.heads,), optional=True)
-    yield ExpectedTensor(f"{name}.ssm_a_log.weight", (sizes.heads,), optional=True)
+    decay = f"{name}.ssm_a"  # GGUF files have its exponential
+    yield ExpectedTensor(decay if decay in tensors else f"{decay}_log.weight", (sizes.heads,))
     yield ExpectedTensor(f"{name}.ssm_dt.bias", (sizes.heads,))
     yield ExpectedTensor(f"{name}.ssm_norm.weight", (sizes.value_dim,))
     yield from _matrix(f"{name}.ssm_out", width, values)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from surefoot.core.json_bounds import json_excess
 from surefoot.server.access.shares import Turns
-from surefoot.server.errors import ApiError, bad_request, of_validation
+from surefoot.server.errors import bad_request, of_validation
 
 MOST_BYTES_ON_LOOP = 64 << 10
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def parse_json(body: bytes) -> Any:
     """Raises ApiError if the body is not JSON in UTF-8, or holds more than a server parses."""
     excess = json_excess(body) if len(body) > MOST_BYTES_ON_LOOP else None
     if excess is not None:
-        raise ApiError(413, f"the body has {excess}: send less", code="body_too_complex")
+        raise bad_request(f"the body has {excess}: send less", code="body_too_complex")
     try:
         return json.loads(body.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from surefoot.core.json_bounds import json_excess
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.text import ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
+from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
 
 ENCODING_THREADS = 2
 
@@ -48,6 +48,12 @@ class PromptEncoder:
             raise self._too_long("too many", self._llm.max_context)
 
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
+        if not self._llm.chat_template.templates:
+            raise bad_request(
+                "this model has no chat template, so it continues text and does not chat: use /v1/completions, or "
+                f"start the server with --chat-template FILE or one of {', '.join(TEMPLATE_NAMES)}",
+                "messages", "no_chat_template",
+            )  # fmt: skip
         try:
             async with self._template_turns.turn():
                 return await asyncio.to_thread(self._render, messages, **variables)

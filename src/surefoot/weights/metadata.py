@@ -15,6 +15,7 @@ from surefoot.weights.gguf_header import Strings
 
 Metadata = Mapping[str, Any]
 MAX_LAYERS = 1024
+BY_LAYER = "per_layer_config"  # objects with fields of the model, which differ by layer
 SHOWN = 60  # characters of a wrong value that an error shows
 
 
@@ -84,6 +85,9 @@ LAYER_LETTERS = Rule(
     lambda value: isinstance(value, str) and 0 < len(value) <= 1024 and set(value) <= set("M*-E"),
 )
 OBJECT = Rule("an object", lambda value: isinstance(value, dict))
+OBJECTS = Rule(
+    "an object of objects", lambda value: isinstance(value, dict) and all(isinstance(v, dict) for v in value.values())
+)
 TEXTS = Rule("a list of texts", lambda value: isinstance(value, Strings))
 
 
@@ -147,7 +151,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (FLAG, (), ("attention_k_eq_v", "enable_moe_block")),
     (FLAG, ("attention.causal",), ("is_causal",)),
     (either(FLAG, NAME), (), ("use_bidirectional_attention",)),
-    (OBJECT, (), ("per_layer_config",)),
+    (OBJECTS, (), (BY_LAYER,)),
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
     (LANES, ("rope.dimension_count",), ("qk_rope_head_dim",)),
     (whole(1, 1 << 14), ("attention.kv_lora_rank", "attention.q_lora_rank"), ("kv_lora_rank", "q_lora_rank")),
@@ -290,6 +294,9 @@ def _fields(config: Metadata, part: str) -> Iterator[tuple[str, Any]]:
         yield key, value
         if key in PARTS:  # an object: any other value has been refused by now
             yield from _fields(value, PARTS[key])
+        elif key == BY_LAYER:
+            for own in value.values():
+                yield from _fields(own, part)
 
 
 def _check(key: str, value: Any, rule: Rule) -> None:

@@ -145,7 +145,7 @@ def test_3_3_turns_go_round() -> None:
     served: list[str] = []
 
     async def run() -> None:
-        turns = Turns(1)
+        turns = Turns(1, clock=lambda: 0.0)  # turns count alike
 
         async def work(user: str) -> None:
             async with turns.turn():

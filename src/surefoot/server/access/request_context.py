@@ -40,5 +40,5 @@ class RequestContext:
             is_patient=created is not None or (handover is not None and handover.is_patient),
             handover=handover,
             trace={name: http.headers[name] for name in TRACE_HEADERS if name in http.headers},
-            num_body_bytes=http.state.num_body_bytes,
+            num_body_bytes=getattr(http.state, "num_body_bytes", 0),
         )
