@@ -1,4 +1,4 @@
-"""docs/assets/goodput.svg from the figures of one run of `surefoot bench serve` beside peers.
+"""docs/assets/goodput.svg from the results of `surefoot bench serve` beside peers.
 
 python docs/make/goodput.py [OUT.svg]
 """
@@ -8,21 +8,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from surefoot.bench.serve.report import goodput_lines
 from surefoot.charts.lines import line_plot
 
-ASSETS = Path(__file__).parents[1] / "assets"
+DOCS = Path(__file__).parents[1]
+SHOWN = "goodput_smollm2_a"
 
 
-def draw(run: dict[str, Any]) -> str:
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for point in run["points"]:
-        lines.setdefault(point["engine"], []).append((point["rate"], point["goodput"]))
-    return line_plot(run["title"], "requests that arrive a second", "good requests a second", lines)
+def draw(result: dict[str, Any]) -> str:
+    details = result["details"]
+    lines, spreads = goodput_lines(details["points"])
+    title = details.get("title", "Requests answered in time, by load (SmolLM2-135M, 2 cores)")
+    return line_plot(title, "requests that arrive a second", "good requests a second", lines, spreads)
 
 
 def main() -> None:
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else ASSETS / "goodput.svg"
-    out.write_text(draw(json.loads((ASSETS / "goodput.json").read_text())))
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS / "assets/goodput.svg"
+    out.write_text(draw(json.loads((DOCS / "results" / f"{SHOWN}.json").read_text())))
 
 
 if __name__ == "__main__":

@@ -27,5 +27,5 @@ def test_draft_counts() -> None:
 
 
 def test_context_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(MemoryError, match="lower max_context"):
+    with pytest.raises(MemoryError, match="too few for a context of 256"):
         plan_footprint(open_model(stories_gguf()), replace(REQUEST, kv_bytes=1 << 10))

@@ -1,15 +1,19 @@
 """Too little memory is reported before anything is loaded, with a message that says what to do."""
 
+import re
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from surefoot.api import LLM, loading
-from surefoot.api.memory import check_memory, weight_bytes
-from surefoot.formats import FLOAT32, SERVED
+from surefoot.api.memory import _smaller, check_memory, weight_bytes
+from surefoot.engine import MemoryRequest, fit_context
+from surefoot.formats import FLOAT32, SERVED, ModelFormat, to_format
 from surefoot.machine.limits import Memory
+from surefoot.models import ModelConfig, read_config
 from surefoot.weights import open_checkpoint
 from tests.stories import stories_gguf
 
@@ -20,8 +24,32 @@ def never(*_: object, **__: object) -> None:
 
 def test_a_context_that_does_not_fit_is_refused_before_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load", never)
-    with pytest.raises(MemoryError, match=r"too few for a context of 512 .*--max-context\) to about \d+"):
+    with pytest.raises(MemoryError, match=r"too few for a context of 512 "):
         LLM(stories_gguf(), max_context=512, max_running=1, kv_bytes=1 << 16)
+
+
+@pytest.mark.parametrize("asked", [None, 512, 100, 2])
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_advice_on_memory_works(asked: int | None, hybrid: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = read_config(open_checkpoint(stories_gguf()))
+    monkeypatch.setattr(ModelConfig, "state_bytes", 30_000 if hybrid else 0)
+    advised = set[str]()
+    for nbytes in (0, 100, 1 << 10, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18, 1 << 20):
+        request = MemoryRequest({0: 1000}, nbytes, asked, max_running=8, max_chunk=64)
+        try:
+            fit_context(config, request)
+        except MemoryError as refusal:
+            found = re.search(r"lower (max_\w+) \S+ to (\d+)", str(refusal))
+            if found is None:
+                for alone in ({"max_context": 1}, {"max_running": 1}):
+                    with pytest.raises(MemoryError):
+                        fit_context(config, replace(request, **alone))
+            else:
+                advised.add(found[1])
+                assert int(found[2]) >= 1
+                fit_context(config, replace(request, **{found[1]: int(found[2])}))
+    assert advised <= {"max_context", "max_running"}
+    assert advised or asked == 2
 
 
 def test_a_context_below_the_default_minimum_can_be_requested() -> None:
@@ -32,8 +60,22 @@ def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     """A machine of a megabyte, which cannot be had."""
     checkpoint = open_checkpoint(stories_gguf())
     monkeypatch.setattr("surefoot.machine.memory", lambda: Memory(1 << 20, None))
-    with pytest.raises(MemoryError, match=r"needs at least \d+ MiB for its weights.*take a smaller file"):
+    with pytest.raises(MemoryError, match=r"needs at least \d+ MiB for its weights.*take a model with fewer weights"):
         check_memory(stories_gguf(), checkpoint, SERVED, 1)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "share", "advice"),
+    [
+        (SERVED, 0.7, r"--format w4 needs at least"),
+        (SERVED, 0.3, r"take a model with fewer weights"),
+        (to_format("w4"), 0.9, r"take a model with fewer weights"),
+    ],
+)
+def test_a_smaller_form_is_advised_only_if_it_fits(fmt: ModelFormat, share: float, advice: str) -> None:
+    checkpoint = open_checkpoint(stories_gguf())
+    weights = weight_bytes(checkpoint, fmt)
+    assert re.match(advice, _smaller(checkpoint, weights, int(share * weights)))
 
 
 def test_the_lower_bound_on_weights_holds() -> None:

@@ -19,7 +19,7 @@ from surefoot.models import Model, load
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
 from surefoot.runner import SessionRunner
-from surefoot.weights import GgufFile, HuggingFaceCheckpoint, content_digest
+from surefoot.weights import GgufFile, HuggingFaceCheckpoint, ModelDigests, hash_model
 from surefoot.weights.derived import InMemory
 from tests.api.kill_loop import run_answer_kills
 from tests.stories import stories_gguf
@@ -65,14 +65,14 @@ def test_files_are_hashed_once(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     shutil.copy(stories_gguf(), model)
     known: dict[str, str] = {}
-    digest = content_digest(model, known.get, known.__setitem__)
+    digest = hash_model(model, known.get, known.__setitem__)
     assert len(known) == 1
     (name,) = known
     known[name] = "remembered"
-    assert content_digest(model, known.get, known.__setitem__) != digest
+    assert hash_model(model, known.get, known.__setitem__) != digest
     time.sleep(0.01)
     os.utime(model, (1, 1))
-    assert content_digest(model, known.get, known.__setitem__) == digest
+    assert hash_model(model, known.get, known.__setitem__) == digest
     assert len(known) == 2
 
 
@@ -107,11 +107,11 @@ def test_without_a_home_nothing_is_kept() -> None:
 def test_the_first_requests_need_not_wait_for_the_models_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_hash = threading.Event()
 
-    def slow_digest(*words: Any) -> bytes:
+    def slow_digest(*words: Any) -> ModelDigests:
         may_hash.wait(PATIENCE_S)
-        return content_digest(*words)
+        return hash_model(*words)
 
-    monkeypatch.setattr("surefoot.api.prompt_cache.content_digest", slow_digest)
+    monkeypatch.setattr("surefoot.api.prompt_cache.hash_model", slow_digest)
     llm = LLM(stories_gguf(), threads=1, prompt_cache=PromptCache(tmp_path, waits=False))
     (early,) = llm.generate([PROMPT], GREEDY)
     may_hash.set()

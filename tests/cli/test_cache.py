@@ -5,14 +5,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-import typer
 
 from surefoot import LLM, SamplingParams
-from surefoot.cli.sizes import format_size, parse_size
+from surefoot.cli.sizes import format_size
+from surefoot.disk_cache import BlockHasher, BlockStore
+from surefoot.machine.sizes import size_bytes
 from tests.cli.process import run
+from tests.server.access.test_sharing import quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_for
 
 DOCUMENT = "Once upon a time there was a little girl named Lily. She loved to play outside in the park. " * 5
 
@@ -57,11 +59,36 @@ def test_a_server_finds_what_was_warmed_and_counts_it(warmed: Path) -> None:
         assert server.metric("surefoot:cache_disk_hit_tokens_total") == cached
         assert server.metric("surefoot:cache_disk_bytes") > 0
         assert server.metric("surefoot:cache_disk_checksum_failures_total") == 0
-        busy = run("cache", "stats", "--cache-dir", str(warmed))
+        (totals,) = in_folder(warmed, "stats")
+        assert totals["bytes"] == server.metric("surefoot:cache_disk_bytes")
+        busy = run("cache", "prune", "--to", "0", "--cache-dir", str(warmed))
         assert busy.returncode == 1
         assert f"process {server.process.pid} uses the cache" in busy.stderr
     finally:
         server.stop()
+
+
+def test_a_running_server_is_listed_and_forgets_a_user(tmp_path: Path) -> None:
+    file, folder = tmp_path / "keys.toml", tmp_path / "cache"
+    keys = {user: quick_key(file, user) for user in ("ann", "bob")}
+    server = Server(stories_gguf(), "--cache-dir", str(folder), "--threads", "1", "--keys", str(file))
+    try:
+        for key in keys.values():
+            body = {"prompt": DOCUMENT, "max_tokens": 4, "model": "small"}
+            headers = {"Authorization": f"Bearer {key}"}
+            httpx.post(f"{server.url}/completions", json=body, headers=headers, timeout=PATIENCE_S).raise_for_status()
+        wait_for(lambda: len(in_folder(folder, "ls")) == 2, "both users' blocks on the disk")
+        before = in_folder(folder, "ls")
+        assert {entry["model"] for entry in before} == {stories_gguf().name}
+        forgotten = run("cache", "forget", "--user", "ann", "--cache-dir", str(folder))
+        assert f"{before[0]['blocks']} blocks removed" in forgotten.stdout, forgotten.stderr
+        (left,) = in_folder(folder, "ls")
+        assert left in before
+    finally:
+        server.stop()
+    store = BlockStore(folder, 1 << 40)
+    assert [held.namespace for held in store.holdings()] == [BlockHasher(b"").namespace("bob")]
+    store.close()
 
 
 def test_list_verify_forget_and_prune(warmed: Path, tmp_path: Path) -> None:
@@ -93,13 +120,13 @@ def test_a_folder_that_cannot_be_used_is_an_error_only_if_it_was_asked_for(tmp_p
     [("20GB", 20 * 10**9), ("512MiB", 512 << 20), ("1.5k", 1500), ("7", 7), ("0", 0), ("2 TiB", 2 << 40)],
 )
 def test_sizes(text: str, expected: int) -> None:
-    assert parse_size(text) == expected
+    assert size_bytes(text) == expected
 
 
 def test_words_that_are_no_sizes() -> None:
     for text in ("", "GB", "-1GB", "5 apples"):
-        with pytest.raises(typer.BadParameter):
-            parse_size(text)
+        with pytest.raises(ValueError, match="invalid size"):
+            size_bytes(text)
     assert [format_size(number) for number in (0, 999, 1500, 2.5e9, 1e15)] == [
         "0 B",
         "999 B",

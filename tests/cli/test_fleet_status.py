@@ -1,8 +1,12 @@
 """What `surefoot fleet status` prints of a fleet."""
 
 import re
+from pathlib import Path
+
+from typer.testing import CliRunner
 
 from surefoot.cli.fleet import status_as_json, status_lines
+from surefoot.cli.main import app
 from surefoot.fleet.process_keeper import ProcessState
 from surefoot.fleet.ray_cluster import FleetStatus, MemberStatus, RatesStatus, rates_status
 
@@ -35,3 +39,10 @@ def test_a_fleet_that_nobody_keeps_rates_of() -> None:
     *_, line = status_lines(FleetStatus((REPLICA,), RatesStatus(None, None, None, None)))
     assert line.split(maxsplit=1) == ["rates", "nobody keeps them yet"]
     assert not FleetStatus((), None).is_ready
+
+
+def test_the_gateway_takes_its_key_by_the_name_that_servers_have_and_by_the_old_one(tmp_path: Path) -> None:
+    for name in ("--fleet-key", "--key"):
+        ended = CliRunner().invoke(app, ["fleet", "gateway", "http://10.0.0.2:8000", name, str(tmp_path / "missing")])
+        assert ended.exit_code == 1
+        assert "missing" in ended.output

@@ -60,7 +60,7 @@ def test_server_says_where_its_start_went() -> None:
     line = server.wait_for(r"started  in \S+ s \(.*\): (.*)\n")[1]
     server.stop()
     parts = [part.rpartition(" ")[0] for part in line.split(", ")]
-    assert parts == ["imports", "header", "weights", "tokenizer and passes", "server"]
+    assert parts == ["imports", "header", "weights", "tokenizer and passes", "hash", "server"]
 
 
 def test_the_web_framework_is_not_imported_before_the_weights_are_read() -> None:

@@ -1,6 +1,7 @@
 """`surefoot top` on a real server."""
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -59,6 +60,19 @@ def test_live_at_a_terminal(server: Server, term: str) -> None:
         terminal.wait_for("to the first token")
         terminal.interrupt()
         assert terminal.leave() == 0
+
+
+def test_once_shows_figures_of_an_idle_server_that_has_answered(server: Server, client: OpenAI) -> None:
+    client.chat.completions.create(**ASK)
+    for words in ((), ("--json",)):
+        made = run("top", server.url, "--once", "--every", "0.2", *words)
+        assert made.returncode == 0, made.stderr
+        if words:
+            view = json.loads(made.stdout)
+            assert view["requests_running"] == 0
+            assert all(view[name] is not None for name in ("step_ms", "tokens_per_step", "ttft_ms", "queue_ms"))
+        else:
+            assert re.search(r"latency +[\d.]+ ms to the first token", made.stdout)
 
 
 def test_what_cannot_be_watched(server: Server) -> None:

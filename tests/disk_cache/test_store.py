@@ -48,6 +48,24 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
         BlockStore(tmp_path, BUDGET)
 
 
+def test_a_folder_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
+    folder = tmp_path / "made by hand"
+    folder.mkdir()
+    for _ in range(2):  # empty, and one of an older version
+        folder.chmod(0o755)
+        BlockStore(folder, BUDGET).close()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_with_files_of_others_stays_open_and_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").touch()
+    tmp_path.chmod(0o755)
+    with pytest.raises(UnsafeFolder, match="name a folder of its own"):
+        BlockStore(tmp_path, BUDGET)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
 def test_a_second_process_is_refused_by_the_first_ones_number(tmp_path: Path) -> None:
     store = BlockStore(tmp_path, BUDGET)
     script = (

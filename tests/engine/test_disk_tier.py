@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.core import Request, SampleKey, SamplingParams
-from surefoot.disk_cache import BlockHasher, BlockStore
+from surefoot.core import MEMORY_ONLY, Request, SampleKey, SamplingParams
+from surefoot.disk_cache import BlockHasher, BlockStore, ask_to_forget
 from surefoot.disk_cache.record import HEADER_BYTES, read_header
 from surefoot.engine import (
     DiskTier,
@@ -108,6 +108,41 @@ def run(engine: Engine, asked: list[Request]) -> tuple[Answers, dict[str, Usage]
 def tier_of(engine: Engine) -> DiskTier:
     assert isinstance(engine._tier, DiskTier)
     return engine._tier
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "lfm2"])
+def test_no_byte_of_a_memory_only_namespace_reaches_the_disk(tmp_path: Path, family: str) -> None:
+    asked = requests(5, 8, users=(f"{MEMORY_ONLY}ann",))
+    with opened(family, tmp_path) as engine:
+        expected, _ = run(engine, asked)
+        _, usages = run(engine, [replace(request, id=f"again {request.id}") for request in asked])
+        assert sum(usage.num_cached for usage in usages.values()) > 0, "memory serves it"
+    store = BlockStore(tmp_path, BUDGET)
+    assert (store.total_bytes, store.holdings()) == (0, [])
+    store.close()
+    with opened(family, tmp_path) as engine:
+        answers, _ = run(engine, [replace(request, namespace="bob") for request in asked])
+        assert answers == expected
+    store = BlockStore(tmp_path, BUDGET)
+    assert store.total_bytes > 0, "another user's blocks are kept"
+    store.close()
+
+
+@pytest.mark.parametrize("family", ["llama", "lfm2"])
+def test_a_forgotten_user_leaves_nothing_that_waits_to_be_written(
+    tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = requests(5, 8, users=("ann", "bob"))
+    with opened(family, tmp_path) as engine:
+        with monkeypatch.context() as patch:
+            patch.setattr(disk_tier, "COPY_BYTES", 0)  # nothing leaves the tree yet
+            run(engine, asked)
+        request = ask_to_forget(tmp_path, BlockHasher(b"").namespace("ann"))
+        tier_of(engine)._heed_requests()
+        assert not request.exists()
+    store = BlockStore(tmp_path, BUDGET)
+    assert {held.namespace for held in store.holdings()} == {BlockHasher(b"").namespace("bob")}
+    store.close()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

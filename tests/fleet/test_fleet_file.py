@@ -22,7 +22,7 @@ def test_what_is_started(tmp_path: Path) -> None:
     serve = " ".join(serve_command(file, "10.0.0.2", 8101))
     assert serve.endswith("serve m.gguf --host 10.0.0.2 --port 8101 --fleet-key k --keys keys.toml --max-running 4")
     gateway = " ".join(gateway_command(file, Path("list")))
-    assert gateway.endswith("fleet gateway --servers list --key k --host 127.0.0.1 --port 8080 --keys keys.toml")
+    assert gateway.endswith("fleet gateway --servers list --fleet-key k --host 127.0.0.1 --port 8080 --keys keys.toml")
     assert replica_names(file) == ["replica-0", "replica-1"]
 
 

@@ -62,8 +62,8 @@ def test_file(tmp_path: Path) -> None:
         ("", "model: Field required"),
         ("[[model]]\nname = 'a'", "model.0.file: Field required"),
         ("[[model]]\nfile = 'a'\nkeep_alive = '1m'", "model.0.keep_alive: Extra inputs"),
-        ("[[model]]\nfile = 'a'\nkeep-alive = 'soon'", "'soon' is no time"),
-        ("memory = 'much'\n[[model]]\nfile = 'a'", "'much' is no size"),
+        ("[[model]]\nfile = 'a'\nkeep-alive = 'soon'", "invalid time 'soon'"),
+        ("memory = 'much'\n[[model]]\nfile = 'a'", "invalid size 'much'"),
         ("[[model]\n", "Expected"),
     ],
 )

@@ -120,6 +120,12 @@ def test_schema_is_that_of_a_server_of_one_model(many: ManyModels, single: Serve
     assert ours == theirs
 
 
+def test_the_log_has_no_line_for_each_request(many: ManyModels) -> None:
+    ask(many.client, "a")
+    assert "loaded" in many.read()
+    assert "HTTP Request" not in many.log
+
+
 def test_schema_unloads_no_model(tmp_path: Path) -> None:
     """The first model is not loaded for it while another is."""
     server = ManyModels(tmp_path, 1)

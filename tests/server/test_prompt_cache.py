@@ -16,8 +16,10 @@ import httpx
 import pytest
 
 from surefoot import LLM, SamplingParams
+from surefoot.disk_cache import BlockStore
 from tests.faults.injector import Fault, environment
 from tests.front.many import ManyModels
+from tests.server.access.test_sharing import add_key, quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S
@@ -40,6 +42,28 @@ def ask(server: Server, number: int, model: str = "small") -> dict[str, Any]:
     body = {"model": model, "prompt": PROMPTS[number], **OPTIONS}
     reply: dict[str, Any] = httpx.post(f"{server.url}/completions", json=body, timeout=PATIENCE_S).json()
     return reply
+
+
+def test_prompts_of_a_key_without_disk_cache_never_reach_the_disk(tmp_path: Path) -> None:
+    file, folder = tmp_path / "keys.toml", tmp_path / "cache"
+    ann = add_key(file, "ann", "--no-disk-cache")
+    other, bob = quick_key(file, "ann"), quick_key(file, "bob")
+    for keys, is_kept in (((ann, other), False), ((bob,), True)):
+        server = Server(stories_gguf(), "--cache-dir", str(folder), "--threads", "1", "--keys", str(file))
+        try:
+            assert f"is kept in {folder}, not encrypted" in server.log
+            for key in keys:
+                body = {"prompt": PROMPTS[0] * 4, "model": "small", **OPTIONS}
+                headers = {"Authorization": f"Bearer {key}"}
+                reply = httpx.post(f"{server.url}/completions", json=body, headers=headers, timeout=PATIENCE_S)
+                assert reply.status_code == 200, reply.text
+            server.terminate()
+            server.process.wait(PATIENCE_S)
+        finally:
+            server.stop()
+        store = BlockStore(folder, 1 << 40)
+        assert (store.total_bytes > 0, len(store.holdings())) == (is_kept, int(is_kept))
+        store.close()
 
 
 def check_all(server: Server, expected: list[str]) -> int:

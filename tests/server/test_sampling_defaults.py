@@ -7,8 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from surefoot.api.opening import open_model
-from surefoot.cli.serve import fingerprint
 from tests.api.test_defaults import advised_gguf
 from tests.cli.process import run
 from tests.server.process import Server
@@ -100,11 +98,6 @@ def test_fingerprint_and_streams_follow_the_defaults(advised: Server) -> None:
     assert httpx.post(advised.root + CHAT, json=body, headers={"Last-Event-ID": mark}).status_code == 200
     changed = {**body, "temperature": 0.25}
     assert httpx.post(advised.root + CHAT, json=changed, headers={"Last-Event-ID": mark}).status_code == 400
-    ways = [(None, None), ({"top_p": 0.9}, None), ({"temperature": 0.1}, None), (None, "chatml"), (None, "llama3")]
-    opened = [open_model(stories_gguf(), sampling, template) for sampling, template in ways]
-    assert len({fingerprint(one, "w8", 512) for one in opened}) == len(ways)
-    assert fingerprint(open_model(stories_gguf()), "w8", 512) == fingerprint(opened[0], "w8", 512)
-    assert len({fingerprint(opened[0], *other) for other in (("w8", 512), ("w4", 512), ("w8", 64))}) == 3
 
 
 def test_base_model_is_said_at_start_and_answers_text(base: Server) -> None:

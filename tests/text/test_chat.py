@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +268,13 @@ def test_the_program_can_be_started_before_the_first_conversation() -> None:
     without = ChatTemplate({})
     without.start()
     assert without._renderer._running is None
+
+
+def test_the_time_is_given_and_the_machines_zone_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    clock = ChatTemplate("{% if strftime_now is defined %}{{ strftime_now('%Y-%m-%d %H:%M %Z') }}{% endif %}")
+    assert clock.render([], now=datetime(2026, 11, 18, 23, 5, tzinfo=UTC)) == "2026-11-18 23:05 UTC"
+    before = datetime.now(UTC)
+    printed = clock.render([])
+    assert f"{before:%Y-%m-%d %H:%M} UTC" <= printed <= f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    clock.close()

@@ -6,15 +6,17 @@ is run.
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from surefoot.core.json_bounds import json_excess
 from surefoot.core.json_depth import nests_deeper
 
-MAX_LINE_BYTES = 4 << 20  # as the body of one request: a parsed line takes up to 30 times as much memory
+MAX_LINE_BYTES = 4 << 20  # as the body of one request
 MAX_LEVELS = 100  # of nested brackets; Python's parser fails at about ten times as many
 MAX_TOKENS = 1_000_000  # brackets and strings of a line that nests deeper
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]')
@@ -28,7 +30,9 @@ class BatchLine:
     custom_id: str
     digest: str  # SHA-256 of its bytes, in hexadecimal
     content: Any
+    created: int  # Unix time at which its file was last changed: a resumed batch makes the same prompts
     problem: str | None = None  # why it cannot be a request
+    num_bytes: int = 0
 
     @property
     def id(self) -> str:
@@ -53,6 +57,7 @@ def read_lines(source: Path) -> Iterator[BatchLine]:
     comes twice."""
     seen: set[str] = set()
     with source.open("rb") as lines:
+        created = int(os.fstat(lines.fileno()).st_mtime)
         for number, raw in enumerate(lines, 1):
             text = raw.strip()
             if not text:
@@ -69,13 +74,17 @@ def read_lines(source: Path) -> Iterator[BatchLine]:
             if custom_id in seen:
                 raise ValueError(f"line {number} has the custom_id {custom_id!r} of a line before: give each its own")
             seen.add(custom_id)
-            yield BatchLine(number, custom_id, hashlib.sha256(text).hexdigest(), content, problem)
+            digest = hashlib.sha256(text).hexdigest()
+            yield BatchLine(number, custom_id, digest, content, created, problem, len(text))
 
 
 def _parse(text: bytes) -> tuple[Any, str | None]:
-    """The line's content, and what is wrong with it. If it nests too deeply, the content is its outermost strings."""
+    """The line's content, and what is wrong with it. A line that is not parsed gives its outermost strings."""
     if text.count(b"[") + text.count(b"{") > MAX_LEVELS and nests_deeper(text, MAX_LEVELS):
         return _outermost_strings(text), f"the line nests more than {MAX_LEVELS} levels deep: make it flatter"
+    excess = json_excess(text)
+    if excess is not None:
+        return _outermost_strings(text), f"the line has {excess}: split it"
     return json.loads(text), None
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from importlib import import_module
 from numbers import Number
 from operator import index
@@ -39,7 +40,7 @@ from surefoot.ops.arrays import U8
 from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer, without_marks
-from surefoot.weights import PackedCache, Report
+from surefoot.weights import ModelDigests, PackedCache, Report, hash_in_background
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
@@ -101,6 +102,8 @@ class LLM:
         opened = open_model(model, sampling, chat_template, pooling)
         self.path: Path = opened.path
         self.sampling_defaults: SamplingDefaults = opened.sampling
+        self.float_format, self.kv_form = float_format, kv_form
+        self._digests = opened.digests
         loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report, fits=fits)
         self.pooling: PoolingConfig | None = opened.pooling  # None: the model only generates
         is_reranker = opened.pooling is not None and opened.pooling.ranks
@@ -120,7 +123,7 @@ class LLM:
         self.runner = make_runner(self.backend, self.model, self.capacity, kv_form, speculation.max_drafts)
         self.grammars = Grammars(self.tokenizer, self.tokenizer.ids.ends)
         self.speculator = speculation.start(self.runner, self.capacity.scheduling, draft_bytes)
-        tier = self._open_tier(prompt_cache if prefix_caching else None, float_format, kv_form)
+        tier = self._open_tier(prompt_cache if prefix_caching else None)
         self.disk_tier: DiskTier | None = tier if isinstance(tier, DiskTier) else None
         self.no_disk_reason: str = tier.reason if isinstance(tier, NoTier) else ""
         self.engine = make_engine(
@@ -142,11 +145,17 @@ class LLM:
         """Write what the prompt cache has not written yet, and let another process use it. No request may follow."""
         self.engine.close()
 
-    def _open_tier(self, cache: str | Path | PromptCache | None, float_format: str, form: KvForm) -> DiskTier | NoTier:
+    def _open_tier(self, cache: str | Path | PromptCache | None) -> DiskTier | NoTier:
         if cache is None:
             return NoTier("no folder is given")
         settings = cache if isinstance(cache, PromptCache) else PromptCache(Path(cache))
-        return open_tier(settings, self.path, float_format, form, self.runner.kv)
+        return open_tier(settings, self.path, self._digests, self.float_format, self.kv_form, self.runner.kv)
+
+    def hash_files(self) -> ModelDigests:
+        """Hashes of the model's files. Waits for a thread that was started for it (`OpenModel.hashing`)."""
+        if self._digests is None:
+            self._digests = hash_in_background(self.path, None)
+        return self._digests.result()
 
     # ---- text ----
 
@@ -245,10 +254,12 @@ class LLM:
         live = self._start(request, text and without_marks(text), continues=not is_chat)
         return self._pieces(live)
 
-    def render(self, messages: Messages, **variables: Any) -> str:
+    def render(self, messages: Messages, *, now: datetime | None = None, **variables: Any) -> str:
         """The conversation as a prompt, by the model's chat template. Control tokens that are written out in messages
-        are text: marks break them up, which `encode_rendered` removes."""
-        return self.chat_template.render(self.tokenizer.shield(messages), **self.tokenizer.shield(variables))
+        are text: marks break them up, which `encode_rendered` removes. now: the time that the template prints, if it
+        prints one; by default the current time in UTC."""
+        shield = self.tokenizer.shield
+        return self.chat_template.render(shield(messages), now=now, **shield(variables))
 
     def encode_rendered(self, text: str) -> list[int]:
         """The token ids of a prompt that `render` made."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.formats import ModelFormat
+from surefoot.formats import ModelFormat, to_format
 from surefoot.weights import Checkpoint, GgufFile
 from surefoot.weights.coded import Coded
 
@@ -20,7 +20,8 @@ THREAD_BYTES, CHUNK_BYTES = 72 << 20, 64 << 20
 HELPER_THREADS = 2  # for reading the tokenizer and for readahead
 TOKEN_BYTES = 1 << 10  # per token of the vocabulary, in `tokenizers` and here: 500 measured (Gemma 3)
 TEXT_FACTOR = 8  # memory for parsing tokenizer.json, by its length
-SMALLER = "take a smaller file (Q4_K_M, say), or --format w4 for a folder of float weights"
+Q4_K_M_BITS = 4.85  # of a weight
+NARROW = "w4"  # the format that makes the least of float weights
 
 
 def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
@@ -45,14 +46,26 @@ def check_memory(path: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threa
     if weights > available:
         raise MemoryError(
             f"{path} needs at least {weights >> 20} MiB for its weights, and this machine (or its cgroup) has "
-            f"{available >> 20} MiB: {SMALLER}"
+            f"{available >> 20} MiB: {_smaller(checkpoint, weights, available)}"
         )
     addresses, needed = machine.free_addresses(), weights + _other_addresses(path, checkpoint, num_threads)
     if addresses is not None and needed > addresses:
+        smaller = _smaller(checkpoint, weights, addresses - (needed - weights))
         raise MemoryError(
             f"{path} needs about {needed >> 20} MiB of addresses, and the limit on them (ulimit -v) leaves "
-            f"{addresses >> 20} MiB: raise the limit, or {SMALLER}"
+            f"{addresses >> 20} MiB: raise the limit; or {smaller}"
         )
+
+
+def _smaller(checkpoint: Checkpoint, weights: int, available: int) -> str:
+    """What of the model would fit."""
+    narrow = weight_bytes(checkpoint, to_format(NARROW))
+    if narrow < weights and narrow <= available:
+        return f"--format {NARROW} needs at least {narrow >> 20} MiB"
+    quantised = int(Q4_K_M_BITS / 8 * sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values()))
+    if quantised < 0.9 * weights and quantised <= available:
+        return f"a Q4_K_M file of the model needs about {quantised >> 20} MiB"
+    return "take a model with fewer weights"
 
 
 def _other_addresses(path: Path, checkpoint: Checkpoint, num_threads: int) -> int:

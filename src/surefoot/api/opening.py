@@ -1,6 +1,7 @@
 """Opens a model's files, without reading weights."""
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from surefoot.text import (
     tokenizer_from_gguf,
 )
 from surefoot.text.huggingface import read_json
-from surefoot.weights import Checkpoint, find_model, open_checkpoint
+from surefoot.weights import Checkpoint, ModelDigests, PackedCache, find_model, hash_in_background, open_checkpoint
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class OpenModel:
     sampling: SamplingDefaults
     template_override: str | None = None  # a chat template that replaces the model's
     pooling: PoolingConfig | None = None  # None: the model only generates
+    digests: "Future[ModelDigests] | None" = None  # of its files, if they are being hashed
 
     @property
     def has_chat_template(self) -> bool:
@@ -38,6 +40,10 @@ class OpenModel:
         if self.path.is_dir():
             return "default" in chat_template_from_folder(self.path).templates
         return "tokenizer.chat_template" in self.checkpoint.metadata
+
+    def hashing(self, cache: PackedCache | None) -> "OpenModel":
+        """The same, with its files being hashed in a thread. cache: remembers the hashes."""
+        return replace(self, digests=hash_in_background(self.path, cache))
 
     def load_text(self) -> tuple[Tokenizer, ChatTemplate]:
         if self.path.is_dir():

@@ -11,7 +11,7 @@ from surefoot.disk_cache import BlockCipher, BlockHasher, BlockStore, read_key
 from surefoot.engine import DiskTier
 from surefoot.ops import KvForm
 from surefoot.runner import KvStore
-from surefoot.weights import content_digest
+from surefoot.weights import ModelDigests, hash_model
 
 # To be raised by every change that alters a bit of any model's keys, values or states: blocks of others are misses.
 # tests/api/test_prompt_cache.py notices such changes.
@@ -61,9 +61,15 @@ def _share(folder: Path) -> int:
 
 
 def open_tier(
-    cache: PromptCache, model: Path, float_format: str, kv_form: KvForm, blocks: KvStore
+    cache: PromptCache,
+    model: Path,
+    digests: "Future[ModelDigests] | None",
+    float_format: str,
+    kv_form: KvForm,
+    blocks: KvStore,
 ) -> DiskTier | NoTier:
-    """The tier below the prefix tree. The model's files are hashed in a thread, unless that is remembered."""
+    """The tier below the prefix tree. digests: of the model's files, if they are being hashed already; else a thread
+    hashes them here."""
     try:
         store, cipher = open_store(cache)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
@@ -74,8 +80,9 @@ def open_tier(
     form += f"{blocks.state_bytes} " if blocks.state_bytes else ""
 
     def make_hasher() -> BlockHasher:
-        content = content_digest(model, store.fact, store.set_fact)
-        hasher = BlockHasher(hashlib.blake2b(form.encode() + content).digest(), cipher.hash_key if cipher else b"")
+        hashed = digests.result() if digests is not None else hash_model(model, store.fact, store.set_fact)
+        name = hashlib.blake2b(form.encode() + hashed.weights).digest()
+        hasher = BlockHasher(name, cipher.hash_key if cipher else b"")
         store.set_fact(f"model {hasher.model.hex()}", model.name)
         return hasher
 

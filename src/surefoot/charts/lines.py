@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from surefoot.charts.svg import (
     FONT_SIZE,
     Panel,
     Points,
     Scale,
+    Spreads,
     colour_of,
     decades,
     picture,
@@ -36,10 +38,17 @@ class Axes:
     label: Callable[[float], str] = "{:.3g}".format  # of a value on the y axis
 
 
-def line_plot(title: str, x_title: str, y_title: str, lines: Mapping[str, Points]) -> str:
+def line_plot(
+    title: str,
+    x_title: str,
+    y_title: str,
+    lines: Mapping[str, Points],
+    spreads: Mapping[str, Spreads] = MappingProxyType({}),
+) -> str:
     """A chart of lines over numbers from 0 on, with a title and a legend. Every x of the first line has a label."""
     width, height, left, right = 640, 360, 60, 20
-    ticks = round_ticks(max(y for points in lines.values() for _, y in points))
+    tops = [y for points in lines.values() for _, y in points] + [y for each in spreads.values() for *_, y in each]
+    ticks = round_ticks(max(tops))
     max_x = max(x for points in lines.values() for x, _ in points)
     panel = Panel(left, width - right, 54, height - 45, Scale(0, max_x), Scale(0, ticks[-1]))
     parts = [
@@ -50,6 +59,7 @@ def line_plot(title: str, x_title: str, y_title: str, lines: Mapping[str, Points
         *panel.marks({x: f"{x:.3g}" for x, _ in next(iter(lines.values()))}),
     ]
     for number, (name, points) in enumerate(lines.items()):
+        parts += panel.spreads(spreads.get(name, ()), colour_of(number))
         parts += panel.line(points, colour_of(number), has_dots=True)
         parts.append(text(left + 16, panel.top + 18 + 20 * number, name, "start", colour_of(number)))
     return picture(width, height, parts, "white")

@@ -11,6 +11,7 @@ COLOURS = ("#2471a3", "#c0392b", "#1e8449", "#b9770e", "#7d3c98", "#34495e", "#1
 FONT_SIZE = 13
 
 Points = Sequence[tuple[float, float]]
+Spreads = Sequence[tuple[float, float, float]]  # an x, with the least and the largest y
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class Panel:
         yield f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>'
         for x, y in pixels if has_dots else ():
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>'
+
+    def spreads(self, spreads: Spreads, colour: str) -> Iterator[str]:
+        """Upright lines from the least to the largest value."""
+        for x, low, high in spreads:
+            (left, bottom), (_, top) = self.to_pixels(x, low), self.to_pixels(x, high)
+            ends = f'x1="{left:.1f}" x2="{left:.1f}" y1="{bottom:.1f}" y2="{top:.1f}"'
+            yield f'<line {ends} stroke="{colour}" stroke-width="6" stroke-opacity="0.3"/>'
 
 
 def picture(width: float, height: float, parts: Sequence[str], background: str | None = None) -> str:

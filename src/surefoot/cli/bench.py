@@ -40,8 +40,8 @@ from surefoot.bench.plan.run import PlanSettings, run_plan
 from surefoot.bench.plan.users import QUICK as QUICK_USERS
 from surefoot.bench.plan.users import UsersSettings, run_users
 from surefoot.bench.serve.report import goodput_plot, show_serve
+from surefoot.bench.serve.run import GOODPUT, ServeSettings, run_serve
 from surefoot.bench.serve.run import QUICK as QUICK_SERVE
-from surefoot.bench.serve.run import ServeSettings, run_serve
 from surefoot.bench.sharing.report import show_sharing
 from surefoot.bench.sharing.run import QUICK as QUICK_SHARING
 from surefoot.bench.sharing.run import SharingSettings, run_sharing
@@ -52,6 +52,7 @@ from surefoot.bench.speculate.run import QUICK as QUICK_SPECULATE
 from surefoot.bench.speculate.run import SpeculateSettings, run_speculate
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.sizes import time_option
 from surefoot.plan.shapes import known_shapes
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
@@ -62,7 +63,7 @@ ServingPeers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Also measure llama.cpp, OpenVINO and vLLM (installed once).")
 ]
 OnlyPeers = Annotated[list[str] | None, typer.Option(help="Measure this peer only. Can be repeated.")]
-PeerSeconds = Annotated[float | None, typer.Option(min=1, help="Time for the cases that run beside peers.")]
+PeerSeconds = Annotated[float | None, time_option("Time for the cases that run beside peers.", at_least=1)]
 
 bench = typer.Typer(help="Measure speed beside the machine's limits and other engines.", no_args_is_help=True)
 
@@ -76,7 +77,7 @@ def ops(
         int | None, typer.Option(min=1, help="Number of threads, for peers too (default: all usable cores).")
     ] = None,
     peers: Annotated[bool | None, typer.Option("--peers/--no-peers", help=PEERS_HELP)] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="Time for the run, without installing peers.")] = None,
+    seconds: Annotated[float | None, time_option("Time for the run, without installing peers.", at_least=0.1)] = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", hidden=True, help="Tiny shapes, to show that everything runs.")
     ] = False,
@@ -107,7 +108,7 @@ def model(
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Also measure llama.cpp, compiled for this machine (once).")
     ] = False,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading.")] = None,
+    seconds: Annotated[float | None, time_option("Time for the run, without loading.", at_least=1)] = None,
 ) -> None:
     """Time one user's prefill and decode through the whole engine, interleaved with the machine's limits."""
     settings = QUICK_MODEL if quick else ModelSettings()
@@ -129,7 +130,7 @@ def engine(
     threads: options.Threads = None,
     peers: ServingPeers = False,
     only: OnlyPeers = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading and peers.")] = None,
+    seconds: Annotated[float | None, time_option("Time for the run, without loading and peers.", at_least=1)] = None,
     peer_seconds: PeerSeconds = None,
 ) -> None:
     """Time many requests at once through the engine: mixed, queued, with a shared prefix, beside a long prompt."""
@@ -156,11 +157,15 @@ def serve(
     threads: options.Threads = None,
     peers: ServingPeers = False,
     only: OnlyPeers = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Time for our own server, without peers.")] = None,
+    seconds: Annotated[float | None, time_option("Time for our own server, without peers.", at_least=1)] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw goodput against arrival rate into this file.")] = None,
+    goodput: Annotated[
+        bool,
+        typer.Option("--goodput", help="Random arrivals alone: 60 s at each of five rates, three rounds in turns."),
+    ] = False,
 ) -> None:
     """Put a real server process under load: concurrent streams, random arrivals, one user beside a busy one."""
-    settings = QUICK_SERVE if quick else ServeSettings()
+    settings = QUICK_SERVE if quick else GOODPUT if goodput else ServeSettings()
     settings = replace(settings, seconds=seconds or settings.seconds)
     with exit_on_error(), _status() as say:
         results = run_serve(path, settings, variant, threads, _chosen(peers, only), say)
@@ -204,7 +209,7 @@ def cache(
     ] = False,
     variant: options.Variant = None,
     threads: options.Threads = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading.")] = None,
+    seconds: Annotated[float | None, time_option("Time for the run, without loading.", at_least=1)] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Folder on the disk to measure (default: temporary files').")
     ] = None,
@@ -226,7 +231,7 @@ def plan(
     float_format: options.Format = "w8",
     variant: options.Variant = None,
     threads: options.Threads = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the cases, without loading.")] = None,
+    seconds: Annotated[float | None, time_option("Time for the cases, without loading.", at_least=1)] = None,
     matrix: Annotated[
         bool, typer.Option("--matrix", help="With all cores, 1 thread, avx2 and a quota of one core, one by one.")
     ] = False,
@@ -247,7 +252,7 @@ def plan(
 def rates(
     variant: options.Variant = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads to measure with.")] = 1,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure.")] = 60.0,
+    seconds: Annotated[float, time_option("Time to measure.", at_least=0.1)] = 60.0,
 ) -> None:
     """Measure what a variant's kernels reach of the machine's limits, and print it as shipped with surefoot.
 
@@ -336,7 +341,7 @@ def speculate(
         ),
     ] = False,
     only: OnlyPeers = None,
-    seconds: Annotated[float | None, typer.Option(min=1, help="Time for the run, without loading and peers.")] = None,
+    seconds: Annotated[float | None, time_option("Time for the run, without loading and peers.", at_least=1)] = None,
     peer_seconds: PeerSeconds = None,
     only_cases: Annotated[
         list[str] | None,

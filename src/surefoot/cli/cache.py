@@ -1,8 +1,9 @@
 """`surefoot cache`: what the prompt cache on disk holds, and what it should no longer hold."""
 
 import json
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,18 @@ from rich.table import Table
 from surefoot.api.prompt_cache import PromptCache, cache_root, open_store
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.sizes import format_size, parse_size
-from surefoot.disk_cache import LOCK, PUBLIC_ID, BlockHasher, BlockStore, read_key
+from surefoot.cli.sizes import format_size, size_option
+from surefoot.disk_cache import (
+    LOCK,
+    PUBLIC_ID,
+    BlockHasher,
+    BlockStore,
+    CacheInUse,
+    Contents,
+    ask_to_forget,
+    read_contents,
+    read_key,
+)
 
 cache = typer.Typer(help="Look after the prompt cache on disk.", no_args_is_help=True)
 
@@ -27,6 +38,7 @@ Folder = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 UNBOUNDED = 1 << 62
+FORGET_S = 60.0  # in which a running server must have forgotten a user
 
 
 @cache.command("ls")
@@ -49,9 +61,9 @@ def stats(folder: Folder = None, as_json: AsJson = False) -> None:
     rows: list[dict[str, Any]] = []
     with exit_on_error():
         for path in _folders(folder):
-            with _opened(path) as store:
-                num_blocks = sum(holding.num_blocks for holding in store.holdings())
-                rows.append({"folder": str(path), "blocks": num_blocks, "bytes": store.total_bytes})
+            found = _contents(path)
+            num_blocks = sum(holding.num_blocks for holding in found.holdings)
+            rows.append({"folder": str(path), "blocks": num_blocks, "bytes": found.total_bytes})
     if as_json:
         typer.echo(json.dumps(rows))
         return
@@ -61,7 +73,7 @@ def stats(folder: Folder = None, as_json: AsJson = False) -> None:
 
 @cache.command()
 def prune(
-    to: Annotated[str, typer.Option(metavar="SIZE", help="Size of each cache afterwards, such as 5GB (0: empty).")],
+    to: Annotated[int, size_option("Size of each cache afterwards, such as 5GB (0: empty).")],
     folder: Folder = None,
 ) -> None:
     """Remove what is worth least: seconds to compute it again, times its chance of reuse, per byte."""
@@ -69,7 +81,7 @@ def prune(
         for path in _folders(folder):
             with _opened(path) as store:
                 before = store.total_bytes
-                store.prune(parse_size(to))
+                store.prune(to)
                 typer.echo(f"{path}: {format_size(before)}, now {format_size(store.total_bytes)}")
 
 
@@ -79,13 +91,18 @@ def forget(
     folder: Folder = None,
     cache_key_file: options.CacheKeyFile = None,
 ) -> None:
-    """Remove all that a user's requests left. Files that held any of it are written anew without it."""
+    """Remove all that a user's requests left. Files that held any of it are written anew without it. A running server
+    does it itself; what it holds in memory stays there until it is evicted."""
     with exit_on_error():
         key = read_key(cache_key_file).hash_key if cache_key_file is not None else b""
+        namespace = BlockHasher(b"", key).namespace(user)
         for path in _folders(folder):
-            with _opened(path) as store:
-                num_blocks = store.forget(BlockHasher(b"", key).namespace(user))
-                typer.echo(f"{path}: {num_blocks} blocks removed")
+            try:
+                with _opened(path) as store:
+                    num_blocks = store.forget(namespace)
+            except CacheInUse as error:
+                num_blocks = _forget_beside(path, namespace, str(error))
+            typer.echo(f"{path}: {num_blocks} blocks removed")
 
 
 @cache.command()
@@ -121,15 +138,33 @@ def _opened(folder: Path) -> Iterator[BlockStore]:
         store.close()
 
 
+def _contents(folder: Path) -> Contents:
+    with suppress(CacheInUse), _opened(folder):
+        pass  # what a process left that was killed is in the index now
+    return read_contents(folder)
+
+
+def _forget_beside(folder: Path, namespace: bytes, who: str) -> int:
+    """Ask the process that uses the folder. Returns the number of blocks that its index had."""
+    num_blocks = sum(held.num_blocks for held in read_contents(folder).holdings if held.namespace == namespace)
+    request, end = ask_to_forget(folder, namespace), time.monotonic() + FORGET_S
+    while request.exists():
+        if time.monotonic() > end:
+            request.unlink(missing_ok=True)
+            raise OSError(f"{who} (it was asked to forget the user, and has not answered for {FORGET_S:g} s)")
+        time.sleep(0.1)
+    return num_blocks
+
+
 def _entries(folder: Path) -> list[dict[str, Any]]:
-    with _opened(folder) as store:
-        return [
-            {
-                "folder": str(folder),
-                "model": store.fact(f"model {holding.model.hex()}") or holding.model.hex()[:8],
-                "user": "public" if holding.namespace == PUBLIC_ID else holding.namespace.hex()[:8],
-                "blocks": holding.num_blocks,
-                "bytes": holding.num_bytes,
-            }
-            for holding in store.holdings()
-        ]
+    found = _contents(folder)
+    return [
+        {
+            "folder": str(folder),
+            "model": found.facts.get(f"model {holding.model.hex()}") or holding.model.hex()[:8],
+            "user": "public" if holding.namespace == PUBLIC_ID else holding.namespace.hex()[:8],
+            "blocks": holding.num_blocks,
+            "bytes": holding.num_bytes,
+        }
+        for holding in found.holdings
+    ]

@@ -15,6 +15,7 @@ from rich.table import Table
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import progress
+from surefoot.cli.sizes import size_option
 from surefoot.compress.methods import METHODS
 from surefoot.compress.options import CompressOptions
 from surefoot.compress.run import CompressSummary, compress_model
@@ -22,7 +23,6 @@ from surefoot.machine import usable_cores
 from surefoot.weights import find_model
 
 Method = StrEnum("Method", {name.replace("-", "_").upper(): name for name in METHODS})  # type: ignore[misc]
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
 class OutputKind(StrEnum):
@@ -45,8 +45,8 @@ def compress(
         typer.Option(help="Average bits per weight, such as 4.5bpw. Each matrix gets the format that loses least."),
     ] = None,
     fits: Annotated[
-        str | None,
-        typer.Option(help="Size of the file, such as 4GB or 900MiB. Each matrix gets the format that loses least."),
+        int | None,
+        size_option("Size of the file, such as 4GB or 900MiB. Each matrix gets the format that loses least."),
     ] = None,
     offer: Annotated[str, typer.Option(help="Formats that --budget and --fits choose from, separated by commas.")] = "",
     embeddings: Annotated[
@@ -81,7 +81,7 @@ def compress(
             format=format_,
             embeddings=embeddings,
             bits_per_weight=None if budget is None else parse_bits(budget),
-            fits_bytes=None if fits is None else parse_bytes(fits),
+            fits_bytes=fits,
             candidates=tuple(name for name in offer.split(",") if name),
             calibration=calibration,
             calibration_tokens=calibration_tokens,
@@ -100,13 +100,6 @@ def parse_bits(text: str) -> float:
     if match is None or not 0 < float(match[1]) <= 16:
         raise typer.BadParameter(f"--budget takes bits per weight, such as 4.5bpw, not {text!r}")
     return float(match[1])
-
-
-def parse_bytes(text: str) -> int:
-    match = re.fullmatch(r"([0-9.]+)\s*([KMG]I?)?B?", text.strip().upper())
-    if match is None:
-        raise typer.BadParameter(f"--fits takes a size, such as 4GB or 900MiB, not {text!r}")
-    return int(float(match[1]) * UNITS[match[2] or ""])
 
 
 def _table(summary: CompressSummary) -> Table:

@@ -1,7 +1,6 @@
 """`surefoot fleet`: several machines as one server."""
 
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
@@ -10,8 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.logs import start_logging
 from surefoot.cli.serve import read_fleet_key
+from surefoot.cli.sizes import time_option
 from surefoot.fleet.fleet_file import read_fleet_file
 from surefoot.fleet.ray_cluster import (
     FleetStatus,
@@ -26,7 +28,6 @@ from surefoot.fleet.ray_cluster import (
 from surefoot.fleet.serve_gateway import serve_gateway
 from surefoot.fleet.server_list import read_servers
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.settings import ServerSettings
 
 fleet = typer.Typer(help="Several machines as one server.", no_args_is_help=True)
@@ -39,7 +40,9 @@ def _group() -> None:
 
 @fleet.command()
 def gateway(
-    key: Annotated[Path, typer.Option(help="File with the fleet's key, as the servers have it (--fleet-key).")],
+    key: Annotated[
+        Path, typer.Option("--fleet-key", "--key", help="File with the fleet's key, as the servers have it.")
+    ],
     replica: Annotated[
         list[str] | None, typer.Argument(help="Address of a server, such as http://10.0.0.2:8000.", show_default=False)
     ] = None,
@@ -58,22 +61,18 @@ def gateway(
     allowed_origin: Annotated[
         list[str] | None, typer.Option(help="Origin of web pages that may call the gateway (*: all).")
     ] = None,
-    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+    max_body_bytes: options.MaxBodyBytes = options.MAX_BODY_BYTES,
     deadline_s: Annotated[
-        float, typer.Option(min=1, help="Longest time for a request, as the servers have it (--deadline-s).")
+        float, time_option("Longest time for a request, as the servers have it (--deadline-s).", at_least=1)
     ] = 600.0,
-    drain_s: Annotated[float, typer.Option(min=0, help="Seconds to finish running requests after SIGTERM.")] = 30.0,
+    drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
     audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request that is refused a key.")] = None,
     access_log: Annotated[
         Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
     ] = None,
 ) -> None:
     """Pass requests on to servers. If a server dies, hangs or drains, its answers go on at another, byte for byte."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LogLimit())
-    for name in ("httpx2", "uvicorn"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    start_logging()
     with exit_on_error():
         if (servers is None) == (not replica):
             raise ValueError("name the servers, or a file with their addresses (--servers)")

@@ -16,6 +16,7 @@ from surefoot.cli.interrupts import interrupts
 from surefoot.cli.one_user import OneUserOptions, needs_template
 from surefoot.cli.option_groups import with_groups
 from surefoot.cli.status import Speedometer
+from surefoot.cli.unused_options import refuse_unused
 from surefoot.cli.wrapping import visible
 
 INTERRUPTED = 130  # exit status that shells expect after Ctrl-C
@@ -23,6 +24,7 @@ INTERRUPTED = 130  # exit status that shells expect after Ctrl-C
 
 @with_groups
 def generate(
+    ctx: typer.Context,
     model: options.Model,
     prompt: Annotated[
         str, typer.Argument(help="Text to continue (-: read it from standard input).", show_default=False)
@@ -43,6 +45,10 @@ def generate(
     another text.
     """
     with exit_on_error():
+        if not (chat or shared.system):
+            refuse_unused(ctx, {"chat_template": "needs --chat: other prompts are continued as they stand"})
+        if not as_json:
+            refuse_unused(ctx, {"logprobs": "needs --json, which prints them"})
         opened = shared.open(model)
         params = replace(shared.params(opened), logprobs=logprobs)
         if chat or shared.system:

@@ -1,6 +1,7 @@
 """`surefoot keys`: who may use a server, and how much."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,10 @@ def add(
     admin: Annotated[
         bool, typer.Option("--admin", help="Allow the key to read /metrics, which covers all users.")
     ] = False,
+    no_disk_cache: Annotated[
+        bool,
+        typer.Option("--no-disk-cache", help="Cache the user's prompts and answers in memory alone, never on disk."),
+    ] = False,
 ) -> None:
     """Create a key and print it. The file keeps only its hash. A running server reads the file within a second."""
     key = make_key()
@@ -40,6 +45,7 @@ def add(
         entry = KeyEntry(
             hash=hash_of(key), user=user, weight=weight, priority=priority, requests_per_minute=requests_per_minute,
             tokens_per_minute=tokens_per_minute, max_context=max_context, admin=admin,
+            disk_cache=not no_disk_cache,
         )  # fmt: skip
         add_key(file, entry)
     typer.echo(key)
@@ -75,6 +81,13 @@ def revoke(
         typer.echo(f"revoked {entry.name} of {entry.user}")
 
 
+def _marks(entry: KeyEntry) -> Iterator[str]:
+    if entry.admin:
+        yield "admin"
+    if not entry.disk_cache:
+        yield "no-disk-cache"
+
+
 def _table(entries: list[KeyEntry]) -> Table:
     table = Table(
         "user", "key", "weight", "priority", "requests/min", "tokens/min", "max context", "", box=box.SIMPLE, padding=0
@@ -83,6 +96,6 @@ def _table(entries: list[KeyEntry]) -> Table:
         limits = (entry.requests_per_minute, entry.tokens_per_minute, entry.max_context)
         table.add_row(
             entry.user, entry.name, f"{entry.weight:g}", str(entry.priority),
-            *("" if limit is None else f"{limit:g}" for limit in limits), "admin" if entry.admin else "",
+            *("" if limit is None else f"{limit:g}" for limit in limits), " ".join(_marks(entry)),
         )  # fmt: skip
     return table

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from surefoot.api.prompt_cache import PromptCache, default_folder
-from surefoot.cli.sizes import parse_size
+from surefoot.cli.sizes import size_option
 from surefoot.formats import MODEL_FORMATS
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache, default_cache
@@ -159,13 +159,11 @@ CacheDir = Annotated[
     ),
 ]
 CacheDisk = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Limit for that folder, such as 20GB (default: a tenth of the free disk).",
-        rich_help_panel=MACHINE,
-    ),
+    int | None,
+    size_option("Limit for that folder, such as 20GB (default: a tenth of the free disk).", rich_help_panel=MACHINE),
 ]
+MAX_BODY_BYTES = 4 << 20
+MaxBodyBytes = Annotated[int, size_option("Largest request body.", at_least=1024, show_default="4MiB")]
 CacheKeyFile = Annotated[
     Path | None,
     typer.Option(
@@ -181,7 +179,7 @@ Stats = Annotated[
 
 
 def prompt_cache(
-    chosen: str, size: str | None, key_file: Path | None, model_name: str, within: str | None = None
+    chosen: str, max_bytes: int | None, key_file: Path | None, model_name: str, within: str | None = None
 ) -> PromptCache | None:
     """The cache that --cache-dir asks for. The default folder is done without if it cannot be used.
 
@@ -190,7 +188,7 @@ def prompt_cache(
     if chosen == NONE:
         return None
     folder = default_folder(_folder_name(model_name)) if chosen == AUTO else Path(chosen, _folder_name(within or ""))
-    return PromptCache(folder, parse_size(size) if size else None, key_file, is_required=chosen != AUTO)
+    return PromptCache(folder, max_bytes, key_file, is_required=chosen != AUTO)
 
 
 def _folder_name(name: str) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.sizes import time_option
 from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
 from surefoot.plan.page import plan_page
@@ -36,11 +37,11 @@ def plan(
     users: Annotated[int | None, typer.Option(min=1, help="Users to simulate.")] = None,
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 1000,
     answer: Annotated[int, typer.Option(min=2, help="Tokens of an answer.")] = 200,
-    ttft: Annotated[float, typer.Option(min=0.001, help="Seconds to the first token that 95 % must not exceed.")] = 5.0,
+    ttft: Annotated[float, time_option("Time to the first token that 95 % must not exceed.", at_least=0.001)] = 5.0,
     tokens_per_second: Annotated[
         float, typer.Option(min=0.001, help="Tokens/s that 95 % of answers must reach.")
     ] = 5.0,
-    pause: Annotated[float, typer.Option(min=0, help="Seconds between an answer and the next question.")] = 30.0,
+    pause: Annotated[float, time_option("Time between an answer and the next question.")] = 30.0,
     shared: Annotated[int, typer.Option(min=0, help="Tokens that all prompts begin with, which the cache holds.")] = 0,
     on: Annotated[
         str, typer.Option(help="this, a known machine's name, FILE.toml:NAME, or any: all known ones.")
@@ -53,7 +54,7 @@ def plan(
     float_format: options.Format = "w8",
     variant: options.Variant = None,
     threads: options.Threads = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Time to measure this machine.")] = 12.0,
+    seconds: Annotated[float, time_option("Time to measure this machine.")] = 12.0,
     search: Annotated[bool, typer.Option(help="Find how many users are carried.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with a roofline and a load curve.")] = None,

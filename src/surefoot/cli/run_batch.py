@@ -13,16 +13,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from surefoot.api import LLM
 from surefoot.api.batch import named_model
 from surefoot.api.defaults import parse_sampling
+from surefoot.api.opening import open_model
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
 from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.startup import without_collection
+from surefoot.cli.unused_options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
 from surefoot.server.batch.run_batch import run_batch as run
+from surefoot.weights import default_cache
 
 
 def run_batch(
+    ctx: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="IN.JSONL", help="Requests, one per line.", show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="OUT.JSONL", help="Answers, one per line.", show_default=False)],
     model: Annotated[
@@ -59,6 +63,7 @@ def run_batch(
     answered twice, and the answers do not depend on the interruption.
     """
     with exit_on_error():
+        refuse_unused(ctx, OF_FLEET_BATCH if fleet else OF_LOCAL_BATCH)
         if fleet:
             if fleet_key is None:
                 raise ValueError("--fleet needs the fleet's key: give its file with --fleet-key")
@@ -68,10 +73,10 @@ def run_batch(
             return
         path = model or named_model(source)
         with without_collection(), loading(Path(path).name) as loaded:
+            opened = open_model(path, parse_sampling(sampling or []), chat_template, pooling)
             llm = LLM(
-                path, float_format=float_format, max_context=context, max_running=max_running, threads=threads,
-                variant=variant, speculate=speculate, sampling=parse_sampling(sampling or []),
-                chat_template=chat_template, pooling=pooling, report=loaded,
+                opened.hashing(default_cache()), float_format=float_format, max_context=context,
+                max_running=max_running, threads=threads, variant=variant, speculate=speculate, report=loaded,
             )  # fmt: skip
         with _progress() as report:
             num_done = run(llm, source, target, name or Path(path).name, report)

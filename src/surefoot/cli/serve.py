@@ -1,38 +1,37 @@
 """`surefoot serve`: an OpenAI-compatible server for one model."""
 
-import hashlib
-import logging
+import functools
 import os
 import re
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from surefoot import __version__
-from surefoot.api.defaults import as_values, parse_sampling
+from surefoot.api.defaults import parse_sampling
+from surefoot.api.fingerprint import fingerprint
 from surefoot.api.llm import LLM
-from surefoot.api.opening import OpenModel, open_model, short_name
-from surefoot.api.prompt_cache import ARITHMETIC
+from surefoot.api.opening import open_model, short_name
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.logs import start_logging
 from surefoot.cli.progress import loading
-from surefoot.cli.sizes import parse_size
+from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
+from surefoot.cli.unused_options import NO_CACHE, OF_MANY_MODELS, OF_ONE_MODEL, refuse_unused
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.log_limit import LogLimit
 from surefoot.server.banner import describe_opened
-from surefoot.server.batch.state import StateFolder
+from surefoot.server.batch.state import StateFolder, is_state_folder
 from surefoot.server.listening import bind, check_bind
-from surefoot.server.settings import FleetMembership, ServerSettings
-from surefoot.weights import content_digest, writing_beside
+from surefoot.server.settings import ServerSettings
+from surefoot.weights import writing_beside
 
-FINGERPRINT_BYTES = 1 << 20
 MIN_FLEET_KEY_CHARACTERS = 16
 MANY = "models"  # folder for files and batches of a server with several models
 
@@ -60,9 +59,9 @@ def serve(
     max_context: options.Context = None,
     max_running: Annotated[int, typer.Option(min=1, help="Largest number of answers generated at once.")] = 32,
     max_queue: Annotated[int, typer.Option(min=1, help="Longest queue; further requests get status 429.")] = 256,
-    deadline_s: Annotated[float, typer.Option(min=1, help="Longest time for a request, in seconds.")] = 600.0,
-    drain_s: Annotated[float, typer.Option(min=0, help="Seconds to finish running requests after SIGTERM.")] = 30.0,
-    max_body_bytes: Annotated[int, typer.Option(min=1024, help="Largest request body.")] = 4 << 20,
+    deadline_s: Annotated[float, time_option("Longest time for a request.", at_least=1)] = 600.0,
+    drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
+    max_body_bytes: options.MaxBodyBytes = options.MAX_BODY_BYTES,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")
     ] = None,
@@ -83,10 +82,11 @@ def serve(
             help="Folder for files and batches (default: one named after the model in ~/.local/state/surefoot)."
         ),
     ] = None,
-    max_file_bytes: Annotated[int, typer.Option(min=1024, help="Largest file for a batch.")] = 64 << 20,
+    max_file_bytes: Annotated[int, size_option("Largest file for a batch.", at_least=1024, show_default="64MiB")] = 64
+    << 20,
     max_state_bytes: Annotated[
         int | None,
-        typer.Option(min=0, help="Limit for all files and answers together (default: a tenth of the free disk space)."),
+        size_option("Limit for all files and answers together (default: a tenth of the free disk space)."),
     ] = None,
     public_prefix: Annotated[
         list[Path] | None,
@@ -96,21 +96,15 @@ def serve(
         Path | None, typer.Option(help="File with the key of a fleet, whose gateway may send requests here.")
     ] = None,
     memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Several models: memory for all of them (default: 90% of what is allowed)."),
+        int | None, size_option("Several models: memory for all of them (default: 90% of what is allowed).")
     ] = None,
     keep_alive: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Several models: unload one after this time without requests, such as 30m."),
+        float | None, time_option("Several models: unload one after this time without requests, such as 30m.")
     ] = None,
     max_wait: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Several models: a request's model is loaded next after this time (30s)."),
+        float | None, time_option("Several models: a request's model is loaded next after this time (30s).")
     ] = None,
-    kv_memory: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory for keys and values (default: most of what is free)."),
-    ] = None,
+    kv_memory: Annotated[int | None, size_option("Memory for keys and values (default: most of what is free).")] = None,
     behind: Annotated[str | None, typer.Option(hidden=True, help="Descriptors of a front process.")] = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
@@ -130,15 +124,17 @@ def serve(
     """
     spans = Spans(process_age_s)
     spans.end("imports")
-    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LogLimit())
+    start_logging()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     if not models and config is None:
         raise typer.BadParameter("give a model, or --config FILE", ctx)
     model = models[0] if config is None and models is not None and len(models) == 1 else None
     with exit_on_error(), without_collection():
+        refuse_unused(ctx, OF_MANY_MODELS if model is None else OF_ONE_MODEL)
+        if audit_log is None:
+            refuse_unused(ctx, {"audit_required": "needs --audit-log FILE"})
+        if cache_dir == options.NONE:
+            refuse_unused(ctx, {"cache_disk": NO_CACHE, "cache_key_file": NO_CACHE})
         name, *aliases = model_name or [short_name(model) if model is not None else MANY]
         settings = ServerSettings(
             host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
@@ -151,35 +147,36 @@ def serve(
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))
-        state = open_state(state_dir, settings.model_name, max_state_bytes) if behind is None else None
+        open_state = state_opener(state_dir, settings.model_name, max_state_bytes) if behind is None else lambda: None
         if model is None:
-            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, state, sockets)
+            import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, open_state, sockets)
             return
-        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling)
+        cache = options.cache(packed_cache)
+        opened = open_model(str(model), parse_sampling(sampling or []), chat_template, pooling).hashing(cache)
         for line in describe_opened(opened):
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
         if fleet_key is not None:
-            fleet = FleetMembership(read_fleet_key(fleet_key), fleet_identity(opened.path, float_format))
-            settings = replace(settings, fleet=fleet)
-        cache = options.cache(packed_cache)
+            settings = replace(settings, fleet_key=read_fleet_key(fleet_key))
         within = settings.model_name if behind is not None else None
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
         with loading(opened.path.name) as report:
             llm = LLM(
                 opened, max_context=max_context, max_running=max_running, threads=threads, variant=variant,
-                kv_bytes=parse_size(kv_memory) if kv_memory is not None else None,
+                kv_bytes=kv_memory,
                 float_format=float_format, speculate=speculate, packed_cache=cache,
                 prompt_cache=replace(prompts, waits=False) if prompts is not None else None,
                 report=spans.ending("weights", report),
             )  # fmt: skip
         spans.end("tokenizer and passes")
     with exit_on_error(), writing_beside(cache) as begin_writing:
-        name = fingerprint(opened, float_format, llm.context_length)
+        name = str(fingerprint(llm))
+        spans.end("hash")
         try:
             server().serve(
-                llm, settings, store, state, name, typer.echo, sockets, lambda: _on_ready(spans, begin_writing), front
+                llm, settings, store, open_state(), name, typer.echo, sockets,
+                lambda: _on_ready(spans, begin_writing), front,
             )  # fmt: skip
         finally:
             llm.close()
@@ -203,16 +200,30 @@ def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
     return front, [listener]
 
 
-def open_state(folder: Path | None, name: str, max_bytes: int | None) -> StateFolder | None:
-    """The folder that was asked for must be usable; the default is done without if it is not."""
-    if folder is not None:
-        return StateFolder(folder.expanduser(), max_bytes)
-    base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
-    try:
-        return StateFolder(base.expanduser() / "surefoot" / re.sub(r"[^\w.-]", "_", name), max_bytes)
-    except (OSError, RuntimeError) as error:
-        typer.echo(f"files    not available ({error})")
-        return None
+def state_opener(folder: Path | None, name: str, max_bytes: int | None) -> Callable[[], StateFolder | None]:
+    """Opens the folder for files and batches. A folder that another server may use is opened at once; a new one is
+    made by the call, so that a start that fails leaves nothing behind.
+
+    The folder that was asked for must be usable; the default is done without if it is not."""
+
+    def place() -> Path:
+        base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "surefoot"
+        return (folder or base / re.sub(r"[^\w.-]", "_", name)).expanduser()
+
+    @functools.cache
+    def opened() -> StateFolder | None:
+        try:
+            return StateFolder(place(), max_bytes)
+        except (OSError, RuntimeError) as error:
+            if folder is not None:
+                raise
+            typer.echo(f"files    not available ({error})")
+            return None
+
+    with suppress(RuntimeError):  # there is no home
+        if is_state_folder(place()):
+            opened()
+    return opened
 
 
 def read_fleet_key(file: Path) -> str:
@@ -220,24 +231,3 @@ def read_fleet_key(file: Path) -> str:
     if len(key) < MIN_FLEET_KEY_CHARACTERS:
         raise ValueError(f"{file}: a fleet's key has at least {MIN_FLEET_KEY_CHARACTERS} characters")
     return key
-
-
-def fleet_identity(model: Path, float_format: str) -> str:
-    """Of all that the bits of tokens and of keys and values depend on. Reads every byte of the model."""
-    content = content_digest(model, lambda name: None, lambda name, value: None)
-    return hashlib.blake2b(f"{ARITHMETIC} {float_format} ".encode() + content, digest_size=16).hexdigest()
-
-
-def fingerprint(opened: OpenModel, float_format: str, context_length: int) -> str:
-    """Of all that an answer depends on besides its request: the version, the file (its name, size and first bytes: a
-    header with every tensor's name and place), the format of float weights, where answers end, and what was chosen for
-    requests that do not say: sampling and chat template."""
-    place = opened.path
-    file = place if place.is_file() else min(place.glob("*.safetensors"), default=place / "config.json")
-    facts = hashlib.sha256(f"{__version__} {file.name} {file.stat().st_size} ".encode())
-    sampling = sorted(as_values(opened.sampling.params).items())
-    chosen = (sampling, opened.template_override, float_format, context_length, opened.pooling)
-    facts.update(repr(chosen).encode(errors="surrogatepass"))
-    with file.open("rb") as stream:
-        facts.update(stream.read(FINGERPRINT_BYTES))
-    return f"sf-{facts.hexdigest()[:16]}"

@@ -1,7 +1,7 @@
 """`surefoot serve` with several models: one front process, and a process for each model."""
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,8 @@ import typer
 
 from surefoot import machine
 from surefoot.api.opening import short_name
-from surefoot.cli.sizes import parse_size
 from surefoot.front.config import ConfigTables, FrontConfig, ModelEntry, ModelOptions, ModelTable, read_config_file
 from surefoot.front.serve import serve_many
-from surefoot.machine.sizes import duration_s
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.settings import ServerSettings
@@ -30,17 +28,15 @@ def run_front(
     ctx: typer.Context,
     settings: ServerSettings,
     keys: KeyStore | None,
-    state: StateFolder | None,
+    open_state: Callable[[], StateFolder | None],
     sockets: list[socket.socket],
 ) -> None:
     """Serve the models that the command line and its --config name."""
     given = ctx.params
-    if given["model_name"]:
-        raise ValueError("--model-name names one model: with several, give each its `name` in a file for --config")
     config = _config(given)
     words = [*shared_words(ctx), "--drain-s", "0"]
     num_cores = given["threads"] or machine.usable_cores()
-    serve_many(config, settings, keys, state, sockets, words, given["variant"], num_cores, typer.echo)
+    serve_many(config, settings, keys, open_state, sockets, words, given["variant"], num_cores, typer.echo)
 
 
 def _config(given: dict[str, Any]) -> FrontConfig:
@@ -48,12 +44,11 @@ def _config(given: dict[str, Any]) -> FrontConfig:
     models: Sequence[Path] = given["models"] or []
     tables = read_config_file(given["config"]) if given["config"] is not None else None
     listed = [ModelTable(file=str(model)) for model in models] + (tables.model if tables is not None else [])
-    memory, max_wait, keep_alive = given["memory"], given["max_wait"], given["keep_alive"]
-    keep_alive_s = duration_s(keep_alive) if keep_alive is not None else None
+    memory, max_wait, keep_alive_s = given["memory"], given["max_wait"], given["keep_alive"]
     return FrontConfig(
         models=tuple(_entry(table, _defaults(given), keep_alive_s) for table in listed),
-        memory_bytes=parse_size(memory) if memory is not None else _of(tables, "memory"),
-        max_wait_s=duration_s(max_wait) if max_wait is not None else _of(tables, "max_wait"),
+        memory_bytes=memory if memory is not None else _of(tables, "memory"),
+        max_wait_s=max_wait if max_wait is not None else _of(tables, "max_wait"),
     )
 
 
@@ -66,10 +61,9 @@ def _entry(table: ModelTable, defaults: ModelOptions, keep_alive_s: float | None
 
 
 def _defaults(given: dict[str, Any]) -> ModelOptions:
-    kv_memory = given["kv_memory"]
     return ModelOptions(
         given["float_format"], given["max_context"], given["max_running"], given["speculate"],
-        parse_size(kv_memory) if kv_memory is not None else None, given["pooling"], given["chat_template"],
+        given["kv_memory"], given["pooling"], given["chat_template"],
         tuple(given["sampling"] or ()),
     )  # fmt: skip
 

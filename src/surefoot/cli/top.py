@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -13,8 +13,11 @@ from rich.live import Live
 from rich.table import Table
 
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.sizes import time_option
 from surefoot.cli.top_metrics import fetch
 from surefoot.server.overview.figures import View, look
+
+MEANS = ("step_ms", "tokens_per_step", "ttft_ms", "gap_ms", "queue_ms", "cache_hit_rate", "drafts_accepted")
 
 
 def top(
@@ -23,8 +26,13 @@ def top(
         str | None,
         typer.Option(envvar="SUREFOOT_KEY", help="An admin key, if it has keys.", show_default=False),
     ] = None,
-    every_s: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look for one interval, then leave.")] = False,
+    every_s: Annotated[float, time_option("Time between two looks.", "--every", at_least=0.2)] = 1.0,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="Look for one interval, then leave. Means are since the start where the interval has none."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look.")] = False,
 ) -> None:
     """Watch a running server: requests, tokens a second, time of a step, memory, cache, users."""
@@ -37,6 +45,8 @@ def top(
         Live(console=console, auto_refresh=False, screen=True) if is_live else nullcontext() as live,
     ):
         for view in views(address, key, every_s):
+            if once:
+                view = with_means(view, look({}, fetch(address, key), every_s))
             if as_json:
                 typer.echo(json.dumps(asdict(view)))
             elif live is not None:
@@ -55,6 +65,11 @@ def views(address: str, key: str | None, every_s: float) -> Iterator[View]:
         after, now = fetch(address, key), time.monotonic()
         yield look(before, after, now - began)
         before, began = after, now
+
+
+def with_means(view: View, since_start: View) -> View:
+    """The view, with means since the start where the interval has none: an idle server has figures too."""
+    return replace(view, **{name: getattr(since_start, name) for name in MEANS if getattr(view, name) is None})
 
 
 def render(view: View, address: str) -> Group:
@@ -76,6 +91,8 @@ def render(view: View, address: str) -> Group:
         ("cache", f"{percent(view.cache_hit_rate)} of prompt tokens, {view.preemptions} preempted"),
         ("errors", f"{view.refused} refused, {view.engine_failures} failed steps, {view.throttled_s:.1f} s throttled"),
     ]
+    if view.step_ms is None:
+        rows.append(("note", "no request came in this time"))
     for row in rows:
         table.add_row(*row)
     users = Table("user", "tokens/s", box=None)

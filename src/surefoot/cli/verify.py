@@ -13,6 +13,7 @@ from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
 from surefoot.cli.progress import loading
+from surefoot.cli.sizes import time_option
 from surefoot.ops import supported_variants
 from surefoot.ops.backend import choose_variant
 from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, on_variants
@@ -46,7 +47,8 @@ def verify(
         ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Stop after this time and report what was checked by then.")
+        float | None,
+        time_option("Stop after this time and report what was checked by then.", at_least=0.5, unit="m"),
     ] = None,
     float_format: options.Format = "w8",
     as_json: Annotated[
@@ -61,7 +63,7 @@ def verify(
     A verdict is printed after each condition; Ctrl-C stops and reports what was checked. A slow variant checks as many
     requests as its share of the time allows. The exit status is 1 if anything differs or nothing could be compared.
     """
-    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    deadline = math.inf if minutes is None else time.monotonic() + minutes
     with exit_on_error(), loading(model.name) as report:
         verifier = Verifier(
             model,

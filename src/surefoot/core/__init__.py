@@ -1,6 +1,6 @@
 """Plain data that all layers share, and the cost model of a step. Standard library only."""
 
-from surefoot.core.request import FinishReason, Pooling, Request, SampleKey, ServiceClass
+from surefoot.core.request import MEMORY_ONLY, FinishReason, Pooling, Request, SampleKey, ServiceClass
 from surefoot.core.sampling import SamplingParams, sample_seed
 from surefoot.core.step import (
     BAND_ROWS,
@@ -24,6 +24,7 @@ from surefoot.core.step_cost import BandMedians, RangeMeans, StepCost, TimedStep
 
 __all__ = [
     "BAND_ROWS",
+    "MEMORY_ONLY",
     "NO_BLOCK",
     "NO_STATES",
     "Backlog",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from surefoot.core.sampling import SamplingParams
 
 LARGEST_PRIORITY = 8
+MEMORY_ONLY = "memory only: "  # a namespace that begins with this has no block on any disk
 
 
 class ServiceClass(IntEnum):

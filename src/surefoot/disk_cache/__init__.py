@@ -1,5 +1,6 @@
 """Blocks of bytes on disk, by a hash of all that they depend on. Knows no tokens' meaning and no model."""
 
+from surefoot.disk_cache.beside import Contents, ask_to_forget, asked_namespaces, read_contents
 from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
 from surefoot.disk_cache.hashes import PUBLIC_ID, BlockHasher
 from surefoot.disk_cache.index import Holdings
@@ -28,10 +29,14 @@ __all__ = [
     "BlockStore",
     "CacheInUse",
     "CacheKeyError",
+    "Contents",
     "DamagedRecord",
     "Holdings",
     "StoreCounters",
     "VerifyReport",
+    "ask_to_forget",
+    "asked_namespaces",
+    "read_contents",
     "read_header",
     "read_key",
 ]

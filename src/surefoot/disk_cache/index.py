@@ -174,9 +174,8 @@ class BlockIndex:
         query = "SELECT digest FROM blocks WHERE namespace = ?"
         return {digest for (digest,) in self._writer.execute(query, (namespace,))}
 
-    def holdings(self) -> Iterator[Holdings]:
-        query = "SELECT model, namespace, COUNT(*), SUM(length) FROM blocks GROUP BY model, namespace"
-        return (Holdings(*row) for row in self._writer.execute(query).fetchall())
+    def holdings(self) -> list[Holdings]:
+        return read_holdings(self._writer)
 
     def num_blocks(self) -> int:
         return int(self._writer.execute("SELECT COUNT(*) FROM blocks").fetchone()[0])
@@ -211,6 +210,11 @@ class BlockIndex:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
+
+
+def read_holdings(connection: sqlite3.Connection) -> list[Holdings]:
+    query = "SELECT model, namespace, COUNT(*), SUM(length) FROM blocks GROUP BY model, namespace"
+    return [Holdings(*row) for row in connection.execute(query)]
 
 
 def scanned(records: Iterable[tuple[int, RecordHeader]], segment: int) -> Iterator[tuple[BlockName, Place]]:

@@ -19,8 +19,8 @@ from surefoot.disk_cache.record import (
     read_header,
 )
 from surefoot.disk_cache.recovery import open_index
-from surefoot.disk_cache.segments import SegmentFiles, lock_folder
-from surefoot.machine.own_folder import own_folder
+from surefoot.disk_cache.segments import LOCK, SegmentFiles, lock_folder
+from surefoot.machine.own_folder import private_folder
 
 SEGMENT_BYTES = 64 << 20
 LEAST_SEGMENTS = 8  # that a budget is divided into, so that evicting one loses little
@@ -57,7 +57,7 @@ class BlockStore:
 
     def __init__(self, folder: Path, max_bytes: int, cipher: BlockCipher | None = None) -> None:
         """Raises OSError if the folder cannot be used, CacheInUse if another process uses it."""
-        self.folder = own_folder(folder)
+        self.folder = private_folder(folder, LOCK)
         self.max_bytes = max_bytes
         self.segment_bytes = max(1, min(SEGMENT_BYTES, max_bytes // LEAST_SEGMENTS))
         self.counters = StoreCounters()
@@ -70,7 +70,7 @@ class BlockStore:
         try:
             self._lock_file = lock_folder(self.folder)
         except BlockingIOError as owner:
-            raise CacheInUse(f"process {owner} uses the cache in {folder}: stop it, or use another folder") from None
+            raise CacheInUse(f"process {owner} uses the cache in {folder}: stop it first") from None
         try:
             self._files = SegmentFiles(self.folder)
             opened = open_index(self._files, self.folder)
@@ -346,13 +346,17 @@ class BlockStore:
     # ---- looking ----
 
     @property
+    def is_encrypted(self) -> bool:
+        return self._cipher is not None
+
+    @property
     def total_bytes(self) -> int:
         return self._files.total_bytes
 
     def holdings(self) -> list[Holdings]:
         with self._changing():
             self.flush()
-            return list(self._index.holdings())
+            return self._index.holdings()
 
     def fact(self, name: str) -> str | None:
         """A note that was left with `set_fact`; lost with the index."""

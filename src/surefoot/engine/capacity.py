@@ -1,6 +1,7 @@
 """How much fits into memory: the context length, and the blocks of keys and values."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from surefoot import machine
@@ -17,6 +18,8 @@ TYPICAL_TOKENS = 2048  # of a request: blocks are divided among groups of layers
 MAX_STEP_TOKENS = 2048
 SLOTS_PER_REQUEST = 2  # of states: one to go on from, one to save to
 SNAPSHOT_SHARE = 0.2  # of the memory that these slots leave, for snapshots of states
+SAFE_SHARE = 0.95  # of a context that fits now: at the next start a little less memory may be free
+MIB = 1 << 20
 MIN_STRIDE = 64  # tokens between snapshots along a prompt
 
 
@@ -64,8 +67,17 @@ def plan_memory(model: Model, request: MemoryRequest, variant: str, threads: int
 
 def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:
     """The blocks, and the context length that fits. Same as `plan_memory`, before the weights are read."""
+    fitted = _find_context(config, request)
+    if fitted is None:
+        raise MemoryError(_shortage(config, request))
+    return fitted
+
+
+def _find_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int] | None:
     request = request.fitted(config)
     context = request.length(config)
+    if SLOTS_PER_REQUEST * request.max_running * config.state_bytes >= request.nbytes:
+        return None
     states = _state_layout(config, request, context)
     if states is not None:
         request = replace(request, nbytes=request.nbytes - states.num_slots * states.slot_bytes)
@@ -78,12 +90,30 @@ def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, 
         if request.max_context is not None:
             break
         context //= 2
-    token_bytes = sum(request.sizes.values())
-    raise MemoryError(
-        f"{request.nbytes >> 20} MiB are left for keys and values, too few for a context of {context} "
-        f"({token_bytes >> 10} KiB a token): lower max_context (--max-context) to about "
-        f"{request.nbytes // token_bytes}, or free memory"
+    return None
+
+
+def _shortage(config: ModelConfig, request: MemoryRequest) -> str:
+    """What does not fit, and changes with which it would."""
+    context = request.fitted(config).length(config) if request.max_context is not None else MIN_CONTEXT
+    states = f", {request.max_running} requests with {config.state_bytes / MIB:.3g} MiB of state each"
+    return (
+        f"{request.nbytes / MIB:.3g} MiB are left for keys and values, too few for a context of {context} "
+        f"({sum(request.sizes.values()) / 1024:.3g} KiB a token{states if config.state_bytes else ''}): "
+        + "; or ".join(_remedies(config, request, context))
     )
+
+
+def _remedies(config: ModelConfig, request: MemoryRequest, context: int) -> Iterator[str]:
+    def lacks_room(changed: MemoryRequest) -> bool:
+        return _find_context(config, changed) is None
+
+    contexts, numbers = range(1, context), range(1, request.max_running)
+    if longest := bisect_left(contexts, True, key=lambda length: lacks_room(replace(request, max_context=length))):
+        yield f"lower max_context (--max-context) to {max(1, int(SAFE_SHARE * longest))}"
+    elif most := bisect_left(numbers, True, key=lambda number: lacks_room(replace(request, max_running=number))):
+        yield f"lower max_running (--max-running) to {most}"
+    yield "free memory, or raise --kv-memory if it is set"
 
 
 def _scheduling(model: Model, context: int, request: MemoryRequest, times: PredictedSteps) -> SchedulerConfig:
@@ -119,12 +149,6 @@ def _state_layout(config: ModelConfig, request: MemoryRequest, context: int) -> 
         return None
     promised = SLOTS_PER_REQUEST * request.max_running
     left = request.nbytes - promised * slot_bytes
-    if left <= 0:
-        raise MemoryError(
-            f"{request.nbytes >> 20} MiB are left for keys, values and states, too few for {request.max_running} "
-            f"requests with two states of {slot_bytes / 2**20:.1f} MiB each: lower max_running (--max-running), or "
-            "free memory"
-        )
     token_bytes = sum(request.sizes.values())
     stride = blocks_for(max(MIN_STRIDE, slot_bytes // token_bytes), request.block_size) * request.block_size
     snapshots = min(int(left * SNAPSHOT_SHARE) // slot_bytes, request.max_running * (context // stride + 3))

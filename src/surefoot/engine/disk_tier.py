@@ -3,13 +3,14 @@
 Blocks may also come up from another server of a fleet.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from surefoot.core import NO_BLOCK
-from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockName, BlockStore
+from surefoot.core import MEMORY_ONLY, NO_BLOCK
+from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockName, BlockStore, asked_namespaces
 from surefoot.engine.block_reader import (
     BlockChain,
     BlockReader,
@@ -50,7 +51,8 @@ class DiskTier:
         self.store = store
         self._hasher = hasher
         self._bytes = bytes_
-        self._writer, self._reader = BlockWriter(store), BlockReader(store)
+        self._moving = threading.Lock()  # held while blocks come to `_fresh`, and move from there to the writer
+        self._writer, self._reader = BlockWriter(store, self._heed_requests), BlockReader(store)
         self._namespaces: dict[str | None, bytes] = {}
         self._kv: KvManager | None = None
         self._fresh: deque[PrefixNode | StatePart] = deque()  # not copied yet; parents come before children
@@ -63,17 +65,23 @@ class DiskTier:
         self._copy_cpu_s = 0.0
 
     def on_shared(self, node: PrefixNode) -> None:
-        if not self._is_installing:
-            self._fresh.append(node)
+        if self._is_for_disk(node):
+            with self._moving:
+                self._fresh.append(node)
 
     def on_snapshot(self, node: PrefixNode) -> None:
-        if not self._is_installing:
-            self._fresh.extend(StatePart(node, number) for number in range(self._num_state_parts))
+        if self._is_for_disk(node):
+            with self._moving:
+                self._fresh.extend(StatePart(node, number) for number in range(self._num_state_parts))
+
+    def _is_for_disk(self, node: PrefixNode) -> bool:
+        return not self._is_installing and not (node.namespace or "").startswith(MEMORY_ONLY)
 
     def bind(self, kv: KvManager) -> None:
         """Another tree from now on."""
         self._kv = kv
-        self._fresh.clear()
+        with self._moving:
+            self._fresh.clear()
         for read in self._reads:
             self._reader.drop(read)
         self._reads.clear()
@@ -151,8 +159,11 @@ class DiskTier:
     def keep(self) -> None:
         """Copy fresh blocks for the writer, a bounded number of bytes."""
         hasher = self._hasher()
-        if hasher is None or not self._fresh:
-            return
+        if hasher is not None and self._fresh:
+            with self._moving:
+                self._keep(hasher)
+
+    def _keep(self, hasher: BlockHasher) -> None:
         if self._writer.is_paused:
             self._fresh.clear()
             return
@@ -164,6 +175,19 @@ class DiskTier:
             if isinstance(item, StatePart) and item.node.state != NO_BLOCK:
                 self._offer_state(hasher, item)
         self._copy_cpu_s += time.thread_time() - began
+
+    def _heed_requests(self) -> None:
+        """On the writer's thread: forget what other processes ask to have forgotten, also where it waits to be written.
+        Blocks in memory stay there until they are evicted, and do not reach the disk again."""
+        hasher = self._hasher()
+        if hasher is None:
+            return
+        for request, namespace in asked_namespaces(self.store.folder):
+            with self._moving:
+                self._fresh = deque(item for item in self._fresh if hasher.namespace(_owner(item)) != namespace)
+                self._writer.drop(namespace)
+            self.store.forget(namespace)
+            request.unlink(missing_ok=True)
 
     def _take_fresh(self, num_bytes: int) -> Iterator[PrefixNode | StatePart]:
         """As many as have these bytes, and one if there is any room at all."""
@@ -339,3 +363,7 @@ def num_public(blocks: Sequence[ReadBlock]) -> int:
     """Blocks from the first of the path on that are public, if these go on from public ones."""
     count = next((number for number, block in enumerate(blocks) if not block.is_public), len(blocks))
     return blocks[0].index + count if count else 0
+
+
+def _owner(item: PrefixNode | StatePart) -> str | None:
+    return (item if isinstance(item, PrefixNode) else item.node).namespace

@@ -10,6 +10,7 @@ from itertools import islice
 
 import httpx2
 
+from surefoot.api.fingerprint import differing_parts
 from surefoot.fleet.replica_transport import MalformedReply, read_reply
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
@@ -47,7 +48,7 @@ class Member:
 
 
 class Members:
-    """Replicas and the router over them. A replica takes part if its identity is the fleet's: a fleet is exact."""
+    """Replicas and the router over them. A replica takes part if its fingerprint is the fleet's: a fleet is exact."""
 
     def __init__(self, urls: Sequence[str], key: str, client: httpx2.AsyncClient, identity: str | None = None) -> None:
         """identity: None takes that of most replicas at the start, and of the first named among equals."""
@@ -128,7 +129,7 @@ class Members:
 
     def _take(self, member: Member, state: ReplicaState) -> None:
         if state.identity != self.identity:
-            self.refuse(member, "its model file or its arithmetic is not the fleet's")
+            self.refuse(member, f"other {differing_parts(state.identity, self.identity or '')} than the fleet's")
             return
         if state.boot != member.boot:
             self.forget(member)

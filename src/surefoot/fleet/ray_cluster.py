@@ -142,7 +142,7 @@ def serve_command(file: FleetFile, host: str, port: int) -> tuple[str, ...]:
 
 
 def gateway_command(file: FleetFile, servers: Path) -> tuple[str, ...]:
-    place = ("--key", file.key, "--host", file.host, "--port", str(file.port), *_keys(file))
+    place = ("--fleet-key", file.key, "--host", file.host, "--port", str(file.port), *_keys(file))
     return (*SUREFOOT, "fleet", "gateway", "--servers", str(servers), *place, *file.gateway_options)
 
 
@@ -245,7 +245,7 @@ def _await_all_taking_part(ray: Any, file: FleetFile, last: str) -> None:
     for _, gateway in _handles(ray, file, [GATEWAY]):
         while (_ask(ray, gateway.num_taking_part) or 0) < file.replicas:
             if time.monotonic() > end:
-                raise RuntimeError(f"the gateway does not take {last}: does it run the fleet's model and arithmetic?")
+                raise RuntimeError(f"the gateway does not take {last}: see in the gateway's log why")
             time.sleep(POLL_S)
 
 

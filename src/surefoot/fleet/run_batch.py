@@ -72,7 +72,7 @@ async def answer_line_on_fleet(
     headers = [("host", "127.0.0.1"), ("content-type", "application/json"), ("content-length", str(len(body)))]
     if client_key:
         headers.append(("authorization", f"Bearer {client_key}"))
-    identity = replace(ReplyIdentity.draw(context.request), seed=line.seed)
+    identity = replace(ReplyIdentity.draw(context.request, context.created), seed=line.seed)
     request = HandedRequest("POST", path, "", tuple(headers), body, identity, is_patient=True)
     prompt = PromptText.of(body, client_key)
     return await _whole_reply(FleetAnswer(members, request, prompt, client_key, STALL_S))

@@ -58,6 +58,7 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
     files = Files(state) if state is not None else None
     batches = _batches(requests, parts, keys, state, files) if state is not None and files is not None else None
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=_lifespan(parts, keys, batches))
+    app.state.body_work = requests.body_work
     app.include_router(files_router(files))
     app.include_router(batches_router(batches))
     app.include_router(lists_router(parts.lists))

@@ -1,12 +1,12 @@
 """The models by the names that clients use, and who may use which."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from surefoot.front.config import ModelEntry
 from surefoot.server.access.keys import Caller
 from surefoot.server.errors import ApiError
+from surefoot.server.json_bodies import parse_json
 from surefoot.server.schemas.ollama import LATEST
 
 
@@ -40,8 +40,8 @@ class Catalog:
 def model_named_in(body: bytes) -> str | None:
     """The model that a JSON body names. None: it names none, or is not JSON, which its route then says."""
     try:
-        given: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        given: Any = parse_json(body)
+    except ApiError:
         return None
     if not isinstance(given, dict):
         return None

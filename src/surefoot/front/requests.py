@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -17,10 +18,12 @@ from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, cal
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.request_ids import ANTHROPIC_HEADER, HEADER, current_id
+from surefoot.server.access.shares import asking_user
 from surefoot.server.batch.lines import check_line
 from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError
 from surefoot.server.forwarding import read_body
+from surefoot.server.json_bodies import BodyWork
 
 # What the front has checked, and what only it may say.
 OWN_HEADERS = (
@@ -39,11 +42,14 @@ class ModelRequests:
         self._catalog = catalog
         self._pool = pool
         self._admission = admission
+        self.body_work = BodyWork()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["state"]["caller"]
         body = await read_body(receive)
-        name = self._catalog.find(model_named_in(body) if body else None, caller).name
+        asking_user.set(caller.user)
+        named = await self.body_work.run(len(body), partial(model_named_in, body))
+        name = self._catalog.find(named, caller).name
         request = trusted_request(scope, body)
         with self._admission.admit(caller), suppress(ClientGone):
             await unless_gone(receive, self._answer(name, scope["path"], request, send))
@@ -66,7 +72,7 @@ class ModelRequests:
         url, given = check_line(line)
         named = given.get("model")
         name = self._catalog.find(named if isinstance(named, str) else None, context.caller).name
-        headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"1")]
+        headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
         try:
             with self._admission.admit(context.caller):
                 async with self._pool.using(name) as process:

@@ -78,7 +78,7 @@ def serve_many(
     config: FrontConfig,
     settings: ServerSettings,
     keys: KeyStore | None,
-    state: StateFolder | None,
+    open_state: Callable[[], StateFolder | None],
     sockets: list[socket.socket],
     words: Sequence[str],
     variant: str | None,
@@ -87,7 +87,8 @@ def serve_many(
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Run until the server is told to end and has drained. words: options of `surefoot serve` for every model's
-    process. num_cores: that they share. tell: prints a line of the banner, and one for each load and unload."""
+    process. open_state: called once all models have been found. num_cores: that they share. tell: prints a line of the
+    banner, and one for each load and unload."""
     check_names(config.models)
     if keys is None and any(entry.users for entry in config.models):
         raise ValueError("`users` of a model needs keys: start with --keys, or leave it out")
@@ -101,7 +102,7 @@ def serve_many(
         pool = ModelPool({plan.entry.name: plan.entry for plan in plans}, policy, launcher, num_cores, tell)
         door = Door.open(settings, keys)
         parts = _parts(plans, door.settings, pool)
-        door.serve(make_front_app(parts, keys, state), FrontServer(parts, keys, tell, on_ready), sockets)
+        door.serve(make_front_app(parts, keys, open_state()), FrontServer(parts, keys, tell, on_ready), sockets)
 
 
 def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:

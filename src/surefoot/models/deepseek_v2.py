@@ -164,7 +164,8 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
 def _with_latents(config: ModelConfig, sizes: LatentConfig, rope_form: RopeForm, moe: MoeConfig) -> ModelConfig:
     scale, scaling = inverse_root(sizes.plain_dim + sizes.rope_dim), rope_form.scaling
     if isinstance(scaling, YarnScaling) and scaling.mscale_all_dim:
-        scale *= magnitude_scale(scaling.factor, scaling.mscale_all_dim) ** 2
+        magnitude = magnitude_scale(scaling.factor, scaling.mscale_all_dim)
+        scale *= magnitude * magnitude
     kv = KvLayer(1, sizes.rope_dim + sizes.rank, sizes.rank)
     layers = (LayerConfig(kv, rope_form),) * len(config.layers)
     return replace(config, layers=layers, scale=scale, moe=moe, latent=sizes)

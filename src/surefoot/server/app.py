@@ -62,6 +62,7 @@ def make_app(
     batches = _batches(service, keys, state, files) if state is not None and files is not None else None
     lifespan = _lifespan(service, keys, batches)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
+    app.state.body_work = service.body_work
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS, tags=["Anthropic"])
     app.include_router(ollama_router(service), responses=OLLAMA_ERRORS, tags=["Ollama"])
     for router in (

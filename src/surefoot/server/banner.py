@@ -29,7 +29,11 @@ def describe(llm: LLM, settings: ServerSettings) -> Iterator[str]:
     if llm.disk_tier is not None:
         store = llm.disk_tier.store
         used, limit = store.total_bytes / MIB, store.max_bytes / MIB
-        yield f"cache    prompts are kept in {store.folder}: {used:.0f} of {limit:.0f} MiB"
+        form = "encrypted" if store.is_encrypted else "not encrypted (--cache-key-file)"
+        yield (
+            f"cache    what users ask and get is kept in {store.folder}, {form}: {used:.0f} of {limit:.0f} MiB "
+            "(--cache-dir none keeps nothing)"
+        )
     else:
         yield f"cache    prompts are not kept on disk: {llm.no_disk_reason}"
     yield f"sampling {llm.sampling_defaults}; what a request says comes first"

@@ -22,13 +22,14 @@ class ReplyIdentity:
     """What an answer has that is neither in its request nor computed."""
 
     request: str  # the answer's id: 32 hexadecimal digits
-    created: int  # Unix time
+    created: int  # Unix time, which the chat template may print
     seed: int  # for a request without one
 
     @classmethod
-    def draw(cls, request: str = "") -> "ReplyIdentity":
-        """request: the answer's id, if it is known."""
-        return cls(request or uuid.uuid4().hex, int(time.time()), secrets.randbits(SEED_BITS))
+    def draw(cls, request: str = "", created: int | None = None) -> "ReplyIdentity":
+        """request: the answer's id, if it is known. created: Unix time; None: now."""
+        now = int(time.time()) if created is None else created
+        return cls(request or uuid.uuid4().hex, now, secrets.randbits(SEED_BITS))
 
 
 @dataclass(frozen=True)

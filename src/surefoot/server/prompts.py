@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from surefoot.api.async_llm import AsyncLLM
+from surefoot.core.json_bounds import json_excess
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
@@ -49,9 +50,16 @@ class PromptEncoder:
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         try:
             async with self._template_turns.turn():
-                return await asyncio.to_thread(self._llm.render, messages, **variables)
+                return await asyncio.to_thread(self._render, messages, **variables)
         except (ChatTemplateError, ValueError) as error:
             raise bad_request(str(error), "messages") from error
+
+    def _render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
+        calls = (call for message in messages for call in message.get("tool_calls", ()))
+        excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
+        if excess is not None:  # the arguments are parsed for the template
+            raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
+        return self._llm.render(messages, **variables)
 
     async def learn_public_prefixes(self, system_messages: Sequence[str]) -> None:
         """Find the tokens that all prompts with one of these system messages begin with."""

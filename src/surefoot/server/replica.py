@@ -62,12 +62,12 @@ class ReplicaDoor:
         self._app = app
         self._service = service
         self._keeper = keeper
-        fleet = service.settings.fleet
-        self._key = None if fleet is None else _digest(fleet.key)
+        fleet_key = service.settings.fleet_key
+        self._key = None if fleet_key is None else _digest(fleet_key)
         self._most_bytes = MOST_HEAD_BYTES + service.settings.max_body_bytes
         self._boot, self._started = uuid.uuid4().hex, time.time()
         self._handout = _open_handout(service)
-        if fleet is not None:
+        if fleet_key is not None:
             watch_leases(service.metrics, keeper)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +124,7 @@ class ReplicaDoor:
 def _open_handout(service: Service) -> BlockHandout | None:
     """None: the server is in no fleet, or has no prompt cache on disk."""
     tier, metrics = service.llm.disk_tier, service.metrics
-    if service.settings.fleet is None or tier is None:
+    if service.settings.fleet_key is None or tier is None:
         return None
     handout = BlockHandout(tier)
     counters = handout.counters
@@ -151,12 +151,12 @@ def patience_s(service: Service) -> float | None:
 async def replica_state(service: Service, boot: str, started: float) -> ReplicaState:
     """Computed between two steps, so that it waits as long as the engine is stuck."""
     backlog = await service.llm.between_steps(service.llm.engine.backlog)
-    fleet, tier = service.settings.fleet, service.llm.disk_tier
+    tier = service.llm.disk_tier
     fetching = tier.peers.typical_speed() if tier is not None and tier.peers is not None else None
     return ReplicaState(
         boot=boot,
         started=started,
-        identity=fleet.identity if fleet is not None else "",
+        identity=service.fingerprint,
         is_draining=service.is_draining,
         patience_s=patience_s(service),
         backlog_tokens=backlog.num_tokens,

@@ -23,6 +23,7 @@ from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.handover import Handover
 from surefoot.server.held_names import HeldNames
+from surefoot.server.json_bodies import BodyWork
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
 from surefoot.server.peer_client import HttpPeerClient
@@ -39,7 +40,7 @@ class Service:
     def __init__(self, llm: AsyncLLM, settings: ServerSettings, fingerprint: str) -> None:
         self.llm = llm
         self.settings = settings
-        self.fingerprint = fingerprint  # of model and version: a stream can be resumed only where it is the same
+        self.fingerprint = fingerprint  # a stream can be resumed only where it is the same
         self.created = int(time.time())
         self.metrics = Metrics(settings.model_name)
         self.audit = LineLog("audit log", settings.audit_log)
@@ -51,10 +52,11 @@ class Service:
         self.bandwidth: float | None = None  # bytes a second that the model's threads read from memory, once measured
         self.prompts = PromptEncoder(llm)
         self.grammar_turns = Turns(1)
+        self.body_work = BodyWork()
         self._admission = Admission(settings.max_queue)
         self.held_names: HeldNames | None = None  # None: this server tells no gateway what it holds
-        if settings.fleet is not None and llm.disk_tier is not None:
-            llm.disk_tier.use_peers(HttpPeerClient(settings.fleet.key))
+        if settings.fleet_key is not None and llm.disk_tier is not None:
+            llm.disk_tier.use_peers(HttpPeerClient(settings.fleet_key))
             self.held_names = HeldNames(llm.disk_tier.store.contains)
         self._watch()
 
@@ -109,7 +111,7 @@ class Service:
                 priority=caller.priority,
                 weight=caller.weight,
                 service=ServiceClass.BATCH if is_patient else ServiceClass.INTERACTIVE,
-                namespace=caller.user,
+                namespace=caller.namespace,
                 num_public_tokens=self.prompts.num_public(prompt),
                 eos_token_ids=self.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or most_s, most_s),

@@ -8,14 +8,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
-class FleetMembership:
-    """What makes a server one of a fleet."""
-
-    key: str  # known to the fleet's gateways
-    identity: str  # of all that a bit of an answer depends on: the same on every server of a fleet
-
-
-@dataclass(frozen=True)
 class ServerSettings:
     """How the server listens, what it accepts, and how long things may take."""
 
@@ -43,7 +35,7 @@ class ServerSettings:
     body_grace_s: float = 10.0  # after which a body must arrive at least_body_rate
     least_body_rate: int = 1024  # bytes per second
     patience_s: float = 30.0  # a step that takes longer means that the engine is stuck
-    fleet: FleetMembership | None = None  # None: this server is in no fleet
+    fleet_key: str | None = None  # known to the fleet's gateways; None: this server is in no fleet
     disk_patience_s: float = 3600.0  # how long a batch waits for a full or failing disk
 
     @property

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,14 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        now: datetime | None = None,
         **variables: Any,
     ) -> str:
         """The prompt, with special tokens written out, for `Tokenizer.encode_rendered`. Messages must be shielded
         before.
 
-        With `continue_final_message` the prompt ends inside the last message, for the model to continue it.
+        With `continue_final_message` the prompt ends inside the last message, for the model to continue it. now: the
+        time that the template's `strftime_now` prints, by default the current time in UTC.
         """
         if continue_final_message and add_generation_prompt:
             raise ValueError("continue_final_message needs add_generation_prompt=False: it begins no new message")
@@ -93,6 +96,7 @@ class ChatTemplate:
                 **self.tokens,
                 **variables,
             },
+            now or datetime.now(UTC),
         )
         return _cut(text, final) if continue_final_message else text
 
@@ -205,11 +209,12 @@ class _Renderer:
         self._lock = threading.Lock()
         self._running: _Program | None = None
 
-    def render(self, source: str, variables: Mapping[str, Any]) -> str:
+    def render(self, source: str, variables: Mapping[str, Any], now: datetime) -> str:
         limits = self._limits
         request = {
             "source": source,
             "variables": variables,
+            "now": now.isoformat(),
             "max_characters": limits.output_characters,
             "cpu_seconds": math.ceil(limits.seconds),
         }
@@ -264,7 +269,7 @@ class _Program:
         self._channel, theirs = socket.socketpair()
         # It has its own session, so that Ctrl-C does not reach it, and a minimal environment, which may hold secrets.
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | {
-            name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ
+            name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ
         }
         with theirs:
             process = subprocess.Popen(

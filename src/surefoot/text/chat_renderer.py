@@ -2,7 +2,7 @@
 limits and kills this program, since nothing inside a process can stop a long comparison or a huge sum.
 
 It imports only the standard library and jinja2. Each frame is a length of four bytes and JSON. An empty frame says that
-it is ready. Then it answers {"source", "variables", "max_characters", "cpu_seconds"} with {"text"} or
+it is ready. Then it answers {"source", "variables", "now", "max_characters", "cpu_seconds"} with {"text"} or
 {"fault", "message"}.
 """
 
@@ -75,10 +75,6 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _now(form: str) -> str:
-    return datetime.datetime.now().strftime(form)
-
-
 @lru_cache(maxsize=1)
 def _environment() -> jinja2.Environment:
     """An environment set up like that of transformers, which templates are written for."""
@@ -86,7 +82,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
-    environment.globals.update(raise_exception=_refuse, strftime_now=_now, namespace=PlainNamespace)
+    environment.globals.update(raise_exception=_refuse, namespace=PlainNamespace)
     del environment.globals["lipsum"]
     return environment
 
@@ -126,8 +122,10 @@ def _limited(parts: Iterable[str], max_characters: int) -> str:
     return "".join(kept)
 
 
-def render(source: str, variables: Mapping[str, Any], max_characters: int) -> str:
+def render(source: str, variables: Mapping[str, Any], now: str, max_characters: int) -> str:
+    """now: the request's time in ISO 8601, which `strftime_now` prints. This machine's clock and zone do not show."""
     template, by_parts = _compiled(source)
+    variables = {**variables, "strftime_now": datetime.datetime.fromisoformat(now).strftime}
     if not by_parts:
         variables = {**variables, "messages": [_joined(message) for message in variables["messages"]]}
     return _limited(template.generate(variables), max_characters)
@@ -135,7 +133,7 @@ def render(source: str, variables: Mapping[str, Any], max_characters: int) -> st
 
 def _answer(request: Mapping[str, Any]) -> dict[str, str]:
     try:
-        return {"text": render(request["source"], request["variables"], request["max_characters"])}
+        return {"text": render(request["source"], request["variables"], request["now"], request["max_characters"])}
     except TemplateRefusal as error:
         return {"fault": "refused", "message": str(error)}
     except TemplateSyntaxError as error:

@@ -1,7 +1,7 @@
 """Reads checkpoint files: their metadata and tensors, checked before use, and the tensors as integer weights."""
 
 from surefoot.weights.checkpoint import Checkpoint
-from surefoot.weights.file_digests import content_digest
+from surefoot.weights.file_digests import ModelDigests, hash_in_background, hash_model
 from surefoot.weights.gguf import GgufFile
 from surefoot.weights.gguf_header import GgufError, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
@@ -18,17 +18,19 @@ __all__ = [
     "GgufFile",
     "HuggingFaceCheckpoint",
     "MetadataError",
+    "ModelDigests",
     "ModelNotFoundError",
     "PackedCache",
     "Report",
     "ReportingCheckpoint",
     "SafetensorsError",
     "TensorInfo",
-    "content_digest",
     "default_cache",
     "find_headers",
     "find_model",
     "fingerprint",
+    "hash_in_background",
+    "hash_model",
     "open_checkpoint",
     "packed_cache",
     "writing_beside",

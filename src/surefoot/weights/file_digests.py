@@ -1,22 +1,89 @@
-"""A hash of what a model's files contain, remembered while the files stay as they are."""
+"""Hashes of what a model's files contain, remembered while the files stay as they are."""
 
 import hashlib
+import json
+import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.weights.packed_cache import model_files
+from surefoot.machine.atomic_write import atomic_write
+from surefoot.machine.own_folder import check_owner, own_folder
+from surefoot.weights.packed_cache import PackedCache, model_files
 
 CONFIGS = ("config.json", "quantize_config.json", "quant_config.json", "hf_quant_config.json")
+READ_FROM_FOLDERS = (".safetensors", ".json", ".jinja")  # suffixes of all files that loading a folder may read
 
 Recall = Callable[[str], str | None]
 Remember = Callable[[str, str], None]
 
 
-def content_digest(model: Path, recall: Recall, remember: Remember) -> bytes:
-    """Of the weights and of what says how to use them. Reads every byte of a file that is not remembered."""
-    folder = [model / name for name in CONFIGS if (model / name).is_file()] if model.is_dir() else []
-    digests = [_file_digest(file, recall, remember) for file in (*model_files(model), *folder)]
-    return hashlib.blake2b("".join(digests).encode()).digest()
+@dataclass(frozen=True)
+class ModelDigests:
+    """Hashes of a model's files. Where the files are, and what a GGUF file is called, does not show."""
+
+    weights: bytes  # of the weights and of what says how to use them: all that keys and values depend on
+    content: bytes  # of every file that an answer may depend on: tokenizer and templates too
+
+
+def hash_model(model: Path, recall: Recall, remember: Remember) -> ModelDigests:
+    """Reads every byte of a file whose hash is not remembered."""
+    digests = {file: _file_digest(file, recall, remember) for file in _all_files(model)}
+    configs = [model / name for name in CONFIGS if (model / name) in digests]
+    weights = "".join(digests[file] for file in (*model_files(model), *configs))
+    names = [str(file.relative_to(model)) if model.is_dir() else "" for file in digests]
+    content = json.dumps([*zip(names, digests.values(), strict=True)])
+    return ModelDigests(hashlib.blake2b(weights.encode()).digest(), hashlib.blake2b(content.encode()).digest())
+
+
+def hash_in_background(model: Path, cache: PackedCache | None) -> "Future[ModelDigests]":
+    """The hashes, made by a thread that does not keep the process alive. cache: they are remembered in its folder."""
+    hashed: Future[ModelDigests] = Future()
+    notes = DigestNotes(cache.folder if cache is not None else Path(os.devnull), model)
+
+    def run() -> None:
+        try:
+            hashed.set_result(hash_model(model, notes.recall, notes.remember))
+        except BaseException as error:
+            hashed.set_exception(error)
+
+    threading.Thread(target=run, name="surefoot-model-hash", daemon=True).start()
+    return hashed
+
+
+class DigestNotes:
+    """Remembers the hashes of one model's files in a small file. A folder that cannot be used only costs time."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        place = hashlib.sha256(str(model.resolve()).encode(errors="surrogatepass")).hexdigest()[:16]
+        self._path = folder.expanduser() / f"{place}.digests"
+        self._known: dict[str, str] = {}
+        with suppress(OSError, ValueError):
+            check_owner(self._path.stat(), self._path)
+            self._known = dict(json.loads(self._path.read_text()))
+        self._current: dict[str, str] = {}  # without files that have changed since
+
+    def recall(self, name: str) -> str | None:
+        if (digest := self._known.get(name)) is not None:
+            self._current[name] = digest
+        return digest
+
+    def remember(self, name: str, digest: str) -> None:
+        self._current[name] = digest
+        with suppress(OSError):
+            own_folder(self._path.parent)
+            with atomic_write(self._path) as temporary:
+                temporary.write_text(json.dumps(self._current))
+
+
+def _all_files(model: Path) -> list[Path]:
+    if not model.is_dir():
+        return model_files(model)
+    inside = (*model.glob("*"), *model.glob("*/*"))
+    return sorted(file for file in inside if file.suffix in READ_FROM_FOLDERS and file.is_file())
 
 
 def _file_digest(file: Path, recall: Recall, remember: Remember) -> str:

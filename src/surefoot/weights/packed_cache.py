@@ -5,6 +5,7 @@ length, times of change), the format, the layout and surefoot's version: any dif
 file is written atomically, and ignored if its bytes have changed since.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -106,8 +107,10 @@ def packed_cache(
     path: Path | None = None
     cached: dict[str, Runs] = {}
     with suppress(OSError, RuntimeError):
-        path = own_folder(cache.folder.expanduser()) / f"{cache_key(model, float_format)}{SUFFIX}"
-        remove_unfinished(path.parent)
+        folder = cache.folder.expanduser()
+        if folder.exists():
+            remove_unfinished(own_folder(folder))
+        path = folder / f"{cache_key(model, float_format)}{SUFFIX}"
         cached = _read(path, report)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
@@ -160,9 +163,7 @@ def fingerprint(model: Path, *made_by: object) -> str:
 
 def model_files(model: Path) -> list[Path]:
     """The files with a model's weights: all shards."""
-    return sorted(model.glob("*.safetensors")) if model.is_dir() else sorted(model.parent.glob(_shards(model)))
-
-
-def _shards(model: Path) -> str:
+    if model.is_dir():
+        return sorted(model.glob("*.safetensors"))
     stem, of, count = model.name.rpartition("-of-")
-    return f"{stem[:-5]}*{of}{count}" if of else model.name
+    return sorted(model.parent.glob(f"{glob.escape(stem[:-5])}*{of}{glob.escape(count)}")) if of else [model]

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from surefoot.machine.own_folder import check_owner
+from surefoot.machine.own_folder import check_owner, own_folder
 from surefoot.ops.arrays import ALIGNMENT, U8, huge_empty
 from surefoot.ops.weights import PackedWeights, WeightFormat
 from surefoot.weights.background_writes import Pace, at_once
@@ -103,7 +103,7 @@ def _packed(data: U8, entry: Mapping[str, Any]) -> PackedWeights:
 def write_packed(path: Path, runs: Mapping[str, Runs], pace: Pace = at_once) -> None:
     """Writes the file atomically; writes nothing if it would exceed the folder's limit. Raises OSError."""
     entries, matrices, nbytes = _entries(runs)
-    if not make_room(path.parent, nbytes):
+    if not make_room(own_folder(path.parent), nbytes):
         return
     with unfinished(path) as (file, temporary):
         sums = _write_data(file, matrices, pace)

@@ -1,5 +1,8 @@
 """What the front says of a request reaches the model's process; what a client says in the same words does not."""
 
+import json
+from dataclasses import fields
+
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -10,13 +13,13 @@ from starlette.testclient import TestClient
 from surefoot.front.proxy import ForwardedRequest
 from surefoot.front.requests import OWN_HEADERS
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, FrontGate, caller_header
-from surefoot.server.access.keys import ANYONE
+from surefoot.server.access.keys import ANYONE, Caller
 from surefoot.server.access.request_context import RequestContext
 
 
 async def tell(request: Request) -> JSONResponse:
     context = RequestContext.of(request)
-    return JSONResponse([context.caller.user, context.is_patient])
+    return JSONResponse([context.caller.user, context.is_patient, context.created])
 
 
 @pytest.fixture
@@ -26,8 +29,22 @@ def client() -> TestClient:
 
 def test_lines_of_batches_are_patient(client: TestClient) -> None:
     headers = {CALLER_HEADER: caller_header(ANYONE)}
-    assert client.get("/", headers=headers).json() == [ANYONE.user, False]
-    assert client.get("/", headers={**headers, PATIENT_HEADER: "1"}).json() == [ANYONE.user, True]
+    assert client.get("/", headers=headers).json() == [ANYONE.user, False, None]
+    assert client.get("/", headers={**headers, PATIENT_HEADER: "17"}).json() == [
+        ANYONE.user,
+        True,
+        17,
+    ]
+
+
+def test_every_field_of_a_caller_crosses() -> None:
+    """A field that does not would hold for a server of one model only. An admin's figures are the front's own."""
+    caller = Caller("ann", "k", 2.0, 3, 64, uses_disk=False)
+    told = FrontGate(Starlette(), lambda key, amount: None)._caller(caller_header(caller))
+    assert told == caller
+    assert set(json.loads(caller_header(caller))) >= {
+        field.name for field in fields(Caller) if field.compare and field.name != "is_admin"
+    }
 
 
 @pytest.mark.parametrize("name", [CALLER_HEADER, PATIENT_HEADER])

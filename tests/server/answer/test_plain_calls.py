@@ -33,11 +33,12 @@ GRAMMAR = LLMatcher(
 
 CALL = '{"name": "weather", "arguments": {"city": "} ```", "days": [1, 2]}}'
 PRETTY = json.dumps(json.loads(CALL), indent=2)
+DOUBLED = "{" + CALL + "}"
 OTHER = '{"name": "weather.v2", "parameters": {} }'
 MISFIT = '{"name": "weather", "arguments": {"town": "Paris"}}'
 FRAGMENTS = [
     "Let me see.", "\n", " ", "<think>", "</think>", "```", "```json\n", "\n```", "json", "{", "}", '"name"', ": ",
-    CALL, PRETTY, OTHER, MISFIT, '{"name": "Bob", "age": 7}', '{"name": "weather"', "`", "<tool_ca",
+    CALL, PRETTY, DOUBLED, OTHER, "{{", MISFIT, '{"name": "Bob", "age": 7}', '{"name": "weather"', "`", "<tool_ca",
     f"<tool_call>\n{CALL}\n</tool_call>", f"```json\n{PRETTY}\n```", f"```\n{OTHER}```", f"```{MISFIT}```",
     '{"name": "weather", "arguments":',
 ]  # fmt: skip
@@ -87,6 +88,9 @@ def test_1_5_text_without_calls_is_kept(text: str) -> None:
         (f"Sure:\n```json\n{CALL}\n```\nDone.", "Sure:\nDone.", ["weather"]),
         (f"```\n{OTHER}\n```", "", ["weather.v2"]),
         (CALL, "", ["weather"]),
+        (DOUBLED, "", ["weather"]),
+        (f"Sure:\n```json\n{DOUBLED}\n```", "Sure:\n", ["weather"]),
+        (f"{DOUBLED}\n{OTHER}", "", ["weather", "weather.v2"]),
         (f"{PRETTY}\n{OTHER}", "", ["weather", "weather.v2"]),
         (f"<think>hm</think>\n{CALL}", "", ["weather"]),
         (f"<tool_call>\n{CALL}\n</tool_call>\n```json\n{OTHER}\n```", "", ["weather", "weather.v2"]),
@@ -103,7 +107,9 @@ def test_1_5_plain_calls(text: str, content: str, names: list[str]) -> None:
         assert JUDGES[call["function"]["name"]].is_valid(json.loads(call["function"]["arguments"]))
 
 
-@pytest.mark.parametrize("text", [MISFIT, f"```json\n{MISFIT}\n```", f"Well:\n```\n{MISFIT}```"])
+@pytest.mark.parametrize(
+    "text", [MISFIT, "{" + MISFIT + "}", DOUBLED[:-1], f"```json\n{MISFIT}\n```", f"Well:\n```\n{MISFIT}```"]
+)
 def test_1_5_call_that_does_not_fit_cannot_be_written(text: str) -> None:
     assert not is_allowed(text)
 

@@ -6,7 +6,7 @@ from functools import partial
 from surefoot.api import SamplingParams
 from surefoot.bench.engine.versus import OURS, WORKLOADS, Versus
 from surefoot.bench.harness.engine_load import EngineLoad, FullSteps
-from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, select
 from surefoot.bench.harness.timing import BANDWIDTH, Label, TimedSample, ratios
 from surefoot.bench.harness.workloads import mixed
 from surefoot.bench.peers.serving import PEERS
@@ -36,9 +36,9 @@ def kv_waste(capacity: Capacity, vocab: int) -> float:
 def engine_questions(measurements: Measurements, load: EngineLoad) -> Iterator[Question]:
     observed, capacity = load.observed, load.llm.capacity
 
-    def speed(requests: int) -> float:
+    def speed(requests: int) -> list[float]:
         (measurement,) = select(measurements, "mix", requests=requests)
-        return median([float(measurement.case.labels["tokens"]) / sample.seconds for sample in measurement.samples])
+        return [float(measurement.case.labels["tokens"]) / sample.seconds for sample in measurement.samples]
 
     def full_steps() -> list[tuple[FullSteps, TimedSample]]:
         """The totals of each measured run, with the timed sample around it."""
@@ -46,17 +46,17 @@ def engine_questions(measurements: Measurements, load: EngineLoad) -> Iterator[Q
         runs = observed.full_steps[-len(measurement.samples) :]
         return [pair for pair in zip(runs, measurement.samples, strict=True) if pair[0].seconds]
 
-    def of_limit() -> float:
-        return median([steps.bytes / sample.limits[BANDWIDTH] / steps.seconds for steps, sample in full_steps()])
+    def of_limit() -> list[float]:
+        return [steps.bytes / sample.limits[BANDWIDTH] / steps.seconds for steps, sample in full_steps()]
 
-    def overhead() -> float:
-        return median([1 - steps.native_seconds / steps.seconds for steps, _ in full_steps()])
+    def overhead() -> list[float]:
+        return [1 - steps.native_seconds / steps.seconds for steps, _ in full_steps()]
 
-    def last(values: list[float]) -> float:
-        """The median without the first value, which is the warm-up."""
+    def last(values: list[float]) -> list[float]:
+        """All but the first value, which is the warm-up."""
         if not values:
             raise MissingError("not measured within the time")
-        return median(values[1:] or values)
+        return values[1:] or values
 
     yield Question("output_tps_8", "output tokens/s, 8 mixed requests at once", None, lambda: speed(8))
     yield Question("output_tps_32", "output tokens/s, 32 mixed requests at once", None, lambda: speed(32))
@@ -89,17 +89,17 @@ def _batching_questions(measurements: Measurements) -> Iterator[Question]:
     )  # fmt: skip
 
 
-def _ratio(measurements: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> float:
-    """The duration with `slow` over the duration with `fast`, as the median over rounds."""
-    return median(ratios(*(select(measurements, kind, "surefoot", **labels, way=way) for way in (slow, fast))))
+def _ratio(measurements: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> list[float]:
+    """The duration with `slow` over the duration with `fast`, in each round."""
+    return ratios(*(select(measurements, kind, "surefoot", **labels, way=way) for way in (slow, fast)))
 
 
 def versus_questions(versus: Versus | None, absent: Mapping[str, str]) -> Iterator[Question]:
-    def ratio(peer: str, workload: str) -> float:
+    def ratio(peer: str, workload: str) -> list[float]:
         if versus is None or peer in absent:
             raise MissingError(absent[peer])
         theirs, ours = (select(versus.measurements, "versus", name, workload=workload) for name in (peer, OURS))
-        return median(ratios(theirs, ours))
+        return ratios(theirs, ours)
 
     def gap(peer: str) -> float:
         if versus is None or peer in absent:

@@ -79,7 +79,7 @@ def running_fleet(model: str, num_servers: int, *options: str) -> Iterator[Runni
         servers = [stack.enter_context(running(launch, port)) for launch, port in zip(launches, ports, strict=True)]
         port = free_port()
         urls = [f"http://{HOST}:{server.port}" for server in servers]
-        command = (*SUREFOOT, "fleet", "gateway", *urls, "--key", str(key), "--port", str(port))
+        command = (*SUREFOOT, "fleet", "gateway", *urls, "--fleet-key", str(key), "--port", str(port))
         yield RunningFleet(launches, servers, stack.enter_context(running(Launch(command, "/ready"), port)), stack)
 
 

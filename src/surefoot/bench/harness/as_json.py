@@ -25,6 +25,7 @@ class BenchResults(Protocol):
 def as_json(results: BenchResults) -> dict[str, Any]:
     return {
         "figures": {figure.name: figure.value for figure in results.figures},
+        "samples": {figure.name: figure.samples for figure in results.figures if figure.samples},
         "targets": {
             f.name: {"bound": f.target.bound, "at_least": f.target.at_least, "met": f.met}
             for f in results.figures

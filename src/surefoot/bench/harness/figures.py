@@ -33,6 +33,7 @@ class Figure:
     value: float | None  # None if it could not be measured
     target: Target | None = None
     reason: str | None = None  # for the missing value
+    samples: tuple[float, ...] = ()  # one a round, of which the value is the median
 
     @property
     def met(self) -> bool | None:
@@ -51,11 +52,14 @@ class Question:
     name: str
     meaning: str
     target: Target | None
-    answer: Callable[[], float]  # raises MissingError if its cases were not measured
+    answer: Callable[[], float | Sequence[float]]  # a sequence: a sample each round. Raises MissingError
 
     def figure(self) -> Figure:
         try:
-            return Figure(self.name, self.meaning, self.answer(), self.target)
+            answer = self.answer()
+            if isinstance(answer, Sequence):
+                return Figure(self.name, self.meaning, median(answer), self.target, samples=tuple(answer))
+            return Figure(self.name, self.meaning, answer, self.target)
         except MissingError as missing:
             return Figure(self.name, self.meaning, None, self.target, str(missing))
 

@@ -90,13 +90,20 @@ def poisson(rate: float, seconds: float, seed: int) -> list[float]:
     return list(takewhile(lambda at: at < seconds, accumulate(gaps)))
 
 
-def open_loop(endpoint: Endpoint, tasks: Sequence[Task], arrivals: Sequence[float]) -> LoadResult:
-    """Sends each task at its arrival time, whatever the number of requests in flight."""
+def open_loop(
+    endpoint: Endpoint, tasks: Sequence[Task], arrivals: Sequence[float], most_s: float | None = None
+) -> LoadResult:
+    """Sends each task at its arrival time, whatever the number of requests in flight. Requests that have not ended
+    after `most_s` are given up."""
 
     async def drive(begin: float) -> list[Outcome]:
         async def send(task: Task, at: float) -> Outcome:
             await asyncio.sleep(max(0.0, begin + at - time.perf_counter()))
-            return await ask(endpoint, task, begin)
+            try:
+                async with asyncio.timeout(None if most_s is None else begin + most_s - time.perf_counter()):
+                    return await ask(endpoint, task, begin)
+            except TimeoutError:
+                return Outcome(at, (), time.perf_counter() - begin, 0, "given up")
 
         return await asyncio.gather(*(send(task, at) for task, at in zip(tasks, arrivals, strict=True)))
 

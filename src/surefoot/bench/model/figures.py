@@ -18,18 +18,17 @@ def model_questions(
 ) -> Iterator[Question]:
     """native_shares: share of native code in the time of each decode sample."""
 
-    def decode() -> float:
-        return median(shares_of_limit(select(measurements, "decode"), BANDWIDTH))
+    def decode() -> list[float]:
+        return shares_of_limit(select(measurements, "decode"), BANDWIDTH)
 
-    def prefill(tokens: int) -> float:
-        return median(shares_of_limit(select(measurements, "prefill", tokens=tokens), INT8_PEAK))
+    def prefill(tokens: int) -> list[float]:
+        return shares_of_limit(select(measurements, "prefill", tokens=tokens), INT8_PEAK)
 
-    def against(kind: str, **labels: Label) -> float:
+    def against(kind: str, **labels: Label) -> list[float]:
         if reason := absent.get("llama.cpp"):
             raise MissingError(reason)
-        return median(
-            ratios(select(measurements, kind, "llama.cpp", **labels), select(measurements, kind, "surefoot", **labels))
-        )
+        theirs, ours = (select(measurements, kind, engine, **labels) for engine in ("llama.cpp", "surefoot"))
+        return ratios(theirs, ours)
 
     def batch_step_ms() -> float:
         (measurement,) = select(measurements, "batch", requests=BATCH)

@@ -1,6 +1,5 @@
 """The figures of `surefoot bench serve`."""
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ class Served:
 
     measurements: Measurements
     points: Sequence[LoadPoint]  # one per engine and arrival rate
-    fairness: Fairness
+    fairness: Fairness | None  # None: not part of the run
     ready_s: Sequence[float]  # seconds until the server is ready, one per start
     absent: Mapping[str, str]  # reasons, by peer that did not take part
 
@@ -28,9 +27,12 @@ class Served:
             raise MissingError(reason)
         return [point for point in self.points if point.engine == engine]
 
-    def goodput(self, engine: str) -> float:
-        """The largest goodput over all arrival rates."""
-        return max(point.goodput for point in self.points_of(engine))
+    def goodputs(self, engine: str) -> list[float]:
+        """The largest goodput over all arrival rates, in each round."""
+        best: dict[int, float] = {}
+        for point in self.points_of(engine):
+            best[point.turn] = max(point.goodput, best.get(point.turn, 0.0))
+        return [*best.values()]
 
     def best(self) -> LoadPoint:
         """Our point with the largest goodput."""
@@ -38,9 +40,9 @@ class Served:
 
 
 def serve_questions(served: Served) -> Iterator[Question]:
-    def over_bare() -> float:
+    def over_bare() -> list[float]:
         bare, over_http = (select(served.measurements, "streams", way=way) for way in ("bare", "served"))
-        return median(ratios(bare, over_http))
+        return ratios(bare, over_http)
 
     meaning = "output tokens/s over HTTP at 32 streams, over the bare engine's"
     yield Question("served_over_bare", meaning, Target(0.95), over_bare)
@@ -48,13 +50,13 @@ def serve_questions(served: Served) -> Iterator[Question]:
     meaning = (
         "one user's first text beside another's 50 requests, less a step, over an idle server's (95th percentiles)"
     )
-    yield Question("single_user_ttft_ratio", meaning, Target(2.0, at_least=False), lambda: served.fairness.ratio)
+    yield Question("single_user_ttft_ratio", meaning, Target(2.0, at_least=False), partial(_fairness, served))
     limit = Target(2.0, at_least=False)
-    yield Question("ready_s", "from start to ready, s", limit, lambda: statistics.median(served.ready_s))
+    yield Question("ready_s", "from start to ready, s", limit, lambda: served.ready_s)
     meaning = "with one core: tokens/s with the threads it chose, over the best choice"
     yield Question("one_core_of_best", meaning, Target(0.95), partial(_one_core, served))
     for name in PEERS:
-        yield Question(f"goodput_{name}", f"goodput of {name}", None, partial(served.goodput, name))
+        yield Question(f"goodput_{name}", f"goodput of {name}", None, partial(served.goodputs, name))
         yield Question(f"goodput_vs_{name}", f"goodput over {name}'s", Target(2.0), partial(_against, served, name))
 
 
@@ -71,9 +73,15 @@ def _arrival_questions(served: Served) -> Iterator[Question]:
         return in_ms(served.best().gap_p99_s)
 
     meaning = "requests/s with first text within 2 s and gaps within 200 ms, at the best rate"
-    yield Question("goodput", meaning, None, lambda: served.goodput("surefoot"))
+    yield Question("goodput", meaning, None, lambda: served.goodputs("surefoot"))
     yield Question("ttft_p95_ms", "until the first text at that rate, 95th percentile, ms", None, ttft)
     yield Question("gap_p99_ms", "between texts at that rate, 99th percentile, ms", None, gap)
+
+
+def _fairness(served: Served) -> float:
+    if served.fairness is None:
+        raise MissingError("not part of this run")
+    return served.fairness.ratio
 
 
 def _one_core(served: Served) -> float:
@@ -83,8 +91,8 @@ def _one_core(served: Served) -> float:
     return min(median(ratios(by_hand, chosen)) for by_hand in fixed)
 
 
-def _against(served: Served, name: str) -> float:
-    theirs = served.goodput(name)
-    if not theirs:
-        raise MissingError(f"{name} answered no request within the limits at any rate")
-    return served.goodput("surefoot") / theirs
+def _against(served: Served, name: str) -> list[float]:
+    theirs = served.goodputs(name)
+    if not all(theirs):
+        raise MissingError(f"{name} answered no request within the limits at any rate, at least in one round")
+    return [our / their for our, their in zip(served.goodputs("surefoot"), theirs, strict=True)]

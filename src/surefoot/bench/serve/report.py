@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from rich.console import Console, Group
@@ -10,6 +11,7 @@ from rich.table import Table
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.tables import figures, make_table, model_title, notes, title
 from surefoot.charts.lines import line_plot
+from surefoot.charts.svg import Points, Spreads
 
 
 def show_serve(results: ModelResults, console: Console) -> None:
@@ -19,11 +21,21 @@ def show_serve(results: ModelResults, console: Console) -> None:
 
 def goodput_plot(model: Mapping[str, Any]) -> str:
     """A chart of goodput over arrival rate, as SVG. model: `ModelResults.model` of a serving benchmark."""
-    lines = defaultdict(list)
-    for point in model["points"]:
-        lines[point["engine"]].append((point["rate"], point["goodput"]))
     title = f"{model['path']}: requests/s with first text within 2 s, gaps within 200 ms"
-    return line_plot(title, "requests that arrive a second", "good requests a second", lines)
+    lines, spreads = goodput_lines(model["points"])
+    return line_plot(title, "requests that arrive a second", "good requests a second", lines, spreads)
+
+
+def goodput_lines(points: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Points], Mapping[str, Spreads]]:
+    """Of each engine: its median goodput at each rate, and the least and the largest of the rounds."""
+    rounds: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for point in points:
+        rounds[point["engine"]][point["rate"]].append(point["goodput"])
+    lines = {name: [(rate, median(values)) for rate, values in rates.items()] for name, rates in rounds.items()}
+    spreads = {
+        name: [(rate, min(values), max(values)) for rate, values in rates.items()] for name, rates in rounds.items()
+    }
+    return lines, spreads
 
 
 def _streams(results: ModelResults) -> Table:

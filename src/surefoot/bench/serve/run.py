@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, product
 from pathlib import Path
 
 from surefoot.api import LLM
@@ -31,6 +31,7 @@ MANY, ONE = "many", "one"  # users: one with many requests in flight, and one wi
 CONTEXT = 1024
 KV_BYTES = 600 << 20
 PROBE_PROMPT, PROBE_NEW = 64, 8
+GRACE_S = 20.0  # after the last arrival, for requests to end; those that do not are not good
 SHARE_OF_STREAMS, SHARE_OF_SWEEP, SHARE_OF_CORE = 0.4, 0.4, 0.5  # of ServeSettings.seconds
 
 
@@ -44,9 +45,16 @@ class ServeSettings:
     num_probes: int = 40  # requests of the single user in the fairness test
     num_starts: int = 3  # server starts, to time how long it takes to get ready
     one_core: bool = True  # whether to measure servers with one core
+    rate_s: float | None = None  # how long requests arrive at each rate; None: a part of `seconds`
+    sweep_rounds: int = 1  # over all rates and servers, in turns
 
 
 QUICK = ServeSettings(seconds=30, rounds=2, rates=(1 / 4, 1 / 2), num_probes=8, num_starts=1, one_core=False)
+# Only goodput, long enough to rest a claim on.
+GOODPUT = ServeSettings(
+    seconds=240, rounds=1, rates=(1 / 8, 1 / 4, 1 / 2, 3 / 4, 1), num_probes=0, num_starts=1, one_core=False,
+    rate_s=60, sweep_rounds=3,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -92,11 +100,12 @@ def run_serve(
         _warm_up_peers(stage)
         measurements = _streams(stage)
         points = list(_sweep(stage, _capacity(measurements)))
-        fairness = _fairness(stage)
+        fairness = _fairness(stage) if settings.num_probes else None
     cores, mechanism = _one_core(stage, model, options)
     served = Served({**measurements, **cores}, points, fairness, ready_s, started.absent)
     described = loaded.described | {
-        "scale": size, "ready_s": ready_s, "one_core_by": mechanism, "single_user": asdict(fairness),
+        "scale": size, "ready_s": ready_s, "one_core_by": mechanism,
+        "single_user": asdict(fairness) if fairness is not None else None,
         "points": [asdict(load_point) for load_point in points],
     }  # fmt: skip
     figures = [question.figure() for question in serve_questions(served)]
@@ -195,16 +204,17 @@ def _capacity(measurements: Measurements) -> float:
 
 
 def _sweep(stage: Stage, capacity: float) -> Iterator[LoadPoint]:
-    """Measures each server at each arrival rate, one after the other, with the same arrivals."""
+    """Measures each server at each arrival rate, in turns, with the same arrivals."""
     settings = stage.settings
     endpoints = {"surefoot": stage.server.endpoint(stage.keys[MANY])} | stage.peers.endpoints
-    offered_s = SHARE_OF_SWEEP * settings.seconds / len(settings.rates)
-    for number, share in enumerate(settings.rates):
+    offered_s = settings.rate_s or SHARE_OF_SWEEP * settings.seconds / len(settings.rates)
+    for number, (turn, share) in enumerate(product(range(settings.sweep_rounds), settings.rates)):
         arrivals = poisson(share * capacity, offered_s, seed=number)
         for name, endpoint in endpoints.items():
-            stage.say(f"{name}: {share * capacity:.2f} requests a second for {offered_s:.0f} s")
-            run = open_loop(endpoint, stage.tasks(len(arrivals)), arrivals)
-            yield point(name, share * capacity, run, offered_s)
+            stage.say(f"{name}: {share * capacity:.2f} requests a second for {offered_s:.0f} s, round {turn + 1}")
+            run = open_loop(endpoint, stage.tasks(len(arrivals)), arrivals, offered_s + GRACE_S)
+            yield point(name, share * capacity, run, offered_s, turn)
+            open_loop(endpoint, stage.tasks(1), [0.0])  # until the server has nothing left to do
 
 
 def _fairness(stage: Stage) -> Fairness:

@@ -17,9 +17,9 @@ NAMES = {"edit": "edits and extraction", "chat": "free chat"}
 def speculate_questions(measurements: Measurements, used: Mapping[str, Sequence[Used]]) -> Iterator[Question]:
     """used: token counts of each case, one per run."""
 
-    def speedup(kind: str, num_requests: int) -> float:
+    def speedup(kind: str, num_requests: int) -> list[float]:
         off, on = (select(measurements, kind, requests=num_requests, way=way) for way in ("off", "on"))
-        return median(ratios(off, on))
+        return ratios(off, on)
 
     def tokens_per_pass() -> float:
         runs = used.get("edit 1", [])
@@ -41,9 +41,9 @@ def speculate_versus_questions(versus: SpeculateVersus | None, absent: Mapping[s
             raise MissingError(absent[name])
         return select(versus.measurements, KIND, name, task=kind, requests=at_once)
 
-    def speedup(peer: str, kind: str, at_once: int) -> float:
+    def speedup(peer: str, kind: str, at_once: int) -> list[float]:
         off, on = (measured(name, kind, at_once) for name in (peer, speculating(peer)))
-        return median(ratios(off, on))
+        return ratios(off, on)
 
     def over_best(peer: str, kind: str, at_once: int) -> float:
         endpoints = versus.peers.endpoints if versus else {}

@@ -41,7 +41,7 @@ def exp2_bounded(x: F32) -> F32:
 
 def power_of_two(n: F32) -> F32:
     """2^n for whole n <= 0; zero below -126."""
-    return np.where(n >= -126, np.exp2(np.maximum(n, -126).astype(np.float64)), 0).astype(np.float32)
+    return np.where(n >= -126, np.ldexp(1.0, np.maximum(n, -126).astype(np.int32)), 0).astype(np.float32)
 
 
 @dataclass(frozen=True)

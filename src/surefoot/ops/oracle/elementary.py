@@ -109,7 +109,7 @@ COSINE_TERMS = (20922789888000.0, 87178291200.0, 479001600.0, 3628800.0, 40320.0
 def _taylor(z: F64, factorials: tuple[float, ...]) -> F64:
     """-1/f[-1] + z/f[-2] - z^2/f[-3] + ... for the factorials f, by plain float64 multiplications and additions."""
     result: Any = 0.0
-    sign = (-1.0) ** len(factorials)
+    sign = -1.0 if len(factorials) % 2 else 1.0
     for factorial in factorials:
         result = result * z + sign / factorial
         sign = -sign

@@ -14,13 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from surefoot.server.access.keys import ANYONE, Caller
 
 CALLER_HEADER = "x-surefoot-caller"
-PATIENT_HEADER = "x-surefoot-patient"  # it stands there for a line of a batch: no client waits for the answer
+PATIENT_HEADER = "x-surefoot-patient"  # of a line of a batch, for which no client waits: the batch's Unix time
 Charge = Callable[[str, float], None]  # of a key's name and a number of tokens
 
 
 def caller_header(caller: Caller) -> str:
     fields = {"user": caller.user, "key": caller.key, "weight": caller.weight, "priority": caller.priority}
-    return json.dumps({**fields, "max_context": caller.max_context, "counts_tokens": caller.tokens is not None})
+    fields |= {"max_context": caller.max_context, "uses_disk": caller.uses_disk}
+    return json.dumps({**fields, "counts_tokens": caller.tokens is not None})
 
 
 class FrontGate:
@@ -35,7 +36,8 @@ class FrontGate:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             state = scope.setdefault("state", {})
-            state["caller"], state["is_patient"] = self._caller(headers.get(CALLER_HEADER)), PATIENT_HEADER in headers
+            state["caller"] = self._caller(headers.get(CALLER_HEADER))
+            state["line_created"] = int(headers[PATIENT_HEADER]) if PATIENT_HEADER in headers else None
         await self._app(scope, receive, send)
 
     def _caller(self, header: str | None) -> Caller:

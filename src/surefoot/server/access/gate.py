@@ -20,7 +20,6 @@ from surefoot.server.settings import ServerSettings
 
 UPLOADS = "/v1/files"
 MOST_KEY_CHARACTERS = 512
-MOST_BRACKETS = 200_000  # of a body: a list or an object takes a microsecond to make, while all other requests wait
 
 
 class Gate:
@@ -77,10 +76,8 @@ class Gate:
         return caller
 
     def _body(self, scope: Scope, receive: Receive, caller: Caller) -> "BoundedBody":
-        if _is_upload(scope):
-            most = self._settings.max_file_bytes
-            return BoundedBody(receive, caller.user, self._uploads, most, self._settings, most_brackets=most)
-        return BoundedBody(receive, caller.user, self._bodies, self._settings.max_body_bytes, self._settings)
+        budget = self._uploads if _is_upload(scope) else self._bodies
+        return BoundedBody(receive, caller.user, budget, self._most_bytes(scope), self._settings)
 
     def _check_host(self, headers: Headers) -> None:
         """Refuse unknown host names (DNS rebinding): a web page's own name may be made to point at this machine. An
@@ -159,10 +156,9 @@ class BoundedBody:
 
     def __init__(
         self, receive: Receive, user: str, budget: SharedBudget, most: int, settings: ServerSettings,
-        clock: Callable[[], float] = time.monotonic, most_brackets: int = MOST_BRACKETS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._receive = receive
-        self._num_brackets_left = most_brackets
         self._user = user
         self._budget = budget
         self._most = most
@@ -182,15 +178,11 @@ class BoundedBody:
         except TimeoutError:
             advice = f"the body must arrive at {self._rate} bytes per second or faster: send it faster, or send less"
             raise ApiError(408, advice) from None
-        self._hold(message.get("body", b""))
+        self._hold(len(message.get("body", b"")))
         self._whole = message["type"] != "http.request" or not message.get("more_body", False)
         return message
 
-    def _hold(self, body: bytes) -> None:
-        length = len(body)
-        self._num_brackets_left -= body.count(b"[") + body.count(b"{")
-        if self._num_brackets_left < 0:
-            raise ApiError(400, "the body has too many lists and objects: send less", code="invalid_json")
+    def _hold(self, length: int) -> None:
         if self._num_bytes + length > self._most:
             raise too_large(self._most)
         if not self._budget.take(self._user, length):

@@ -11,6 +11,7 @@ It is TOML, a table for each key:
     tokens_per_minute = 100000     # prompt and answer
     max_context = 4096
     admin = false                  # may read /metrics, which covers all users
+    disk_cache = true              # false: the user's prompts and answers are cached in memory alone
 """
 
 import fcntl
@@ -55,6 +56,7 @@ class KeyEntry(BaseModel):
     tokens_per_minute: Annotated[float | None, Field(gt=0, le=1e12)] = None
     max_context: Annotated[int | None, Field(ge=1)] = None
     admin: bool = False
+    disk_cache: bool = True
 
     @property
     def name(self) -> str:

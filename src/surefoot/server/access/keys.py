@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from surefoot.core import MEMORY_ONLY
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
 from surefoot.server.access.rate_limits import RateLimits
 from surefoot.server.access.rates import ChargedRate, TokenBucket
@@ -24,8 +25,14 @@ class Caller:
     priority: int = 0  # larger is served first
     max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
     is_admin: bool = False  # may see figures of other users
+    uses_disk: bool = True  # prompts and answers may be kept in the prompt cache on disk
     requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
     tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
+
+    @property
+    def namespace(self) -> str:
+        """Of the user's cached prefixes."""
+        return self.user if self.uses_disk else MEMORY_ONLY + self.user
 
 
 ANYONE = Caller()
@@ -93,11 +100,13 @@ class KeyStore:
 
     @staticmethod
     def _make(entries: list[KeyEntry], before: Mapping[str, Caller]) -> dict[str, Caller]:
-        """Callers of the entries. A rate that did not change keeps its level: editing the file refills no rate."""
-        return {entry.hash: _caller(entry, before.get(entry.hash)) for entry in entries}
+        """Callers of the entries. A rate that did not change keeps its level: editing the file refills no rate. A user
+        with one key that stays off the disk stays off it with every key: batches run without a key."""
+        off_disk = {entry.user for entry in entries if not entry.disk_cache}
+        return {entry.hash: _caller(entry, entry.user not in off_disk, before.get(entry.hash)) for entry in entries}
 
 
-def _caller(entry: KeyEntry, before: Caller | None) -> Caller:
+def _caller(entry: KeyEntry, uses_disk: bool, before: Caller | None) -> Caller:
     return Caller(
         entry.user,
         entry.name,
@@ -105,6 +114,7 @@ def _caller(entry: KeyEntry, before: Caller | None) -> Caller:
         entry.priority,
         entry.max_context,
         entry.admin,
+        uses_disk,
         _bucket(entry.requests_per_minute, before.requests if before else None),
         _bucket(entry.tokens_per_minute, before.tokens if before else None),
     )

@@ -20,21 +20,25 @@ class RequestContext:
     route: str
     last_event_id: str = ""  # position at which to resume a broken stream
     request: str = ""  # the answer's id; empty: the server makes one
+    created: int | None = None  # Unix time that the answer and its prompt tell; None: now
     is_patient: bool = False  # a batch: no client waits for the answer
     deadline_s: float | None = None  # how long it may take; None: as the settings say
     handover: Handover | None = None  # a fleet's gateway sent it
     arrived: float = field(default_factory=time.monotonic)
     trace: Mapping[str, str] = field(default_factory=dict)  # headers of W3C trace context
+    num_body_bytes: int = 0  # length of the JSON that it came as
 
     @classmethod
     def of(cls, http: HttpRequest) -> "RequestContext":
         handover: Handover | None = getattr(http.state, "handover", None)
-        is_line = getattr(http.state, "is_patient", False)  # the front says so of a batch
+        created: int | None = getattr(http.state, "line_created", None)  # the front says so of a batch
         return cls(
             http.state.caller,
             http.url.path,
             http.headers.get("last-event-id", ""),
-            is_patient=is_line or (handover is not None and handover.is_patient),
+            created=created,
+            is_patient=created is not None or (handover is not None and handover.is_patient),
             handover=handover,
             trace={name: http.headers[name] for name in TRACE_HEADERS if name in http.headers},
+            num_body_bytes=http.state.num_body_bytes,
         )

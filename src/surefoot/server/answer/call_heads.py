@@ -1,7 +1,8 @@
 """Heads of tool calls: where a call begins in a model's text.
 
 A head is a tag, or the beginning of a call in plain JSON up to its arguments: `{"name": "TOOL", "arguments":`. Plain
-JSON counts in a code block anywhere, or at the very beginning of the text. The grammar and the parser must find the
+JSON counts in a code block anywhere, or at the very beginning of the text. Its outer braces may be doubled, as in the
+examples of some templates. The grammar and the parser must find the
 same heads, so both are defined here: a regex for the grammar, and `HeadFinder`, which reads text piece by piece.
 """
 
@@ -23,9 +24,9 @@ class Style(Enum):
     BARE = "bare"
 
 
-def head_regex(style: Style, name: str) -> str:
+def head_regex(style: Style, name: str, num_braces: int) -> str:
     """The head of an untagged call, as a regex in llguidance's notation."""
-    parts = ["\\{", '"name"', ":", f'"{re.escape(name)}"', ",", f'"({"|".join(KEYS)})"', ":"]
+    parts = ["\\{" * num_braces, '"name"', ":", f'"{re.escape(name)}"', ",", f'"({"|".join(KEYS)})"', ":"]
     fence = f"{FENCE}(json)?{_SPACE}" if style is Style.FENCED else ""
     return fence + _SPACE.join(parts)
 
@@ -36,6 +37,7 @@ class CallHead:
 
     style: Style
     name: str = ""  # of the tool; empty for a tagged call, whose name follows the tag
+    num_braces: int = 1  # that open the call, and close it
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class _PartialHead:
     """The text so far may become a head."""
 
 
-Words = tuple[str, ...]  # alternatives: one of them comes next
+Words = tuple[str, ...]  # alternatives: the first that fits comes next
+BRACES: Words = ("{{", "{")
 
 
 class _HeadPattern:
@@ -56,7 +59,7 @@ class _HeadPattern:
 
     def read(self, text: str, place: int) -> tuple[CallHead | _PartialHead | None, int]:
         """The head that begins at this place, complete or partial, and where it ends."""
-        name = ""
+        name, num_braces = "", 1
         for number, words in enumerate(self._words):
             if number:
                 place = _after_spaces(text, place)
@@ -67,8 +70,9 @@ class _HeadPattern:
             if word is None:
                 return None, place
             name = word.strip('"') if words is self._names else name
+            num_braces = len(word) if words is BRACES else num_braces
             place += len(word)
-        return CallHead(self._style, name), place
+        return CallHead(self._style, name, num_braces), place
 
 
 def _after_spaces(text: str, place: int) -> int:
@@ -86,7 +90,7 @@ class HeadFinder:
 
     def __init__(self, plain: Sequence[str]) -> None:
         names, keys = tuple(f'"{name}"' for name in plain), tuple(f'"{key}"' for key in KEYS)
-        call = (("{",), ('"name"',), (":",), names, (",",), keys, (":",))
+        call = (BRACES, ('"name"',), (":",), names, (",",), keys, (":",))
         self._tagged = _HeadPattern(Style.TAGGED, [(BEGIN,)])
         self._fenced = _HeadPattern(Style.FENCED, [(f"{FENCE}json", FENCE), *call], names)
         self._bare = _HeadPattern(Style.BARE, call, names)

@@ -27,7 +27,7 @@ async def start_completion(service: Service, body: CompletionRequest, context: R
     if len(prompts) * n > MOST_ANSWERS:
         raise bad_request(f"prompts times n is {len(prompts) * n}: ask for {MOST_ANSWERS} answers at most", "n")
     with service.admit(context.caller) as ticket:
-        position = find_position(service, context, body, len(prompts) * n)
+        position = await find_position(service, context, body, len(prompts) * n)
         token_lists = [await _tokens_of(service, body, prompt) for prompt in prompts]
         for tokens in token_lists:
             service.prompts.check_tokens(tokens)
@@ -39,12 +39,17 @@ async def start_completion(service: Service, body: CompletionRequest, context: R
         common = replace(common, prompt_logprobs=body.prompt_logprobs)
         params = [replace(common, max_tokens=limit) for limit in limits]
         decode = service.llm.tokenizer.decode
-        texts = [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts]
+        echoes = [""] * len(prompts)
+        if body.echo:
+            echoes = await service.body_work.run(
+                context.num_body_bytes,
+                lambda: [prompt if isinstance(prompt, str) else decode(prompt) for prompt in prompts],
+            )
         run = await service.start(
             ticket, context, token_lists, params, position, deadline_s=body.deadline_s, continues=True
         )
     firsts = [decode(tokens[:1], skip_special=False) for tokens in token_lists]
-    return TextCompletion(run, body, texts if body.echo else [""] * len(prompts), firsts)
+    return TextCompletion(run, body, echoes, firsts)
 
 
 async def _tokens_of(service: Service, body: CompletionRequest, prompt: str | list[int]) -> list[int]:

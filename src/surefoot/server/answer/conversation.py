@@ -3,6 +3,8 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from surefoot.api.outputs import CompletionOutput, Piece
@@ -51,10 +53,10 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
     service.check_model(body.model)
     check_chats(service.llm.pooling)
     with service.admit(context.caller) as ticket:
-        position = find_position(service, context, body, body.n or 1)
+        position = await find_position(service, context, body, body.n or 1)
         tools, choice = body.tools or [], body.tool_choice or "auto"
         check_tools(tools, choice)
-        prompt = await render_chat(service, body)
+        prompt = await render_chat(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
         constraint = await constrain(
@@ -84,20 +86,27 @@ def check_chats(pooling: PoolingConfig | None) -> None:
     )
 
 
-async def render_chat(service: Service, body: ChatRequest) -> str:
-    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
-    tools = None
-    if body.tools and body.tool_choice != "none":
-        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
-    if not knows_calls(service.llm.chat_template.templates):
-        messages, tools = with_instructions(messages, tools or ()), None
+async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
+    """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
+    has_tools = knows_calls(service.llm.chat_template.templates)
+    messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, has_tools))
     return await service.prompts.render(
         messages,
         tools=tools,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
+        now=request_time(body, created),
         **template_variables(body),
     )
+
+
+def _for_template(body: ChatRequest, has_tools: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """Messages and tools as the template gets them. has_tools: the template can write tools."""
+    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
+    tools = None
+    if body.tools and body.tool_choice != "none":
+        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
+    return (messages, tools) if has_tools else (with_instructions(messages, tools or ()), None)
 
 
 def template_variables(body: ChatRequest) -> dict[str, Any]:
@@ -105,16 +114,34 @@ def template_variables(body: ChatRequest) -> dict[str, Any]:
     variables: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
     if body.reasoning_effort == "none":
         variables = {"enable_thinking": False}
-    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self"}
+    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self", "now"}
     return {**variables, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
 
 
-def find_position(service: Service, context: RequestContext, body: Any, num_answers: int) -> StreamPosition:
+def request_time(body: ChatRequest, created: float) -> datetime:
+    """The time that the template prints: in UTC that of the request, which it keeps wherever it is resumed, unless the
+    request itself gives one."""
+    given = body.chat_template_kwargs.get("now")
+    try:
+        if given is None:
+            return datetime.fromtimestamp(created, UTC)
+        time = datetime.fromisoformat(str(given))
+    except (ValueError, OverflowError, OSError):
+        raise bad_request("`now` is a time such as 2026-11-18T09:30:00+01:00", "chat_template_kwargs") from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+async def find_position(service: Service, context: RequestContext, body: Any, num_answers: int) -> StreamPosition:
     """The position at which the client resumes, or the start. The server draws a seed if the request has none."""
-    asked = json.dumps(body.model_dump(exclude={"stream", "stream_options"}), sort_keys=True)
-    digest = digest_of(service.fingerprint, context.route, asked)
+    digest = await service.body_work.run(context.num_body_bytes, partial(_digest, service.fingerprint, context, body))
     if context.last_event_id and body.stream:
         return StreamPosition.parse(context.last_event_id, digest, num_answers)
-    chosen = context.handover.identity if context.handover is not None else ReplyIdentity.draw(context.request)
+    handover = context.handover
+    chosen = handover.identity if handover is not None else ReplyIdentity.draw(context.request, context.created)
     seed = body.seed if body.seed is not None else chosen.seed
     return StreamPosition.start(digest, chosen.request, chosen.created, seed, num_answers)
+
+
+def _digest(fingerprint: str, context: RequestContext, body: Any) -> str:
+    asked = json.dumps(body.model_dump(exclude={"stream", "stream_options"}), sort_keys=True)
+    return digest_of(fingerprint, context.route, asked)

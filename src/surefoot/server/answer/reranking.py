@@ -28,9 +28,10 @@ async def start_reranking(service: Service, body: RerankRequest, context: Reques
     service.check_model(body.model)
     reranker = _reranker(service, body)
     with service.admit(context.caller) as ticket:
-        prompts = [await _encode(service, reranker, body, document) for document in body.texts]
-        for prompt in prompts:
-            service.prompts.check_length(ticket.caller, len(prompt), 1)
+        prompts = []
+        for document in body.texts:
+            prompts.append(await _encode(service, reranker, body, document))
+            service.prompts.check_length(ticket.caller, len(prompts[-1]), 1)
         position = StreamPosition.start("", context.request or uuid.uuid4().hex, int(time.time()), 0, len(prompts))
         params = [SamplingParams(max_tokens=1, seed=0)] * len(prompts)
         run = await service.start(

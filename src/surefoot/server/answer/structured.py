@@ -20,7 +20,6 @@ from surefoot.server.answer.json_schemas import (
 from surefoot.server.answer.tool_calls import CallableTool, call_rules
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import (
-    MOST_GRAMMAR_CHARACTERS,
     GrammarFormat,
     JsonObjectFormat,
     JsonSchemaFormat,
@@ -28,6 +27,7 @@ from surefoot.server.schemas.base import (
     ResponseFormat,
     TextFormat,
 )
+from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
 
 TOO_LONG = f"it comes to more than {MOST_GRAMMAR_CHARACTERS} characters: make it smaller"

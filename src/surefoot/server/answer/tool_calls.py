@@ -109,14 +109,16 @@ def _answer_rules(plain: Sequence[CallableTool], choice: ToolChoice, parallel: b
 
 
 def _plain_rules(number: int, tool: CallableTool) -> list[str]:
-    """A call without tags: in a code block anywhere, or at the beginning of the text."""
-    rest = f'SPACE loose_{number} SPACE "}}"'
-    return [
-        f'plain_{number}: fenced_{number} {rest} SPACE "{FENCE}" | bare_{number} {rest}',
-        f"fenced_{number}[lazy]: /(.|\\n)*{head_regex(Style.FENCED, tool.name)}/",
-        f"bare_{number}[lazy]: /((.|\\n)*<\\/think>)?[ \\n\\t]*{head_regex(Style.BARE, tool.name)}/",
-        f"loose_{number}: %json {json.dumps({**tool.schema, 'x-guidance': LOOSE_STYLE})}",
-    ]
+    """A call without tags: in a code block anywhere, or at the beginning of the text; its braces may be doubled."""
+    forms, rules = [], [f"loose_{number}: %json {json.dumps({**tool.schema, 'x-guidance': LOOSE_STYLE})}"]
+    for braces in (1, 2):
+        name, rest = f"{number}_{braces}", f"SPACE loose_{number}" + ' SPACE "}"' * braces
+        forms += [f'fenced_{name} {rest} SPACE "{FENCE}"', f"bare_{name} {rest}"]
+        rules += [
+            f"fenced_{name}[lazy]: /(.|\\n)*{head_regex(Style.FENCED, tool.name, braces)}/",
+            f"bare_{name}[lazy]: /((.|\\n)*<\\/think>)?[ \\n\\t]*{head_regex(Style.BARE, tool.name, braces)}/",
+        ]
+    return [f"plain_{number}: {' | '.join(forms)}", *rules]
 
 
 # ---- parsing ----
@@ -168,6 +170,7 @@ class CallParser:
         self._end: TagFinder | None = None  # finds the end of the current call; None for a bare call
         self._head = ""
         self._scanner = JsonScanner()
+        self._num_braces = 0  # that are still to close the current call
         self._begun = False  # the current arguments have begun
         self._space = ""
         self._strip = False
@@ -193,7 +196,7 @@ class CallParser:
         if head.style is Style.TAGGED:
             self._read, self._head = self._call_head, ""
             return delta, after
-        return delta + self._begin(head.name), after
+        return delta + self._begin(head.name, head.num_braces), after
 
     def _call_head(self, text: str) -> tuple[MessageDelta, str]:
         self._head += text
@@ -202,8 +205,9 @@ class CallParser:
             return MessageDelta(), ""
         return self._begin(match[1]), self._head[match.end() :]
 
-    def _begin(self, name: str) -> MessageDelta:
+    def _begin(self, name: str, num_braces: int = 1) -> MessageDelta:
         self._read, self._scanner, self._begun, self._space = self._arguments, JsonScanner(), False, ""
+        self._num_braces = num_braces
         index, self.num_calls = self.num_calls, self.num_calls + 1
         function = {"name": name, "arguments": ""}
         call = {"index": index, "id": f"{self._name}{index}", "type": "function", "function": function}
@@ -216,9 +220,17 @@ class CallParser:
         self._space = text_so_far[len(written) :]  # white space after the arguments is dropped
         self._begun = self._begun or bool(written)
         if end is not None:
-            self._read, self._strip = self._call_end if self._end is not None else self._content, True
+            self._read, self._strip, self._num_braces = self._closing, True, self._num_braces - 1
         more = {"index": self.num_calls - 1, "function": {"arguments": written}}
         return MessageDelta(tool_calls=(more,) if written else ()), "" if end is None else text[end + 1 :]
+
+    def _closing(self, text: str) -> tuple[MessageDelta, str]:
+        """Further braces that close the call."""
+        if self._num_braces and (text := text.lstrip()):
+            self._num_braces, text = 0, text.removeprefix("}")
+        if not self._num_braces:
+            self._read = self._call_end if self._end is not None else self._content
+        return MessageDelta(), text
 
     def _call_end(self, text: str) -> tuple[MessageDelta, str]:
         assert self._end is not None

@@ -240,8 +240,8 @@ class Batches:
 
         def context_of(line: BatchLine) -> RequestContext:
             return RequestContext(
-                self._caller(record.owner), record.endpoint, request=line.digest[:32], is_patient=True,
-                deadline_s=max(1.0, record.expires_at - time.time()),
+                self._caller(record.owner), record.endpoint, request=line.digest[:32], created=record.created_at,
+                is_patient=True, deadline_s=max(1.0, record.expires_at - time.time()), num_body_bytes=line.num_bytes,
             )  # fmt: skip
 
         def write_late() -> None:

@@ -4,19 +4,20 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
-
-from pydantic import ValidationError
 
 from surefoot.api.batch import BatchLine
 from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.shares import asking_user
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.batch.disk import Disk
-from surefoot.server.errors import ApiError, bad_request, of_validation
+from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.json_bodies import validate
 from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
@@ -144,7 +145,8 @@ async def _answer_patiently(
 
 async def answer_line(service: Service, line: BatchLine, context: RequestContext) -> tuple[int, dict[str, Any]]:
     """An `AnswerLine`, once it has its service."""
-    body, start = read_body(service, line)
+    asking_user.set(context.caller.user)
+    body, start = await service.body_work.run(line.num_bytes, partial(read_body, service, line))
     answering = await start(service, body, context)
     try:
         return DONE, await answering.reply()
@@ -170,11 +172,8 @@ def check_line(line: BatchLine) -> tuple[str, dict[str, Any]]:
 def read_body(service: Service, line: BatchLine) -> tuple[Body, Start]:
     url, given = check_line(line)
     kind, start = ROUTES[url]
-    try:
-        with noting_unknown(service.settings.strict_parameters) as unknown:
-            body = kind.model_validate(given)
-    except ValidationError as error:
-        raise of_validation(error.errors()) from None
+    with noting_unknown(service.settings.strict_parameters) as unknown:
+        body = validate(kind, given)
     service.metrics.ignored.inc(unknown.count)
     if isinstance(body, SamplingFields) and body.seed is None:
         body.seed = line.seed

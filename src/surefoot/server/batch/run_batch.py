@@ -11,6 +11,7 @@ from typing import Any
 from surefoot.api.answer_file import AnswerFile
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.batch import BatchLine, read_lines
+from surefoot.api.fingerprint import fingerprint
 from surefoot.api.llm import LLM
 from surefoot.server.access.keys import ANYONE
 from surefoot.server.access.request_context import RequestContext
@@ -70,12 +71,15 @@ def _with_model(line: BatchLine, name: str) -> BatchLine:
 
 def patient_context(line: BatchLine) -> RequestContext:
     """Of a line whose file is the only client."""
-    return RequestContext(ANYONE, line.content.get("url", ""), request=line.digest[:32], is_patient=True)
+    url = line.content.get("url", "")
+    return RequestContext(
+        ANYONE, url, request=line.digest[:32], created=line.created, is_patient=True, num_body_bytes=line.num_bytes
+    )
 
 
 async def _answer_here(llm: LLM, name: str, lines: Iterator[BatchLine], write: Write) -> None:
     settings = ServerSettings(model_name=name, max_queue=NO_LIMIT, deadline_s=NO_LIMIT)
-    service = Service(AsyncLLM(llm), settings, fingerprint="")
+    service = Service(AsyncLLM(llm), settings, str(fingerprint(llm)))
     service.llm.start()
     try:
         slots = Slots(NUM_AHEAD * service.llm.max_running)

@@ -15,6 +15,7 @@ from surefoot.server.errors import ApiError
 from surefoot.server.schemas.batches import BatchRecord, FileRecord, errors_of
 
 SHARE_OF_DISK = 0.1  # of the free space and the state's own
+LOCK = "lock"  # the name of the file that a server locks
 LOG = logging.getLogger(__name__)
 
 
@@ -28,7 +29,7 @@ class StateFolder:
         """max_bytes: of all files and answers; by default a tenth of the disk's free space."""
         self.disk = Disk()
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = (path / "lock").open("w")
+        self._lock = (path / LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._open(path, max_bytes)
@@ -54,6 +55,11 @@ class StateFolder:
         self.disk.close()
         fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for copies in a program that is just being started
         self._lock.close()
+
+
+def is_state_folder(path: Path) -> bool:
+    """Whether a server has used it."""
+    return (path / LOCK).exists()
 
 
 def _measured_room(folder: Path) -> int:

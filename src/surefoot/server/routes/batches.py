@@ -8,6 +8,7 @@ from starlette.requests import Request as HttpRequest
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.records import ends, page
 from surefoot.server.batch.state import no_folder, storage_errors
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.batches import After, BatchList, BatchRecord, BatchReply, BatchRequest
 
 ROUTE = "/v1/batches"
@@ -19,7 +20,7 @@ def reply(record: BatchRecord) -> BatchReply:
 
 def batches_router(batches: Batches | None) -> APIRouter:
     """batches: None if the server has no state folder."""
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     def there() -> Batches:
         if batches is None:

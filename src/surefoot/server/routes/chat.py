@@ -8,6 +8,7 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.replies import ChatReply, whole_or_stream
 from surefoot.server.service import Service
@@ -16,7 +17,7 @@ ROUTE = "/v1/chat/completions"
 
 
 def chat_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post(ROUTE, responses=whole_or_stream(ChatReply))
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:

@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.streaming import EventStream, whole_reply
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Service
@@ -15,7 +16,7 @@ ROUTE = "/v1/completions"
 
 
 def completions_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post(ROUTE, responses=whole_or_stream(CompletionReply))
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:

@@ -15,6 +15,7 @@ from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, whole_reply
 from surefoot.server.errors import ApiError
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.infill import InfillRequest
 from surefoot.server.schemas.replies import InfillReply, whole_or_stream
 from surefoot.server.service import Service
@@ -23,7 +24,7 @@ ROUTE = "/infill"
 
 
 def infill_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post(ROUTE, responses=whole_or_stream(InfillReply))
     async def infill(body: InfillRequest, http: HttpRequest) -> Response:

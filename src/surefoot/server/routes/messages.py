@@ -1,11 +1,12 @@
 """Anthropic's /v1/messages. Its streams have no ids: they cannot be resumed."""
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -18,8 +19,9 @@ from surefoot.server.answer.finish_reason import MEMORY, is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
-from surefoot.server.errors import ApiError, of_validation
-from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.errors import ApiError
+from surefoot.server.json_bodies import translated
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service
@@ -28,11 +30,13 @@ ROUTE = "/v1/messages"
 
 
 def messages_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post(ROUTE, responses=whole_or_stream(MessageReply))
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
-        answer = MessageAnswer(await start_conversation(service, as_chat(body), RequestContext.of(http)))
+        context = RequestContext.of(http)
+        chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
+        answer = MessageAnswer(await start_conversation(service, chat, context))
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
         reply = await whole_reply(http, answer.run, answer.reply)
@@ -41,18 +45,13 @@ def messages_router(service: Service) -> APIRouter:
     @router.post(f"{ROUTE}/count_tokens")
     async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:
         service.check_model(body.model)
+        num_bytes = http.state.num_body_bytes
         with service.admit(http.state.caller):
-            prompt = await render_chat(service, as_chat(body))
+            chat = await service.body_work.run(num_bytes, partial(translated, body.as_chat))
+            prompt = await render_chat(service, chat, num_bytes, time.time())
             return {"input_tokens": len(await service.prompts.encode(prompt, rendered=True))}
 
     return router
-
-
-def as_chat(body: MessagesRequest | CountRequest) -> ChatRequest:
-    try:
-        return body.as_chat()
-    except ValidationError as error:
-        raise of_validation(error.errors()) from error
 
 
 class MessageAnswer:

@@ -7,10 +7,10 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol
 
 from fastapi import APIRouter
-from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -23,7 +23,10 @@ from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
-from surefoot.server.errors import ApiError, bad_request, of_validation
+from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.json_bodies import translated
+from surefoot.server.json_route import JsonRoute
+from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.embeddings import EmbeddingRequest
 from surefoot.server.schemas.ollama import (
     LATEST,
@@ -49,30 +52,24 @@ from surefoot.server.service import RequestRun, Service
 
 VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it
 LINES = "application/x-ndjson"
-T = TypeVar("T")
 Json = dict[str, Any]
 
 
 def ollama_router(service: Service) -> APIRouter:
-    router = APIRouter(strict_content_type=False)  # some clients send no content type; the gate checks origins
+    # Some clients send no content type; the gate checks origins.
+    router = APIRouter(route_class=JsonRoute, strict_content_type=False)
     _add_generating(router, service)
     _add_embedding(router, service)
     _add_models(router, service)
     return router
 
 
-def _served_name(service: Service, name: str) -> str:
+def _served_name(service: Service, name: str | None) -> str:
     """The name without the tag that Ollama's clients append."""
+    name = name or service.settings.model_name
     name = name if name in service.settings.model_names else name.removesuffix(LATEST)
     service.check_model(name)
     return name
-
-
-def _valid(make: Callable[[], T]) -> T:
-    try:
-        return make()
-    except ValidationError as error:
-        raise of_validation(error.errors()) from error
 
 
 def _check_no_images(images: object) -> None:
@@ -99,8 +96,7 @@ def _add_generating(router: APIRouter, service: Service) -> None:
             _check_no_images(message.images)
         if not body.messages:
             return JSONResponse(_loaded(name, _as_message))
-        conversation = await start_conversation(service, _valid(lambda: body.as_chat(name)), RequestContext.of(http))
-        return await _answered(http, OllamaChat(conversation, _as_message), body.stream)
+        return await chatted(http, partial(body.as_chat, name), _as_message, body.stream)
 
     @router.post("/api/generate", responses=whole_or_lines(GenerateReply))
     async def generate(body: GenerateRequest, http: HttpRequest) -> Response:
@@ -109,12 +105,15 @@ def _add_generating(router: APIRouter, service: Service) -> None:
         if not body.prompt and not body.suffix:
             return JSONResponse(_loaded(name, _as_response))
         if body.raw or body.suffix:
-            completion = await start_completion(
-                service, _valid(lambda: body.as_completion(name)), RequestContext.of(http)
-            )
-            return await _answered(http, OllamaGeneration(completion), body.stream)
-        conversation = await start_conversation(service, _valid(lambda: body.as_chat(name)), RequestContext.of(http))
-        return await _answered(http, OllamaChat(conversation, _as_response), body.stream)
+            completion = translated(partial(body.as_completion, name))
+            answer = OllamaGeneration(await start_completion(service, completion, RequestContext.of(http)))
+            return await _answered(http, answer, body.stream)
+        return await chatted(http, partial(body.as_chat, name), _as_response, body.stream)
+
+    async def chatted(http: HttpRequest, as_chat: Callable[[], ChatRequest], shape: Shape, streams: bool) -> Response:
+        context = RequestContext.of(http)
+        chat = await service.body_work.run(context.num_body_bytes, partial(translated, as_chat))
+        return await _answered(http, OllamaChat(await start_conversation(service, chat, context), shape), streams)
 
 
 def _check_generate(body: GenerateRequest) -> None:
@@ -268,8 +267,8 @@ def _add_embedding(router: APIRouter, service: Service) -> None:
     async def embed(body: EmbedRequest, http: HttpRequest) -> EmbedReply:
         name = _served_name(service, body.model)
         if body.input in ("", []):  # asks to load the model
-            return EmbedReply(model=body.model, embeddings=[])
-        vectors, run = await embedded(http, _valid(lambda: body.as_openai(name)))
+            return EmbedReply(model=name, embeddings=[])
+        vectors, run = await embedded(http, translated(partial(body.as_openai, name)))
         total = _ns(max(output.timings.total for output in run.outputs))
         return EmbedReply(model=name, embeddings=vectors, prompt_eval_count=run.num_prompt, total_duration=total)
 
@@ -295,7 +294,7 @@ def _add_models(router: APIRouter, service: Service) -> None:
 
     @router.post("/api/show")
     async def show(body: ShowRequest) -> ShowReply:
-        _served_name(service, body.model or body.name or "")
+        _served_name(service, body.model or body.name)
         return _shown(service)
 
     @router.get("/api/version")

@@ -6,6 +6,7 @@ from starlette.requests import Request as HttpRequest
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.answer.streaming import whole_reply
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.reranking import RerankReply, RerankRequest
 from surefoot.server.service import Service
 
@@ -13,7 +14,7 @@ PATHS = ("/v1/rerank", "/rerank", "/v2/rerank")  # Jina's, Cohere's old one and 
 
 
 def reranking_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     async def rerank(body: RerankRequest, http: HttpRequest) -> RerankReply:
         answer = await start_reranking(service, body, RequestContext.of(http))

@@ -3,10 +3,10 @@
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -17,7 +17,9 @@ from surefoot.server.answer.conversation import ChatRun, start_conversation
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
-from surefoot.server.errors import ApiError, of_validation
+from surefoot.server.errors import ApiError
+from surefoot.server.json_bodies import translated
+from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service
@@ -27,15 +29,13 @@ Event = tuple[str, dict[str, Any]]
 
 
 def responses_router(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=JsonRoute)
 
     @router.post(ROUTE, responses=whole_or_stream(ResponseReply))
     async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
-        try:
-            chat = body.as_chat()
-        except ValidationError as error:
-            raise of_validation(error.errors()) from error
-        answer = ResponseAnswer(await start_conversation(service, chat, RequestContext.of(http)), body)
+        context = RequestContext.of(http)
+        chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
+        answer = ResponseAnswer(await start_conversation(service, chat, context), body)
         if body.stream:
             return EventStream(answer.run, answer.events(), service.settings.read_s)
         reply = await whole_reply(http, answer.run, answer.reply)
@@ -81,7 +81,7 @@ class ResponseAnswer:
             "temperature": self.run.params.temperature,
             "top_p": self.run.params.top_p,
             "text": {"format": {"type": body.text.format.type if body.text and body.text.format else "text"}},
-            "tool_choice": body.model_dump()["tool_choice"] or "auto",
+            "tool_choice": body.model_dump(include={"tool_choice"})["tool_choice"] or "auto",
             "tools": [tool.model_dump() for tool in body.tools or ()],
             "truncation": "disabled",
         }

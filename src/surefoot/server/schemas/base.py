@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema
 
 from surefoot.core import SamplingParams
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.dialects import translate
+from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS, translate
 from surefoot.server.schemas.unknown import is_strict, note, without_unknown
 
-MOST_ENTRIES = 10_000  # of an object that is a parameter
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
 MOST_STOPS = 64
@@ -21,7 +22,6 @@ MOST_BIASES = 1024
 MOST_MESSAGES = 4096
 MOST_TOOLS = 128
 MOST_PROMPTS = 32
-MOST_GRAMMAR_CHARACTERS = 64 << 10
 LARGEST_SEED = 2**63 - 1
 LARGEST_TOKEN = 2**31 - 1
 
@@ -29,10 +29,40 @@ TokenId = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
 Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=LARGEST_TOKEN)]
 StopString = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
+ModelName = Annotated[str, Field(min_length=1, max_length=256)]  # left out: the first model
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
 
 
-class Body(BaseModel):
+def _stop_at_first_error(schema: Any) -> None:
+    """Make every list and dict of a pydantic schema stop at its first error: an error takes far more than an item."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("list", "dict"):
+            schema["fail_fast"] = True
+        for key, inner in schema.items():
+            if key not in ("metadata", "serialization"):
+                _stop_at_first_error(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            _stop_at_first_error(inner)
+
+
+@cache
+def _field_names(kind: type[BaseModel]) -> frozenset[str]:
+    """The fields as clients name them."""
+    return frozenset(field.alias or name for name, field in kind.model_fields.items())
+
+
+class Received(BaseModel):
+    """What a client sends, or a part of it."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _stop_at_first_error(schema)
+        return schema
+
+
+class Body(Received):
     """Parameters from a client. Unknown ones are dropped and noted, or refused; NaN and infinities are refused."""
 
     model_config = ConfigDict(
@@ -44,14 +74,11 @@ class Body(BaseModel):
     def _drop_unknown(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        for name, value in data.items():
-            if isinstance(value, dict) and len(value) > MOST_ENTRIES:  # pydantic would make an error of each
-                raise ValueError(f"{name[:64]} has more than {MOST_ENTRIES} entries: send fewer")
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = _field_names(cls)
         return without_unknown(cls.translated(data, known), known)
 
     @classmethod
-    def translated(cls, data: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    def translated(cls, data: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
         """The parameters under the names of this class's fields."""
         return data
 
@@ -60,11 +87,11 @@ class RequestBody(Body):
     """The whole body of a request to a generating route. Parameter names of other servers are understood."""
 
     @classmethod
-    def translated(cls, data: dict[str, Any], known: set[str]) -> dict[str, Any]:
+    def translated(cls, data: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
         return translate(data, known)
 
 
-class Lenient(BaseModel):
+class Lenient(Received):
     """A part of a conversation, or a tool. Another server may have written it, so unknown keys are dropped."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
@@ -156,7 +183,7 @@ ResponseFormat = Annotated[
 class SamplingFields(RequestBody):
     """OpenAI's sampling parameters and, from top_k on, those of other servers."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     n: Annotated[int | None, Field(ge=1, le=MOST_SAMPLES)] = None

@@ -32,14 +32,14 @@ class RefusalPart(Lenient):
 
 
 Part = Annotated[TextPart | RefusalPart, Field(discriminator="type"), BeforeValidator(refuse_media)]
-Content = str | Annotated[list[Part], Field(fail_fast=True)]
+Content = str | list[Part]
 
 
 class Message(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Annotated[str | None, Field(max_length=256)] = None
-    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+    tool_calls: list[ToolCall] | None = None
     tool_call_id: Annotated[str | None, Field(max_length=128)] = None
     reasoning_content: str | None = None
     reasoning: str | None = None

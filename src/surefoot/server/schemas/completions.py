@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from surefoot.server.schemas.base import MOST_PROMPTS, Lenient, ResponseFormat, SamplingFields, TokenId, Whole
 
-Tokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+Tokens = Annotated[list[TokenId], Field(min_length=1)]
 Prompts = str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
 DEFAULT_MAX_TOKENS = 16
 MOST_EXTRA_FILES = 256

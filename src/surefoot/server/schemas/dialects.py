@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+from surefoot.core.json_bounds import json_excess
 from surefoot.sampling.gbnf import lark_of
 
 Json = dict[str, Any]
+MOST_GRAMMAR_CHARACTERS = 64 << 10
 
 META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")  # characters that mean something in a regex
 
@@ -122,6 +124,9 @@ def _with_schema_inside(wanted: Json) -> Json:
 def _json_schema(schema: Any) -> Json:
     """vLLM's clients send the schema as an object or as text."""
     if isinstance(schema, str):
+        excess = json_excess(schema.encode(errors="replace"))
+        if excess is not None:
+            raise ValueError(f"guided_json has {excess}: give a smaller schema")
         try:
             schema = json.loads(schema)
         except (ValueError, RecursionError) as error:
@@ -140,8 +145,8 @@ def _choice(choices: Any) -> Json:
 
 
 def _grammar(grammar: Any) -> Json:
-    """A grammar in Lark's notation, or in llama.cpp's GBNF."""
-    if isinstance(grammar, str) and "::=" in grammar:
+    """A grammar in Lark's notation, or in llama.cpp's GBNF. One that is too long stays as it is, to be refused."""
+    if isinstance(grammar, str) and len(grammar) <= MOST_GRAMMAR_CHARACTERS and "::=" in grammar:
         grammar = lark_of(grammar)
     return {"type": "grammar", "grammar": grammar}
 

@@ -4,14 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from surefoot.server.schemas.base import Positive, Reply, RequestBody
+from surefoot.server.schemas.base import ModelName, Positive, Reply, RequestBody
 from surefoot.server.schemas.completions import Tokens, listed
 
 MOST_INPUTS = 256
 
 
 class EmbeddingRequest(RequestBody):
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     input: str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_INPUTS)]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None

@@ -13,6 +13,7 @@ from surefoot.server.schemas.base import (
     JsonSchema,
     JsonSchemaFormat,
     Lenient,
+    ModelName,
     Name,
     Positive,
     RequestBody,
@@ -43,7 +44,7 @@ class ToolUseBlock(Lenient):
 class ToolResultBlock(Lenient):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, Field(max_length=128)]
-    content: str | Annotated[list[OnlyText], Field(fail_fast=True)] = ""
+    content: str | list[OnlyText] = ""
     is_error: bool | None = None
 
 
@@ -67,7 +68,7 @@ AnyBlock = Annotated[
 
 class MessageParam(Lenient):
     role: Literal["user", "assistant"]
-    content: str | Annotated[list[AnyBlock], Field(fail_fast=True)]
+    content: str | list[AnyBlock]
 
 
 class ToolParam(Lenient):
@@ -104,10 +105,10 @@ class Metadata(Body):
 
 
 class MessagesRequest(RequestBody):
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     max_tokens: Positive
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | Annotated[list[OnlyText], Field(fail_fast=True)] | None = None
+    system: str | list[OnlyText] | None = None
     stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
     stream: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -156,9 +157,9 @@ class MessagesRequest(RequestBody):
 class CountRequest(RequestBody):
     """/v1/messages/count_tokens."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | Annotated[list[OnlyText], Field(fail_fast=True)] | None = None
+    system: str | list[OnlyText] | None = None
     tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
     tool_choice: ToolChoiceParam | None = None
     thinking: Thinking | None = None

@@ -16,6 +16,7 @@ from surefoot.server.schemas.base import (
     JsonSchema,
     JsonSchemaFormat,
     Lenient,
+    ModelName,
     Name,
     Reply,
     ResponseFormat,
@@ -27,7 +28,6 @@ from surefoot.server.schemas.embeddings import MOST_INPUTS, EmbeddingRequest
 from surefoot.server.schemas.tools import CalledFunction, Tool, ToolCall
 
 LATEST = ":latest"
-ModelName = Annotated[str, Field(min_length=1, max_length=256)]
 Think = bool | Literal["low", "medium", "high"] | None
 
 
@@ -81,7 +81,7 @@ class OllamaMessage(Lenient):
 class Generating(Body):
     """The fields that /api/chat and /api/generate share."""
 
-    model: ModelName
+    model: ModelName | None = None
     stream: bool = True
     format: Literal["json", ""] | dict[str, Any] | None = None
     options: Options | None = None
@@ -129,7 +129,7 @@ class GenerateRequest(Generating):
     raw: bool = False  # no template is applied to the prompt
     images: list[Any] | None = None
     template: str | None = None
-    context: Annotated[list[int], Field(fail_fast=True)] | None = None
+    context: list[int] | None = None
 
     def as_completion(self, model: str) -> CompletionRequest:
         shared = {name: value for name, value in self._shared().items() if name in CompletionRequest.model_fields}
@@ -164,7 +164,7 @@ def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
 
 
 class EmbedRequest(Body):
-    model: ModelName
+    model: ModelName | None = None
     input: str | Annotated[list[str], Field(max_length=MOST_INPUTS)]
     truncate: bool | None = None  # ignored: texts that are too long are refused
     dimensions: Annotated[int | None, Field(ge=1, le=LARGEST_TOKEN)] = None
@@ -177,7 +177,7 @@ class EmbedRequest(Body):
 
 
 class OldEmbedRequest(Body):
-    model: ModelName
+    model: ModelName | None = None
     prompt: str
     keep_alive: Any = None
     options: Any = None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from surefoot.server.schemas.base import Lenient, Positive, Reply, RequestBody
+from surefoot.server.schemas.base import Lenient, ModelName, Positive, Reply, RequestBody
 
 MOST_DOCUMENTS = 1000
 MOST_INSTRUCTION_CHARACTERS = 4096
@@ -17,7 +17,7 @@ class Document(Lenient):
 
 
 class RerankRequest(RequestBody):
-    model: Annotated[str | None, Field(min_length=1, max_length=256)] = None
+    model: ModelName | None = None
     query: str | Document
     documents: Annotated[list[str | Document], Field(min_length=1, max_length=MOST_DOCUMENTS)]
     top_n: Positive | None = None

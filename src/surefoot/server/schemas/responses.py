@@ -13,6 +13,7 @@ from surefoot.server.schemas.base import (
     JsonSchema,
     JsonSchemaFormat,
     Lenient,
+    ModelName,
     Name,
     Positive,
     RequestBody,
@@ -52,7 +53,7 @@ AnyContent = Annotated[TextContent | RefusalContent, Field(discriminator="type")
 class MessageItem(Lenient):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Annotated[list[AnyContent], Field(fail_fast=True)]
+    content: str | list[AnyContent]
 
 
 class CallItem(Lenient):
@@ -65,7 +66,7 @@ class CallItem(Lenient):
 class CallOutputItem(Lenient):
     type: Literal["function_call_output"]
     call_id: Id
-    output: str | Annotated[list[AnyContent], Field(fail_fast=True)]
+    output: str | list[AnyContent]
 
 
 class ReasoningItem(Lenient):
@@ -122,7 +123,7 @@ class Reasoning(Body):
 class ResponsesRequest(RequestBody):
     """OpenAI's request for a response. seed, top_k and min_p are extensions."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: ModelName | None = None
     input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES)]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
@@ -205,7 +206,7 @@ def _format(text: Text | None) -> ResponseFormat | None:
     return wanted
 
 
-def _text(content: str | Annotated[list[AnyContent], Field(fail_fast=True)]) -> str:
+def _text(content: str | list[AnyContent]) -> str:
     if isinstance(content, str):
         return content
     return "".join(part.text if isinstance(part, TextContent) else part.refusal for part in content)

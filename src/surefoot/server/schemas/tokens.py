@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from surefoot.server.schemas.base import MOST_MESSAGES, MOST_TOOLS, Body, Reply, TokenId, tools_of
+from surefoot.server.schemas.base import MOST_MESSAGES, MOST_TOOLS, Body, ModelName, Reply, TokenId, tools_of
 from surefoot.server.schemas.chat import Message
 from surefoot.server.schemas.tools import Tool
 
@@ -12,7 +12,7 @@ from surefoot.server.schemas.tools import Tool
 class TokenizeRequest(Body):
     """A prompt, or a conversation."""
 
-    model: Annotated[str | None, Field(max_length=256)] = None
+    model: ModelName | None = None
     prompt: str | None = None
     messages: Annotated[list[Message] | None, Field(min_length=1, max_length=MOST_MESSAGES)] = None
     tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function"))] = None
@@ -35,8 +35,8 @@ class TokenizeReply(Reply):
 
 
 class DetokenizeRequest(Body):
-    model: Annotated[str | None, Field(max_length=256)] = None
-    tokens: Annotated[list[TokenId], Field(max_length=1 << 20, fail_fast=True)]
+    model: ModelName | None = None
+    tokens: Annotated[list[TokenId], Field(max_length=1 << 17)]
 
 
 class DetokenizeReply(Reply):

@@ -4,6 +4,7 @@
 reaches the schemas through a context variable, since FastAPI hands no context of its own to pydantic.
 """
 
+import itertools
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -63,11 +64,12 @@ def note(name: str) -> None:
 
 
 def without_unknown(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The parameters that pydantic is to check. An unknown parameter that is null is dropped without a note."""
-    kept = {}
-    for name, value in data.items():
-        if name in known or (value is not None and is_strict()):
-            kept[name] = value
-        elif value is not None:
-            note(str(name))
+    """The parameters that pydantic is to check. An unknown parameter that is null is dropped without a note. Where
+    unknown ones are refused, the first is kept for pydantic to refuse."""
+    kept = {name: value for name, value in data.items() if name in known}
+    unknown = (name for name, value in data.items() if name not in known and value is not None)
+    if is_strict():
+        return kept | {name: data[name] for name in itertools.islice(unknown, 1)}
+    for name in unknown:
+        note(str(name))
     return kept
