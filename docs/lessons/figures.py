@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.machine_facts import facts_of_run
+from surefoot.machine.cpu_usage import usage
 from surefoot.ops import Backend
 
 HERE = Path(__file__).parent

@@ -1,6 +1,7 @@
 """The fingerprint: it changes with all that can change an answer, and with nothing else."""
 
 import inspect
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -63,6 +64,11 @@ def test_settings_that_cannot_change_answers_do_not(tmp_path: Path) -> None:
         for value in values:
             given = tmp_path / value if name.endswith("_cache") else value
             assert of(stories_gguf(), **{name: given}) == plain, name
+
+
+def test_float_formats_promise_bits_within_a_variant_only() -> None:
+    portable, other = (of(stories_gguf(), float_format="f32", variant=name) for name in ("portable", None))
+    assert portable.settings != other.settings
 
 
 def test_it_is_of_every_byte_and_not_of_the_place(tmp_path: Path) -> None:
@@ -140,7 +146,9 @@ def test_hashes_are_remembered_while_the_file_stays_as_it_is(tmp_path: Path, mon
     monkeypatch.setattr(
         file_digests.hashlib, "file_digest", lambda stream, how: reads.append(stream.name) or digest(stream, how)
     )
+    before = os.umask(0o002)  # as many systems set it
     first = hash_in_background(model, cache).result()
+    os.umask(before)
     assert hash_in_background(model, cache).result() == first
     assert len(reads) == 1
     model.write_bytes(model.read_bytes()[:-1] + b"\xff")

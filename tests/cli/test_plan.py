@@ -1,6 +1,7 @@
 """`surefoot plan`, from a file's header."""
 
 import json
+import re
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -54,6 +55,24 @@ def test_which_machine_would_do() -> None:
     plans = json.loads(CliRunner().invoke(app, ["plan", "--for", wish, "--json"]).stdout)
     assert [plan["machine"] for plan in plans] == list(known_machines())
     assert all(plan["load"]["num_users"] == 4 and plan["load"]["meets_service"] for plan in plans)
+
+
+def test_assumptions_are_printed_and_what_would_pass_does() -> None:
+    wish = "24 users, smollm2-1.7b:q4_1, 150 tokens/s each, prompts of 600, answers of 8"
+    shown = CliRunner().invoke(app, ["plan", "--for", wish]).stdout
+    assert "prompts of 600 tokens, answers of 8, pauses of 30 s" in shown
+    assert "95 % of answers begin within 5 s and come at 150 tokens/s" in shown
+    found = re.search(r"nearest  (\S+) would do with (\d+) users; or .*; or (\S+)$", shown, re.MULTILINE)
+    assert found is not None, shown
+    for users, model in ((found[2], "smollm2-1.7b:q4_1"), ("24", found[3])):
+        words = ["plan", model, "--on", found[1], "--users", users, "--tokens-per-second", "150", "--prompt", "600"]
+        planned = CliRunner().invoke(app, [*words, "--answer", "8", "--no-search", "--json"])
+        assert json.loads(planned.stdout)["load"]["meets_service"], planned.stdout
+
+
+def test_what_passes_needs_no_advice() -> None:
+    wish = "4 users, smollm2-135m:q8_0, 1 tokens/s each, prompts of 64, answers of 8"
+    assert "nearest" not in CliRunner().invoke(app, ["plan", "--for", wish]).stdout
 
 
 def test_a_plan_needs_a_model() -> None:

@@ -56,6 +56,7 @@ def test_ctrl_c_stops_and_reports_what_was_checked() -> None:
 def test_without_time_nothing_is_verified() -> None:
     result = CliRunner().invoke(app, [*words(), "--minutes", "0.01"])
     assert result.exit_code == ("nothing was compared" in result.output)
+    assert re.match(r"\d+ requests alone, then under \d+ conditions: would take about \d+ s, and ends", result.output)
     assert re.search(r"nothing was compared|all the same bits: .* under \d of \d", result.output)
 
 
@@ -70,3 +71,4 @@ def test_a_difference_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> Non
     result = CliRunner().invoke(app, words())
     assert result.exit_code == 1
     assert "DIFFER" in result.output
+    assert re.match(r"\d+ requests alone, then under \d+ conditions: about \d+ (s|minutes); Ctrl-C", result.output)

@@ -83,7 +83,7 @@ class Waits(DrawState):
     """A state that only says how long others would wait for it."""
 
     def __init__(self, is_slow: bool, spent_s: float, waited: list[float]) -> None:
-        spending = Spending(spent_s, allowed_s=spent_s * (2 if is_slow else 100))
+        spending = Spending(spent_s, num_tokens=0 if is_slow else 1000)
         self.constraint = Constraint(
             MaskWorker(lambda: WorkerTools(lambda matcher, token: None, time.thread_time)), spending, LLMatcher
         )

@@ -28,15 +28,14 @@ def http_reply(body: bytes) -> bytes:
 
 
 class FaultyReplica:
-    """Listens on a port of its own. `answers`: what it sends for a request; `repeats`: again and again, after
-    this many seconds each time. It leaves out the parts that the client has, as a server does."""
+    """Listens on a port of its own. frames: its reply; it leaves out parts that the client has, as a server does."""
 
     def __init__(self, frames: list[bytes], state: dict[str, Any] | bytes = STATE, leases: bytes | None = None) -> None:
         self.frames = frames
         self.state = state if isinstance(state, bytes) else json.dumps(state).encode()
         self.leases = json.dumps(LEASES).encode() if leases is None else leases
         self.raw: bytes | None = None  # in place of a reply of HTTP
-        self.repeats: tuple[bytes, float] | None = None
+        self.repeats: tuple[bytes, float] | None = None  # sent after the frames for ever, and seconds between two
         self.num_asked = 0
         self.url = ""
         self._server: asyncio.Server | None = None

@@ -203,11 +203,24 @@ def test_crashed_model_comes_back_after_growing_pauses() -> None:
     assert pauses == [1.0, 2.0, 4.0]
 
 
-def test_what_can_never_fit_is_refused() -> None:
-    with pytest.raises(MemoryError, match="large needs"):
-        Residency([ModelTraits("large", 100 << 20, 1.0)], 50 << 20, 30.0)
+@pytest.mark.parametrize(
+    ("need", "kv", "num_pinned", "advice"),
+    [
+        (100, 20, 0, "leave it out"),
+        (60, 20, 0, "lower its context or kv-memory, or leave it out"),
+        (45, 5, 1, "pin fewer models, or leave it out"),
+        (60, 5, 1, "leave it out"),
+    ],
+)
+def test_what_can_never_fit_is_refused_with_advice_that_works(need: int, kv: int, num_pinned: int, advice: str) -> None:
+    pinned = [ModelTraits(f"pinned {number}", 30 << 20, 1.0, is_pinned=True) for number in range(num_pinned)]
+    with pytest.raises(MemoryError, match=rf"large needs {need} MiB.* 50 MiB are there: {advice}$"):
+        Residency([*pinned, ModelTraits("large", need << 20, 1.0, kv_bytes=kv << 20)], 50 << 20, 30.0)
+
+
+def test_pinned_models_that_do_not_fit_together_are_refused() -> None:
     pinned = [ModelTraits(name, 30 << 20, 1.0, is_pinned=True) for name in "ab"]
-    with pytest.raises(MemoryError, match="pinned models need 60 MiB"):
+    with pytest.raises(MemoryError, match=r"beside the pinned models' 30, .* pin fewer models"):
         Residency(pinned, 50 << 20, 30.0)
 
 

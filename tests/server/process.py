@@ -32,10 +32,12 @@ class Server:
         group: MemoryGroup | Machine | None = None,
         command: Sequence[str] = COMMAND,
         verb: Sequence[str] = ("serve",),
+        keeps: Sequence[int] = (),
     ) -> None:
         """model: None if the words name models. memory_bytes: the most that its process may map. num_files: that it may
         have open. group: the cgroup or the network that it runs in, with its children; None: the one of this process.
-        command: in place of `surefoot`. verb: what it is to do; only servers get folders of their own."""
+        command: in place of `surefoot`. verb: what it is to do; only servers get folders of their own. keeps:
+        descriptors that it inherits."""
 
         def limit() -> None:
             if group is not None:
@@ -55,13 +57,13 @@ class Server:
         self.process = subprocess.Popen(
             [*command, *verb, *named, "--port", "0", "--host", host, *state, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-            preexec_fn=limit,
+            preexec_fn=limit, pass_fds=keeps,
         )  # fmt: skip
         self.log = ""
         began = time.monotonic()
-        found = self.wait_for(r"ready\s+http://\S+?:(\d+)/v1")
+        found = self.wait_for(r"ready\s+(https?)://\S+?:(\d+)/v1")
         self.ready_s = time.monotonic() - began
-        self.root = f"http://127.0.0.1:{found[1]}"
+        self.root = f"{found[1]}://127.0.0.1:{found[2]}"
         self.url = f"{self.root}/v1"
 
     def wait_for(self, pattern: str, seconds: float = PATIENCE_S) -> re.Match[str]:

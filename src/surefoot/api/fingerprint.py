@@ -13,6 +13,7 @@ from surefoot import __version__
 from surefoot.api.defaults import as_values
 from surefoot.api.llm import LLM
 from surefoot.api.prompt_cache import ARITHMETIC
+from surefoot.formats import to_format
 
 LIBRARIES = ("jinja2", "llguidance", "tokenizers")  # they decide prompts, masks and token ids
 PART_DIGITS = 12
@@ -33,10 +34,13 @@ class Fingerprint:
 
 def fingerprint(llm: LLM) -> Fingerprint:
     """Waits until the model's files are hashed. Raises OSError if they cannot be read."""
-    template, pooling = llm.chat_template, llm.pooling
+    template = llm.chat_template
+    # Integer formats have the same bits in every variant; float formats promise that within one.
+    variant = llm.backend.variant if to_format(llm.float_format).weights is None else ""
     settings = (
-        llm.float_format, int(llm.kv_form), llm.context_length, sorted(as_values(llm.default_sampling).items()),
-        sorted(template.templates.items()), sorted(template.tokens.items()), pooling,
+        llm.float_format, variant, int(llm.kv_form), llm.context_length, llm.pooling,
+        sorted(as_values(llm.default_sampling).items()), sorted(template.templates.items()),
+        sorted(template.tokens.items()),
     )  # fmt: skip
     # Python's tables of characters decide what templates strip or put in capitals.
     versions = (ARITHMETIC, __version__, unicodedata.unidata_version, *map(version, LIBRARIES))

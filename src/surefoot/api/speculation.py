@@ -56,7 +56,9 @@ def _draft_runner(draft: Loaded, max_running: int, max_context: int, nbytes: int
     token_bytes = sum(slot_bytes(draft.backend, draft.model.config, block_size=BLOCK_SIZE).values())
     num_tokens = min(nbytes // token_bytes, max_running * max_context)
     if num_tokens < DRAFT_CHUNK:
-        raise MemoryError(f"{nbytes >> 20} MiB are too little for the draft model's keys and values: free memory")
+        raise MemoryError(
+            f"{nbytes >> 20} MiB are too little for the draft model's keys and values: free memory, or leave it out"
+        )
     return SessionRunner.make(draft.backend, draft.model, num_tokens, max_running, DRAFT_CHUNK, block_size=BLOCK_SIZE)
 
 

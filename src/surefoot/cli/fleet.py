@@ -14,6 +14,7 @@ from surefoot.cli.errors import exit_on_error
 from surefoot.cli.logs import start_logging
 from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.sizes import time_option
+from surefoot.cli.unused_options import NO_TLS, refuse_unused
 from surefoot.fleet.fleet_file import read_fleet_file
 from surefoot.fleet.ray_cluster import (
     FleetStatus,
@@ -28,6 +29,7 @@ from surefoot.fleet.ray_cluster import (
 from surefoot.fleet.serve_gateway import serve_gateway
 from surefoot.fleet.server_list import read_servers
 from surefoot.server.access.keys import KeyStore
+from surefoot.server.listening import held_address
 from surefoot.server.settings import ServerSettings
 
 fleet = typer.Typer(help="Several machines as one server.", no_args_is_help=True)
@@ -40,6 +42,7 @@ def _group() -> None:
 
 @fleet.command()
 def gateway(
+    ctx: typer.Context,
     key: Annotated[
         Path, typer.Option("--fleet-key", "--key", help="File with the fleet's key, as the servers have it.")
     ],
@@ -66,6 +69,8 @@ def gateway(
         float, time_option("Longest time for a request, as the servers have it (--deadline-s).", at_least=1)
     ] = 600.0,
     drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request that is refused a key.")] = None,
     access_log: Annotated[
         Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
@@ -76,11 +81,14 @@ def gateway(
     with exit_on_error():
         if (servers is None) == (not replica):
             raise ValueError("name the servers, or a file with their addresses (--servers)")
+        if tls_cert is None:
+            refuse_unused(ctx, NO_TLS)
+        host, port = held_address() or (host, port)
         urls = read_servers(servers) if servers is not None else replica or []
         settings = ServerSettings(
             host=host, port=port, allowed_hosts=tuple(allowed_host or ()), allowed_origins=tuple(allowed_origin or ()),
             max_body_bytes=max_body_bytes, deadline_s=deadline_s, drain_s=drain_s, audit_log=audit_log,
-            access_log=access_log,
+            access_log=access_log, tls_cert=tls_cert, tls_key=tls_key,
         )  # fmt: skip
         keys = KeyStore(keys_file) if keys_file is not None else None
         serve_gateway(settings, keys, read_fleet_key(key), urls, servers, typer.echo)

@@ -163,6 +163,12 @@ CacheDisk = Annotated[
     size_option("Limit for that folder, such as 20GB (default: a tenth of the free disk).", rich_help_panel=MACHINE),
 ]
 MAX_BODY_BYTES = 4 << 20
+TlsCert = Annotated[
+    Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM, with its chain). Read again on change.")
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(help="Key of the certificate (default: it stands in the certificate's file).")
+]
 MaxBodyBytes = Annotated[int, size_option("Largest request body.", at_least=1024, show_default="4MiB")]
 CacheKeyFile = Annotated[
     Path | None,

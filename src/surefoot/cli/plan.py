@@ -1,7 +1,7 @@
 """`surefoot plan`: what a model will do on a machine, before it is fetched or the machine is bought."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ from surefoot.cli.sizes import time_option
 from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
 from surefoot.plan.page import plan_page
+from surefoot.plan.passing import find_passing, nearest_plan
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, Plan, ServiceLevel, compare_machines, make_plan
 from surefoot.plan.shapes import known_shapes
 from surefoot.plan.subject import SizedModel, find_subject
@@ -70,7 +71,11 @@ def plan(
         wish = read_wish(wanted) if wanted else Wish(users or 0, "", service)
         subject = _find_subject(model or wish.model, float_format)
         if wanted or on == ANY:
-            _show_machines(compare_machines(subject, wish.service, wish.num_users or None), as_json)
+            plans = compare_machines(subject, wish.service, wish.num_users or None)
+            if as_json:
+                typer.echo(json.dumps([plan.as_json() for plan in plans], indent=2))
+            else:
+                _show_machines(plans, subject)
             return
         machine = measure_machine(subject, variant, threads, seconds) if on == THIS else find_machine(on)
         machine = replace(machine, watts=watts or machine.watts, price_per_hour=price or machine.price_per_hour)
@@ -90,10 +95,7 @@ def _find_subject(name: str, float_format: str) -> SizedModel:
     return find_subject(name, float_format)
 
 
-def _show_machines(plans: Sequence[Plan], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps([plan.as_json() for plan in plans], indent=2))
-        return
+def _show_machines(plans: Sequence[Plan], subject: SizedModel) -> None:
     table = Table(title=f"{plans[0].model} on known machines", title_justify="left")
     table.add_column("machine", no_wrap=True)
     for heading in ("fits", "first token, s (95 %)", "tokens/s (95 %)", "meets the service", *_EXTRA):
@@ -101,6 +103,36 @@ def _show_machines(plans: Sequence[Plan], as_json: bool) -> None:
     for plan in plans:
         table.add_row(plan.machine, *_machine_row(plan))
     Console().print(table)
+    for line in (*_assumptions(plans[0]), *_what_would_pass(plans, subject)):
+        typer.echo(line)
+
+
+def _assumptions(plan: Plan) -> Iterator[str]:
+    service, load = plan.service, plan.load
+    users = f"{load.num_users} users; " if load is not None else ""
+    shared = f", of which {service.shared_tokens} are shared" if service.shared_tokens else ""
+    yield (
+        f"assumed  {users}prompts of {service.prompt_tokens} tokens{shared}, answers of {service.answer_tokens}, "
+        f"pauses of {service.pause_s:g} s before the next question; machines at their makers' rates, with nothing "
+        "else running"
+    )
+    yield (
+        f"service  95 % of answers begin within {service.first_token_s:g} s and come at {service.tokens_per_second:g} "
+        f"tokens/s or more; change it as in --for {EXAMPLE}"
+    )
+
+
+def _what_would_pass(plans: Sequence[Plan], subject: SizedModel) -> Iterator[str]:
+    """Nothing if a machine passes."""
+    if any(plan.load is not None and plan.load.meets_service for plan in plans):
+        return
+    nearest = nearest_plan(plans)
+    if nearest is None or nearest.load is None:
+        roomiest = max(plans, key=lambda plan: plan.memory.limit)
+        yield f"nearest  no machine has the memory; {roomiest.machine}: {'; or '.join(roomiest.cuts)}"
+        return
+    changes = "; or ".join(find_passing(subject, find_machine(nearest.machine), nearest.service, nearest.load))
+    yield f"nearest  {nearest.machine} would do with {changes or 'a much smaller model only'}"
 
 
 _EXTRA = ("J/token", "price/1M")

@@ -24,11 +24,11 @@ from surefoot.cli.progress import loading
 from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
-from surefoot.cli.unused_options import NO_CACHE, OF_MANY_MODELS, OF_ONE_MODEL, refuse_unused
+from surefoot.cli.unused_options import NO_CACHE, NO_TLS, OF_MANY_MODELS, OF_ONE_MODEL, refuse_unused
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder, is_state_folder
-from surefoot.server.listening import bind, check_bind
+from surefoot.server.listening import bind, check_bind, held_address
 from surefoot.server.settings import ServerSettings
 from surefoot.weights import writing_beside
 
@@ -68,6 +68,8 @@ def serve(
     allowed_origin: Annotated[
         list[str] | None, typer.Option(help="Origin of web pages that may call the server (*: all).")
     ] = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request, without its text.")] = None,
     audit_required: Annotated[
         bool,
@@ -135,12 +137,15 @@ def serve(
             refuse_unused(ctx, {"audit_required": "needs --audit-log FILE"})
         if cache_dir == options.NONE:
             refuse_unused(ctx, {"cache_disk": NO_CACHE, "cache_key_file": NO_CACHE})
+        if tls_cert is None:
+            refuse_unused(ctx, NO_TLS)
+        host, port = held_address() or (host, port)
         name, *aliases = model_name or [short_name(model) if model is not None else MANY]
         settings = ServerSettings(
             host=host, port=port, model_name=name, model_aliases=tuple(aliases), any_model_name=any_model_name,
             strict_parameters=strict_parameters, allowed_hosts=tuple(allowed_host or ()),
             allowed_origins=tuple(allowed_origin or ()), audit_log=audit_log, audit_required=audit_required,
-            access_log=access_log, max_body_bytes=max_body_bytes,
+            access_log=access_log, max_body_bytes=max_body_bytes, tls_cert=tls_cert, tls_key=tls_key,
             max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import typer
 
 NO_CACHE = "has no effect with --cache-dir none, which keeps nothing"
+NO_TLS = {"tls_key": "needs --tls-cert FILE"}
 SEVERAL = "is for several models: leave it out, or name more of them"
 # Options of `surefoot serve` that have no effect, and why: for one model, and for several.
 OF_ONE_MODEL = {"memory": SEVERAL, "keep_alive": SEVERAL, "max_wait": SEVERAL}

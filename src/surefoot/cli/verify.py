@@ -12,7 +12,7 @@ import typer
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
-from surefoot.cli.progress import loading
+from surefoot.cli.progress import progress
 from surefoot.cli.sizes import time_option
 from surefoot.ops import supported_variants
 from surefoot.ops.backend import choose_variant
@@ -64,7 +64,7 @@ def verify(
     requests as its share of the time allows. The exit status is 1 if anything differs or nothing could be compared.
     """
     deadline = math.inf if minutes is None else time.monotonic() + minutes
-    with exit_on_error(), loading(model.name) as report:
+    with exit_on_error(), progress() as say:
         verifier = Verifier(
             model,
             num_requests or (QUICK_REQUESTS if quick else NUM_REQUESTS),
@@ -72,10 +72,13 @@ def verify(
             float_format,
             QUICK_MAX_PROMPT_TOKENS if quick else MAX_PROMPT_TOKENS,
             QUICK_SHARE_S if quick else SHARE_S,
-            report,
+            lambda done, total: say(f"loading {model.name}", done, total),
+            lambda done, total: say("requests alone", done, total),
         )
         chosen = _conditions(quick, every, [choose_variant(name) for name in variants or supported_variants()])
         with interrupts() as is_pressed:
+            if not as_json:
+                typer.echo(_announcement(verifier, chosen, minutes))
             summary = _run(verifier, chosen, lambda: is_pressed() or time.monotonic() >= deadline, as_json)
     typer.echo(json.dumps(summary.facts()) if as_json else summary.sentence())
     if not summary.is_same:
@@ -87,6 +90,20 @@ def _conditions(quick: bool, every: bool, variants: list[str]) -> list[Condition
     others = () if quick else ALL if every else QUICK
     rest = [condition for condition in others if condition not in (TOGETHER, HOSTILE)]
     return [TOGETHER, HOSTILE, *on_variants([HOSTILE] if quick else [TOGETHER, HOSTILE], variants, (1, 2)), *rest]
+
+
+def _announcement(verifier: Verifier, chosen: Sequence[Condition], most_s: float | None) -> str:
+    what = f"{len(verifier.requests)} requests alone, then under {len(chosen)} conditions"
+    seconds = verifier.predict_s(chosen)
+    if most_s is not None and most_s < seconds:
+        return (
+            f"{what}: would take about {_time(seconds)}, and ends after {_time(most_s)} with what was checked by then"
+        )
+    return f"{what}: about {_time(seconds)}; Ctrl-C or --minutes ends it earlier"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} minutes"
 
 
 @dataclass
@@ -133,8 +150,6 @@ class _Summary:
 
 def _run(verifier: Verifier, chosen: Sequence[Condition], is_over: Callable[[], bool], as_json: bool) -> _Summary:
     width = max(len(condition.name) for condition in chosen)
-    if not as_json:
-        typer.echo(f"{len(verifier.requests)} requests alone, then under {len(chosen)} conditions")
     summary = _Summary(len(chosen), len(verifier.requests), has_grammars=verifier.has_grammars)
     for finding in verifier.check(chosen, is_over):
         summary.add(finding)

@@ -34,7 +34,6 @@ LOG = logging.getLogger(__name__)
 NOT_HANDED = HOP_BY_HOP | {b"content-length", b"host", b"origin"}
 STATEFUL = ("/v1/files", "/v1/batches")  # kept on one machine's disk
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"  # that the gateway answers itself
-Beside = Callable[[], Coroutine[Any, Any, None]]  # work that goes on for as long as the gateway runs
 
 
 class Gateway:

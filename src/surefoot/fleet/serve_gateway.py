@@ -32,8 +32,8 @@ def serve_gateway(
     timeout = httpx2.Timeout(None, connect=CONNECT_S)
     client = httpx2.AsyncClient(transport=ReplicaTransport(), timeout=timeout, trust_env=False)
     members, logs = Members(urls, fleet_key, client), RequestLogs.open(settings)
-    following = [] if servers is None else [partial(follow_servers, servers, members)]
-    beside: list[Beside] = [*following, *([] if keys is None else [keys.watch])]
+    beside: list[Beside] = [] if servers is None else [partial(follow_servers, servers, members)]
+    beside += [] if keys is None else [keys.watch]
     stall_s = settings.deadline_s + STALL_GRACE_S
     gateway = Gateway(members, has_keys=keys is not None, stall_s=stall_s, beside=beside)
     app = guarded(gateway, door.settings, keys, logs.audit, lambda: gateway.is_draining, gateway.count_refusal)

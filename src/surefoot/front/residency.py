@@ -256,14 +256,20 @@ def check_fit(models: Iterable[ModelTraits], limit_bytes: int) -> None:
     """Raises MemoryError if a model could never be loaded beside the pinned ones."""
     models = list(models)
     pinned = sum(traits.need_bytes for traits in models if traits.is_pinned)
-    if pinned > limit_bytes:
-        raise MemoryError(
-            f"the pinned models need {pinned >> 20} MiB together, and {limit_bytes >> 20} MiB are there: pin fewer"
-        )
     for traits in models:
-        if not traits.is_pinned and traits.need_bytes + pinned > limit_bytes:
-            beside = f" beside the pinned models' {pinned >> 20}" if pinned else ""
+        others = pinned - traits.need_bytes * traits.is_pinned
+        if traits.need_bytes + others > limit_bytes:
+            beside = f" beside the pinned models' {others >> 20}" if others else ""
             raise MemoryError(
                 f"{traits.name} needs {traits.need_bytes >> 20} MiB{beside}, and {limit_bytes >> 20} MiB are there: "
-                "lower its context or kv-memory, take a smaller file, or leave it out"
+                + ", or ".join(_remedies(traits, others, limit_bytes))
             )
+
+
+def _remedies(traits: ModelTraits, others: int, limit_bytes: int) -> Iterator[str]:
+    """What would make room for a model, each alone."""
+    if traits.need_bytes + others - limit_bytes < traits.kv_bytes:
+        yield "lower its context or kv-memory"
+    if others and traits.need_bytes <= limit_bytes:
+        yield "pin fewer models"
+    yield "leave it out"

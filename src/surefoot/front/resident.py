@@ -28,6 +28,7 @@ class ModelTraits:
     load_s: float  # as its size tells; how long loads really take is learnt for all models together
     is_pinned: bool = False  # loaded at start and never unloaded
     keep_alive_s: float | None = None  # unloaded after this time without requests; None: when room is needed
+    kv_bytes: int = 0  # of `need_bytes`, for keys and values
 
 
 @dataclass

@@ -47,7 +47,8 @@ class PlannedModel:
     def traits(self) -> ModelTraits:
         need = self.footprint.total
         load_s = START_S + self.footprint.weights / LOAD_RATE
-        return ModelTraits(self.entry.name, need, load_s, self.entry.is_pinned, self.entry.keep_alive_s)
+        entry, kv_bytes = self.entry, self.footprint.kv
+        return ModelTraits(entry.name, need, load_s, entry.is_pinned, entry.keep_alive_s, kv_bytes)
 
     @property
     def facts(self) -> HeaderFacts:
@@ -71,7 +72,7 @@ def memory_limit(asked_bytes: int | None) -> int:
     most = machine.memory().limit_bytes
     if asked_bytes is not None and asked_bytes > most:
         raise MemoryError(f"{asked_bytes >> 20} MiB were asked for, and this machine (or its cgroup) has {most >> 20}")
-    return (asked_bytes or int(most * MEMORY_FRACTION)) - FRONT_BYTES
+    return max(0, (int(most * MEMORY_FRACTION) if asked_bytes is None else asked_bytes) - FRONT_BYTES)
 
 
 def serve_many(

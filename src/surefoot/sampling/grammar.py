@@ -22,14 +22,12 @@ from surefoot.sampling.grammar_trial import Trial
 from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
 
 MOST_GRAMMARS = 64  # compiled grammars that are cached
-# Seconds of work that an answer's grammar may cost: at first, and more with each token. Ordinary grammars take a
-# millisecond per token (docs/design/sampling.md).
-BURST_S = 1.0
-TOKEN_S = 0.02
+# Seconds of work beyond which an answer's grammar counts as slow: at first, and more with each token. Ordinary grammars
+# take a millisecond per token (docs/design/sampling.md). No clock ends an answer: counts of work do.
+SLOW_S = 0.1
+SLOW_TOKEN_S = 0.002
 PATIENCE_S = 1.0  # between two checks of a stuck worker
 QUICK_S = 0.002  # a mask that took less counts as quick
-SLOW_SHARE = 0.1  # of its budget, beyond which an answer's grammar counts as slow
-TAKES_TOO_LONG = "it takes too long: make it simpler"
 TOO_LARGE = (
     "it is too large or too ambiguous: make it simpler, with few ways to read one text, long words rather than single "
     "letters, and lists as `list: list item`"
@@ -45,6 +43,10 @@ class GrammarError(ValueError):
     """The grammar cannot be used; the message says why."""
 
 
+class GrammarTimeout(GrammarError):
+    """A clock of this machine has ended the work, so that the same request may succeed elsewhere or later."""
+
+
 class GrammarVocabulary(Protocol):
     """What a grammar needs of the tokenizer."""
 
@@ -57,19 +59,15 @@ class GrammarVocabulary(Protocol):
 
 @dataclass
 class Spending:
-    """The time budget of an answer's grammar, in CPU time: other load does not count."""
+    """CPU time that an answer's grammar has taken. It decides who waits for whom, never what an answer says."""
 
     spent_s: float = 0.0  # so far
-    allowed_s: float = BURST_S  # grows with each token
+    num_tokens: int = 0  # of the answer
     is_quick: bool = False  # whether the last mask was quick
 
     @property
-    def is_over(self) -> bool:
-        return self.spent_s > self.allowed_s
-
-    @property
     def is_slow(self) -> bool:
-        return self.spent_s > SLOW_SHARE * self.allowed_s
+        return self.spent_s > SLOW_S + SLOW_TOKEN_S * self.num_tokens
 
 
 class Constraint:
@@ -78,8 +76,9 @@ class Constraint:
     At rest it belongs to its owner's thread. With work to do (to consume tokens and compute which may come next) it
     belongs to the worker. `begin` and `accept` start work; `wait` waits for its end.
 
-    Answers with the same grammar share a lexer, which grows with what they write. Once the lexer has reached its limit,
-    each answer continues with a lexer of its own, made by `renewed`: an answer fails only by its own text.
+    Answers with the same grammar share a lexer, which grows with what they write. Where it reaches its limit, an answer
+    goes on with a new lexer, made by `renewed`, from its first token. It fails where a new lexer does not get beyond
+    its text so far: by its own text, whoever used up the lexer before.
     """
 
     def __init__(
@@ -87,14 +86,14 @@ class Constraint:
     ) -> None:
         self._worker, self._spending, self._renewed = worker, spending, renewed
         self._matcher: LLMatcher | None = None
-        self._has_own_lexer = False
+        self._is_new = False  # the lexer, which has made no mask yet
         self._tokens = deque(tokens)  # that the matcher has yet to take
         self._taken: list[int] = []
         self._forbidden: NDArray[np.bool_] | None = None
         self._forced: tuple[int, ...] = ()
         self._is_asked_for_forced = self._is_closed = False
         self._is_awaited = True  # by a step that has nothing else to do
-        self._error = ""
+        self._error: GrammarError | None = None
         self._at_rest = threading.Event()
 
     # ---- the owner's side ----
@@ -102,7 +101,7 @@ class Constraint:
     def begin(self, matcher: LLMatcher) -> None:
         """Starts the work with a matcher at the start of the grammar, which belongs to this answer alone."""
         self._matcher = matcher
-        self._spending.allowed_s += TOKEN_S * len(self._tokens)
+        self._spending.num_tokens += len(self._tokens)
         self._worker.submit(self)
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -112,8 +111,8 @@ class Constraint:
         if not is_ready:
             self._worker.replace_stuck()
             _check_worker(self._worker)
-        if self._error:
-            raise GrammarError(self._error)
+        if self._error is not None:
+            raise self._error
         return is_ready
 
     def apply(self, logits: F32) -> None:
@@ -126,11 +125,11 @@ class Constraint:
         logits[count:] = -np.inf
 
     def copy(self) -> "Constraint":
-        """A copy, at rest, as this must be. Both share a time budget."""
+        """A copy, at rest, as this must be. Both count as one answer's work."""
         assert self._matcher is not None
         other = Constraint(self._worker, self._spending, self._renewed)
         other._matcher, other._forbidden = self._matcher.deep_copy(), self._forbidden
-        other._taken, other._has_own_lexer = self._taken.copy(), self._has_own_lexer
+        other._taken = self._taken.copy()
         other._at_rest.set()
         return other
 
@@ -148,11 +147,11 @@ class Constraint:
         if not tokens:
             return
         self._at_rest.wait()  # returns at once, except for callers that never ask what is allowed
-        if self._error:
+        if self._error is not None:
             return
         self._at_rest.clear()
         self._tokens.extend(tokens)
-        self._spending.allowed_s += TOKEN_S * len(tokens)
+        self._spending.num_tokens += len(tokens)
         self._worker.submit(self)
 
     def close(self) -> None:
@@ -180,17 +179,19 @@ class Constraint:
         try:
             return self._advance(tools)
         except Exception as error:
-            self.fail(str(error))
+            self.end(GrammarError(_short(str(error))))
             return False
 
     def fail(self, why: str) -> None:
-        self._error = _short(why)
+        self.end(GrammarTimeout(why))
+
+    def end(self, error: GrammarError) -> None:
+        """The answer ends with this error."""
+        self._error = error
         self._at_rest.set()
 
     def _advance(self, tools: WorkerTools) -> bool:
         assert self._matcher is not None
-        if self._spending.is_over:
-            raise GrammarError(TAKES_TOO_LONG)
         began = tools.cpu_seconds()
         if self._tokens:
             self._consume(self._matcher, self._tokens.popleft(), tools)
@@ -202,18 +203,17 @@ class Constraint:
         if self._matcher.is_error():
             self._recover(self._matcher.get_error())
         if self._forbidden is not None:
+            self._is_new = False
             self._at_rest.set()
         return self._forbidden is None
 
     def _recover(self, error: str) -> None:
-        """Starts again with a new lexer if other answers have used up the shared one. Raises GrammarError if this
-        answer did so itself."""
-        if LEXER_ERROR not in error or self._has_own_lexer:
+        """Starts again with a new lexer if this one is used up. Raises GrammarError if a new one would be too."""
+        if LEXER_ERROR not in error or self._is_new:
             raise GrammarError(_plain(error))
-        self._matcher, self._has_own_lexer = self._renewed(), True
+        self._matcher, self._is_new = self._renewed(), True
         self._tokens.extendleft(reversed(self._taken))
         self._taken, self._forbidden = [], None
-        self._spending.allowed_s += BURST_S + TOKEN_S * len(self._tokens)
 
     def _consume(self, matcher: LLMatcher, token: int, tools: WorkerTools) -> None:
         self._forbidden, self._forced = None, ()
@@ -268,7 +268,7 @@ class Grammars:
         try:
             constraint.begin(self._find(grammar).deep_copy())
         except Exception as error:
-            constraint.fail(str(error))
+            constraint.end(GrammarError(_short(str(error))))
 
     def _renew(self, grammar: str) -> LLMatcher:
         """A matcher with a lexer of its own. The used-up one leaves the cache, so that new answers share another."""
@@ -372,7 +372,7 @@ def regex_rule(regex: str) -> str:
 
 def _check_worker(worker: MaskWorker) -> None:
     if worker.is_lost:
-        raise GrammarError("too many grammars take too long at the moment: send the request again later")
+        raise GrammarTimeout("too many grammars take too long at the moment: send the request again later")
 
 
 def _plain(error: str) -> str:

@@ -85,7 +85,7 @@ class MaskWorker:
             self._thread, self._piece = None, None
             self._num_stuck += 1
             self._start()
-        job.fail("it takes too long: make it simpler")
+        job.fail("one token of the grammar took too long on this machine: simplify it, or send the request again")
 
     def _start(self) -> None:
         if self._thread is None and self._queue and not self.is_lost:

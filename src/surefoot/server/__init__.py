@@ -1,4 +1,4 @@
-"""HTTP, JSON, SSE, keys and limits. The only layer that knows the web framework.
+"""HTTP, JSON, SSE, keys and limits. With `front` and `fleet`, the only layer that knows the web framework.
 
 Loaded when first asked for: importing the web framework takes longer than reading a small model, which can be done
 beside.

@@ -10,6 +10,7 @@ from surefoot.text import TEMPLATE_NAMES
 
 TYPICAL_TOKENS = 1024
 READING_SPEED = 5.0  # tokens per second that a reader keeps up with
+BUSY_SHARE = 0.2  # of the processors, taken by other programs: less is within the error of so short a measurement
 MIB = 1 << 20
 
 
@@ -53,19 +54,27 @@ def describe_opened(opened: OpenModel) -> Iterator[str]:
         yield f"sampling {line}"
 
 
-def describe_speed(llm: LLM, bandwidth: float) -> Iterator[str]:
-    """Upper bounds on speed and users by memory bandwidth; not a promise."""
+def describe_speed(llm: LLM, bandwidth: float, others_share: float) -> Iterator[str]:
+    """Upper bounds on speed and users by memory bandwidth; not a promise. others_share: of the processors' time, that
+    other programs took while the bandwidth was measured."""
     weights, kv = llm.read_bytes(0), llm.read_bytes(TYPICAL_TOKENS) - llm.read_bytes(0)
     alone = bandwidth / (weights + kv)
     num_users = _num_users(bandwidth, weights, kv, llm.capacity.scheduling.max_running)
     yield f"machine  {llm.backend.variant} on {machine.cores().usable} threads, {bandwidth / 1e9:.1f} GB/s"
-    yield (
-        f"speed    at most {alone:.0f} tokens/s for one user, {num_users * bandwidth / (weights + num_users * kv):.0f} "
-        f"for {num_users} who each see {READING_SPEED:g} or more"
-    )
+    if num_users:
+        together = num_users * bandwidth / (weights + num_users * kv)
+        users = f"{together:.0f} for {num_users} who each see {READING_SPEED:g} or more"
+    else:
+        users = f"and people read {READING_SPEED:g}: a smaller model would keep up"
+    yield f"speed    at most {alone:.{0 if num_users else 1}f} tokens/s for one user, {users}"
+    if others_share > BUSY_SHARE:
+        yield (
+            f"busy     other programs took {others_share:.0%} of the processors while this was measured: alone, the "
+            "model would be faster"
+        )
 
 
 def _num_users(bandwidth: float, weights: int, kv: int, most: int) -> int:
     """The number of users that get READING_SPEED each, by memory bandwidth alone."""
     enough = [n for n in range(1, most + 1) if bandwidth / (weights + n * kv) >= READING_SPEED]
-    return max(enough, default=1)
+    return max(enough, default=0)

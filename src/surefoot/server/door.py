@@ -13,9 +13,10 @@ from surefoot.server.access.gate import Gate
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS
+from surefoot.server.access.tls import Certificate
 from surefoot.server.draining_server import DrainingServer, ServerLife, uvicorn_config
 from surefoot.server.errors import ApiError
-from surefoot.server.listening import bind, check_bind
+from surefoot.server.listening import bind, check_bind, held_sockets
 from surefoot.server.settings import ServerSettings
 
 
@@ -25,18 +26,21 @@ class Door:
 
     settings: ServerSettings
     connections: Connections
+    certificate: Certificate | None  # None: plain HTTP
 
     @classmethod
     def open(cls, settings: ServerSettings, keys: KeyStore | None) -> "Door":
-        """Raises UnsafeBind if other machines could reach the address and there are no keys."""
+        """Raises UnsafeBind if other machines could reach the address and there are no keys, TlsError."""
         check_bind(settings, keys)
+        certificate = Certificate(settings.tls_cert, settings.tls_key) if settings.tls_cert is not None else None
         connections = Connections(ConnectionLimits.for_files(raise_file_limit()))
-        return cls(replace(settings, max_requests=connections.limits.most), connections)
+        return cls(replace(settings, max_requests=connections.limits.most), connections, certificate)
 
     def serve(self, app: ASGIApp, life: ServerLife, sockets: list[socket.socket] | None = None) -> None:
         """Run until the process is told to end and has drained. sockets: bound already."""
         settings = self.settings
-        server = DrainingServer(uvicorn_config(app, settings, self.connections), life, settings.drain_s)
+        config, is_held = uvicorn_config(app, settings, self.connections), bool(held_sockets())
+        server = DrainingServer(config, life, settings.drain_s, self.connections, self.certificate, is_held)
         server.run(sockets or bind(settings.host, settings.port))
 
 

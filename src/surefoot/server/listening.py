@@ -1,14 +1,18 @@
 """The server's address, bound before the model is loaded, so that a port in use is reported at once.
 
-The sockets listen only when the server is ready: a client that connects early is refused and does not wait.
+The sockets listen only when the server is ready: a client that connects early is refused and does not wait. Unless a
+service manager holds the sockets (systemd's protocol of LISTEN_FDS): then clients wait from one process to the next.
 """
 
 import errno
+import functools
+import os
 import socket
 from collections.abc import Iterator, Sized
 
-from surefoot.server.settings import ServerSettings
+from surefoot.server.settings import LOOPBACK, ServerSettings
 
+FIRST_HELD = 3  # descriptor of the first held socket
 REASONS = {
     errno.EADDRINUSE: "another program uses it: end that program, or give another --port",
     errno.EACCES: "this user may not use it: give a --port above 1023",
@@ -32,8 +36,25 @@ def check_bind(settings: ServerSettings, keys: Sized | None) -> None:
         )
 
 
+@functools.cache
+def held_sockets() -> tuple[socket.socket, ...]:
+    """Listening sockets that a service manager hands to this process; empty: it binds its own."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return ()
+    return tuple(socket.socket(fileno=FIRST_HELD + number) for number in range(int(os.environ["LISTEN_FDS"])))
+
+
+def held_address() -> tuple[str, int] | None:
+    """Host and port of the held sockets; that which other machines reach, if they differ. None: there are none."""
+    names = sorted((sock.getsockname()[:2] for sock in held_sockets()), key=lambda name: name[0] in LOOPBACK)
+    return names[0] if names else None
+
+
 def bind(host: str, port: int) -> list[socket.socket]:
-    """A bound socket for each address of the host, all with the same port. They do not listen yet."""
+    """A bound socket for each address of the host, all with the same port. They do not listen yet. Sockets that a
+    service manager holds come before."""
+    if held := held_sockets():
+        return [*held]
     bound: list[socket.socket] = []
     try:
         for family, address in _addresses(host, port):

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.llm import LLM
+from surefoot.machine.cpu_usage import others_share, usage
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.app import make_app
 from surefoot.server.banner import describe, describe_speed
@@ -69,11 +70,12 @@ class ModelServer:
         service: Service,
         keys: KeyStore | None,
         tell: Callable[[str], None],
-        describe_speed: Callable[[float], Iterable[str]],
+        describe_speed: Callable[[float, float], Iterable[str]],
         on_ready: Callable[[], None],
         link: FrontLink | None,
     ) -> None:
-        """describe_speed: lines of the banner for a memory bandwidth in bytes a second."""
+        """describe_speed: lines of the banner for a memory bandwidth in bytes a second, and the share of
+        the processors that other programs took meanwhile."""
         self._service = service
         self._keys = keys
         self._tell = tell
@@ -111,8 +113,9 @@ class ModelServer:
         latest = time.monotonic() + IDLE_PATIENCE_S
         while self._service.num_requests and time.monotonic() < latest:
             await asyncio.sleep(IDLE_POLL_S)
+        before = usage()
         self._service.bandwidth = await llm.measure_bandwidth(NUM_READS)
-        for line in self._describe_speed(self._service.bandwidth):
+        for line in self._describe_speed(self._service.bandwidth, others_share(before, usage())):
             self._tell(line)
 
     def drain(self) -> None:

@@ -13,7 +13,7 @@ from surefoot.api.defaults import as_values
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.engine import PeerOffer
-from surefoot.sampling import GrammarError
+from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.admission import Admission, Ticket
 from surefoot.server.access.draining import shutting_down
 from surefoot.server.access.keys import Caller
@@ -225,7 +225,9 @@ class Service:
 
 def _failure(error: str) -> ApiError:
     """The error for a request on which the engine failed. If its grammar exceeded a bound, which may show only while
-    tokens are sampled, the request is at fault."""
+    tokens are sampled, the request is at fault; if a clock ended it, the machine is."""
+    if error.startswith(GrammarTimeout.__name__):
+        return ApiError(503, error.partition(": ")[2], code="grammar_timeout", headers={"Retry-After": "60"})
     if error.startswith(GrammarError.__name__):
         return bad_request(
             "the grammar, schema or regex became too complex while the answer was generated: make it simpler",

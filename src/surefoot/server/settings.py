@@ -19,6 +19,8 @@ class ServerSettings:
     strict_parameters: bool = False  # refuse requests with unknown parameters
     allowed_hosts: tuple[str, ...] = ()  # further names in the Host header
     allowed_origins: tuple[str, ...] = ()  # of web pages that may call the server
+    tls_cert: Path | None = None  # None: plain HTTP
+    tls_key: Path | None = None  # None: it stands in the certificate's file
     audit_log: Path | None = None
     audit_required: bool = False  # refuse requests that the audit log cannot record
     access_log: Path | None = None

@@ -44,7 +44,8 @@ class Verifier:
 
     model: a GGUF file or a Hugging Face folder. num_requests: requests with random tokens, besides the natural ones.
     num_new: longest answer in tokens. longest: tokens of the longest prompt. min_share_s: minimum time for each
-    condition on another variant. report: progress of loading weights, again for each variant.
+    condition on another variant. report: progress of loading weights, again for each variant. report_alone: of running
+    requests alone.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Verifier:
         longest: int = MAX_PROMPT_TOKENS,
         min_share_s: float = MIN_SHARE_S,
         report: Report = lambda done, total: None,
+        report_alone: Report = lambda done, total: None,
     ) -> None:
-        self._path, self._format, self._report = model, float_format, report
+        self._path, self._format, self._report, self._report_alone = model, float_format, report, report_alone
         self._loaded: dict[str, Loaded] = {}
         self._backends: dict[tuple[str, int | None], Backend] = {}
         loaded = self._load(supported_variants()[0])
@@ -74,11 +76,27 @@ class Verifier:
         self._least_share_s = min_share_s
         self._slowest_s = 0.0  # of complete runs on the best variant
 
+    def predict_s(self, conditions: Sequence[Condition]) -> float:
+        """Time for all of it, by the speed of the first requests: right to a factor of two or so. A condition takes
+        about as long as all requests alone; on another variant at most its share."""
+        pilots = self.requests[:NUM_PILOTS]
+        start = time.perf_counter()
+        ConditionedEngine(self, ALONE, pilots).run(pilots)
+        per_token = (time.perf_counter() - start) / sum(map(_num_tokens, pilots))
+        alone = per_token * sum(map(_num_tokens, self.requests))
+        num_elsewhere = sum(self._is_elsewhere(condition) for condition in conditions)
+        share_s = max(self._least_share_s, SHARE * alone)
+        return (1 + len(conditions) - num_elsewhere) * alone + num_elsewhere * share_s
+
+    @staticmethod
+    def _is_elsewhere(condition: Condition) -> bool:
+        return condition.variant not in (None, supported_variants()[0])
+
     def check(self, conditions: Sequence[Condition], is_over: IsOver = lambda: False) -> Iterator[Finding]:
         """A finding for each condition, until `is_over`. Conditions on other variants get a share of the time."""
         self.measure_alone(is_over)
         for condition in conditions:
-            is_elsewhere = condition.variant not in (None, supported_variants()[0])
+            is_elsewhere = self._is_elsewhere(condition)
             share_s = max(self._least_share_s, SHARE * self._slowest_s) if is_elsewhere else None
             if is_over():
                 return
@@ -104,6 +122,7 @@ class Verifier:
                     break
                 engine.engine.reset()
                 self._alone |= engine.run([request])
+                self._report_alone(number + 1, len(self.requests))
         return self._alone
 
     def run(self, condition: Condition, share_s: float | None = None, is_over: IsOver = lambda: False) -> Finding:

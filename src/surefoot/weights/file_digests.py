@@ -76,6 +76,7 @@ class DigestNotes:
         with suppress(OSError):
             own_folder(self._path.parent)
             with atomic_write(self._path) as temporary:
+                temporary.touch(0o600)  # a file that a group may write to would not be trusted
                 temporary.write_text(json.dumps(self._current))
 
 

@@ -95,5 +95,9 @@ def test_too_little_memory_is_reported_before_the_run(monkeypatch: pytest.Monkey
     assert needed_bytes(FULL, ["torch", "llama.cpp"]) > needed_bytes(FULL, []) > needed_bytes(QUICK, [])
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(64 * MIB, None))
     check_memory(SMOKE, [])
+    with pytest.raises(MemoryError, match=r"allows 0\.1$"):  # --quick needs more than that too
+        check_memory(FULL, [])
+    enough = int(1.3 * needed_bytes(QUICK, []))
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(enough, None))
     with pytest.raises(MemoryError, match="try --quick"):
         check_memory(FULL, [])

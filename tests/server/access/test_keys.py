@@ -228,6 +228,8 @@ def test_3_6_figures_of_all_users_are_for_admins(kind: str, tmp_path: Path) -> N
             refused = run("top", server.root, "--once", "--key", user)
             assert refused.returncode == 1
             assert "admin key" in refused.stderr
+            for words, advice in (((), "give a key with --key"), (("--key", "sf-other"), "none of the server's")):
+                assert advice in run("top", server.root, "--once", *words).stderr
             assert run("top", server.root, "--once", "--every", "0.2", "--key", admin).returncode == 0
         revoke_keys(file, user="bob")
         wait_for(lambda: status(user) == 401)

@@ -16,7 +16,6 @@ from surefoot.bench.fleet.real import (
 from surefoot.bench.fleet.scale import measure_scale
 from surefoot.bench.fleet.shares import ShareRow, measure_shares
 from surefoot.bench.fleet.simulated import SimulatedFleet, simulate_fleet
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target, percentile
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults
@@ -24,6 +23,7 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.workloads import Task, ids
 from surefoot.fleet.simulated.routing import FleetShape
 from surefoot.fleet.simulated.shares import ShareShape
+from surefoot.machine.cpu_usage import usage
 from surefoot.ops import Backend
 
 VOCAB = 512  # of the smallest model that is measured

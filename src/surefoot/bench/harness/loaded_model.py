@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.api import LLM
-from surefoot.bench.harness.cpu_usage import CpuUsage, usage
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import describe_model
 from surefoot.bench.harness.progress import Say
+from surefoot.machine.cpu_usage import CpuUsage, usage
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from surefoot import __version__, machine
-from surefoot.bench.harness.cpu_usage import CpuUsage, others_share, usage
+from surefoot.machine.cpu_usage import CpuUsage, others_share, usage
 from surefoot.ops import Backend
 
 

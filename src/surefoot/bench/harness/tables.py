@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.bench.harness.as_json import BenchResults as AnyResults
-from surefoot.bench.harness.cpu_usage import MAX_OTHERS_SHARE
 from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.timing import Measurement, share
+from surefoot.machine.cpu_usage import MAX_OTHERS_SHARE
 
 
 def make_table(title: str, *columns: str) -> Table:

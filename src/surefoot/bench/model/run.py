@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.limits import gauges
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
@@ -24,6 +23,7 @@ from surefoot.bench.harness.timing import (
 from surefoot.bench.model.figures import BATCH, LONG_PREFILL, SNAPSHOTS_PROMPT, model_questions
 from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
+from surefoot.machine.cpu_usage import usage
 from surefoot.models import linear_products
 from surefoot.scheduler import Scheduler
 

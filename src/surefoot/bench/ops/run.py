@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surefoot import machine
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Measurements
 from surefoot.bench.harness.limits import gauges, other_peaks
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
@@ -18,9 +17,10 @@ from surefoot.bench.ops.figures import Figures
 from surefoot.bench.ops.linear import LinearCases, make_pools
 from surefoot.bench.ops.overhead import overhead_cases
 from surefoot.bench.ops.peers import RunningPeer
-from surefoot.bench.ops.settings import FORMATS, OpsSettings
+from surefoot.bench.ops.settings import FORMATS, QUICK, OpsSettings
 from surefoot.bench.peers.install import Peer, find_llama, find_torch, install_llama, install_torch
 from surefoot.bench.peers.process import PeerError
+from surefoot.machine.cpu_usage import usage
 from surefoot.ops import Backend
 
 NO_PEERS = "left out by --no-peers"
@@ -130,7 +130,8 @@ def check_memory(settings: OpsSettings, peers: Sequence[str]) -> None:
     """Raises MemoryError if the run would make the machine swap or the kernel kill it."""
     needed, limit = needed_bytes(settings, peers), machine.memory().limit_bytes
     if needed > 0.8 * limit:
-        raise MemoryError(f"this run needs {needed / 1e9:.0f} GB, the machine allows {limit / 1e9:.0f}: try --quick")
+        advice = ": try --quick" if needed_bytes(QUICK, peers) <= min(0.8 * limit, needed) else ""
+        raise MemoryError(f"this run needs {needed / 1e9:.1f} GB, the machine allows {limit / 1e9:.1f}{advice}")
 
 
 def needed_bytes(settings: OpsSettings, peers: Sequence[str]) -> float:

@@ -14,7 +14,6 @@ from itertools import count
 import uvloop
 
 from surefoot.api.opening import open_model
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.http_load import Endpoint, Outcome, ask
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
@@ -22,6 +21,7 @@ from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.server_process import free_port, own_launch, running
 from surefoot.bench.harness.workloads import Task, ids
+from surefoot.machine.cpu_usage import usage
 from surefoot.ops import Backend
 from surefoot.plan.machines import measure_machine
 from surefoot.plan.planning import SERVED_SHARE, ModelPlanner, ServiceLevel

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
 from surefoot.bench.harness.model_results import ModelResults
@@ -14,6 +13,7 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.sharing.arrangements import SHARED, Arrangement, fixed_splits, serving, unshared
 from surefoot.bench.sharing.load import PairLoad, run_load
 from surefoot.machine import usable_cores
+from surefoot.machine.cpu_usage import usage
 from surefoot.ops import Backend
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -80,6 +80,19 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((int(parsed) >> NETWORK_BITS << NETWORK_BITS, 128 - NETWORK_BITS)))
 
 
+class Entrant(Protocol):
+    """A connection as it is counted, before or after its TLS handshake."""
+
+    network: str
+    loop: asyncio.AbstractEventLoop
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+    def check_time(self, now: float) -> None:
+        """Close it if it is late."""
+
+
 class Connections:
     """All open connections. Lives on the event loop."""
 
@@ -87,16 +100,16 @@ class Connections:
         self.limits = limits
         self.clock = clock
         self.num_closed = 0  # to make room for others
-        self._open: dict[str, set[Connection]] = {}  # by network
-        self._waiting: dict[str, dict[Connection, None]] = {}  # by network, the longest waiting first
-        self._reserved: dict[Connection, None] = {}
+        self._open: dict[str, set[Entrant]] = {}  # by network
+        self._waiting: dict[str, dict[Entrant, None]] = {}  # by network, the longest waiting first
+        self._reserved: dict[Entrant, None] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
     def num_open(self) -> int:
         return sum(map(len, self._open.values())) + len(self._reserved)
 
-    def enter(self, connection: "Connection") -> bool:
+    def enter(self, connection: Entrant) -> bool:
         """Admit a connection; where there is no room, close the longest waiting one. False: for /health and /ready
         alone."""
         if self._sweeping is None:
@@ -110,7 +123,7 @@ class Connections:
         self._reserved[connection] = None
         return False
 
-    def leave(self, connection: "Connection") -> None:
+    def leave(self, connection: Entrant) -> None:
         self.works(connection)
         self._reserved.pop(connection, None)
         own = self._open.get(connection.network, set())
@@ -118,11 +131,11 @@ class Connections:
         if not own:
             self._open.pop(connection.network, None)
 
-    def waits(self, connection: "Connection") -> None:
+    def waits(self, connection: Entrant) -> None:
         if connection in self._open.get(connection.network, ()):
             self._waiting.setdefault(connection.network, {})[connection] = None
 
-    def works(self, connection: "Connection") -> None:
+    def works(self, connection: Entrant) -> None:
         waiting = self._waiting.get(connection.network, {})
         waiting.pop(connection, None)
         if not waiting:
@@ -141,10 +154,10 @@ class Connections:
             self._close(longest)
         return longest is not None
 
-    def _close(self, connection: "Connection") -> None:
+    def _close(self, connection: Entrant) -> None:
         self.num_closed += 1
         self.leave(connection)
-        connection.transport.abort()
+        connection.abort()
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = self.clock()
@@ -196,6 +209,9 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self)
         super().connection_lost(exc)
+
+    def abort(self) -> None:
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf or self.parser is None:

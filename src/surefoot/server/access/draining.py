@@ -12,7 +12,10 @@ WATCHED = PROBES | {"/metrics"}
 
 
 def shutting_down() -> ApiError:
-    return ApiError(503, "the server is shutting down: try another", headers={"Retry-After": "10"})
+    """A client's next connection may reach the next process, so this one is closed."""
+    return ApiError(
+        503, "the server is shutting down: try another", headers={"Retry-After": "10", "Connection": "close"}
+    )
 
 
 def unless_draining(app: ASGIApp, is_draining: Callable[[], bool], on_refusal: Callable[[int], None]) -> ASGIApp:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.sampling import GrammarError, Grammars
+from surefoot.sampling import GrammarError, Grammars, GrammarTimeout
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
 from surefoot.server.answer.json_schemas import (
@@ -95,6 +95,8 @@ async def constrain(
                 return await asyncio.to_thread(
                     _compiled, grammars, wanted, tools, choice, parallel, is_thinking, any_of
                 )
+        except GrammarTimeout as error:
+            raise ApiError(503, str(error), code="grammar_timeout", headers={"Retry-After": "60"}) from error
         except (GrammarError, SchemaError) as error:
             if tools and not any_of and "oneOf" in str(error):
                 continue

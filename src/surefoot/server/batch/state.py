@@ -35,7 +35,9 @@ class StateFolder:
             self._open(path, max_bytes)
         except BlockingIOError:
             self._lock.close()
-            raise OSError(f"{path} is in use by another server: give this one a folder with --state-dir") from None
+            raise OSError(
+                f"{path} is in use by another server: give this one another folder with --state-dir"
+            ) from None
         except BaseException:
             self._lock.close()
             raise

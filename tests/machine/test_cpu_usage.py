@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.bench.harness.cpu_usage import CpuUsage, others_share, usage
+from surefoot.machine.cpu_usage import CpuUsage, others_share, usage
 
 
 def test_share_of_others() -> None:

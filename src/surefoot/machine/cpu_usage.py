@@ -1,4 +1,4 @@
-"""Measures how much processor time other programs used during a run."""
+"""Measures how much processor time other programs used."""
 
 import os
 from dataclasses import dataclass
@@ -18,7 +18,10 @@ class CpuUsage:
 
 
 def usage(stat: Path = PROC_STAT) -> CpuUsage:
-    """The usage from boot until now."""
+    """The usage from boot until now; where the system does not say, others use nothing."""
+    own = sum(os.times()[:4])
+    if not stat.exists():
+        return CpuUsage(0.0, 0.0, own)
     ours = {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}
     ticks = [line.split() for line in stat.read_text().splitlines()]
     # user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user
@@ -26,7 +29,7 @@ def usage(stat: Path = PROC_STAT) -> CpuUsage:
     hertz = os.sysconf("SC_CLK_TCK")
     everything = sum(map(sum, times)) / hertz
     idle = sum(line[3] + line[4] for line in times) / hertz
-    return CpuUsage(everything, everything - idle, sum(os.times()[:4]))
+    return CpuUsage(everything, everything - idle, own)
 
 
 def others_share(before: CpuUsage, after: CpuUsage) -> float:
