@@ -33,6 +33,7 @@ LOG = logging.getLogger(__name__)
 # Host and origin were checked here: the replicas' own names are not those that clients use.
 NOT_HANDED = HOP_BY_HOP | {b"content-length", b"host", b"origin"}
 STATEFUL = ("/v1/files", "/v1/batches")  # kept on one machine's disk
+Beside = Callable[[], Coroutine[Any, Any, None]]  # runs for as long as the gateway does
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"  # that the gateway answers itself
 
 
