@@ -43,7 +43,7 @@ def start_replica(folder: Path, *words: str, command: Sequence[str] = COMMAND) -
 def start_gateway(
     servers: Sequence[Server], folder: Path, *words: str, host: str = "127.0.0.1", num_files: int | None = None
 ) -> Server:
-    place = (*(server.root for server in servers), "--key", str(key_file(folder)))
+    place = (*(server.root for server in servers), "--fleet-key", str(key_file(folder)))
     return Server(None, *place, *words, verb=("fleet", "gateway"), host=host, num_files=num_files)
 
 

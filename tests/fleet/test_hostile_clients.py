@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from surefoot.core.json_bounds import MOST_NODES
 from surefoot.fleet.request_names import MOST_PARSED, PromptText
-from surefoot.server.access.gate import MOST_BRACKETS
 from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, HandedRequest
 from surefoot.server.handover import ReplyIdentity
 from tests.fleet.running import KEY, num_ready, start_gateway, start_replica
@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE_S, wait_for
 
 ARRAYS = b'{"prompt":[' + b"[]," * 1_390_000 + b"[]]}"  # 4 MB
 NUMBERS = b'{"model":"small","prompt":[' + b"1," * 2_000_000 + b"1]}"
-LISTS = b'{"model":"small","prompt":[' + b"[]," * (MOST_BRACKETS - 10) + b"[]]}"  # as many as may be
+LISTS = b'{"model":"small","prompt":[' + b"[]," * (MOST_NODES - 10) + b"[]]}"  # as many as may be
 BIASES = b'{"model":"small","prompt":"a","logit_bias":{' + b",".join(b'"%d":""' % n for n in range(200_000)) + b"}}"
 DEEP = [b"[" * 100_000, b'{"prompt":' * 20_000, b'{"messages":' + b"[" * 5_000, b'{"a":' * 3_000]
 JSON = {"content-type": "application/json"}
@@ -101,8 +101,8 @@ def test_deep_bodies_have_no_names(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [*DEEP, b'{"prompt":"\\ud800"}', b'{"prompt":' + b"9" * 20_000 + b"}"])
-def test_odd_bodies_are_the_clients_fault(gateway: Server, body: bytes) -> None:
-    assert post(gateway, body) in (400, 404)
+def test_odd_bodies_are_no_failure(gateway: Server, body: bytes) -> None:
+    assert post(gateway, body) < 500
 
 
 @pytest.mark.parametrize("body", [ARRAYS, NUMBERS, LISTS, BIASES], ids=["arrays", "numbers", "lists", "biases"])

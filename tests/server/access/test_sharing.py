@@ -91,7 +91,7 @@ def door(shared: Shared, request: pytest.FixtureRequest) -> Server:
 
 @pytest.mark.parametrize("kind", DOORS)
 def test_bind_beyond_loopback_needs_keys(kind: str, tmp_path: Path) -> None:
-    gateway = ["fleet", "gateway", "http://127.0.0.1:9", "--key", str(key_file(tmp_path))]
+    gateway = ["fleet", "gateway", "http://127.0.0.1:9", "--fleet-key", str(key_file(tmp_path))]
     verb = gateway if kind == GATEWAY else ["serve", str(find_file()), "--cache-dir", "none"]
     words = [*COMMAND, *verb, "--host", "0.0.0.0", "--port", "0"]
     refused = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
