@@ -22,7 +22,13 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     text = (PACKAGING / "surefoot.service").read_text()
     assert text.count("/opt/surefoot/bin/surefoot ") == 1
     unit.write_text(text.replace("/opt/surefoot/bin/surefoot ", f"{sys.executable} "))
-    done = subprocess.run([program, "verify", str(unit), str(tmp_path / "surefoot.socket")], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [program, "verify", str(unit), str(tmp_path / "surefoot.socket")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     if "Failed to initialize manager" in done.stderr:
         pytest.skip(f"systemd-analyze cannot work here: {done.stderr[:200]}")
     complaints = [line for line in done.stderr.splitlines() if "surefoot.s" in line]
