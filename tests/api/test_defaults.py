@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from surefoot import LLM, SamplingParams
-from surefoot.api.defaults import OWN, from_generation_config, from_gguf, parse_sampling
+from surefoot.api.defaults import CALLING_TEMPERATURE, OWN, for_calls, from_generation_config, from_gguf, parse_sampling
 from surefoot.api.opening import open_model
 from tests.stories import VOCABULARY, WEIGHTS, stories_gguf, write_llama2c
 
@@ -32,6 +32,12 @@ def test_defaults_from_generation_config() -> None:
     assert "generation_config.json" in defaults.source
     assert from_generation_config({**config, "do_sample": False}).params.is_greedy
     assert from_generation_config({"eos_token_id": 3, "temperature": None}).params == OWN
+
+
+def test_our_own_defaults_are_cooler_where_tools_may_be_called() -> None:
+    assert for_calls(OWN) == replace(OWN, temperature=CALLING_TEMPERATURE)
+    for chosen in (SamplingParams(temperature=0.8), replace(OWN, top_k=7)):
+        assert for_calls(chosen) == chosen, "chosen by the model's files or the operator"
 
 
 def test_defaults_from_gguf(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def base_gguf(path: Path) -> Path:
 @pytest.fixture(scope="module")
 def advised(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = advised_gguf(tmp_path_factory.mktemp("advised") / "advised.gguf")
-    made = Server(path, "--max-context", "256", "--sampling", "top_p=0.9")
+    made = Server(path, "--sampling", "top_p=0.9")
     yield made
     made.stop()
 
@@ -88,6 +88,11 @@ def test_defaults_hold_for_every_route(advised: Server) -> None:
     assert (said["temperature"], said["top_p"]) == (0.5, 0.9)
     said = post(advised, TEXT, prompt="Once", max_tokens=4, seed=3).json()
     assert said["usage"]["sampling"] == TOLD
+
+
+def test_tools_leave_the_models_own_defaults_alone(advised: Server) -> None:
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    assert ask(advised, tools=tools)["usage"]["sampling"] == TOLD
 
 
 def test_fingerprint_and_streams_follow_the_defaults(advised: Server) -> None:

@@ -12,6 +12,7 @@ from surefoot.core import SamplingParams
 
 # Small models ramble at temperature 1 without truncation.
 OWN = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
+CALLING_TEMPERATURE = 0.2  # of our own defaults, where the model may call tools: a call is right or wrong
 WHOLE = ("top_k",)
 SETTABLE = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -41,6 +42,11 @@ class SamplingDefaults:
 
     def __str__(self) -> str:
         return f"{describe(self.params)} ({self.source})"
+
+
+def for_calls(params: SamplingParams) -> SamplingParams:
+    """The defaults where the model may call tools. Values of the model's files or of the operator stay."""
+    return replace(params, temperature=CALLING_TEMPERATURE) if params == OWN else params
 
 
 def describe(params: SamplingParams) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from surefoot.api.defaults import for_calls
 from surefoot.api.outputs import CompletionOutput, Piece
 from surefoot.api.pooling import PoolingConfig
 from surefoot.server.access.request_context import RequestContext
@@ -64,8 +65,10 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         )
         tokens = await service.prompts.encode(prompt, rendered=True)
         limit = service.prompts.check_length(ticket.caller, len(tokens), body.limit)
+        defaults = service.llm.default_sampling
+        may_call = bool(tools) and choice != "none"
         params = body.sampling(
-            limit, body.num_logprobs, position.seed, constraint.grammar, service.llm.default_sampling
+            limit, body.num_logprobs, position.seed, constraint.grammar, for_calls(defaults) if may_call else defaults
         )
         run = await service.start(
             ticket, context, [tokens], [params], position, deadline_s=body.deadline_s, tier=body.service_tier,
