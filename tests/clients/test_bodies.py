@@ -73,7 +73,7 @@ def test_body_is_answered(path: Path, server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", STREAMED, ids=[path.stem for path in STREAMED])
-def test_1_4_first_event(path: Path, server: Server) -> None:
+def test_first_event(path: Path, server: Server) -> None:
     """Closing the stream ends the request. What is ignored of it is named in a header."""
     asked = json.loads(path.read_text())
     url = f"{server.root}{asked['route']}{asked['query']}"

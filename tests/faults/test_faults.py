@@ -1,4 +1,4 @@
-"""3.5 State: faults at every Nth call. This is the short form; `python -m tests.faults.run` takes them all."""
+"""State: faults at every Nth call. This is the short form; `python -m tests.faults.run` takes them all."""
 
 import errno
 import os

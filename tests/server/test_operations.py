@@ -64,7 +64,7 @@ def operated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize("operated", [SERVER], indirect=True)  # a gateway has no line for requests that were let in
-def test_3_7_a_full_disk_fails_no_request(operated: Operated) -> None:
+def test_a_full_disk_fails_no_request(operated: Operated) -> None:
     before = operated.server.metric("surefoot:audit_lines_lost_total")
     for _ in range(3):
         assert ask(operated.server).status_code == 200
@@ -73,7 +73,7 @@ def test_3_7_a_full_disk_fails_no_request(operated: Operated) -> None:
     assert operated.server.log.count("the audit log has lost") == 1
 
 
-def test_3_7_sighup_ends_nothing_and_logs_begin_new_files(operated: Operated) -> None:
+def test_sighup_ends_nothing_and_logs_begin_new_files(operated: Operated) -> None:
     old = operated.access.with_suffix(".1")
     operated.access.rename(old)
     os.kill(operated.server.process.pid, signal.SIGHUP)
@@ -84,7 +84,7 @@ def test_3_7_sighup_ends_nothing_and_logs_begin_new_files(operated: Operated) ->
     assert "after-rotation" not in old.read_text()
 
 
-def test_3_7_request_ids_are_told(operated: Operated) -> None:
+def test_request_ids_are_told(operated: Operated) -> None:
     root = operated.server.root
     for path in ("/health", "/ready", "/v1/models", "/metrics", "/nothing"):
         own, other = (httpx.get(root + path).headers["x-request-id"] for _ in range(2))
@@ -107,7 +107,7 @@ def test_3_7_request_ids_are_told(operated: Operated) -> None:
             assert stream.headers["x-request-id"]
 
 
-def test_3_7_access_log(operated: Operated) -> None:
+def test_access_log(operated: Operated) -> None:
     url = f"{operated.server.url}/completions?key=secret-1"
     reply = httpx.post(url, json={**BODY, "prompt": "secret-2"}, headers={"x-request-id": "line-1"})
     line = operated.access_line("line-1")
@@ -122,7 +122,7 @@ def test_3_7_access_log(operated: Operated) -> None:
     assert "secret" not in operated.access.read_text()
 
 
-def test_3_7_garbage_does_not_fill_the_log(operated: Operated) -> None:
+def test_garbage_does_not_fill_the_log(operated: Operated) -> None:
     address = operated.server.root.removeprefix("http://").split(":")
     for _ in range(100):
         with socket.create_connection((address[0], int(address[1])), timeout=300) as connection:
@@ -145,7 +145,7 @@ FORMATS = [
 
 @pytest.mark.parametrize("operated", [SERVER], indirect=True)
 @pytest.mark.parametrize("wanted", FORMATS, ids=str)
-def test_3_7_huge_repeat_counts_are_no_failure(operated: Operated, wanted: dict[str, Any]) -> None:
+def test_huge_repeat_counts_are_no_failure(operated: Operated, wanted: dict[str, Any]) -> None:
     reply = httpx.post(f"{operated.server.url}/completions", json={**BODY, "response_format": wanted}, timeout=300)
     assert reply.status_code in (200, 400), reply.text
     if reply.status_code == 400:
@@ -176,7 +176,7 @@ def unfinished_request(server: Server) -> Iterator[Callable[[], bytes]]:
         yield complete
 
 
-def test_3_7_while_it_drains_it_says_so(operated: Operated) -> None:
+def test_while_it_drains_it_says_so(operated: Operated) -> None:
     """Last in this file, since it ends the server. A request that has begun to arrive is what it waits for."""
     server = operated.server
     with unfinished_request(server) as complete:
@@ -194,7 +194,7 @@ def test_3_7_while_it_drains_it_says_so(operated: Operated) -> None:
     assert "Traceback" not in server.stop()
 
 
-def test_3_7_an_audit_that_is_required(tmp_path: Path) -> None:
+def test_an_audit_that_is_required(tmp_path: Path) -> None:
     """Nothing is answered without a line; once there is room again (here: the link leads elsewhere), all goes on."""
     link, file = tmp_path / "audit", tmp_path / "audit.jsonl"
     link.symlink_to(FULL)
@@ -221,7 +221,7 @@ def test_3_7_an_audit_that_is_required(tmp_path: Path) -> None:
 # ---- the parts ----
 
 
-def test_3_7_lost_lines_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_lines_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     log = LineLog("audit log", FULL, clock=lambda: now)
     for _ in range(5):
@@ -234,7 +234,7 @@ def test_3_7_lost_lines_are_told_once_a_minute(caplog: pytest.LogCaptureFixture)
     log.close()
 
 
-def test_3_7_a_line_that_was_cut_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that takes a part only, as on a disk that gets full: the real one, of half the bytes."""
     log, honest = LineLog("audit log", tmp_path / "log"), os.write
     log.write(number=1)
@@ -248,7 +248,7 @@ def test_3_7_a_line_that_was_cut_spoils_no_other(tmp_path: Path, monkeypatch: py
     log.close()
 
 
-def test_3_7_logs_are_bounded_by_kind() -> None:
+def test_logs_are_bounded_by_kind() -> None:
     now = 0.0
     limit = LogLimit(most=3, clock=lambda: now)
 

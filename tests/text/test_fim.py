@@ -1,4 +1,4 @@
-"""1.6: prompts that ask for the middle, with the tokens of each family, and without obeying the text."""
+"""Prompts that ask for the middle, with the tokens of each family, and without obeying the text."""
 
 from typing import Any
 

@@ -129,7 +129,7 @@ def preflight(called: Called, origin: str) -> httpx.Response:
     return httpx.options(called.route, headers=headers)
 
 
-def test_1_2_preflight_needs_no_key(called: Called) -> None:
+def test_preflight_needs_no_key(called: Called) -> None:
     reply = preflight(called, called.friend.origin)
     assert reply.status_code == 200
     assert reply.headers["Access-Control-Allow-Origin"] == called.friend.origin
@@ -139,7 +139,7 @@ def test_1_2_preflight_needs_no_key(called: Called) -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", "http://127.0.0.1:1"])
-def test_1_2_other_origins_are_refused(called: Called, origin: str) -> None:
+def test_other_origins_are_refused(called: Called, origin: str) -> None:
     assert preflight(called, origin).status_code >= 400
     headers = {"Origin": origin, "Authorization": f"Bearer {called.key}"}
     reply = httpx.get(f"{called.server.url}/models", headers=headers)
@@ -150,7 +150,7 @@ def test_1_2_other_origins_are_refused(called: Called, origin: str) -> None:
         assert "Origin" in answer.headers["Vary"]
 
 
-def test_1_2_every_answer_can_be_read(called: Called) -> None:
+def test_every_answer_can_be_read(called: Called) -> None:
     """Refusals and streams too: else a page learns nothing but that something failed."""
     ask = {"model": "small", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 2}
     cases = {(called.key, True): 200, (called.key, False): 200, ("sf-wrong", False): 401}
@@ -167,7 +167,7 @@ def test_1_2_every_answer_can_be_read(called: Called) -> None:
         assert reply.headers["Access-Control-Allow-Origin"] == called.friend.origin
 
 
-def test_1_2_own_pages_need_no_permission(called: Called) -> None:
+def test_own_pages_need_no_permission(called: Called) -> None:
     headers = {"Origin": called.server.root, "Authorization": f"Bearer {called.key}"}
     assert httpx.get(f"{called.server.url}/models", headers=headers).status_code == 200
 
@@ -196,7 +196,7 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-ge
 
 
 @needs_browser
-def test_1_2_chromium_lets_an_allowed_page_call(called: Called) -> None:
+def test_chromium_lets_an_allowed_page_call(called: Called) -> None:
     found = visit(called.friend)
     assert found["whole"]["status"] == 200, found
     assert json.loads(found["whole"]["text"])["choices"][0]["message"]["content"]
@@ -208,7 +208,7 @@ def test_1_2_chromium_lets_an_allowed_page_call(called: Called) -> None:
 
 
 @needs_browser
-def test_1_2_chromium_blocks_any_other_page(called: Called) -> None:
+def test_chromium_blocks_any_other_page(called: Called) -> None:
     before = called.audit.read_text().count("/v1/chat/completions")
     found = visit(called.stranger)
     assert {part["status"] for part in found.values()} == {0}, found

@@ -121,7 +121,7 @@ def server() -> Iterator[Small]:
         yield made
 
 
-def test_3_2_idle_connections_shut_nobody_out() -> None:
+def test_idle_connections_shut_nobody_out() -> None:
     """Ten times as many as there is room for: the longest idle ones make way."""
     with small(LIMITS) as server, ExitStack() as stack:
         for _ in range(80):
@@ -132,7 +132,7 @@ def test_3_2_idle_connections_shut_nobody_out() -> None:
         assert server.connections.num_closed >= 80 - LIMITS.most
 
 
-def test_3_2_health_answers_when_every_connection_works() -> None:
+def test_health_answers_when_every_connection_works() -> None:
     with small(LIMITS) as server, ExitStack() as stack:
         for number in range(LIMITS.most):  # two addresses with half of all each
             one = stack.enter_context(server.connect(f"127.0.0.{1 + number % 2}"))
@@ -148,7 +148,7 @@ def test_3_2_health_answers_when_every_connection_works() -> None:
         assert server.num_held == LIMITS.most, "none that works was closed"
 
 
-def test_3_2_one_address_has_half() -> None:
+def test_one_address_has_half() -> None:
     with small(LIMITS) as server, ExitStack() as stack:
         for _ in range(2 * LIMITS.most):
             stack.enter_context(server.connect()).sendall(b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -157,7 +157,7 @@ def test_3_2_one_address_has_half() -> None:
         assert status_of(server.ask("/any", "127.0.0.2")) == 200
 
 
-def test_3_2_a_head_that_comes_too_slowly(server: Small) -> None:
+def test_a_head_that_comes_too_slowly(server: Small) -> None:
     """It is never silent, and yet takes too long."""
     with server.connect() as one:
         for piece in (b"GET /", b"a"):
@@ -166,7 +166,7 @@ def test_3_2_a_head_that_comes_too_slowly(server: Small) -> None:
         assert status_of(read_all(one)) == 408
 
 
-def test_3_2_a_second_head_too(server: Small) -> None:
+def test_a_second_head_too(server: Small) -> None:
     with server.connect() as one:
         one.sendall(HEALTH)
         assert one.recv(4096).startswith(b"HTTP/1.1 200")
@@ -175,7 +175,7 @@ def test_3_2_a_second_head_too(server: Small) -> None:
         assert b" 408 " in read_all(one)
 
 
-def test_3_2_idle_connections_end(server: Small) -> None:
+def test_idle_connections_end(server: Small) -> None:
     with server.connect() as silent, server.connect() as used:
         used.sendall(HEALTH)
         assert used.recv(4096).startswith(b"HTTP/1.1 200")
@@ -194,14 +194,14 @@ LARGE_HEADS = {
 
 
 @pytest.mark.parametrize("head", LARGE_HEADS.values(), ids=LARGE_HEADS.keys())
-def test_3_2_large_heads(server: Small, head: bytes) -> None:
+def test_large_heads(server: Small, head: bytes) -> None:
     with server.connect() as one:
         one.sendall(head)
         assert status_of(read_all(one)) == 431
 
 
 @pytest.mark.parametrize("end", [b"0\r\nX: ", b"1;x="], ids=["trailer", "extension"])
-def test_3_2_endless_framing_of_a_body(server: Small, end: bytes) -> None:
+def test_endless_framing_of_a_body(server: Small, end: bytes) -> None:
     """What comes around a body is bounded as the head is; the request is cut off."""
     with server.connect() as one:
         one.sendall(b"POST /hold HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + end)
@@ -209,14 +209,14 @@ def test_3_2_endless_framing_of_a_body(server: Small, end: bytes) -> None:
             one.sendall(bytes(1 << 30))
 
 
-def test_3_2_bodies_in_small_chunks_are_welcome(server: Small) -> None:
+def test_bodies_in_small_chunks_are_welcome(server: Small) -> None:
     with server.connect() as one:
         one.sendall(b"POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
         one.sendall(b"1\r\na\r\n" * 4000 + b"0\r\n\r\n")
         assert status_of(read_all(one)) == 200
 
 
-def test_3_2_a_body_that_nobody_reads(server: Small) -> None:
+def test_a_body_that_nobody_reads(server: Small) -> None:
     """The answer is there; what the client still withholds keeps nothing open."""
     with server.connect() as one:
         one.sendall(b"POST /any HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
@@ -225,7 +225,7 @@ def test_3_2_a_body_that_nobody_reads(server: Small) -> None:
         read_all(one)
 
 
-def test_3_2_who_was_answered_early_may_go_on(server: Small) -> None:
+def test_who_was_answered_early_may_go_on(server: Small) -> None:
     """A refusal comes before the body does; the connection is as good as before when the body is there."""
     with server.connect() as one:
         for _ in range(3):
@@ -237,7 +237,7 @@ def test_3_2_who_was_answered_early_may_go_on(server: Small) -> None:
             one.sendall(b"abc")
 
 
-def test_3_2_an_answer_that_nobody_reads(server: Small) -> None:
+def test_an_answer_that_nobody_reads(server: Small) -> None:
     wait_for(lambda: server.connections.num_open == 0)
     with server.connect() as one:
         one.sendall(b"GET /flood HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -246,7 +246,7 @@ def test_3_2_an_answer_that_nobody_reads(server: Small) -> None:
         wait_for(lambda: server.connections.num_open == 0)
 
 
-def test_3_2_of_pipelined_requests_the_first_is_answered(server: Small) -> None:
+def test_of_pipelined_requests_the_first_is_answered(server: Small) -> None:
     with server.connect() as one:
         one.sendall(b"".join(f"GET /number{number} HTTP/1.1\r\nHost: a\r\n\r\n".encode() for number in range(5)))
         answer = read_all(one)
@@ -254,14 +254,14 @@ def test_3_2_of_pipelined_requests_the_first_is_answered(server: Small) -> None:
     assert b"/number0" in answer
 
 
-def test_3_2_who_pipelines_and_leaves_is_noticed(server: Small) -> None:
+def test_who_pipelines_and_leaves_is_noticed(server: Small) -> None:
     with server.connect() as one:
         one.sendall(b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
         wait_for(lambda: server.num_held == 1)
     wait_for(lambda: server.num_held == 0)
 
 
-def test_3_2_garbage_is_refused(server: Small) -> None:
+def test_garbage_is_refused(server: Small) -> None:
     with server.connect() as one:
         one.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert status_of(read_all(one)) == 400
@@ -277,11 +277,11 @@ def test_3_2_garbage_is_refused(server: Small) -> None:
         ("fe80::1%eth0", "fe80::2%eth0", True),
     ],
 )
-def test_3_2_one_client_of_ipv6_has_many_addresses(first: str, second: str, same: bool) -> None:
+def test_one_client_of_ipv6_has_many_addresses(first: str, second: str, same: bool) -> None:
     assert (network_of(first) == network_of(second)) == same
 
 
-def test_3_2_few_files_few_connections() -> None:
+def test_few_files_few_connections() -> None:
     for num_free in range(100_000):
         limits = ConnectionLimits.for_files(num_free)
         assert limits.most >= 2
@@ -289,7 +289,7 @@ def test_3_2_few_files_few_connections() -> None:
         assert limits.most + limits.reserved <= max(4, num_free // 2)
 
 
-def test_3_2_grammars_are_tried_beside_many_connections() -> None:
+def test_grammars_are_tried_beside_many_connections() -> None:
     """Whose descriptors leave none below 1,024 for the pipes."""
     raise_file_limit()
     trial = Trial(LLM(stories_gguf()).tokenizer.pieces)
@@ -302,7 +302,7 @@ def test_3_2_grammars_are_tried_beside_many_connections() -> None:
 
 
 @pytest.mark.parametrize("kind", DOORS)
-def test_3_2_a_server_with_64_files(kind: str, tmp_path: Path) -> None:
+def test_a_server_with_64_files(kind: str, tmp_path: Path) -> None:
     """Starts, and 200 connections shut nobody out."""
     door = open_door(kind, stories_gguf(), tmp_path, num_files=64)
     server = door.server

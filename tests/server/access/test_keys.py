@@ -35,7 +35,7 @@ def add_many(file: Path, user: str) -> None:
         add_key(file, entry(user))
 
 
-def test_3_6_no_key_is_lost_among_many_writers(tmp_path: Path) -> None:
+def test_no_key_is_lost_among_many_writers(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     fork = multiprocessing.get_context("fork")
     writers = [fork.Process(target=add_many, args=(file, f"user{number}")) for number in range(NUM_WRITERS)]
@@ -65,7 +65,7 @@ def files_of_at_most(num_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_3_6_a_write_that_fails_leaves_the_file(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_the_file(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     for user in ("alice", "bob"):
         add_key(file, entry(user))
@@ -79,14 +79,14 @@ def test_3_6_a_write_that_fails_leaves_the_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_3_6_a_writer_that_was_killed_stops_no_other(tmp_path: Path) -> None:
+def test_a_writer_that_was_killed_stops_no_other(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     (tmp_path / "keys.toml.partial").write_text("[[key]]\nhal")
     add_key(file, entry("alice"))
     assert [one.user for one in read_keys(file)] == ["alice"]
 
 
-def test_3_6_owner_mode_and_links_stay(tmp_path: Path) -> None:
+def test_owner_mode_and_links_stay(tmp_path: Path) -> None:
     file, link = tmp_path / "keys.toml", tmp_path / "link.toml"
     add_key(file, entry("alice"))
     assert file.stat().st_mode & 0o777 == 0o600
@@ -112,7 +112,7 @@ COMMENTED = """# Keys of the lab.
 {c}"""
 
 
-def test_3_6_comments_stay(tmp_path: Path) -> None:
+def test_comments_stay(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     tables, entries = [], [entry(user) for user in "abc"]
     for one in entries:
@@ -131,7 +131,7 @@ def test_3_6_comments_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ['key = [{{hash = "{0}", user = "a"}}, {{hash = "{1}", user = "b"}}]\n'])
-def test_3_6_a_file_in_another_form_is_left_to_its_writer(tmp_path: Path, form: str) -> None:
+def test_a_file_in_another_form_is_left_to_its_writer(tmp_path: Path, form: str) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(form.format(hash_of("a"), hash_of("b")))
     before = file.read_text()
@@ -141,7 +141,7 @@ def test_3_6_a_file_in_another_form_is_left_to_its_writer(tmp_path: Path, form: 
     assert file.read_text() == before
 
 
-def test_3_6_which_key_is_revoked(tmp_path: Path) -> None:
+def test_which_key_is_revoked(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     entries = [entry("a"), entry("b"), entry("b"), entry("c")]
     for one in entries:
@@ -157,7 +157,7 @@ def test_3_6_which_key_is_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_3_6_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "keys.toml"
     add_key(file, entry("alice"))
     file.chmod(mode)
@@ -170,14 +170,14 @@ def test_3_6_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) 
             action()
 
 
-def test_3_6_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path / "pipe", Path("/dev/null"), tmp_path, tmp_path / "none"):
         with pytest.raises(KeyFileError):
             read_keys(path)
 
 
-def test_3_6_an_empty_file_takes_no_keys_away(tmp_path: Path) -> None:
+def test_an_empty_file_takes_no_keys_away(tmp_path: Path) -> None:
     key, file = make_key(), tmp_path / "keys.toml"
     add_key(file, KeyEntry(hash=hash_of(key), user="a"))
     store = KeyStore(file)
@@ -195,7 +195,7 @@ def keys(*words: str) -> Result:
     return CliRunner().invoke(app, ["keys", *words])
 
 
-def test_3_6_the_commands(tmp_path: Path) -> None:
+def test_the_commands(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     quick_key(file, "bob", weight=2.5, tokens_per_minute=1000)
     assert keys("add", str(file), "--user", "alice", "--admin", "--max-context", "512").exit_code == 0
@@ -215,7 +215,7 @@ def test_3_6_the_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", DOORS)
-def test_3_6_figures_of_all_users_are_for_admins(kind: str, tmp_path: Path) -> None:
+def test_figures_of_all_users_are_for_admins(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     admin, user = quick_key(file, "alice", admin=True), quick_key(file, "bob")
     words = ("--keys", str(file))

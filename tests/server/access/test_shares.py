@@ -45,7 +45,7 @@ TESTS = Path(__file__).parents[2]
 TABLE = TESTS.parent / "docs" / "design" / "server.md"
 
 
-def test_3_3_every_budget_has_a_test() -> None:
+def test_every_budget_has_a_test() -> None:
     """Each row of the table ends with one that is there."""
     section = TABLE.read_text().partition("## Budgets")[2].partition("\n## ")[0]
     rows = [line.split("|") for line in section.splitlines() if line[:2] == "| "]
@@ -62,7 +62,7 @@ def test_3_3_every_budget_has_a_test() -> None:
 
 
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 500)), max_size=60))
-def test_3_3_a_budget_keeps_its_total(total: int, takes: list[tuple[str, int]]) -> None:
+def test_a_budget_keeps_its_total(total: int, takes: list[tuple[str, int]]) -> None:
     budget, held = SharedBudget(total), {"a": 0, "b": 0, "c": 0}
     for user, amount in takes:
         left_by_others = total - sum(held.values()) + held[user]
@@ -77,7 +77,7 @@ def test_3_3_a_budget_keeps_its_total(total: int, takes: list[tuple[str, int]]) 
 
 
 @given(st.integers(1, 1000))
-def test_3_3_one_user_has_half_the_next_half_of_the_rest(total: int) -> None:
+def test_one_user_has_half_the_next_half_of_the_rest(total: int) -> None:
     budget = SharedBudget(total)
     for user in "abc":
         free = total - budget.num_held
@@ -86,7 +86,7 @@ def test_3_3_one_user_has_half_the_next_half_of_the_rest(total: int) -> None:
         assert budget.held_by(user) == (free + 1) // 2
 
 
-def test_3_3_without_keys_everyone_is_one_user_who_has_all() -> None:
+def test_without_keys_everyone_is_one_user_who_has_all() -> None:
     budget = SharedBudget(4)
     assert [budget.take(EVERYONE) for _ in range(5)] == [True] * 4 + [False]
 
@@ -141,7 +141,7 @@ async def fair_order(work: Work, blocked: Blocked) -> None:
     assert blocked.users.index("b") <= 2 * blocked._num_slots
 
 
-def test_3_3_turns_go_round() -> None:
+def test_turns_go_round() -> None:
     served: list[str] = []
 
     async def run() -> None:
@@ -158,7 +158,7 @@ def test_3_3_turns_go_round() -> None:
     assert served == ["a", "b", "c", "a", "b", "a", "a"]
 
 
-def test_3_3_who_takes_long_waits_for_who_does_not() -> None:
+def test_who_takes_long_waits_for_who_does_not() -> None:
     """Ten users whose turns take two seconds each delay one whose turns take a millisecond by one turn, not by ten."""
     served: list[str] = []
     now = 0.0
@@ -185,7 +185,7 @@ def test_3_3_who_takes_long_waits_for_who_does_not() -> None:
     assert third - second == second - first == 2, "one turn between two of its own"
 
 
-def test_3_3_who_leaves_takes_no_turn_along() -> None:
+def test_who_leaves_takes_no_turn_along() -> None:
     async def run() -> None:
         turns = Turns(1)
         async with turns.turn():
@@ -210,7 +210,7 @@ def service() -> Service:
     return Service(AsyncLLM(LLM(stories_gguf())), ServerSettings(max_queue=8), "fingerprint")
 
 
-def test_3_3_template(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_template(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = Blocked(1)
     template = service.llm.chat_template
     monkeypatch.setattr(type(template), "render", lambda _, messages: blocked(messages[0]["content"]))
@@ -221,7 +221,7 @@ def test_3_3_template(service: Service, monkeypatch: pytest.MonkeyPatch) -> None
     asyncio.run(fair_order(render, blocked))
 
 
-def test_3_3_tokenizer(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = Blocked(ENCODING_THREADS)
     tokenizer = service.llm.tokenizer
     monkeypatch.setattr(type(tokenizer), "encode", lambda _, text, **__: blocked(text))
@@ -232,7 +232,7 @@ def test_3_3_tokenizer(service: Service, monkeypatch: pytest.MonkeyPatch) -> Non
     asyncio.run(fair_order(encode, blocked))
 
 
-def test_3_3_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """One is tried at a time, and one that takes two seconds is refused then: ten of them would be twenty."""
     blocked = Blocked(1)
     grammars = service.llm.grammars
@@ -244,7 +244,7 @@ def test_3_3_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(fair_order(compile_grammar, blocked))
 
 
-def test_3_3_admission_names_the_user(service: Service) -> None:
+def test_admission_names_the_user(service: Service) -> None:
     """Whoever waits for a turn after it does so in the user's name."""
 
     def admit() -> str:
@@ -254,7 +254,7 @@ def test_3_3_admission_names_the_user(service: Service) -> None:
     assert copy_context().run(admit) == "alice"
 
 
-def test_3_3_queue(service: Service) -> None:
+def test_queue(service: Service) -> None:
     def admit(user: str) -> None:
         copy_context().run(service.admit, Caller(user=user))
 
@@ -266,7 +266,7 @@ def test_3_3_queue(service: Service) -> None:
     assert service.num_requests == 5
 
 
-def test_3_3_lines_of_batches() -> None:
+def test_lines_of_batches() -> None:
     """A user's batches run one at a time, and batches wait in line for each slot: many lines do not pass a few."""
     served: list[str] = []
 
@@ -288,12 +288,12 @@ def test_3_3_lines_of_batches() -> None:
     assert served.index("b", served.index("b") + 1) < 6
 
 
-def test_3_3_files_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_FILES", 2)
     asyncio.run(two_of_one_user(files.Files(StateFolder(tmp_path)), 2))
 
 
-def test_3_3_disk(tmp_path: Path) -> None:
+def test_disk(tmp_path: Path) -> None:
     asyncio.run(two_of_one_user(files.Files(StateFolder(tmp_path, max_bytes=400)), 100))
 
 
@@ -372,7 +372,7 @@ def gated(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
 
 
 @pytest.mark.parametrize(("path", "name"), [("/any", "_bodies"), ("/v1/files", "_uploads")], ids=["bodies", "uploads"])
-def test_3_3_bodies_held(gated: Callable[..., Gated], path: str, name: str) -> None:
+def test_bodies_held(gated: Callable[..., Gated], path: str, name: str) -> None:
     """Alice sends most of four bodies and waits. Bob's come in; so do alice's own when those have ended."""
     server = gated(max_held_bytes=400_000, max_uploads=1)
     budget: SharedBudget = getattr(server.gate, name)
@@ -387,7 +387,7 @@ def test_3_3_bodies_held(gated: Callable[..., Gated], path: str, name: str) -> N
     assert server.status(server.alice, path, budget.total // 5) == 200
 
 
-def test_3_3_withheld_uploads_keep_no_request_out(gated: Callable[..., Gated]) -> None:
+def test_withheld_uploads_keep_no_request_out(gated: Callable[..., Gated]) -> None:
     """Uploads go to the disk and have a budget of their own."""
     server = gated(max_held_bytes=400_000, max_uploads=1)
     with ExitStack() as stack:
@@ -397,7 +397,7 @@ def test_3_3_withheld_uploads_keep_no_request_out(gated: Callable[..., Gated]) -
         assert server.status(server.alice, "/any", 100_000) == 200
 
 
-def test_3_3_requests_at_the_gate(gated: Callable[..., Gated]) -> None:
+def test_requests_at_the_gate(gated: Callable[..., Gated]) -> None:
     """Requests whose body does not come hold a place, from whatever address; open routes need none."""
     server = gated(max_requests=6)
     with ExitStack() as stack:
@@ -410,7 +410,7 @@ def test_3_3_requests_at_the_gate(gated: Callable[..., Gated]) -> None:
         assert server.gate._requests.held_by("alice") == 3
 
 
-def test_3_3_a_body_that_does_not_come(gated: Callable[..., Gated]) -> None:
+def test_a_body_that_does_not_come(gated: Callable[..., Gated]) -> None:
     """Silent from the start, or silent after a burst: 408."""
     server = gated(body_grace_s=0.2, read_s=0.3, least_body_rate=1000)
     silent = server.begin(server.alice, "/any", b"a", 10_000)
@@ -425,7 +425,7 @@ def test_3_3_a_body_that_does_not_come(gated: Callable[..., Gated]) -> None:
     [([100] * 300, None), ([1] * 300, 20), ([20_000, *[1] * 400], 32), ([0] * 300, 20)],
     ids=["steady", "dribbling", "after a burst", "silent"],
 )
-def test_3_3_how_slow_a_body_may_be(pieces: list[int], seconds: int | None) -> None:
+def test_how_slow_a_body_may_be(pieces: list[int], seconds: int | None) -> None:
     """A piece comes every tenth of a second. Slow but steady is welcome, however long; else it ends soon after the
     grace of ten seconds, and after a burst when what came is as old as it is long."""
     settings = ServerSettings(least_body_rate=1000)
@@ -456,7 +456,7 @@ def read_pieces(body: BoundedBody, count: int) -> list[Any]:
 # ---- all together ----
 
 
-def test_3_3_withheld_uploads_refuse_nobody_else(tmp_path: Path) -> None:
+def test_withheld_uploads_refuse_nobody_else(tmp_path: Path) -> None:
     """On a whole server: four uploads that never end, then requests and uploads of other users."""
     keys = tmp_path / "keys.toml"
     alice, bob = quick_key(keys, "alice"), quick_key(keys, "bob")

@@ -19,7 +19,7 @@ MORE = {"role": "user", "content": "And one more?"}
 LATER: dict[str, Any] = {"temperature": 0, "max_tokens": 4}
 
 
-def test_1_3_a_chat_reply(client: OpenAI) -> None:
+def test_a_chat_reply(client: OpenAI) -> None:
     messages: list[Any] = list(ASK["messages"])
     messages.append(ask(client, temperature=0, max_tokens=8).choices[0].message.model_dump())
     assert None in messages[-1].values()
@@ -27,7 +27,7 @@ def test_1_3_a_chat_reply(client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_1_3_a_chat_reply_with_calls(client: OpenAI, is_streamed: bool) -> None:
+def test_a_chat_reply_with_calls(client: OpenAI, is_streamed: bool) -> None:
     asked = {**ASK, **CALL, "messages": IN_PARIS, "temperature": 0}
     if is_streamed:
         with client.chat.completions.stream(**asked) as stream:
@@ -39,7 +39,7 @@ def test_1_3_a_chat_reply_with_calls(client: OpenAI, is_streamed: bool) -> None:
         assert ask(client, messages=[*IN_PARIS, said, result], tools=[WEATHER], **LATER).choices
 
 
-def test_1_3_a_claude_reply(server: Server) -> None:
+def test_a_claude_reply(server: Server) -> None:
     claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     choice = {"type": "tool", "name": "get_weather"}
     asked = {"model": "small", "max_tokens": 60, "messages": IN_PARIS, "tools": [CLAUDE_TOOL]}
@@ -61,7 +61,7 @@ def test_1_3_a_claude_reply(server: Server) -> None:
         assert claude.messages.count_tokens(model="small", messages=[*IN_PARIS, said, MORE]).input_tokens > 10
 
 
-def test_1_3_output_of_a_response(client: OpenAI) -> None:
+def test_output_of_a_response(client: OpenAI) -> None:
     asked = {**RESPOND, "input": IN_PARIS, "tools": [RESPONSES_TOOL], "max_output_tokens": 60}
     for choice in ("required", "none"):
         reply = client.responses.create(**asked, tool_choice=choice, parallel_tool_calls=False)
@@ -75,7 +75,7 @@ def test_1_3_output_of_a_response(client: OpenAI) -> None:
             assert client.responses.create(**{**RESPOND, "input": history, "max_output_tokens": 2}).output is not None
 
 
-def test_1_3_thoughts_and_unknown_keys(server: Server) -> None:
+def test_thoughts_and_unknown_keys(server: Server) -> None:
     """What other servers write beside, bounded by the body's size alone."""
     call = {"id": "1", "index": 0, "function": {"name": "f", "arguments": "{}", "parsed_arguments": {}}, "extra": None}
     said = {
@@ -100,14 +100,14 @@ def test_1_3_thoughts_and_unknown_keys(server: Server) -> None:
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc", "status": None}
 
 
-def test_1_3_reasoning_items(client: OpenAI) -> None:
+def test_reasoning_items(client: OpenAI) -> None:
     parts = [{"type": "output_text", "text": "Sunny.", "annotations": []}, {"type": "refusal", "refusal": "No."}]
     said = {"type": "message", "role": "assistant", "content": parts, "phase": "final_answer", "id": "msg_1"}
     history = [*IN_PARIS, REASONING, said, MORE]
     assert client.responses.create(**{**RESPOND, "input": history, "max_output_tokens": 2}).usage.input_tokens > 20
 
 
-def test_1_3_another_servers_hidden_thoughts(server: Server) -> None:
+def test_another_servers_hidden_thoughts(server: Server) -> None:
     claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     said = [
         {"type": "redacted_thinking", "data": "xyz"},

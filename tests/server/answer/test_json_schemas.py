@@ -1,4 +1,4 @@
-"""1.5: schemas of clients become grammars that allow what fits them, and nothing else."""
+"""Schemas of clients become grammars that allow what fits them, and nothing else."""
 
 import itertools
 import json
@@ -87,7 +87,7 @@ VALUES += [{"flag": False}, {"card": 1}, {"zz": 1}, {"abc": 2}, {"card": "x"}, [
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_1_5_rewritten_schema_means_the_same(name: str) -> None:
+def test_rewritten_schema_means_the_same(name: str) -> None:
     """A library that checks values after the fact is the judge. Written in the schema's order, as grammars want it."""
     prepared = prepare(SCHEMAS[name])
     judge = jsonschema_rs.Draft202012Validator(SCHEMAS[name] if name not in OLD else _modern(SCHEMAS[name]))
@@ -127,13 +127,13 @@ def _modern(schema: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_1_5_keyword_without_an_equal_form_is_named(schema: dict[str, Any], word: str | None) -> None:
+def test_keyword_without_an_equal_form_is_named(schema: dict[str, Any], word: str | None) -> None:
     prepared = prepare(schema)
     assert prepared.unenforced == ((word,) if word else ())
     assert not matcher(prepared.schema).is_error()
 
 
-def test_1_5_unique_items_of_few_values_end() -> None:
+def test_unique_items_of_few_values_end() -> None:
     prepared = prepare({"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True})
     assert accepts(prepared.schema, ["a", "b"])
     assert not accepts(prepared.schema, ["a", "b", "a"])
@@ -170,32 +170,32 @@ WITH_B = {"properties": {"b": TEXT}, "required": ["b"]}
     ],
     ids=str,
 )  # fmt: skip
-def test_1_5_objects_are_closed(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
+def test_objects_are_closed(schema: dict[str, Any], fits: Any, does_not: Any) -> None:
     prepared = prepare(schema, closes=True)
     assert accepts(prepared.schema, fits)
     assert not accepts(prepared.schema, does_not)
 
 
 @pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}, {"type": "object", "properties": {}}])
-def test_1_5_tool_that_lists_no_arguments_has_none(parameters: dict[str, Any] | None) -> None:
+def test_tool_that_lists_no_arguments_has_none(parameters: dict[str, Any] | None) -> None:
     prepared = prepare(arguments_schema(parameters), closes=True)
     assert accepts(prepared.schema, {})
     assert not accepts(prepared.schema, {"z": 1})
 
 
-def test_1_5_annotations_are_left_out() -> None:
+def test_annotations_are_left_out() -> None:
     """But not a property that has such a name."""
     schema = {"type": "object", "description": "long", "properties": {"title": {"type": "string", "title": "Title"}}}
     assert prepare(schema).schema == {"type": "object", "properties": {"title": TEXT}}
 
 
 @pytest.mark.parametrize("name", ["date", "uri", "uuid", "color", "int32", "byte"])
-def test_1_5_formats_are_those_that_grammars_know(name: str) -> None:
+def test_formats_are_those_that_grammars_know(name: str) -> None:
     assert (name in FORMATS) == (not matcher({"type": "string", "format": name}).is_error())
 
 
 @pytest.mark.parametrize("schema", [{"type": "frob"}, {"oneOf": [TEXT, TEXT]}, {"$ref": "https://example.org/a.json"}])
-def test_1_5_complaints_show_no_grammar(schema: dict[str, Any]) -> None:
+def test_complaints_show_no_grammar(schema: dict[str, Any]) -> None:
     found = matcher(prepare(schema).schema)
     assert found.is_error()
     complaint = plain_complaint(found.get_error())
@@ -204,7 +204,7 @@ def test_1_5_complaints_show_no_grammar(schema: dict[str, Any]) -> None:
         assert inner not in complaint
 
 
-def test_1_5_overlapping_forms_as_any_of() -> None:
+def test_overlapping_forms_as_any_of() -> None:
     schema = {"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 3}]}
     prepared = prepare(schema, any_of=True)
     assert prepared.unenforced == ("oneOf",)
@@ -212,7 +212,7 @@ def test_1_5_overlapping_forms_as_any_of() -> None:
 
 
 @pytest.mark.parametrize("word", ["items", "not", "additionalProperties", "if"])
-def test_1_5_deep_schema_is_refused(word: str) -> None:
+def test_deep_schema_is_refused(word: str) -> None:
     schema: dict[str, Any] = TEXT
     for _ in range(10 * MOST_LEVELS):
         schema = {word: schema}
@@ -233,13 +233,13 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYWORDS), JSON, max_size=6), st.booleans(), st.booleans())
-def test_1_5_any_json_is_a_schema_or_refused(schema: dict[str, Any], closes: bool, any_of: bool) -> None:
+def test_any_json_is_a_schema_or_refused(schema: dict[str, Any], closes: bool, any_of: bool) -> None:
     with suppress(SchemaError):
         json.dumps(prepare(schema, closes=closes, any_of=any_of).schema)
 
 
 @pytest.mark.parametrize("word", ["propertyNames", "else"])
-def test_1_5_parts_that_are_copied_do_not_grow_without_bound(word: str) -> None:
+def test_parts_that_are_copied_do_not_grow_without_bound(word: str) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(20):
         if word == "else":
@@ -251,6 +251,6 @@ def test_1_5_parts_that_are_copied_do_not_grow_without_bound(word: str) -> None:
     assert len(json.dumps(prepared.schema)) < 1 << 20
 
 
-def test_1_5_many_conditions_are_refused() -> None:
+def test_many_conditions_are_refused() -> None:
     with pytest.raises(SchemaError, match="conditions"):
         prepare({"allOf": [IF_CARD] * 1000, "properties": PAYMENT})

@@ -46,7 +46,7 @@ def test_cuts_do_not_show(text: str, cuts: list[int], is_open: bool) -> None:
 
 
 @given(st.sampled_from(TEXTS), st.lists(st.integers(0, 120), max_size=40), st.booleans())
-def test_1_1_one_entry_for_each_call_and_event(text: str, cuts: list[int], is_open: bool) -> None:
+def test_one_entry_for_each_call_and_event(text: str, cuts: list[int], is_open: bool) -> None:
     """However the text is cut, and put together by index as OpenAI's clients do it."""
     calls: dict[int, dict[str, Any]] = {}
     for delta in deltas(text, cuts, is_open):

@@ -1,4 +1,4 @@
-"""1.5: calls that a model writes as plain JSON, in a code block or as all that it says."""
+"""Calls that a model writes as plain JSON, in a code block or as all that it says."""
 
 import json
 from itertools import pairwise
@@ -59,13 +59,13 @@ def is_allowed(text: str) -> bool:
 
 
 @given(TEXT, st.lists(st.integers(0, 300), max_size=60))
-def test_1_5_cuts_of_plain_calls_do_not_show(text: str, cuts: list[int]) -> None:
+def test_cuts_of_plain_calls_do_not_show(text: str, cuts: list[int]) -> None:
     assert parse(text, cuts) == parse(text, [])
     assert parse(text, list(range(len(text)))) == parse(text, [])
 
 
 @given(TEXT)
-def test_1_5_what_is_read_as_a_call_fits_its_tool(text: str) -> None:
+def test_what_is_read_as_a_call_fits_its_tool(text: str) -> None:
     """If the grammar lets the model write the text at all."""
     if not is_allowed(text):
         return
@@ -75,7 +75,7 @@ def test_1_5_what_is_read_as_a_call_fits_its_tool(text: str) -> None:
 
 
 @given(TEXT)
-def test_1_5_text_without_calls_is_kept(text: str) -> None:
+def test_text_without_calls_is_kept(text: str) -> None:
     content, reasoning, calls = parse(text, [])
     if not calls and not reasoning and "<t" not in text:
         assert content == text
@@ -99,7 +99,7 @@ def test_1_5_text_without_calls_is_kept(text: str) -> None:
         ("```python\nprint()\n```", "```python\nprint()\n```", []),
     ],
 )
-def test_1_5_plain_calls(text: str, content: str, names: list[str]) -> None:
+def test_plain_calls(text: str, content: str, names: list[str]) -> None:
     assert is_allowed(text)
     found, _, calls = parse(text, [])
     assert (found, [call["function"]["name"] for call in calls]) == (content, names)
@@ -110,14 +110,14 @@ def test_1_5_plain_calls(text: str, content: str, names: list[str]) -> None:
 @pytest.mark.parametrize(
     "text", [MISFIT, "{" + MISFIT + "}", DOUBLED[:-1], f"```json\n{MISFIT}\n```", f"Well:\n```\n{MISFIT}```"]
 )
-def test_1_5_call_that_does_not_fit_cannot_be_written(text: str) -> None:
+def test_call_that_does_not_fit_cannot_be_written(text: str) -> None:
     assert not is_allowed(text)
 
 
 @pytest.mark.parametrize(
     ("choice", "num_tools", "has_plain"), [("auto", 2, True), ("required", 2, False), ("auto", 70, False)]
 )
-def test_1_5_plain_calls_only_where_the_grammar_holds_them(choice: Any, num_tools: int, has_plain: bool) -> None:
+def test_plain_calls_only_where_the_grammar_holds_them(choice: Any, num_tools: int, has_plain: bool) -> None:
     """Not with a tool that must be called, which is tagged, nor where the grammar would grow too large."""
     properties = {f"property_{number}": {"type": "string"} for number in range(12)}
     functions = [

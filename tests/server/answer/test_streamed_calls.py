@@ -14,7 +14,7 @@ from tests.server.routes.test_chat import ASK, ask
 CALL: dict[str, Any] = {"tools": [WEATHER, TIME], "tool_choice": "required", "seed": 5, "max_tokens": 80}
 
 
-def test_1_1_the_clients_helper_gets_the_whole_calls(client: OpenAI) -> None:
+def test_the_clients_helper_gets_the_whole_calls(client: OpenAI) -> None:
     whole = ask(client, messages=IN_PARIS, **CALL).choices[0]
     with client.chat.completions.stream(**{**ASK, **CALL, "messages": IN_PARIS}) as stream:
         final = stream.get_final_completion().choices[0]
@@ -27,7 +27,7 @@ def test_1_1_the_clients_helper_gets_the_whole_calls(client: OpenAI) -> None:
     assert json.loads(final.message.tool_calls[0].function.arguments) is not None
 
 
-def test_1_1_no_event_has_two_entries_for_one_call(server: Server) -> None:
+def test_no_event_has_two_entries_for_one_call(server: Server) -> None:
     body = {**ASK, **CALL, "messages": IN_PARIS, "stream": True}
     reply = httpx.post(f"{server.url}/chat/completions", json=body, timeout=300)
     lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith("data: {")]

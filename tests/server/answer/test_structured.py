@@ -183,7 +183,7 @@ def test_client_raises(client: OpenAI) -> None:
         ask(client, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "x"}}})
 
 
-def test_1_5_errors_show_no_grammar(server: Server) -> None:
+def test_errors_show_no_grammar(server: Server) -> None:
     schemas = [
         {"type": "frob"}, {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
         {"oneOf": [{"type": "string", "minLength": 1}, {"type": "string", "maxLength": 3}]}, {"$ref": "#/nowhere"},
@@ -199,7 +199,7 @@ def test_1_5_errors_show_no_grammar(server: Server) -> None:
             assert inner not in message
 
 
-def test_1_5_format_that_cannot_be_kept_is_refused_by_its_keyword(server: Server) -> None:
+def test_format_that_cannot_be_kept_is_refused_by_its_keyword(server: Server) -> None:
     schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
     change = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
     reply = httpx.post(f"{server.url}/chat/completions", json={**ASK, **change}, timeout=300)
@@ -207,7 +207,7 @@ def test_1_5_format_that_cannot_be_kept_is_refused_by_its_keyword(server: Server
     assert "'uniqueItems'" in reply.json()["error"]["message"]
 
 
-def test_1_5_tool_is_closed_and_what_it_is_not_held_to_is_said(server: Server) -> None:
+def test_tool_is_closed_and_what_it_is_not_held_to_is_said(server: Server) -> None:
     parameters = {
         "type": "object",
         "properties": {"tags": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}},

@@ -1,4 +1,4 @@
-"""3.5 State: what is damaged on disk shows, and is mended or told; nothing wrong with one batch stops another."""
+"""State: what is damaged on disk shows, and is mended or told; nothing wrong with one batch stops another."""
 
 import asyncio
 import contextlib
@@ -68,7 +68,7 @@ def flip(path: Path, at: int) -> None:
 # ---- lines ----
 
 
-def test_35_a_deep_line_gets_an_error_of_its_own(tmp_path: Path) -> None:
+def test_a_deep_line_gets_an_error_of_its_own(tmp_path: Path) -> None:
     data = text_of(LINES[:1]) + deep(1, 100_000) + deep(2, MAX_LEVELS + 1) + text_of([line(3)])
     record, answers = inside(tmp_path / "state", runs(data))
     assert (record.status, record.request_counts.completed, record.request_counts.failed) == ("completed", 2, 2)
@@ -80,7 +80,7 @@ def test_35_a_deep_line_gets_an_error_of_its_own(tmp_path: Path) -> None:
     assert answers_in((tmp_path / "out.jsonl").read_bytes()) == answers
 
 
-def test_35_a_deep_line_without_a_name_is_no_batch(tmp_path: Path) -> None:
+def test_a_deep_line_without_a_name_is_no_batch(tmp_path: Path) -> None:
     for text in (b"[" * 100_000, b'{"a": ' * 5000 + b"1" + b"}" * 5000, b'{"custom_id": [' + b"[" * 5000):
         record, _ = inside(tmp_path / "state", runs(text))
         assert record.status == "failed"
@@ -120,7 +120,7 @@ def one_line(tmp_path: Path, number: int) -> BatchLine:
     return next(read_lines(tmp_path / "one.jsonl"))
 
 
-def test_35_any_changed_byte_of_an_answer_shows() -> None:
+def test_any_changed_byte_of_an_answer_shows() -> None:
     whole = with_checksum({"id": "batch_req_1", "text": 'ä "checksum": "', "list": [1.5, None]})
     assert verified(whole) == {"id": "batch_req_1", "text": 'ä "checksum": "', "list": [1.5, None]}
     assert json.loads(whole)["list"] == [1.5, None]
@@ -132,7 +132,7 @@ def test_35_any_changed_byte_of_an_answer_shows() -> None:
     assert all(verified(whole[:cut]) is None for cut in range(len(whole)))
 
 
-def test_35_damaged_answers_are_given_again(tmp_path: Path) -> None:
+def test_damaged_answers_are_given_again(tmp_path: Path) -> None:
     """run-batch: wherever a byte is changed, a line doubled or the end torn, the file is whole after another run."""
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_bytes(text_of(LINES[:3]))
@@ -180,7 +180,7 @@ def test_damaged_lines_are_kept_beside(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b""
 
 
-def test_35_a_batch_goes_on_over_damaged_answers(tmp_path: Path) -> None:
+def test_a_batch_goes_on_over_damaged_answers(tmp_path: Path) -> None:
     _, peaceful = inside(tmp_path / "peaceful", runs(text_of(LINES)))
 
     async def begin(place: Place) -> str:
@@ -199,7 +199,7 @@ def test_35_a_batch_goes_on_over_damaged_answers(tmp_path: Path) -> None:
     assert answers == peaceful
 
 
-def test_35_a_finished_file_of_answers_is_made_again(tmp_path: Path) -> None:
+def test_a_finished_file_of_answers_is_made_again(tmp_path: Path) -> None:
     record, peaceful = inside(tmp_path / "state", runs(text_of(LINES)))
 
     async def read(place: Place) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_35_a_finished_file_of_answers_is_made_again(tmp_path: Path) -> None:
     inside(tmp_path / "state", read)
 
 
-def test_35_a_damaged_input_is_told(tmp_path: Path) -> None:
+def test_a_damaged_input_is_told(tmp_path: Path) -> None:
     async def work(place: Place) -> Any:
         file = await place.upload(text_of(LINES))
         flip(place.files.path(file), 50)
@@ -239,7 +239,7 @@ def file_record(number: int) -> FileRecord:
     )
 
 
-def test_35_a_changed_byte_of_a_record_is_mended(tmp_path: Path) -> None:
+def test_a_changed_byte_of_a_record_is_mended(tmp_path: Path) -> None:
     record = file_record(1)
     Records(tmp_path, FileRecord).save(record)
     path = tmp_path / "file-1.record"
@@ -252,7 +252,7 @@ def test_35_a_changed_byte_of_a_record_is_mended(tmp_path: Path) -> None:
     assert list(Records(tmp_path, FileRecord)) == [record]
 
 
-def test_35_a_record_that_cannot_be_mended_is_set_aside(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_mended_is_set_aside(tmp_path: Path) -> None:
     """The user sees that it failed, and the next batch runs."""
 
     async def begin(place: Place) -> str:
@@ -285,7 +285,7 @@ def test_a_folder_of_an_older_version_is_left_alone(tmp_path: Path, caplog: pyte
 # ---- disks that fail ----
 
 
-def test_35_a_disk_that_fails_too_long_fails_the_batch_alone(tmp_path: Path) -> None:
+def test_a_disk_that_fails_too_long_fails_the_batch_alone(tmp_path: Path) -> None:
     """Before that, the batch says what it waits for. Here a folder stands where a file should."""
 
     async def work(place: Place) -> tuple[Any, Any, Any]:
@@ -302,7 +302,7 @@ def test_35_a_disk_that_fails_too_long_fails_the_batch_alone(tmp_path: Path) -> 
     assert (waiting.status, failed.status, after.status) == ("in_progress", "failed", "completed")
 
 
-def test_35_a_batch_waits_for_the_disk_and_goes_on(tmp_path: Path) -> None:
+def test_a_batch_waits_for_the_disk_and_goes_on(tmp_path: Path) -> None:
     async def work(place: Place) -> tuple[Any, dict[str, Any]]:
         file = await place.upload(text_of(LINES))
         folder, away = tmp_path / "state" / "state-2", tmp_path / "away"
@@ -322,7 +322,7 @@ def test_35_a_batch_waits_for_the_disk_and_goes_on(tmp_path: Path) -> None:
 # ---- shares of the disk ----
 
 
-def test_33_a_user_leaves_room_for_others(tmp_path: Path) -> None:
+def test_a_user_leaves_room_for_others(tmp_path: Path) -> None:
     """As many bytes as a user holds are left: whoever comes next has room, however many have come before."""
 
     async def fill(place: Place, owner: str) -> int:
@@ -340,7 +340,7 @@ def test_33_a_user_leaves_room_for_others(tmp_path: Path) -> None:
     assert inside(tmp_path / "state", work, max_bytes=20_000) == [10_000, 5_000, 2_000]
 
 
-def test_33_answers_count_too(tmp_path: Path) -> None:
+def test_answers_count_too(tmp_path: Path) -> None:
     data = text_of(LINES)
 
     async def work(place: Place) -> Any:

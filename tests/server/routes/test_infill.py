@@ -1,4 +1,4 @@
-"""1.6: filling in the middle, by `suffix` and by llama-server's /infill. The model is tiny: it is about the prompt."""
+"""Filling in the middle, by `suffix` and by llama-server's /infill. The model is tiny: it is about the prompt."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def infill(server: Server, **body: object) -> httpx.Response:
     return httpx.post(f"{server.root}/infill", json={"n_predict": 12, "temperature": 0, **body}, timeout=300)
 
 
-def test_1_6_suffix_makes_the_prompt_of_the_models_own_tokens(filling: Server) -> None:
+def test_suffix_makes_the_prompt_of_the_models_own_tokens(filling: Server) -> None:
     client = OpenAI(base_url=filling.url, api_key="none", max_retries=0)
     ask = {"model": "small", "max_tokens": 12, "temperature": 0}
     found = client.completions.create(prompt="Once upon", suffix="the end.", **ask)
@@ -50,7 +50,7 @@ def test_1_6_suffix_makes_the_prompt_of_the_models_own_tokens(filling: Server) -
     assert "".join(chunk.choices[0].text for chunk in streamed) == found.choices[0].text
 
 
-def test_1_6_infill_as_llama_server_answers(filling: Server) -> None:
+def test_infill_as_llama_server_answers(filling: Server) -> None:
     client = OpenAI(base_url=filling.url, api_key="none", max_retries=0)
     wanted = client.completions.create(
         model="small", prompt="Once upon a time", suffix="the end.", max_tokens=12, temperature=0
@@ -69,27 +69,27 @@ def test_1_6_infill_as_llama_server_answers(filling: Server) -> None:
     assert [event["stop"] for event in events][-2:] == [False, True]
 
 
-def test_1_6_infill_as_an_editor_asks(filling: Server) -> None:
+def test_infill_as_an_editor_asks(filling: Server) -> None:
     path = Path(__file__).parents[2] / "clients" / "bodies" / "llama_vscode_infill.json"
     found = httpx.post(f"{filling.root}/infill", json=json.loads(path.read_text())["body"], timeout=300)
     assert found.status_code == 200, found.text
     assert found.json()["tokens_predicted"] <= 16
 
 
-def test_1_6_infill_that_only_warms_the_cache(filling: Server) -> None:
+def test_infill_that_only_warms_the_cache(filling: Server) -> None:
     extra = [{"filename": "a.py", "text": "x = 1", "time": 1}]
     found = infill(filling, input_prefix="Once", input_extra=extra, n_predict=0)
     assert found.status_code == 200, found.text
     assert found.json()["content"] == ""
 
 
-def test_1_6_hostile_text_stays_text(filling: Server) -> None:
+def test_hostile_text_stays_text(filling: Server) -> None:
     """The markers in a user's text are spelled out, so the prompt is longer than with three tokens for them."""
     short, hostile = infill(filling, input_prefix="a b c").json(), infill(filling, input_prefix="".join(TOKENS)).json()
     assert hostile["tokens_evaluated"] > short["tokens_evaluated"] + 10
 
 
-def test_1_6_model_without_such_tokens_says_so(server: Server, client: OpenAI) -> None:
+def test_model_without_such_tokens_says_so(server: Server, client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="no tokens for filling in the middle"):
         client.completions.create(model="small", prompt="a", suffix="b")
     refused = infill(server, input_prefix="a")

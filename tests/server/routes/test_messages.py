@@ -74,7 +74,7 @@ def test_errors_in_its_own_shape(claude: Anthropic) -> None:
         claude.messages.create(model="small", max_tokens=1, messages=message, tools=[TOOL], tool_choice=choice)
 
 
-def test_1_5_last_message_of_the_assistant_is_gone_on_with(claude: Anthropic) -> None:
+def test_last_message_of_the_assistant_is_gone_on_with(claude: Anthropic) -> None:
     """The same tokens as if the model had said it itself, spaces included."""
     ask = {"model": "small", "max_tokens": 24, "extra_body": {"temperature": 0.0}}
     question = {"role": "user", "content": "Name three colours."}

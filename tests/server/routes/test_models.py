@@ -23,7 +23,7 @@ def aliased() -> Iterator[Server]:
     made.stop()
 
 
-def test_1_7_aliases(aliased: Server) -> None:
+def test_aliases(aliased: Server) -> None:
     client = client_of(aliased)
     assert [model.id for model in client.models.list()] == ["small", "gpt-4o", "org/other"]
     for name in ("small", "gpt-4o", "org/other"):
@@ -35,7 +35,7 @@ def test_1_7_aliases(aliased: Server) -> None:
         client.chat.completions.create(model="gpt-5", **ASK)
 
 
-def test_1_7_the_name_does_not_show_in_the_answer(aliased: Server) -> None:
+def test_the_name_does_not_show_in_the_answer(aliased: Server) -> None:
     client = client_of(aliased)
     texts = {
         client.completions.create(model=name, prompt="Once", seed=1).choices[0].text for name in ("small", "gpt-4o")
@@ -43,7 +43,7 @@ def test_1_7_the_name_does_not_show_in_the_answer(aliased: Server) -> None:
     assert len(texts) == 1
 
 
-def test_1_7_any_name() -> None:
+def test_any_name() -> None:
     server = Server(stories_gguf(), "--any-model-name")
     client = client_of(server)
     assert client.chat.completions.create(model="claude-opus-9", **ASK).model == "small"

@@ -1,4 +1,4 @@
-"""1.6: Ollama's API, as its clients speak it (its own Python client is in tests/clients)."""
+"""Ollama's API, as its clients speak it (its own Python client is in tests/clients)."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def lines(reply: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in reply.text.splitlines()]
 
 
-def test_1_6_chat_whole_and_as_lines(server: Server) -> None:
+def test_chat_whole_and_as_lines(server: Server) -> None:
     """A stream is what a client gets that does not say."""
     streamed = lines(post(server, "chat", messages=QUESTION, options=GREEDY, keep_alive="5m"))
     whole = post(server, "chat", messages=QUESTION, options=GREEDY, stream=False).json()
@@ -42,7 +42,7 @@ def test_1_6_chat_whole_and_as_lines(server: Server) -> None:
     assert same["usage"]["prompt_tokens"] == whole["prompt_eval_count"]
 
 
-def test_1_6_generate_with_and_without_template(server: Server) -> None:
+def test_generate_with_and_without_template(server: Server) -> None:
     chat = post(server, "chat", messages=QUESTION, options=GREEDY, stream=False).json()
     templated = post(server, "generate", prompt=QUESTION[0]["content"], options=GREEDY, stream=False).json()
     assert templated["response"] == chat["message"]["content"]
@@ -52,7 +52,7 @@ def test_1_6_generate_with_and_without_template(server: Server) -> None:
     assert "".join(line["response"] for line in streamed) == raw["response"]
 
 
-def test_1_6_format_and_tools(server: Server) -> None:
+def test_format_and_tools(server: Server) -> None:
     ask = {"messages": QUESTION, "options": {"seed": 3, "num_predict": 80}}
     found = post(server, "chat", **ask, format=SCHEMA, stream=False).json()
     assert set(json.loads(found["message"]["content"])) == {"name", "age"}
@@ -68,7 +68,7 @@ def test_1_6_format_and_tools(server: Server) -> None:
             assert set(call["function"]["arguments"]) == {"city", "unit"}
 
 
-def test_1_6_last_message_of_the_assistant_is_gone_on_with(server: Server) -> None:
+def test_last_message_of_the_assistant_is_gone_on_with(server: Server) -> None:
     whole = post(server, "chat", messages=QUESTION, options=GREEDY, stream=False).json()["message"]["content"]
     begun = whole[: whole.index(" ")]
     messages = [*QUESTION, {"role": "assistant", "content": begun}]
@@ -76,7 +76,7 @@ def test_1_6_last_message_of_the_assistant_is_gone_on_with(server: Server) -> No
     assert rest.startswith(whole[len(begun) :][:4])
 
 
-def test_1_6_embeddings(server: Server) -> None:
+def test_embeddings(server: Server) -> None:
     found = post(server, "embed", input=["a", "b c"]).json()
     (first, second), old = found["embeddings"], post(server, "embeddings", prompt="a").json()["embedding"]
     assert first == old != second
@@ -84,7 +84,7 @@ def test_1_6_embeddings(server: Server) -> None:
     assert found["prompt_eval_count"] > 0
 
 
-def test_1_6_models(server: Server) -> None:
+def test_models(server: Server) -> None:
     listed = httpx.get(f"{server.root}/api/tags").json()["models"]
     assert [one["name"] for one in listed] == ["small:latest"]
     assert httpx.get(f"{server.root}/api/ps").json()["models"][0]["context_length"] == 2048
@@ -97,14 +97,14 @@ def test_1_6_models(server: Server) -> None:
     assert httpx.head(server.root).status_code == 200
 
 
-def test_1_6_body_need_not_say_that_it_is_json(server: Server) -> None:
+def test_body_need_not_say_that_it_is_json(server: Server) -> None:
     body = json.dumps({"model": "small", "messages": QUESTION, "options": GREEDY, "stream": False})
     reply = httpx.post(f"{server.root}/api/chat", content=body, timeout=300)
     assert "content-type" not in reply.request.headers
     assert reply.json()["done"]
 
 
-def test_1_6_request_without_a_prompt_loads_the_model(server: Server) -> None:
+def test_request_without_a_prompt_loads_the_model(server: Server) -> None:
     assert post(server, "chat", messages=[]).json()["done_reason"] == "load"
     assert post(server, "generate").json()["done_reason"] == "load"
 
@@ -122,14 +122,14 @@ def test_1_6_request_without_a_prompt_loads_the_model(server: Server) -> None:
         ("pull", {}, 404),
     ],
 )
-def test_1_6_refusals_in_its_own_shape(server: Server, path: str, body: dict[str, Any], status: int) -> None:
+def test_refusals_in_its_own_shape(server: Server, path: str, body: dict[str, Any], status: int) -> None:
     reply = post(server, path, **body)
     assert reply.status_code == status, reply.text
     assert set(reply.json()) == {"error"}
     assert isinstance(reply.json()["error"], str)
 
 
-def test_1_6_client_that_goes_ends_its_request(server: Server) -> None:
+def test_client_that_goes_ends_its_request(server: Server) -> None:
     body = {"model": "small", "messages": QUESTION, "options": {"num_predict": 1500}}
     with httpx.stream("POST", f"{server.root}/api/chat", json=body, timeout=300) as reply:
         next(reply.iter_lines())

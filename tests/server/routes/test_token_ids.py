@@ -17,7 +17,7 @@ ROUTES = [
 
 
 @pytest.mark.parametrize(("route", "name", "body"), ROUTES, ids=lambda value: str(value)[:20])
-def test_4_4_token_ids_are_whole_numbers(server: Server, route: str, name: str, body: dict[str, Any]) -> None:
+def test_token_ids_are_whole_numbers(server: Server, route: str, name: str, body: dict[str, Any]) -> None:
     for ids in BAD:
         reply = httpx.post(f"{server.root}{route}", json={**body, name: ids})
         assert reply.status_code == 400, (ids, reply.text)

@@ -51,7 +51,7 @@ def post(server: Server, route: str, body: dict[str, Any]) -> httpx.Response:
 
 
 @pytest.mark.parametrize(("route", "body"), ROUTES, ids=NAMES)
-def test_1_4_unknown_parameters_are_told_of(server: Server, route: str, body: dict[str, Any]) -> None:
+def test_unknown_parameters_are_told_of(server: Server, route: str, body: dict[str, Any]) -> None:
     before = server.metric("surefoot:ignored_parameters_total")
     reply = post(server, route, {**body, "frobnicate": 1, "twiddle": {"a": [1]}, "nothing": None})
     assert reply.status_code == 200, reply.text
@@ -61,13 +61,13 @@ def test_1_4_unknown_parameters_are_told_of(server: Server, route: str, body: di
 
 
 @pytest.mark.parametrize(("route", "body"), ROUTES[:4], ids=NAMES[:4])
-def test_1_4_streams_begin_with_the_warning(server: Server, route: str, body: dict[str, Any]) -> None:
+def test_streams_begin_with_the_warning(server: Server, route: str, body: dict[str, Any]) -> None:
     reply = post(server, route, {**body, "stream": True, "frobnicate": 1})
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.headers["warning"] == '199 - "unknown parameter ignored: frobnicate"'
 
 
-def test_1_4_what_a_name_may_hold(server: Server) -> None:
+def test_what_a_name_may_hold(server: Server) -> None:
     """Headers stay headers, and short."""
     hostile = {'a"\r\nSet-Cookie: x\\': 1, "ü世": 1, "z" * 100_000: 1, **{f"p{number}": 1 for number in range(1000)}}
     reply = post(server, "/v1/chat/completions", {**ASK, "max_tokens": 1, **hostile})
@@ -79,7 +79,7 @@ def test_1_4_what_a_name_may_hold(server: Server) -> None:
 
 
 @given(st.dictionaries(st.text().map("~{}".format), st.integers() | st.none()))
-def test_1_4_every_warning_is_a_header(names: dict[str, Any]) -> None:
+def test_every_warning_is_a_header(names: dict[str, Any]) -> None:
     with noting_unknown(is_strict=False) as unknown:
         ChatRequest.model_validate({**names, **ASK})
     if unknown.count:
@@ -94,7 +94,7 @@ def strict() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("route", "body"), ROUTES, ids=NAMES)
-def test_1_4_strict_parameters(strict: Server, route: str, body: dict[str, Any]) -> None:
+def test_strict_parameters(strict: Server, route: str, body: dict[str, Any]) -> None:
     reply = post(strict, route, {**body, "frobnicate": 1})
     assert reply.status_code == 400
     assert "unknown parameter 'frobnicate'" in reply.json()["error"]["message"]
@@ -102,7 +102,7 @@ def test_1_4_strict_parameters(strict: Server, route: str, body: dict[str, Any])
     assert post(strict, route, {**body, **harmless}).status_code == 200
 
 
-def test_1_4_strict_inside_of_parameters(strict: Server) -> None:
+def test_strict_inside_of_parameters(strict: Server) -> None:
     for inside in ({"stream_options": {"frob": 1}}, {"response_format": {"type": "text", "frob": 1}}):
         reply = post(strict, "/v1/chat/completions", {**ASK, **inside})
         assert reply.status_code == 400
@@ -112,7 +112,7 @@ def test_1_4_strict_inside_of_parameters(strict: Server) -> None:
     assert len(huge.content) < 1000
 
 
-def test_1_4_lines_of_batches(client: OpenAI, server: Server) -> None:
+def test_lines_of_batches(client: OpenAI, server: Server) -> None:
     before = server.metric("surefoot:ignored_parameters_total")
     line = {
         "custom_id": "1",
@@ -145,7 +145,7 @@ HARMLESS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("more", HARMLESS, ids=str)
-def test_1_4_harmless_parameters(more: dict[str, Any]) -> None:
+def test_harmless_parameters(more: dict[str, Any]) -> None:
     """Also where unknown ones are refused; the request is the same as without."""
     for is_strict in (False, True):
         with noting_unknown(is_strict) as unknown:
@@ -162,7 +162,7 @@ def test_1_4_harmless_parameters(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "more", [{"best_of": 3}, {"typical_p": 0.9}, {"mirostat": 1}, {"use_beam_search": True}], ids=str
 )
-def test_1_4_values_that_would_matter_are_told_of(more: dict[str, Any]) -> None:
+def test_values_that_would_matter_are_told_of(more: dict[str, Any]) -> None:
     with noting_unknown(is_strict=False) as unknown:
         ChatRequest.model_validate({**ASK, **more})
     assert unknown.names == list(more)
@@ -190,7 +190,7 @@ def complaint(kind: type[Body], body: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize(("kind", "body"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
-def test_1_4_odd_values_are_taken_or_refused_in_a_sentence(kind: type[Body], body: dict[str, Any]) -> None:
+def test_odd_values_are_taken_or_refused_in_a_sentence(kind: type[Body], body: dict[str, Any]) -> None:
     """No name of any table and no field fails in another way, whatever its value."""
     tables = (dialects.HARMLESS, dialects.NEUTRAL, dialects.SYNONYMS, dialects.MINUS_ONE, dialects.FORMATS)
     names = set().union(*tables, dialects.VARIABLES, kind.model_fields, {"best_of", "messages", "input"})
@@ -201,7 +201,7 @@ def test_1_4_odd_values_are_taken_or_refused_in_a_sentence(kind: type[Body], bod
             assert message is None or 5 < len(message) < 700
 
 
-def test_1_4_harmless_parameters_by_the_clients(client: OpenAI, server: Server) -> None:
+def test_harmless_parameters_by_the_clients(client: OpenAI, server: Server) -> None:
     more = {"store": True, "modalities": ["text"], "verbosity": "low", "metadata": {"a": "b"}, "prompt_cache_key": "k"}
     raw = client.chat.completions.with_raw_response.create(
         **ASK, **more, prediction={"type": "content", "content": "a"}
@@ -222,7 +222,7 @@ def test_1_4_harmless_parameters_by_the_clients(client: OpenAI, server: Server) 
 # ---- other servers' names ----
 
 
-def test_1_4_minus_one(client: OpenAI, strict: Server) -> None:
+def test_minus_one(client: OpenAI, strict: Server) -> None:
     plain = ask(client, temperature=0).choices[0].message.content
     assert ask(client, temperature=0, extra_body={"top_k": -1, "seed": -1}).choices[0].message.content == plain
     for route in ("/v1/chat/completions", "/v1/completions"):  # the latter's default would be 16 tokens
@@ -235,7 +235,7 @@ def context_of(server: Server) -> int:
     return httpx.get(f"{server.root}/v1/models/small").json()["max_model_len"]
 
 
-def test_1_4_synonyms(client: OpenAI) -> None:
+def test_synonyms(client: OpenAI) -> None:
     body = {"model": "small", "prompt": PROMPT["prompt"], "seed": 3}
     usual = client.completions.create(**body, max_tokens=7, extra_body={"repetition_penalty": 1.3})
     other = client.completions.create(**body, extra_body={"n_predict": 7, "repeat_penalty": 1.3})
@@ -244,7 +244,7 @@ def test_1_4_synonyms(client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize(("route", "body"), ROUTES[:4], ids=NAMES[:4])
-def test_1_4_max_tokens_beyond_the_context(strict: Server, route: str, body: dict[str, Any]) -> None:
+def test_max_tokens_beyond_the_context(strict: Server, route: str, body: dict[str, Any]) -> None:
     name = "max_output_tokens" if "responses" in route else "max_tokens"
     reply = post(strict, route, {**body, name: 2**31 - 1})
     assert reply.status_code == 200, reply.text
@@ -270,7 +270,7 @@ def test_1_4_max_tokens_beyond_the_context(strict: Server, route: str, body: dic
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_1_4_formats(client: OpenAI, more: dict[str, Any], pattern: str) -> None:
+def test_formats(client: OpenAI, more: dict[str, Any], pattern: str) -> None:
     for text in (
         ask(client, extra_body=more, max_tokens=60).choices[0].message.content,
         client.completions.create(**{**PROMPT, "max_tokens": 60}, extra_body=more).choices[0].text,
@@ -288,13 +288,13 @@ def test_1_4_formats(client: OpenAI, more: dict[str, Any], pattern: str) -> None
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-def test_1_4_bad_formats(server: Server, more: dict[str, Any]) -> None:
+def test_bad_formats(server: Server, more: dict[str, Any]) -> None:
     reply = post(server, "/v1/chat/completions", {**ASK, **more})
     assert reply.status_code == 400, reply.text
     assert 10 < len(reply.json()["error"]["message"]) < 600
 
 
-def test_1_4_claude_asks_for_a_schema(server: Server) -> None:
+def test_claude_asks_for_a_schema(server: Server) -> None:
     claude = Anthropic(base_url=server.root, api_key="none", max_retries=0, timeout=300)
     wanted = {"format": {"type": "json_schema", "schema": SCHEMA}}
     reply = claude.messages.create(
@@ -303,7 +303,7 @@ def test_1_4_claude_asks_for_a_schema(server: Server) -> None:
     assert set(json.loads(reply.content[0].text)) == {"name", "age"}
 
 
-def test_1_4_min_tokens(strict: Server, server: Server) -> None:
+def test_min_tokens(strict: Server, server: Server) -> None:
     body = {**PROMPT, "return_token_ids": True, "max_tokens": 30}
     free = post(strict, "/v1/completions", body).json()["choices"][0]["token_ids"]
     stopped = {**body, "stop_token_ids": free[2:4]}
@@ -318,7 +318,7 @@ def test_1_4_min_tokens(strict: Server, server: Server) -> None:
     assert "min_tokens" in reply.headers["warning"]
 
 
-def test_1_4_special_tokens_in_the_text(client: OpenAI) -> None:
+def test_special_tokens_in_the_text(client: OpenAI) -> None:
     """With its end held back and another token that means something forced, the text has it or not."""
     token = 1  # <|im_start|>
     more = {"logit_bias": {str(token): 100}, "max_tokens": 2, "temperature": 0}
@@ -327,7 +327,7 @@ def test_1_4_special_tokens_in_the_text(client: OpenAI) -> None:
     assert shown == "<|im_start|>" * 2
 
 
-def test_1_4_enable_thinking() -> None:
+def test_enable_thinking() -> None:
     known = set(ChatRequest.model_fields)
     moved = translate({"enable_thinking": False, "chat_template_kwargs": {"a": 1}}, known)
     assert moved == {"chat_template_kwargs": {"enable_thinking": False, "a": 1}}
@@ -335,7 +335,7 @@ def test_1_4_enable_thinking() -> None:
     assert kept == {"chat_template_kwargs": {"enable_thinking": True}}
 
 
-def test_1_4_tools_that_a_server_would_run(client: OpenAI) -> None:
+def test_tools_that_a_server_would_run(client: OpenAI) -> None:
     raw = client.responses.with_raw_response.create(**RESPOND, tools=[{"type": "web_search"}])
     assert raw.headers["warning"] == '199 - "unknown parameter ignored: tools of type web_search"'
     assert raw.parse().output_text
@@ -344,7 +344,7 @@ def test_1_4_tools_that_a_server_would_run(client: OpenAI) -> None:
 # ---- what this model cannot see ----
 
 
-def test_1_4_images_and_sound(client: OpenAI, server: Server) -> None:
+def test_images_and_sound(client: OpenAI, server: Server) -> None:
     def said(*parts: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"role": "user", "content": list(parts)}]
 
