@@ -26,12 +26,19 @@ class OpenDoor:
 
 
 def open_door(
-    kind: str, model: Path, folder: Path, *words: str, inner: Sequence[str] = (), num_files: int | None = None
+    kind: str,
+    model: Path,
+    folder: Path,
+    *words: str,
+    inner: Sequence[str] = (),
+    num_files: int | None = None,
+    memory_bytes: int | None = None,
 ) -> OpenDoor:
-    """words: for what clients connect to. inner: for the server, wherever it stands."""
+    """words: for what clients connect to. inner: for the server, wherever it stands. memory_bytes: the most that the
+    server may map."""
     if kind == SERVER:
-        return OpenDoor(Server(model, *words, *inner, num_files=num_files))
-    behind = Server(model, "--fleet-key", str(key_file(folder)), *inner)
+        return OpenDoor(Server(model, *words, *inner, num_files=num_files, memory_bytes=memory_bytes))
+    behind = Server(model, "--fleet-key", str(key_file(folder)), *inner, memory_bytes=memory_bytes)
     gateway = start_gateway([behind], folder, *words, num_files=num_files)
     wait_for(lambda: num_ready(gateway) == 1)
     return OpenDoor(gateway, behind)

@@ -140,6 +140,12 @@ RAW = [
     b'{"a": ' * 20_000,
     b"\x00" * 1000,
 ]
+MOST_BODY = 4 << 20
+RAW += [  # as many wrong items as a body holds
+    b'{"model":"small",%s:[%s]}' % (field, b",".join([item] * ((MOST_BODY - 64) // (len(item) + 1))))
+    for field in (b'"prompt"', b'"input"', b'"messages"', b'"system"')
+    for item in (b"[]", b"{}", b"0.5")
+]
 ROUTES = [CHAT, COMPLETIONS, EMBEDDINGS, "/v1/messages", "/v1/responses", "/tokenize", "/v1/batches"]
 
 

@@ -2,8 +2,8 @@
 
 Honest answers are compared bit for bit with those of a quiet server. The honest clients first run alone, for a fourth
 of the time: how long they wait for a first token then is what hostile company is measured by. The server runs with a
-limit on its memory, and closes its books at the end. The last line says how many hostile requests were made, and the
-95th percentile of both waits.
+limit on its memory, which must level off, and closes its books at the end. The last line says how many hostile requests
+were made, and the 95th percentile of both waits. With --gateway all clients talk to a gateway over that server.
 
 It ends in time: a client that still waits GRACE_S after the end is cut off, and its wait counts as long as it was.
 
@@ -22,15 +22,17 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
 
 from tests.server.access.test_sharing import quick_key
+from tests.server.doors import GATEWAY, SERVER, OpenDoor, open_door
 from tests.server.hostile_clients import CHAT, EMBEDDINGS, HOSTILE
 from tests.server.process import Server
 from tests.smollm2 import find_file
@@ -44,6 +46,8 @@ MOST_PAUSE_S = 0.8  # between a hostile client's requests
 NUM_HONEST_REQUESTS = 10
 GRACE_S = 30.0
 START_S = 300.0  # for the first answers, and for the hostile clients' process to begin: a bound, not an aim
+SAMPLE_S = 1.0  # between two looks at the memory
+LEVEL_SHARE, LEVEL_MIB = 1.05, 16.0  # by how much resident memory may grow from the third quarter to the last
 KEYS_VARIABLE = "SUREFOOT_SOAK_KEYS"
 BOOKS = "ended: all memory for keys and values was freed"
 
@@ -98,6 +102,7 @@ class Report:
     num_different: int = 0
     engine_failures: float = 0
     peak_mib: float = 0
+    resident_mib: list[float] = field(default_factory=list)  # of server and gateway, beside hostile clients
     num_steps: float = 0
     seconds: float = 0
     books_balance: bool = False
@@ -114,6 +119,15 @@ class Report:
         return percentile(self.beside.begun_s, 0.95) / percentile(self.alone.begun_s, 0.95)
 
     @property
+    def is_level(self) -> bool:
+        """Resident memory does not grow any more. A short run cannot tell."""
+        quarter = len(self.resident_mib) // 4
+        if quarter * SAMPLE_S < 30:
+            return True
+        third, last = (median(self.resident_mib[-n * quarter :][:quarter]) for n in (2, 1))
+        return last <= LEVEL_SHARE * third + LEVEL_MIB
+
+    @property
     def num_hostile_wanted(self) -> int:
         """Fewer hostile requests would be no such load."""
         return round(LEAST_PER_CLIENT_S * (self.num_clients - num_honest_of(self.num_clients)) * self.beside.seconds)
@@ -128,11 +142,11 @@ class Report:
     @property
     def is_good(self) -> bool:
         enough = self.hostile.num_requests >= self.num_hostile_wanted
-        return self.is_sound and enough and max(self.ttft_ratio, self.begun_ratio) <= MOST_TTFT_RATIO
+        return self.is_sound and self.is_level and enough and max(self.ttft_ratio, self.begun_ratio) <= MOST_TTFT_RATIO
 
     def as_json(self) -> dict[str, Any]:
         phases = {"alone": self.alone.as_json(), "beside": self.beside.as_json()}
-        verdict = {"is_good": self.is_good, "ttft_ratio": self.ttft_ratio, "begun_ratio": self.begun_ratio}
+        verdict = {name: getattr(self, name) for name in ("is_good", "is_level", "ttft_ratio", "begun_ratio")}
         return {**verdict, **asdict(self), **phases}
 
     def summary(self) -> str:
@@ -142,7 +156,8 @@ class Report:
             f"honest first tokens {alone['first_token_p95_s']:.3f} s alone, {beside['first_token_p95_s']:.3f} s beside "
             f"them: {self.ttft_ratio:.2f} times; of beginnings {alone['begun_p95_s']:.3f} and "
             f"{beside['begun_p95_s']:.3f} s: {self.begun_ratio:.2f} times ({MOST_TTFT_RATIO:g} allowed); "
-            f"{self.num_different} answers differ: {'good' if self.is_good else 'not good'}"
+            f"{self.num_different} answers differ; memory {'levels off' if self.is_level else 'grows'}: "
+            f"{'good' if self.is_good else 'not good'}"
         )
 
 
@@ -308,9 +323,24 @@ async def hostile_company(
 # ---- all of them ----
 
 
-async def run_clients(server: Server, keys: Keys, seconds: float, report: Report, grace_s: float) -> None:
-    assert server.process.stdout is not None
-    asyncio.get_running_loop().add_reader(server.process.stdout, server.read)  # a full pipe would stop the server
+async def watch_memory(processes: Sequence[Server], samples_mib: list[float]) -> None:
+    while True:
+        samples_mib.append(sum(_status_mib(server, "VmRSS") for server in processes))
+        await asyncio.sleep(SAMPLE_S)
+
+
+def _status_mib(server: Server, name: str) -> float:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    found = re.search(rf"{name}:\s+(\d+)", status)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+async def run_clients(door: OpenDoor, keys: Keys, seconds: float, report: Report, grace_s: float) -> None:
+    server, processes = door.server, [door.server, *([door.behind] if door.behind is not None else [])]
+    for process in processes:
+        assert process.process.stdout is not None
+        asyncio.get_running_loop().add_reader(process.process.stdout, process.read)  # a full pipe would stop it
     num_clients = report.num_clients
     num_honest = num_honest_of(num_clients)
     async with connected(server.root, keys.honest, num_clients) as users:
@@ -319,7 +349,9 @@ async def run_clients(server: Server, keys: Keys, seconds: float, report: Report
         honest = HonestClients(users, num_honest, quiet, grace_s)
         await honest.run(SHARE_ALONE * seconds, report, report.alone)
         async with hostile_company(server.root, keys.hostile, num_clients - num_honest, report, grace_s):
+            watching = asyncio.create_task(watch_memory(processes, report.resident_mib))
             await honest.run((1 - SHARE_ALONE) * seconds, report, report.beside)
+            watching.cancel()
 
 
 def num_honest_of(num_clients: int) -> int:
@@ -343,48 +375,37 @@ def soak(
     memory_mib: int,
     one_key_each: bool = False,
     grace_s: float = GRACE_S,
+    kind: str = SERVER,
 ) -> Report:
     report = Report(num_clients, memory_mib)
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
         file = Path(folder) / "keys.toml"
         keys = make_keys(file, 1 if one_key_each else None, num_clients)
-        words = [
-            "--keys",
-            str(file),
-            "--max-context",
-            "2048",
-            "--max-running",
-            "16",
-            "--drain-s",
-            "5",
-            "--pooling",
-            "mean",
-        ]
-        server = Server(model, *words, "--state-dir", f"{folder}/state", memory_bytes=memory_mib << 20)
+        inner = ("--max-context", "2048", "--max-running", "16", "--drain-s", "5", "--pooling", "mean")
+        state = ("--keys", str(file), "--state-dir", f"{folder}/state")
+        outer = () if kind == SERVER else ("--keys", str(file), "--drain-s", "5")
+        door = open_door(kind, model, Path(folder), *outer, inner=(*inner, *state), memory_bytes=memory_mib << 20)
         try:
             began = time.monotonic()
-            asyncio.run(run_clients(server, keys, seconds, report, grace_s))
+            asyncio.run(run_clients(door, keys, seconds, report, grace_s))
             report.seconds = time.monotonic() - began
-            _look_at(server, keys.honest[0], report)
+            _look_at(door, keys.honest[0], report)
         finally:
-            server.stop()
+            door.stop()
     return report
 
 
-def _look_at(server: Server, key: str, report: Report) -> None:
+def _look_at(door: OpenDoor, key: str, report: Report) -> None:
+    server = door.behind or door.server
     report.engine_failures = server.metric("surefoot:engine_failures_total", key)
     report.num_steps = server.metric("surefoot:engine_steps_total", key)
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    found = re.search(r"VmPeak:\s+(\d+)", status)
-    assert found is not None
-    report.peak_mib = int(found[1]) / 1024
+    report.peak_mib = _status_mib(server, "VmPeak")
     server.terminate()
     server.wait_for(rf"{BOOKS}|was not all freed", 60)
     server.process.wait(timeout=60)
-    log = server.stop()
-    report.books_balance = BOOKS in log
-    if "Traceback" in log:
-        report.complaints.append("the log has a traceback: " + log[log.index("Traceback") :][:2000])
+    logs = (server.stop(), door.stop())
+    report.books_balance = BOOKS in logs[0]
+    report.complaints += [f"a traceback: {log[log.index('Traceback') :][:2000]}" for log in logs if "Traceback" in log]
 
 
 def main() -> None:
@@ -394,6 +415,7 @@ def main() -> None:
     parser.add_argument("--memory-mib", type=int, default=3072, help="what the server's process may map")
     parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2-135M by default")
     parser.add_argument("--one-key-each", action="store_true", help="one key for all honest clients, one for the rest")
+    parser.add_argument("--gateway", action="store_true", help="clients talk to a gateway over the server")
     parser.add_argument("--hostile", metavar="ADDRESS", help=argparse.SUPPRESS)  # the process of the hostile clients
     given = parser.parse_args()
     if given.hostile:
@@ -401,7 +423,9 @@ def main() -> None:
         hostile = asyncio.run(run_hostile(given.hostile, os.environ[KEYS_VARIABLE].split(), given.clients))
         print(json.dumps(asdict(hostile)))
         return
-    report = soak(given.model or find_file(), given.clients, 60 * given.minutes, given.memory_mib, given.one_key_each)
+    kind = GATEWAY if given.gateway else SERVER
+    model, seconds = given.model or find_file(), 60 * given.minutes
+    report = soak(model, given.clients, seconds, given.memory_mib, given.one_key_each, kind=kind)
     print(json.dumps(report.as_json(), indent=2))
     print(report.summary(), file=sys.stderr)
     raise SystemExit(not report.is_good)
