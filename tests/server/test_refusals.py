@@ -52,7 +52,7 @@ def test_bad_parameters(door: Server, change: dict[str, Any], param: str | None)
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model": "small", "messages": NaN}', b"[" * 100_000,
+        b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"model": "small", "messages": NaN}', b"[" * 30_000,
         b'{"model":"small","max_tokens":' + b"9" * 50_000 + b"}",
         b'{"model":"small","messages":[{"role":"user","content":"a"}],"temperature":NaN}',
         b'{"model":"small","messages":[{"role":"user","content":"a"}],"temperature":Infinity}',
