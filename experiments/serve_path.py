@@ -21,12 +21,12 @@ from starlette.types import ASGIApp
 from surefoot import LLM
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.bench.fleet.real import running_fleet
-from surefoot.bench.harness.cpu_usage import usage
 from surefoot.bench.harness.figures import percentile
 from surefoot.bench.harness.http_load import Endpoint, closed_loop
 from surefoot.bench.harness.machine_facts import facts_of_run
 from surefoot.bench.harness.server_process import HOST, MODEL_NAME, free_port
 from surefoot.bench.harness.workloads import Task, ids
+from surefoot.machine.cpu_usage import usage
 from surefoot.server.app import make_app
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
