@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from surefoot.front.residency import LoadModel, Residency, UnloadModel
@@ -16,6 +17,7 @@ class Request:
     model: str
     arrival: float
     seconds: float  # that it is answered for
+    user: str = ""
     begun: float | None = None
     ended: float | None = None
     is_failed: bool = False
@@ -42,17 +44,17 @@ class Simulation:
 
     # ---- what happens ----
 
-    def ask(self, model: str, seconds: float = 0.01) -> Request:
-        request = Request(model, self.now, seconds)
+    def ask(self, model: str, seconds: float = 0.01, user: str = "") -> Request:
+        request = Request(model, self.now, seconds, user)
         self.requests.append(request)
-        if self.policy.ask(model, self.now):
+        if self.policy.ask(model, self.now, user):
             self._begin(request)
         self.decide()
         return request
 
     def leave(self, request: Request) -> None:
         """The client gives up waiting."""
-        self.policy.leave(request.model, request.arrival)
+        self.policy.leave(request.model, request.arrival, request.user)
         request.is_failed = True
         self.decide()
 
@@ -64,10 +66,10 @@ class Simulation:
         for request in self.requests:
             if request.model == model and request.ended is None and not request.is_failed:
                 if request.begun is not None:
-                    self.policy.done(model, self.now)
+                    self.policy.done(model, self.now, request.user)
                     request.is_failed = True
                 elif loading:
-                    self.policy.leave(model, request.arrival)
+                    self.policy.leave(model, request.arrival, request.user)
                     request.is_failed = True
         self.decide()
 
@@ -90,11 +92,29 @@ class Simulation:
         while request.ended is None:
             self.advance(TICK_S)
 
+    def run_clients(
+        self, patterns: Mapping[str, str], pause_s: float, end: float, begin: float = 0
+    ) -> dict[str, list[float]]:
+        """Each user asks for the models of a pattern again and again, and pauses after each answer. Returns the waits
+        of the answered requests that came after the beginning, by user."""
+        models = {user: itertools.cycle(pattern) for user, pattern in patterns.items()}
+        asked: dict[str, list[Request]] = {user: [] for user in patterns}
+        while self.now < end:
+            for user, own in asked.items():
+                ended = own[-1].ended if own else -pause_s
+                if ended is not None and self.now >= ended + pause_s:
+                    own.append(self.ask(next(models[user]), 0.25, user))
+            self.advance(TICK_S)
+        return {
+            user: [r.begun - r.arrival for r in own if r.begun is not None and r.arrival >= begin]
+            for user, own in asked.items()
+        }
+
     def _happen(self, what: str, subject: object) -> None:
         if isinstance(subject, Request):
             if not subject.is_failed:
                 subject.ended = self.now
-                self.policy.done(subject.model, self.now)
+                self.policy.done(subject.model, self.now, subject.user)
             return
         assert isinstance(subject, tuple)
         model, process = subject
@@ -144,7 +164,9 @@ class Simulation:
         )
         assert held <= self.limit_bytes, "over the limit"
         for name, resident in self.policy.residents.items():
-            waiting = [r.arrival for r in self.requests if r.model == name and r.begun is None and not r.is_failed]
+            waiting = [
+                (r.arrival, r.user) for r in self.requests if r.model == name and r.begun is None and not r.is_failed
+            ]
             assert sorted(resident.waiting) == sorted(waiting)
             assert resident.num_busy == sum(
                 r.model == name and r.begun is not None and r.ended is None and not r.is_failed for r in self.requests

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -340,6 +342,32 @@ def test_keys_are_checked_once_and_rates_are_shared(tmp_path: Path) -> None:
     assert (
         'user="alice"' in httpx.get(f"{server.root}/metrics", headers={"authorization": f"Bearer {made['ops']}"}).text
     )
+    server.stop()
+
+
+def test_user_whose_model_was_taken_for_a_swap_goes_before_the_swaps_user(tmp_path: Path) -> None:
+    """One model fits. Bob alternates: his request for c waits first, and is answered after Alice's for a."""
+    keys = tmp_path / "keys.toml"
+    clients = {user: make_key(keys, user) for user in ("alice", "bob")}
+    server = ManyModels(tmp_path, 1, "--keys", str(keys), "--max-wait", "15s")
+    headers = {user: {"authorization": f"Bearer {key}"} for user, key in clients.items()}
+
+    def post(user: str, model: str) -> httpx.Response:
+        body = {"model": model, "prompt": PROMPT, "max_tokens": 4}
+        return httpx.post(f"{server.url}/completions", json=body, headers=headers[user], timeout=PATIENCE_S)
+
+    def num_waiting(model: str) -> int:
+        return httpx.get(f"{server.url}/models/{model}", headers=headers["bob"]).json()["num_waiting"]
+
+    for user, model in (("alice", "a"), ("bob", "a"), ("bob", "b")):
+        assert post(user, model).status_code == 200
+    with ThreadPoolExecutor() as pool:
+        swapped = pool.submit(post, "bob", "c")
+        wait_for(lambda: num_waiting("c") == 1, "Bob's second swap to wait")
+        assert post("alice", "a").status_code == 200
+        assert swapped.result().status_code == 200
+    server.wait_for(r"\nloaded\s+c in")
+    assert re.findall(r"\nloaded\s+(\w) in", server.log) == ["a", "b", "a", "c"]
     server.stop()
 
 

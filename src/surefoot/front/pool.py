@@ -38,6 +38,7 @@ class ModelCounters:
 @dataclass(frozen=True)
 class WaitingRequest:
     arrival: float
+    user: str
     loaded: "asyncio.Future[None]"
 
 
@@ -92,12 +93,12 @@ class ModelPool:
     # ---- requests ----
 
     @asynccontextmanager
-    async def using(self, name: str) -> AsyncIterator[ModelProcess]:
+    async def using(self, name: str, user: str) -> AsyncIterator[ModelProcess]:
         """The model's process, once it is loaded. It is not unloaded before the block ends."""
         self._check_pause(name)
         arrival = time.monotonic()
-        if not self.policy.ask(name, arrival):
-            await self._wait(name, arrival)
+        if not self.policy.ask(name, arrival, user):
+            await self._wait(name, arrival, user)
             counters = self.counters[name]
             counters.longest_wait_s = max(counters.longest_wait_s, time.monotonic() - arrival)
         try:
@@ -107,13 +108,13 @@ class ModelPool:
                 raise lost(name, "has ended", self.policy.pause_s(name, time.monotonic()))
             yield process
         finally:
-            self.policy.done(name, time.monotonic())
+            self.policy.done(name, time.monotonic(), user)
             self._share_cores()
             self._decide()
 
-    async def _wait(self, name: str, arrival: float) -> None:
+    async def _wait(self, name: str, arrival: float, user: str) -> None:
         """Wait for the model. The policy counts the request as being answered from then on."""
-        request = WaitingRequest(arrival, asyncio.get_running_loop().create_future())
+        request = WaitingRequest(arrival, user, asyncio.get_running_loop().create_future())
         self._waiting[name].append(request)
         self._decide()
         try:
@@ -121,9 +122,9 @@ class ModelPool:
         except asyncio.CancelledError:
             if request in self._waiting[name]:
                 self._waiting[name].remove(request)
-                self.policy.leave(name, arrival)
+                self.policy.leave(name, arrival, user)
             elif request.loaded.exception() is None:  # loaded at the same moment
-                self.policy.done(name, time.monotonic())
+                self.policy.done(name, time.monotonic(), user)
             self._decide()
             raise
 
@@ -138,7 +139,7 @@ class ModelPool:
 
     def _fail_waiting(self, name: str, error: ApiError) -> None:
         for request in self._waiting.pop(name, []):
-            self.policy.leave(name, request.arrival)
+            self.policy.leave(name, request.arrival, request.user)
             request.loaded.set_exception(error)
 
     # ---- processes ----

@@ -52,17 +52,17 @@ class ModelRequests:
         name = self._catalog.find(named, caller).name
         request = trusted_request(scope, body)
         with self._admission.admit(caller), suppress(ClientGone):
-            await unless_gone(receive, self._answer(name, scope["path"], request, send))
+            await unless_gone(receive, self._answer(name, scope, request, send))
 
-    async def _answer(self, name: str, path: str, request: ForwardedRequest, send: Send) -> None:
+    async def _answer(self, name: str, scope: Scope, request: ForwardedRequest, send: Send) -> None:
         try:
-            async with self._pool.using(name) as process:
+            async with self._pool.using(name, scope["state"]["caller"].user) as process:
                 await forward(process.client, request, send, dropping=REPLY_HEADERS)
         except UpstreamLost as error:
             problem = lost(name, "has ended while it answered", RETRY_S)
             if error.reply is None:
                 raise problem from error
-            last = last_words(error.reply, problem, path)
+            last = last_words(error.reply, problem, scope["path"])
             if last is None:
                 raise  # the connection is cut, so that nobody takes the part for the whole
             await send({"type": "http.response.body", "body": last})
@@ -75,7 +75,7 @@ class ModelRequests:
         headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
         try:
             with self._admission.admit(context.caller):
-                async with self._pool.using(name) as process:
+                async with self._pool.using(name, context.caller.user) as process:
                     reply = await process.client.post(url, json=_seeded(url, given, line), headers=headers)
         except httpx2.TransportError as error:
             raise lost(name, "has ended while it answered", RETRY_S) from error

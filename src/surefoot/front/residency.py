@@ -3,11 +3,14 @@
 Rules, in the order of their strength:
 1. Memory: the needs of all models that are not unloaded never exceed the limit.
 2. A pinned model is never unloaded, nor is one that answers requests.
-3. Once a request has waited `max_wait_s`, its model comes next: nothing below counts for it.
-4. A model in demand stays for RESIDENCE times its load time.
-5. A swap begins when the requests that wait for it have together waited as long as the swap will cost others.
-6. The models of least worth go: time to load times use. A model that a swap has just brought in has the benefit of the
-   doubt: what little is known of its use counts for as much as can be doubted.
+3. A user whose models exceed their share of the memory, and who took a model from other users for one of them, leaves
+   those users' models alone for a while (swap_accounts.py), and gives way to them.
+4. Once a request of any other user has waited `max_wait_s`, its model comes next: nothing below counts for it.
+5. A model in demand stays for RESIDENCE times its load time.
+6. A swap begins when the requests that wait for it have together waited as long as the swap will cost others.
+7. The models of least worth go, those that other users use last. Worth is time to load times use. A model that a swap
+   has just brought in has the benefit of the doubt: what little is known of its use counts for as much as can be
+   doubted.
 """
 
 import math
@@ -17,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from surefoot.front.resident import ModelState, ModelTraits, Resident
+from surefoot.front.swap_accounts import SwapAccounts
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before a model whose process ended by itself is loaded again
 NUM_PACES = 8  # loads from which the next one's time is predicted
@@ -55,6 +59,8 @@ class Residency:
         for resident in self.residents.values():
             resident.is_wanted = resident.traits.is_pinned
         check_fit([resident.traits for resident in self.residents.values()], limit_bytes)
+        swapped = {name: r.need_bytes for name, r in self.residents.items() if not r.traits.is_pinned}
+        self._accounts = SwapAccounts(swapped, limit_bytes - self.held_bytes, max_wait_s)
 
     @property
     def held_bytes(self) -> int:
@@ -72,33 +78,35 @@ class Residency:
 
     # ---- requests ----
 
-    def ask(self, name: str, now: float) -> bool:
+    def ask(self, name: str, now: float, user: str) -> bool:
         """A request has come. Returns whether the model answers it now; otherwise the request waits."""
         resident = self.residents[name]
         resident.use = resident.use.plus_one(now)
         if resident.state is ModelState.LOADED:
-            self._begin(resident, now)
+            self._begin(resident, user, now)
             return True
-        resident.waiting.append(now)
+        resident.waiting.append((now, user))
         return False
 
-    def leave(self, name: str, arrival: float) -> None:
+    def leave(self, name: str, arrival: float, user: str) -> None:
         """A waiting request has gone."""
-        self.residents[name].waiting.remove(arrival)
+        self.residents[name].waiting.remove((arrival, user))
 
-    def done(self, name: str, now: float) -> None:
+    def done(self, name: str, now: float, user: str) -> None:
         """A request that the model answered has ended."""
         resident = self.residents[name]
         resident.num_busy -= 1
         resident.last_used = now
+        self._accounts.use(user, name, now)
 
     def pause_s(self, name: str, now: float) -> float:
         """For how long the model will not be loaded, since its process ended by itself."""
         return max(0.0, self.residents[name].not_before - now)
 
-    def _begin(self, resident: Resident, now: float) -> None:
+    def _begin(self, resident: Resident, user: str, now: float) -> None:
         resident.num_busy += 1
         resident.last_used = now
+        self._accounts.use(user, resident.traits.name, now)
 
     # ---- processes ----
 
@@ -117,8 +125,8 @@ class Residency:
             resident.load_s = resident.traits.load_s * statistics.median(self._paces)
 
     def _answer_waiting(self, resident: Resident, now: float) -> None:
-        for _ in resident.waiting:
-            self._begin(resident, now)
+        for _, user in resident.waiting:
+            self._begin(resident, user, now)
         resident.waiting.clear()
 
     def ended(self, name: str, now: float) -> None:
@@ -161,7 +169,8 @@ class Residency:
         return self.limit_bytes - others
 
     def _candidates(self, now: float) -> list[Resident]:
-        """Models to be loaded: first those with a request that has waited too long, then by time waited."""
+        """Models to be loaded: first those with a request that has waited too long, then by time waited. Models that
+        only paused users wait for come last."""
         found = [
             resident
             for resident in self.residents.values()
@@ -170,15 +179,21 @@ class Residency:
             and now >= resident.not_before
         ]
 
-        def rank(resident: Resident) -> tuple[float, float]:
+        def rank(resident: Resident) -> tuple[float, bool, float]:
+            first = self._first_arrival(resident, now)
             if self._is_overdue(resident, now):
-                return resident.waiting[0], 0.0
-            return math.inf, -resident.waited_s(now)
+                return first, False, 0.0
+            return math.inf, first == math.inf, -resident.waited_s(now)
 
         return sorted(found, key=rank)
 
     def _is_overdue(self, resident: Resident, now: float) -> bool:
-        return bool(resident.waiting) and now - resident.waiting[0] >= self.max_wait_s
+        return now - self._first_arrival(resident, now) >= self.max_wait_s
+
+    def _first_arrival(self, resident: Resident, now: float) -> float:
+        """Of the waiting requests whose users are not paused."""
+        users = self._accounts.unpaused(resident.users_waiting, now)
+        return next((arrival for arrival, user in resident.waiting if user in users), math.inf)
 
     def _is_idle_too_long(self, resident: Resident, now: float) -> bool:
         keep_alive_s = resident.traits.keep_alive_s
@@ -220,13 +235,30 @@ class Residency:
         if victims is None or not (self._is_overdue(resident, now) or self._pays(resident, victims, now)):
             return []
         self._swapping_for, resident.swap_began = resident.traits.name, now
+        self._charge(resident, victims, now)
         for victim in victims:
             victim.state = ModelState.DRAINING  # keeps `since`: it may stay after all
         return [self._unload(victim, now) for victim in victims if not victim.num_busy]
 
     def _pays(self, resident: Resident, victims: Sequence[Resident], now: float) -> bool:
-        cost = sum(victim.swap_cost(now) for victim in victims)
-        return resident.waited_s(now) >= cost and not any(victim.is_guarded(now) for victim in victims)
+        claims = [victim for victim in victims if not self._gives_way(victim, resident, now)]
+        cost = sum(victim.swap_cost(now) for victim in claims)
+        return resident.waited_s(now) >= cost and not any(victim.is_guarded(now) for victim in claims)
+
+    def _gives_way(self, victim: Resident, resident: Resident, now: float) -> bool:
+        """Whether only paused users use the victim, and a user who is not paused waits for the model."""
+        users = self._accounts.users_of(victim.traits.name, now)
+        unpaused = self._accounts.unpaused
+        return bool(users) and not unpaused(users, now) and bool(unpaused(resident.users_waiting, now))
+
+    def _charge(self, resident: Resident, victims: Sequence[Resident], now: float) -> None:
+        """Charge a swap that takes models from other users: its load and those that bring the models back. It is free
+        if a user waits for it whose models do not exceed their share. A pause is not prolonged, so that it ends."""
+        users = resident.users_waiting
+        taken = [victim for victim in victims if self._accounts.users_of(victim.traits.name, now) - users]
+        if taken and all(self._accounts.exceeds_share(user, resident.traits.name, now) for user in users):
+            for user in self._accounts.unpaused(users, now):
+                self._accounts.charge(user, resident.load_s + sum(victim.load_s for victim in taken), now)
 
     def _victims(self, resident: Resident, now: float) -> list[Resident] | None:
         """The models of least worth that together leave enough room. Empty: room is already on its way. None: there are
@@ -234,9 +266,11 @@ class Residency:
         others = self.residents.values()
         coming = sum(other.need_bytes for other in others if other.state is ModelState.UNLOADING)
         missing = resident.need_bytes - self._room_for(resident) - coming
+        loaded = [other for other in others if other.state is ModelState.LOADED and not other.traits.is_pinned]
+        if not self._accounts.unpaused(resident.users_waiting, now):
+            loaded = [other for other in loaded if not self._is_protected(other, resident, now)]
         by_worth = sorted(
-            (other for other in others if other.state is ModelState.LOADED and not other.traits.is_pinned),
-            key=lambda other: (other.worth(now), other.last_used),
+            loaded, key=lambda other: (self._is_protected(other, resident, now), other.worth(now), other.last_used)
         )
         chosen: list[Resident] = []
         freed = 0
@@ -250,6 +284,11 @@ class Residency:
                 freed -= victim.need_bytes
                 chosen.remove(victim)
         return chosen
+
+    def _is_protected(self, victim: Resident, resident: Resident, now: float) -> bool:
+        """Whether users who are not paused use the victim, besides those who wait for the model."""
+        others = self._accounts.users_of(victim.traits.name, now) - resident.users_waiting
+        return bool(self._accounts.unpaused(others, now))
 
 
 def check_fit(models: Iterable[ModelTraits], limit_bytes: int) -> None:

@@ -33,14 +33,14 @@ class ModelTraits:
 
 @dataclass
 class Resident:
-    """A model's state. `waiting` holds the arrival times of requests that wait for it to be loaded."""
+    """A model's state. `waiting` holds the arrival times and users of requests that wait for it to be loaded."""
 
     traits: ModelTraits
     load_s: float  # expected of its next load
     state: ModelState = ModelState.UNLOADED
     since: float = 0.0  # when it came into this state
     num_busy: int = 0  # requests that it answers
-    waiting: list[float] = field(default_factory=list)
+    waiting: list[tuple[float, str]] = field(default_factory=list)
     use: DecayedCount = field(default_factory=lambda: DecayedCount(USE_MEMORY_S))
     last_used: float = -math.inf
     is_wanted: bool = False  # to be loaded even if no request waits
@@ -83,7 +83,11 @@ class Resident:
 
     def waited_s(self, now: float) -> float:
         """Of all waiting requests together."""
-        return sum(now - arrival for arrival in self.waiting)
+        return sum(now - arrival for arrival, _ in self.waiting)
+
+    @property
+    def users_waiting(self) -> frozenset[str]:
+        return frozenset(user for _, user in self.waiting)
 
 
 def surely_more(count: float) -> float:

@@ -32,7 +32,7 @@ class ApiSchema:
         loaded = (entry for entry in self._catalog.of(caller) if entry.name in self._pool.processes)
         name = next(loaded, first).name
         try:
-            async with self._pool.using(name) as process:
+            async with self._pool.using(name, caller.user) as process:
                 reply = await process.client.get(SCHEMA, headers=trusted_headers(caller))
         except httpx2.TransportError as error:
             raise lost(name, "has ended while it answered", RETRY_S) from error

@@ -1,0 +1,52 @@
+"""Which users have swapped at the cost of other users, and until when each of them has to leave other users' models in
+memory. Knows no rules of the swap itself; the time is passed in."""
+
+from collections.abc import Iterable, Mapping
+
+IN_USE_S = 60.0  # after its last answer, for which a model counts as used by a user; the longest wait is added
+PAUSE = 3.0  # times the swap's seconds and the number of users: all users' swaps take a third of the time at most
+
+
+class SwapAccounts:
+    """needs: bytes of the models that can be swapped. room_bytes: for all of them together. A user's share of the room
+    is an equal part of it, and at least one model."""
+
+    def __init__(self, needs: Mapping[str, int], room_bytes: int, max_wait_s: float) -> None:
+        self._needs = needs
+        self._room_bytes = room_bytes
+        self._max_wait_s = max_wait_s
+        self._window_s = IN_USE_S + max_wait_s  # a model is not unused because its user has to wait for another
+        self._used: dict[str, dict[str, float]] = {}  # by user: when each model last answered
+        self._paused_until: dict[str, float] = {}  # by user
+
+    def use(self, user: str, model: str, now: float) -> None:
+        """The model begins or ends an answer to the user."""
+        if model in self._needs:
+            self._used[user] = {**self._used.pop(user, {}), model: now}  # users in the order of their last use
+            while not self._recent(oldest := next(iter(self._used)), now):
+                del self._used[oldest]
+
+    def users_of(self, model: str, now: float) -> frozenset[str]:
+        return frozenset(user for user in self._used if model in self._recent(user, now))
+
+    def exceeds_share(self, user: str, model: str, now: float) -> bool:
+        """Whether the user would have to swap for the model even if they had their share of the memory to themselves:
+        the models that they used since they last used this one do not fit into the share beside it."""
+        recent = self._recent(user, now)
+        last_used = recent.get(model, now - self._window_s)
+        since = [self._needs[other] for other, used in recent.items() if used > last_used and other != model]
+        return bool(since) and (sum(since) + self._needs[model]) * self._num_users(now) > self._room_bytes
+
+    def charge(self, user: str, seconds: float, now: float) -> None:
+        """The user's swap takes these seconds from other users. Until they are paid for the user pauses."""
+        self._paused_until[user] = now + seconds + min(PAUSE * self._num_users(now) * seconds, self._max_wait_s)
+
+    def unpaused(self, users: Iterable[str], now: float) -> frozenset[str]:
+        """Those of the users who are not paused. A paused user may not take a model that an unpaused one uses."""
+        return frozenset(user for user in users if now >= self._paused_until.get(user, now))
+
+    def _num_users(self, now: float) -> int:
+        return sum(bool(self._recent(user, now)) for user in self._used)
+
+    def _recent(self, user: str, now: float) -> dict[str, float]:
+        return {model: used for model, used in self._used.get(user, {}).items() if now - used < self._window_s}
