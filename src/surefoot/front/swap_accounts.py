@@ -34,7 +34,7 @@ class SwapAccounts:
         the models that they used since they last used this one do not fit into the share beside it."""
         recent = self._recent(user, now)
         last_used = recent.get(model, now - self._window_s)
-        since = [self._needs[other] for other, used in recent.items() if used > last_used and other != model]
+        since = [self._needs[other] for other, used in recent.items() if used > last_used]
         return bool(since) and (sum(since) + self._needs[model]) * self._num_users(now) > self._room_bytes
 
     def charge(self, user: str, seconds: float, now: float) -> None:
