@@ -59,7 +59,7 @@ def shown(value: Any) -> Any:
 
 def serving(patch: pytest.MonkeyPatch, handed: Handed) -> None:
     patch.setattr(serve, "KeyStore", handed.note)
-    patch.setattr(serve, "open_state", handed.note)
+    patch.setattr(serve, "state_opener", handed.note)
 
 
 def one_model(patch: pytest.MonkeyPatch, handed: Handed) -> None:
@@ -133,6 +133,7 @@ SERVE = {
     "--strict-parameters": ("", MODELS), "--keys": ("PATH/keys", FRONT), "--max-context": ("64", MODELS),
     "--max-running": ("3", MODELS), "--max-queue": ("3", BOTH), "--deadline-s": ("3", BOTH), "--drain-s": ("3", FRONT),
     "--max-body-bytes": ("2048", BOTH), "--allowed-host": ("a", FRONT), "--allowed-origin": ("a", FRONT),
+    "--tls-cert": ("PATH/tls", FRONT), "--tls-key": ("PATH/tls --tls-cert PATH/tls", FRONT),
     "--audit-log": ("PATH/audit", BOTH), "--audit-required": ("--audit-log PATH/audit", BOTH),
     "--access-log": ("PATH/access", FRONT), "--state-dir": ("PATH/state", FRONT), "--max-file-bytes": ("2048", FRONT),
     "--max-state-bytes": ("2048", FRONT), "--public-prefix": ("PATH/key", MODELS), "--fleet-key": ("PATH/key", REFUSED),

@@ -14,6 +14,7 @@ from starlette.datastructures import UploadFile
 
 from surefoot import LLM
 from surefoot.api.async_llm import AsyncLLM
+from surefoot.api.fingerprint import fingerprint
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.lines import answer_line
@@ -63,7 +64,7 @@ class Place:
 async def opened(folder: Path, llm: LLM, **settings: Any) -> AsyncIterator[Place]:
     """max_bytes among the settings is the folder's."""
     state = StateFolder(folder, settings.pop("max_bytes", 1 << 30))
-    service = Service(AsyncLLM(llm), ServerSettings(model_name="small", **settings), fingerprint="")
+    service = Service(AsyncLLM(llm), ServerSettings(model_name="small", **settings), str(fingerprint(llm)))
     service.llm.start()
     files = Files(state)
     batches = Batches(

@@ -131,6 +131,18 @@ def test_two_swapping_users_wait_alike() -> None:
     assert len(waits["first"]) == pytest.approx(len(waits["second"]), rel=0.3)
 
 
+def test_a_swap_that_has_begun_ends_although_another_model_becomes_overdue() -> None:
+    simulation = Simulation(models(2.0, "ABCD"), limit_bytes=20, max_wait_s=6.0)
+    arrivals = (
+        ("C", "z", 2.0, 0.02), ("B", "y", 1.73, 0.52), ("D", "z", 3.43, 2.0), ("A", "z", 0.0, 1.07),
+        ("A", "y", 0.0, 1.75), ("B", "z", 3.74, 0.41), ("C", "z", 3.77, 1.88),
+    )  # fmt: skip
+    for model, user, seconds, pause_s in arrivals:
+        simulation.ask(model, seconds, user)
+        simulation.advance(pause_s)
+    simulation.run_until_all_served()
+
+
 @settings(max_examples=60)
 @given(
     st.lists(

@@ -278,9 +278,9 @@ def test_an_end_by_a_clock_is_another_error(monkeypatch: pytest.MonkeyPatch) -> 
     made, gate = Grammars(Bytes(), {256}), threading.Event()
     tools = made._make_tools
     made._worker._stuck_s = 0.0
-    monkeypatch.setattr(
-        made._worker, "_make_tools", lambda: replace(tools(), consume=lambda matcher, token: gate.wait(60))
-    )
+    whole = [tools()]  # kept: a thread that has ended has no clock
+    stuck = replace(whole[0], consume=lambda matcher, token: gate.wait(60))
+    monkeypatch.setattr(made._worker, "_make_tools", lambda: stuck)
     constraint = made.start(regex_grammar("[a-z]*"), list(b"ab"))
     with pytest.raises(GrammarTimeout, match="this machine"):
         constraint.apply(np.ones(257, np.float32))

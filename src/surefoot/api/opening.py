@@ -1,7 +1,6 @@
 """Opens a model's files, without reading weights."""
 
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from surefoot.text import (
     tokenizer_from_gguf,
 )
 from surefoot.text.huggingface import read_json
-from surefoot.weights import Checkpoint, ModelDigests, PackedCache, find_model, hash_in_background, open_checkpoint
+from surefoot.weights import BackgroundHash, Checkpoint, PackedCache, find_model, hash_in_background, open_checkpoint
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class OpenModel:
     sampling: SamplingDefaults
     template_override: str | None = None  # a chat template that replaces the model's
     pooling: PoolingConfig | None = None  # None: the model only generates
-    digests: "Future[ModelDigests] | None" = None  # of its files, if they are being hashed
+    digests: BackgroundHash | None = None  # of its files, if they are being hashed
 
     @property
     def has_chat_template(self) -> bool:

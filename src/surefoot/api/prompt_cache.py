@@ -11,7 +11,7 @@ from surefoot.disk_cache import BlockCipher, BlockHasher, BlockStore, read_key
 from surefoot.engine import DiskTier
 from surefoot.ops import KvForm
 from surefoot.runner import KvStore
-from surefoot.weights import ModelDigests, hash_model
+from surefoot.weights import BackgroundHash, hash_model
 
 # To be raised by every change that alters a bit of any model's keys, values or states: blocks of others are misses.
 # tests/api/test_prompt_cache.py notices such changes.
@@ -63,7 +63,7 @@ def _share(folder: Path) -> int:
 def open_tier(
     cache: PromptCache,
     model: Path,
-    digests: "Future[ModelDigests] | None",
+    digests: BackgroundHash | None,
     float_format: str,
     kv_form: KvForm,
     blocks: KvStore,

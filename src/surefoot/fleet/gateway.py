@@ -146,15 +146,17 @@ class Gateway:
         return self._exchange.leases.charge(key)
 
     async def _pass_on(self, answer: FleetAnswer, send: Send) -> None:
-        has_begun = False
+        has_begun, num_left = False, -1  # bytes of the body; negative: its length is not told
         try:
             async with aclosing(answer.parts()) as parts:  # type: ignore[type-var]
                 async for part in parts:
                     if isinstance(part, ReplyHead):
-                        has_begun = True
+                        has_begun, num_left = True, -1 if part.length is None else part.length
                         await send(_start_message(part))
                     else:
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                        # Who has the whole body may ask again at once, which must not come before the end.
+                        num_left -= len(part)
+                        await send({"type": "http.response.body", "body": part, "more_body": num_left != 0})
         except GaveUp as error:
             failure = ApiError(503, f"no replica answers: {error}", headers={"Retry-After": "5"})
         except asyncio.CancelledError:
@@ -162,7 +164,8 @@ class Gateway:
                 raise
             failure = shutting_down()
         else:
-            await send({"type": "http.response.body", "body": b""})
+            if num_left != 0:
+                await send({"type": "http.response.body", "body": b""})
             return
         if not has_begun:
             raise failure

@@ -157,8 +157,8 @@ class Residency:
                 actions.append(LoadModel(resident.traits.name))
             elif resident.waiting:
                 actions += self._swap(resident, now)
-                if self._is_overdue(resident, now):
-                    break  # room that becomes free is for this one
+                if self._is_overdue(resident, now) and self._swapping_for in (None, resident.traits.name):
+                    break  # room that becomes free is for this one; a swap that has begun for another ends first
         return actions
 
     def _room_for(self, resident: Resident) -> int:

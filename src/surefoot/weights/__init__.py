@@ -1,7 +1,7 @@
 """Reads checkpoint files: their metadata and tensors, checked before use, and the tensors as integer weights."""
 
 from surefoot.weights.checkpoint import Checkpoint
-from surefoot.weights.file_digests import ModelDigests, hash_in_background, hash_model
+from surefoot.weights.file_digests import BackgroundHash, ModelDigests, hash_in_background, hash_model
 from surefoot.weights.gguf import GgufFile
 from surefoot.weights.gguf_header import GgufError, TensorInfo
 from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
@@ -13,6 +13,7 @@ from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
+    "BackgroundHash",
     "Checkpoint",
     "GgufError",
     "GgufFile",

@@ -39,19 +39,30 @@ def hash_model(model: Path, recall: Recall, remember: Remember) -> ModelDigests:
     return ModelDigests(hashlib.blake2b(weights.encode()).digest(), hashlib.blake2b(content.encode()).digest())
 
 
-def hash_in_background(model: Path, cache: PackedCache | None) -> "Future[ModelDigests]":
-    """The hashes, made by a thread that does not keep the process alive. cache: they are remembered in its folder."""
-    hashed: Future[ModelDigests] = Future()
-    notes = DigestNotes(cache.folder if cache is not None else Path(os.devnull), model)
+class BackgroundHash:
+    """Hashes that a thread makes, which does not keep the process alive."""
 
-    def run() -> None:
+    def __init__(self, model: Path, notes: "DigestNotes") -> None:
+        self._notes = notes
+        self._hashed: Future[ModelDigests] = Future()
+        threading.Thread(target=self._run, args=(model,), name="surefoot-model-hash", daemon=True).start()
+
+    def _run(self, model: Path) -> None:
         try:
-            hashed.set_result(hash_model(model, notes.recall, notes.remember))
+            self._hashed.set_result(hash_model(model, self._notes.recall, self._notes.remember))
         except BaseException as error:
-            hashed.set_exception(error)
+            self._hashed.set_exception(error)
 
-    threading.Thread(target=run, name="surefoot-model-hash", daemon=True).start()
-    return hashed
+    def result(self) -> ModelDigests:
+        """Waits for them. They are remembered only now: a start that fails leaves no file behind."""
+        digests = self._hashed.result()
+        self._notes.save()
+        return digests
+
+
+def hash_in_background(model: Path, cache: PackedCache | None) -> BackgroundHash:
+    """cache: the hashes are remembered in its folder."""
+    return BackgroundHash(model, DigestNotes(cache.folder if cache is not None else Path(os.devnull), model))
 
 
 class DigestNotes:
@@ -65,6 +76,7 @@ class DigestNotes:
             check_owner(self._path.stat(), self._path)
             self._known = dict(json.loads(self._path.read_text()))
         self._current: dict[str, str] = {}  # without files that have changed since
+        self._is_new = False  # something is to be saved
 
     def recall(self, name: str) -> str | None:
         if (digest := self._known.get(name)) is not None:
@@ -73,6 +85,12 @@ class DigestNotes:
 
     def remember(self, name: str, digest: str) -> None:
         self._current[name] = digest
+        self._is_new = True
+
+    def save(self) -> None:
+        if not self._is_new:
+            return
+        self._is_new = False
         with suppress(OSError):
             own_folder(self._path.parent)
             with atomic_write(self._path) as temporary:

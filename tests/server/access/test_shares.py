@@ -213,7 +213,7 @@ def service() -> Service:
 def test_template(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = Blocked(1)
     template = service.llm.chat_template
-    monkeypatch.setattr(type(template), "render", lambda _, messages: blocked(messages[0]["content"]))
+    monkeypatch.setattr(type(template), "render", lambda _, messages, now: blocked(messages[0]["content"]))
 
     async def render(user: str) -> None:
         await service.prompts.render([{"role": "user", "content": user}])
