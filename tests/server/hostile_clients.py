@@ -18,7 +18,7 @@ from tests.server.access.hostile_connections import HOSTILE_CONNECTIONS
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 ASK: Mapping[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "Name three colours."}]}
 JSON = {"Content-Type": "application/json"}
-ALLOWED = (200, 400, 413, 429, 503)
+ALLOWED = (200, 400, 413, 429, 501, 503)  # 501: a gateway keeps no batches
 PATIENCE_S = (0.5, 2.0, 8.0)  # after which a client that waits for an answer leaves
 
 Hostile = Callable[[httpx.AsyncClient, random.Random], Awaitable[str]]
