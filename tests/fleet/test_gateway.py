@@ -1,5 +1,6 @@
 """A real gateway in front of real servers, and what it refuses."""
 
+import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,21 @@ def streamed(root: str, kill_after: tuple[int, list[Server]] | None = None, key:
                     for server in kill_after[1]:
                         kill(server)
     return text
+
+
+def test_a_client_that_asks_again_at_once_keeps_its_connection(servers: list[Server], tmp_path: Path) -> None:
+    """It has a whole reply before the gateway has heard its end."""
+    gateway = start_gateway(servers[:1], tmp_path)
+    try:
+        wait_for(lambda: num_ready(gateway) == 1)
+        connection = http.client.HTTPConnection("127.0.0.1", int(gateway.root.rpartition(":")[2]), timeout=60)
+        for _ in range(50):
+            connection.request("GET", "/v1/models")
+            assert connection.getresponse().read()
+            assert connection.sock is not None, "closed"
+        connection.close()
+    finally:
+        gateway.stop()
 
 
 def test_a_server_with_other_settings_is_refused_and_a_death_is_not_seen(servers: list[Server], tmp_path: Path) -> None:
