@@ -33,6 +33,7 @@ from surefoot.server.settings import ServerSettings
 from surefoot.weights import writing_beside
 
 MIN_FLEET_KEY_CHARACTERS = 16
+MAX_FILE_BYTES = 64 << 20
 MANY = "models"  # folder for files and batches of a server with several models
 
 
@@ -84,8 +85,9 @@ def serve(
             help="Folder for files and batches (default: one named after the model in ~/.local/state/surefoot)."
         ),
     ] = None,
-    max_file_bytes: Annotated[int, size_option("Largest file for a batch.", at_least=1024, show_default="64MiB")] = 64
-    << 20,
+    max_file_bytes: Annotated[
+        int, size_option("Largest file for a batch.", at_least=1024, show_default="64MiB")
+    ] = MAX_FILE_BYTES,
     max_state_bytes: Annotated[
         int | None,
         size_option("Limit for all files and answers together (default: a tenth of the free disk space)."),
