@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shapes.random_gguf import make_random_gguf, published_header
 from surefoot.api import LLM, SamplingParams
-from surefoot.bench.model.random_gguf import make_random_gguf, published_header
 from surefoot.models import feed_forward
 from surefoot.models.feed_forward import Experts
 from surefoot.models.linear import ExpertLinear

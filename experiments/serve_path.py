@@ -9,7 +9,6 @@ import json
 import random
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,15 +17,14 @@ import ray
 from ray import serve
 from starlette.types import ASGIApp
 
+from benchmarks.fleet.real import running_fleet
 from surefoot import LLM
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
-from surefoot.bench.fleet.real import running_fleet
 from surefoot.bench.harness.figures import percentile
 from surefoot.bench.harness.http_load import Endpoint, closed_loop
-from surefoot.bench.harness.machine_facts import facts_of_run
+from surefoot.bench.harness.machine_facts import RunFacts
 from surefoot.bench.harness.server_process import HOST, MODEL_NAME, free_port
 from surefoot.bench.harness.workloads import Task, ids
-from surefoot.machine.cpu_usage import usage
 from surefoot.server.app import make_app
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
@@ -90,7 +88,7 @@ def summary(first_ms: Sequence[float], rates: Sequence[float]) -> dict[str, Any]
 
 
 def main(model: str, rounds: int = 5) -> None:
-    before, begin = usage(), time.perf_counter()
+    run = RunFacts()
     options = ("--max-running", str(MAX_RUNNING), "--max-context", str(MAX_CONTEXT))
     with served(model) as proxy, running_fleet(model, 1, *options) as fleet:
         ways = {"server": fleet.servers[0].endpoint(), "gateway": fleet.gateway.endpoint(), "serve": proxy}
@@ -107,8 +105,7 @@ def main(model: str, rounds: int = 5) -> None:
             for name in order:
                 rates[name].append(tokens_per_s(ways[name], 1000 + 3 * number + list(ways).index(name)))
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
-    facts = facts_of_run(before, begin)
-    print(json.dumps({name: summary(first[name], rates[name]) for name in ways} | {"run": facts}, indent=1))
+    print(json.dumps({name: summary(first[name], rates[name]) for name in ways} | {"run": run.facts()}, indent=1))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,10 @@ import contextlib
 import importlib
 import io
 import sys
-import time
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.bench.harness.machine_facts import facts_of_run
-from surefoot.machine.cpu_usage import usage
+from surefoot.bench.harness.machine_facts import RunFacts
 from surefoot.ops import Backend
 
 HERE = Path(__file__).parent
@@ -26,11 +24,11 @@ ALIKE = {"fragmentation", "sensitivity"}  # on every machine: nothing is timed
 def run(name: str, model: str) -> str:
     """What the script prints, its plot, and under what conditions."""
     page = name.replace("_", "-")
-    printed, before, begin = io.StringIO(), usage(), time.perf_counter()
+    printed, facts = io.StringIO(), RunFacts()
     with contextlib.redirect_stdout(printed):
         words = [] if name in WITHOUT_MODEL else [model]
         importlib.import_module(name).main([*words, "--svg", str(HERE / f"{page}.svg")])
-    others, backend = facts_of_run(before, begin).get("others_cpu_share"), Backend()
+    others, backend = facts.others_share, Backend()
     made_by = f"{'' if name in WITHOUT_MODEL else Path(model).stem + ', '}{backend.variant}, {backend.threads} threads"
     backend.close()
     busy = "" if others is None else f"; other programs took {others:.0%} of the processors"

@@ -8,8 +8,6 @@ Mean KL in nats on the same 4,096 tokens (of which the second half is what losse
 import sys
 from pathlib import Path
 
-from tests.compress.replaced import divergence
-
 from surefoot.compress.choose_formats import matrix_shapes
 from surefoot.compress.format_names import parse_format
 from surefoot.compress.forward import MATRICES
@@ -20,6 +18,7 @@ from surefoot.compress.sensitivity import measure_losses, predicted_loss
 from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.open_model import open_model
+from tests.compress.replaced import divergence
 
 CONTEXT, TOKENS, MEASURED = 512, 4096, 2048
 

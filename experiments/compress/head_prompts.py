@@ -1,4 +1,4 @@
-"""Prompts of the kinds that `surefoot bench speculate` chats with, and some that ask for code; none is one of its own.
+"""Prompts of the kinds that `python -m benchmarks speculate` chats with, and some that ask for code. None is its own.
 
 python -m experiments.compress.head_prompts FILE [COUNT]      for `surefoot distill MODEL --head OUT --text FILE`
 """
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from surefoot.bench.speculate.prompts import TOPICS as HELD_OUT
+from benchmarks.speculate.prompts import TOPICS as HELD_OUT
 
 TOPICS = """
     how tides work; why ice floats; how a clock keeps time; what a librarian does; how honey is made; why birds

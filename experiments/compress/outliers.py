@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import torch
-from experiments.compress.rotation import int8_error, rotate
 
+from experiments.compress.rotation import int8_error, rotate
 from surefoot.compress.forward import GROUPS, TorchForward, check_family, layer_weights
 from surefoot.compress.grids import IntFormat
 from surefoot.compress.moments import Moments

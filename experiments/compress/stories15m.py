@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import gguf
-from tests.stories import write_llama2c
 
 from surefoot.evaluate.open_model import open_model
 from surefoot.formats import FLOAT32
 from surefoot.models import load
 from surefoot.ops import Backend, SamplingRows
 from surefoot.runner import Runner
+from tests.stories import write_llama2c
 
 TOOL = Path(__file__).parents[3] / "shared" / "tools" / "get-models"
 CACHE = Path.home() / ".cache" / "surefoot" / "models"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from experiments.limbs import ways
 from experiments.limbs.ways import Limbs, Matrix, Way
-
 from surefoot.compress.assign import HessianFactor
 from surefoot.compress.forward import GROUPS, TorchForward, as_tensor, check_family, head_name, layer_weights
 from surefoot.compress.run import with_threads

@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "front": ("server",),
     "compress": ("evaluate",),
     "plan": ("api", "charts"),
-    "bench": ("fleet", "plan"),
+    "bench": ("api", "charts"),
     "evaluate": ("api", "charts"),
     "verify": ("api",),
     "fleet": ("server",),
@@ -43,9 +43,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "bench": {
         "harness": (),
         "peers": ("harness",),
-        **dict.fromkeys(
-            ("ops", "model", "engine", "serve", "speculate", "cache", "fleet", "sharing", "plan"), ("peers",)
-        ),
+        **dict.fromkeys(("model", "engine", "serve"), ("peers",)),
     },
     "server": {
         "errors": (),
@@ -98,8 +96,8 @@ APART = {("server", "routes")}
 STANDARD_LIBRARY_ONLY = {"core", "machine", "charts", "kv", "scheduler"}
 # Packages from outside that only some layers may know.
 RESERVED: dict[str, set[str]] = {
-    "torch": {"compress", "bench"},
-    "transformers": {"compress", "bench"},
+    "torch": {"compress"},
+    "transformers": {"compress"},
     "tokenizers": {"text"},
     "jinja2": {"text"},
     "ray": {"fleet"},
@@ -110,7 +108,7 @@ RESERVED: dict[str, set[str]] = {
     "prometheus_client": {"server", "front", "fleet", "cli"},
     "httpx2": {"front", "fleet", "bench", "cli"},
     "llguidance": {"sampling"},
-    "ctypes": {"ops", "bench", "evaluate"},  # bench and evaluate inside a peer's process; uvicorn too
+    "ctypes": {"ops", "evaluate"},  # evaluate inside a peer's process
     "typer": {"cli"},
     "cryptography": {"disk_cache"},
     "opentelemetry": {"server"},

@@ -5,8 +5,8 @@ from typing import cast
 
 import numpy as np
 import pytest
-from experiments.compress.rotation import int8_error, rotate
 
+from experiments.compress.rotation import int8_error, rotate
 from surefoot.compress import search
 from surefoot.compress.allocate import FormatOption, allocate
 from surefoot.compress.assign import DAMPING, HessianFactor, gptq, nearest, output_error

@@ -53,7 +53,7 @@ def environment() -> Mapping[str, str]:
         (home / "bin" / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
         (home / "bin" / name).chmod(0o755)
     path = f"{home / 'bin'}:{os.environ['PATH']}"
-    paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         **os.environ, "PATH": path, "PYTHONPATH": paths, "HF_HOME": str(home / "hf"), "HF_HUB_OFFLINE": "1",
         "XDG_STATE_HOME": str(home / "state"), "XDG_CACHE_HOME": str(home / "cache"),

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from surefoot.bench.peers.shape import TINY, write_folder
+from benchmarks.shapes.llama import TINY, write_folder
 from tests.bench.reports import report_of
 from tests.stories import stories_gguf
 

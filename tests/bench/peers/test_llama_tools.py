@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from surefoot.bench.peers import llama_tools
-from surefoot.bench.peers.install import cache_folder
+from surefoot.bench.peers.install import PeerError, cache_folder
 from surefoot.bench.peers.llama_tools import AVX2_BUILD, NATIVE_BUILD, build_for, install_tool
-from surefoot.bench.peers.process import PeerError
 
 
 class Compiler:

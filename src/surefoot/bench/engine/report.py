@@ -4,11 +4,11 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from surefoot.bench.engine.step_profile import StepProfile
-from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.tables import make_table, model_parts, model_title, title
 
 
-def show_engine(results: ModelResults, console: Console) -> None:
+def show_engine(results: BenchResults, console: Console) -> None:
     console.print(
         Group(
             *model_parts(results, _engine_times(results), _step_profile(StepProfile(**results.model["step_profile"])))
@@ -16,7 +16,7 @@ def show_engine(results: ModelResults, console: Console) -> None:
     )
 
 
-def _engine_times(results: ModelResults) -> Table:
+def _engine_times(results: BenchResults) -> Table:
     table = make_table(model_title(results.model), "case", "lengths", "best s", "median", "output tokens/s")
     for m in results.measurements.values():
         if m.case.kind != "limit" and m.best and m.median:

@@ -12,8 +12,8 @@ from surefoot.bench.engine.versus import run_versus
 from surefoot.bench.harness.engine_load import EngineLoad, EngineSpeed
 from surefoot.bench.harness.limits import gauges
 from surefoot.bench.harness.loaded_model import load_model
-from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say, progress
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.timing import Case, Interleaver, Label, TimeBudget
 from surefoot.bench.harness.workloads import LONG_PROMPT, Task, mixed, num_tokens, queued, scaled, shared_prefix
 from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
@@ -46,7 +46,7 @@ def run_engine(
     threads: int | None,
     peers: Sequence[ServingPeer],
     say: Say,
-) -> ModelResults:
+) -> BenchResults:
     def open_model() -> LLM:
         return LLM(
             model, variant=variant, threads=threads, max_context=LONG_PROMPT + 128, max_running=32,
@@ -58,7 +58,7 @@ def run_engine(
     say("finding how much fits into the time")
     cases = list(_cases(load, load.speed(), settings.seconds / settings.rounds))
     # Measuring the speed has warmed up the engine, so the Interleaver's warm-up round counts as a round.
-    budget = TimeBudget(settings.seconds - loaded.seconds, rounds=settings.rounds - 1)
+    budget = TimeBudget(settings.seconds - loaded.run.seconds, rounds=settings.rounds - 1)
     limits = gauges(llm.backend, settings.footprint_bytes)
     interleaver = Interleaver(limits, budget, report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
@@ -76,7 +76,7 @@ def run_engine(
     questions = [*engine_questions(measurements, load), *versus_questions(versus, absent)]
     figures = [question.figure() for question in questions]
     named, compared = (versus.peers.described, versus.measurements) if versus else ({}, {})
-    return ModelResults({**measurements, **compared}, figures, described, named, absent, loaded.run_facts())
+    return BenchResults({**measurements, **compared}, figures, described, named, absent, loaded.run.facts(llm.backend))
 
 
 def _cases(load: EngineLoad, speed: EngineSpeed, seconds: float) -> Iterator[Case]:

@@ -1,25 +1,9 @@
 """The results of any benchmark as one JSON object. A figure is a number, or null with a reason."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from surefoot.bench.harness.figures import Figure, Measurements
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Measurement, share
-
-
-class BenchResults(Protocol):
-    """The results that every benchmark returns."""
-
-    @property
-    def measurements(self) -> Measurements: ...
-    @property
-    def figures(self) -> Sequence[Figure]: ...
-    @property
-    def peers(self) -> Mapping[str, Mapping[str, Any]]: ...
-    @property
-    def absent(self) -> Mapping[str, str]: ...
-    @property
-    def machine(self) -> Mapping[str, Any]: ...
 
 
 def as_json(results: BenchResults) -> dict[str, Any]:
@@ -37,6 +21,7 @@ def as_json(results: BenchResults) -> dict[str, Any]:
         "peers": results.peers,
         "absent_peers": results.absent,
         "machine": results.machine,
+        "model": results.model,
     }
 
 

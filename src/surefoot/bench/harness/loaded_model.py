@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.api import LLM
-from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
-from surefoot.bench.harness.model_results import describe_model
+from surefoot.bench.harness.machine_facts import RunFacts
 from surefoot.bench.harness.progress import Say
-from surefoot.machine.cpu_usage import CpuUsage, usage
+from surefoot.bench.harness.results import describe_model
 
 
 @dataclass(frozen=True)
@@ -19,18 +18,7 @@ class MeasuredModel:
 
     llm: LLM
     described: dict[str, Any]  # facts about the model, for the report
-    begin: float  # start of the run, after loading, by time.perf_counter
-    _before: CpuUsage  # at the start of the run
-    _facts: dict[str, Any]  # about the machine
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start of the run."""
-        return time.perf_counter() - self.begin
-
-    def run_facts(self) -> dict[str, Any]:
-        """Facts about the machine and about other programs on it during the run."""
-        return self._facts | facts_of_run(self._before, self.begin)
+    run: RunFacts  # since the model was loaded
 
 
 def load_model(path: str, load: Callable[[], LLM], say: Say) -> MeasuredModel:
@@ -41,4 +29,4 @@ def load_model(path: str, load: Callable[[], LLM], say: Say) -> MeasuredModel:
     described = describe_model(path, llm, time.perf_counter() - start)
     gc.collect()
     gc.freeze()
-    return MeasuredModel(llm, described, time.perf_counter(), usage(), machine_facts(llm.backend))
+    return MeasuredModel(llm, described, RunFacts())

@@ -7,8 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.bench.harness.as_json import BenchResults as AnyResults
-from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.timing import Measurement, share
 from surefoot.machine.cpu_usage import MAX_OTHERS_SHARE
 
@@ -20,18 +19,18 @@ def make_table(title: str, *columns: str) -> Table:
     return table
 
 
-def cases_of(results: AnyResults, kind: str, engine: str | None = "surefoot") -> list[Measurement]:
+def cases_of(results: BenchResults, kind: str, engine: str | None = "surefoot") -> list[Measurement]:
     return [m for m in results.measurements.values() if m.case.kind == kind and engine in (None, m.case.engine)]
 
 
-def model_parts(results: ModelResults, *times: Table) -> Iterable[RenderableType]:
+def model_parts(results: BenchResults, *times: Table) -> Iterable[RenderableType]:
     yield limits(results)
     yield from times
     yield figures(results)
     yield from notes(results)
 
 
-def limits(results: AnyResults) -> Table:
+def limits(results: BenchResults) -> Table:
     facts = results.machine
     table = make_table(f"Limits with {facts['threads']} threads", "limit", "best", "median", "samples")
     for m in cases_of(results, "limit"):
@@ -45,7 +44,7 @@ def limits(results: AnyResults) -> Table:
     return table
 
 
-def figures(results: AnyResults) -> Table:
+def figures(results: BenchResults) -> Table:
     """A table of all figures, except comparisons with absent peers, which the notes mention once."""
     table = Table(title="Figures", title_justify="left", title_style="bold")
     table.add_column("figure")
@@ -62,7 +61,7 @@ def figures(results: AnyResults) -> Table:
     return table
 
 
-def notes(results: AnyResults) -> Iterable[Text]:
+def notes(results: BenchResults) -> Iterable[Text]:
     facts = results.machine
     before, after = (facts[key][0] for key in ("load_before", "load_after"))
     yield Text(
@@ -85,7 +84,7 @@ def notes(results: AnyResults) -> Iterable[Text]:
         )
 
 
-def is_disturbed(results: AnyResults) -> bool:
+def is_disturbed(results: BenchResults) -> bool:
     return float(results.machine["others_cpu_share"]) > MAX_OTHERS_SHARE
 
 

@@ -3,16 +3,16 @@
 from rich.console import Console, Group
 from rich.table import Table
 
-from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.tables import make_table, model_parts, model_title, share_of, title
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK
 
 
-def show_model(results: ModelResults, console: Console) -> None:
+def show_model(results: BenchResults, console: Console) -> None:
     console.print(Group(*model_parts(results, _model_speeds(results))))
 
 
-def _model_speeds(results: ModelResults) -> Table:
+def _model_speeds(results: BenchResults) -> Table:
     table = make_table(model_title(results.model), "case", "best tokens/s", "median", "of limit")
     for m in results.measurements.values():
         if m.case.kind in ("prefill", "decode", "batch") and m.best and m.median:

@@ -12,18 +12,13 @@ import numpy as np
 from surefoot.api import LLM, SamplingParams
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.limits import gauges
-from surefoot.bench.harness.machine_facts import facts_of_run, machine_facts
-from surefoot.bench.harness.model_results import ModelResults, describe_model
+from surefoot.bench.harness.loaded_model import load_model
 from surefoot.bench.harness.progress import Say, progress
-from surefoot.bench.harness.timing import (
-    Case,
-    Interleaver,
-    TimeBudget,
-)
+from surefoot.bench.harness.results import BenchResults
+from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget
 from surefoot.bench.model.figures import BATCH, LONG_PREFILL, SNAPSHOTS_PROMPT, model_questions
 from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
-from surefoot.machine.cpu_usage import usage
 from surefoot.models import linear_products
 from surefoot.scheduler import Scheduler
 
@@ -98,20 +93,19 @@ class OneUser:
 
 def run_model(
     model: str, settings: ModelSettings, variant: str | None, threads: int | None, peers: bool | None, say: Say
-) -> ModelResults:
-    say("loading")
-    start = time.perf_counter()
-    llm = LLM(
-        model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=BATCH,
-        speculate="off", float_format=settings.float_format,
-    )  # fmt: skip
-    load_seconds = time.perf_counter() - start
+) -> BenchResults:
+    def open_model() -> LLM:
+        return LLM(
+            model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=BATCH,
+            speculate="off", float_format=settings.float_format,
+        )  # fmt: skip
+
+    loaded = load_model(model, open_model, say)
+    llm, backend = loaded.llm, loaded.llm.backend
     settings = replace(
         settings, prefills=tuple(num_tokens for num_tokens in settings.prefills if num_tokens < llm.max_context)
     )
     bench, absent = _find_peer(model, llm, variant, peers, say)
-    backend, before = llm.backend, usage()
-    facts, start = machine_facts(backend), time.perf_counter()
     user = OneUser(llm)
     cases = [
         *_own_cases(llm, user, settings),
@@ -122,11 +116,11 @@ def run_model(
     interleaver = Interleaver(limits, TimeBudget(settings.seconds), report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
     absent |= interleaver.failures
-    described = describe_model(model, llm, load_seconds) | {"decode_bytes": llm.read_bytes(settings.decode_context)}
+    described = loaded.described | {"decode_bytes": llm.read_bytes(settings.decode_context)}
     questions = model_questions(measurements, user.native_share, absent, backend.variant)
     figures = [question.figure() for question in questions]
     named = {"llama.cpp": bench.describe()} if bench else {}
-    return ModelResults(measurements, figures, described, named, absent, facts | facts_of_run(before, start))
+    return BenchResults(measurements, figures, described, named, absent, loaded.run.facts(backend))
 
 
 def _find_peer(

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.bench.harness.progress import Say
-from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, cache_folder, fetch_source, run
-from surefoot.bench.peers.process import PeerError
+from surefoot.bench.peers.install import LLAMA_SOURCE, TILE_CONFIG_FIX, PeerError, cache_folder, fetch_source, run
 from surefoot.machine.atomic_write import atomic_write
 
 MARKER = "/vendor/llama.cpp/"

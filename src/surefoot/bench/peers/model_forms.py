@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from surefoot.bench.peers.process import PeerError
+from surefoot.bench.peers.install import PeerError
 
 FORMS = "peers"  # subfolder of a model's folder, with the model in peers' formats
 GGUF = "q8_0.gguf"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.server_process import Launch
-from surefoot.bench.peers.install import TORCH, install_venv, make_venv, run
+from surefoot.bench.peers.install import TORCH, PeerError, install_venv, make_venv, run
 from surefoot.bench.peers.model_forms import FORMS, OPENVINO
-from surefoot.bench.peers.process import PeerError
 from surefoot.bench.peers.serving import NO_PATH, PeerLimits
 
 GENAI = "openvino-genai==2026.4.1.0"

@@ -8,19 +8,19 @@ from typing import Any
 from rich.console import Console, Group
 from rich.table import Table
 
-from surefoot.bench.harness.model_results import ModelResults
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.tables import figures, make_table, model_title, notes, title
 from surefoot.charts.lines import line_plot
 from surefoot.charts.svg import Points, Spreads
 
 
-def show_serve(results: ModelResults, console: Console) -> None:
+def show_serve(results: BenchResults, console: Console) -> None:
     tables = _streams(results), _points(results.model["points"]), figures(results)
     console.print(Group(*tables, *notes(results)))
 
 
 def goodput_plot(model: Mapping[str, Any]) -> str:
-    """A chart of goodput over arrival rate, as SVG. model: `ModelResults.model` of a serving benchmark."""
+    """A chart of goodput over arrival rate, as SVG. model: `BenchResults.model` of a serving benchmark."""
     title = f"{model['path']}: requests/s with first text within 2 s, gaps within 200 ms"
     lines, spreads = goodput_lines(model["points"])
     return line_plot(title, "requests that arrive a second", "good requests a second", lines, spreads)
@@ -38,7 +38,7 @@ def goodput_lines(points: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Poi
     return lines, spreads
 
 
-def _streams(results: ModelResults) -> Table:
+def _streams(results: BenchResults) -> Table:
     table = make_table(model_title(results.model), "case", "best s", "median", "output tokens/s")
     for m in results.measurements.values():
         if m.best and m.median:

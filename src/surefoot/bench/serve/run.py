@@ -14,8 +14,8 @@ from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.figures import Measurements
 from surefoot.bench.harness.http_load import open_loop, poisson, streams_s
 from surefoot.bench.harness.loaded_model import load_model
-from surefoot.bench.harness.model_results import ModelResults
 from surefoot.bench.harness.progress import Say, progress
+from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.server_process import SUREFOOT, RunningServer, free_port, own_launch, running
 from surefoot.bench.harness.timing import Case, EngineError, Interleaver, TimeBudget
 from surefoot.bench.harness.workloads import Task, ids, mixed, num_tokens
@@ -81,7 +81,7 @@ def run_serve(
     threads: int | None,
     peers: Sequence[ServingPeer],
     say: Say,
-) -> ModelResults:
+) -> BenchResults:
     def open_model() -> LLM:
         return LLM(
             model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES
@@ -109,7 +109,9 @@ def run_serve(
         "points": [asdict(load_point) for load_point in points],
     }  # fmt: skip
     figures = [question.figure() for question in serve_questions(served)]
-    return ModelResults(served.measurements, figures, described, started.described, started.absent, loaded.run_facts())
+    return BenchResults(
+        served.measurements, figures, described, started.described, started.absent, loaded.run.facts(loaded.llm.backend)
+    )
 
 
 # ---- the server ----

@@ -1,0 +1,1 @@
+"""`python -m benchmarks ops`: each operation at the shapes of real models."""

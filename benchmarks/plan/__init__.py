@@ -1,0 +1,1 @@
+"""`python -m benchmarks plan`: what `surefoot plan` predicts, beside what is measured."""

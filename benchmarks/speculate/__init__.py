@@ -1,0 +1,1 @@
+"""`python -m benchmarks speculate`: the same prompts with speculation and without."""

@@ -1,1 +1,0 @@
-"""`surefoot bench ops`: each operation at the shapes of real models."""

@@ -1,1 +1,0 @@
-"""`surefoot bench plan`: what `surefoot plan` predicts, beside what is measured."""

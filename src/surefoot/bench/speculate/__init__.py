@@ -1,1 +1,0 @@
-"""`surefoot bench speculate`: the same prompts with speculation and without."""
