@@ -11,9 +11,10 @@ from benchmarks.cache.rates import drop_from_memory
 from surefoot.api import LLM, SamplingParams
 from surefoot.bench.harness.timing import EngineError
 from surefoot.bench.harness.workloads import Task, ids
+from surefoot.cache import DiskTier
 from surefoot.core import Request
 from surefoot.disk_cache import BlockHasher, BlockStore
-from surefoot.engine import Capacity, DiskTier, Engine, make_engine
+from surefoot.engine import Capacity, Engine, make_engine
 from surefoot.sampling import TokenLogprobs
 
 BUDGET = 8 << 30

@@ -14,11 +14,11 @@ from benchmarks.fleet.compare_routers import NAME_BYTES, PredictedRun
 from benchmarks.fleet.simulation.policies import CellPolicy, PredictedPolicy
 from benchmarks.fleet.simulation.routing import FleetShape, Policy, ReportReader, SimulatedFigures, Simulation
 from surefoot.bench.harness.figures import percentile
+from surefoot.fleet.frames import ReplicaState
 from surefoot.fleet.members import CONNECT_S, Members
 from surefoot.fleet.prefix_index import PrefixIndex
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
-from surefoot.server.frames import ReplicaState
 
 NUM_POLLS = 500
 CELL_SIZE = 100

@@ -5,7 +5,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PACKAGES = TESTS.parent / "src" / "surefoot"
 # Tests of no single package.
-OTHERS = {"arch", "clients", "docs", "faults", "native", "packaging"}
+OTHERS = {"arch", "benchmarks", "clients", "docs", "faults", "native", "packaging"}
 
 
 def folders(root: Path) -> set[str]:

@@ -1,7 +1,7 @@
 """`surefoot` whose servers always fetch blocks: a busy machine must not decide what a test sees."""
 
+from surefoot.cache import peer_blocks
 from surefoot.cli.main import app
-from surefoot.engine import peer_blocks
 
 peer_blocks.LinkSpeed.seconds = lambda link, num_bytes: 0.0  # type: ignore[method-assign]
 peer_blocks.LEAST_PATIENCE_S = 300.0

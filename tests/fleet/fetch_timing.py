@@ -15,9 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from surefoot.server.frames import ANSWER_PATH, KEY_HEADER
-from surefoot.server.handover import PrefixHint
-from tests.fleet.running import KEY, handed, key_file
+from surefoot.fleet.frames import ANSWER_PATH, KEY_HEADER, PrefixHint
+from tests.fleet.running import KEY, forwarded, key_file
 from tests.server.process import Server
 from tests.waiting import wait_for
 
@@ -26,7 +25,7 @@ FETCHED, WRITES = "surefoot:fleet_fetched_tokens_total", "surefoot:cache_disk_wr
 
 def seconds_to_answer(server: Server, prompt: list[int], holder: Server | None = None) -> float:
     """Of one token: to the first, within a millisecond or two."""
-    request = handed("/v1/completions", {"model": "small", "prompt": prompt, "max_tokens": 1, "temperature": 0})
+    request = forwarded("/v1/completions", {"model": "small", "prompt": prompt, "max_tokens": 1, "temperature": 0})
     hint = None if holder is None else PrefixHint(holder.root, len(prompt))
     began = time.monotonic()
     data = replace(request, hint=hint).encode()

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 
 from surefoot.fleet.failover import FleetAnswer, ReplyHead
+from surefoot.fleet.frames import ANSWER_PATH, ForwardedRequest, FrameKind, FrameReader, encode_frame
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
-from surefoot.server.frames import ANSWER_PATH, FrameKind, FrameReader, HandedRequest, encode_frame
-from surefoot.server.handover import ReplyIdentity
+from surefoot.server.access.forwarded import ReplyIdentity
 from tests.cli.process import COMMAND
 from tests.server.process import Server
 from tests.stories import stories_gguf
@@ -52,10 +52,10 @@ def num_ready(gateway: Server) -> int:
     return int(httpx2.get(f"{gateway.root}/ready").json()["ready"])
 
 
-def handed(path: str, body: dict[str, Any]) -> HandedRequest:
+def forwarded(path: str, body: dict[str, Any]) -> ForwardedRequest:
     data = httpx2.Request("POST", "http://x", json=body).content
     headers = (("host", "127.0.0.1"), ("content-type", "application/json"), ("content-length", str(len(data))))
-    return HandedRequest("POST", path, "", headers, data, IDENTITY)
+    return ForwardedRequest("POST", path, "", headers, data, IDENTITY)
 
 
 def by_choice(parts: list[bytes]) -> dict[int, list[bytes]]:
@@ -118,7 +118,7 @@ class _Breaking(httpx2.AsyncByteStream):
 
 async def ask(
     servers: list[Server],
-    request: HandedRequest,
+    request: ForwardedRequest,
     breaks: list[int | None] | None = None,
     on_part: Callable[[int, "Members", "FleetAnswer"], None] = lambda number, members, answer: None,
 ) -> tuple[int, list[bytes], int]:
@@ -144,7 +144,7 @@ async def ask(
 
 
 def answer_of(
-    servers: list[Server], request: HandedRequest, breaks: list[int | None] | None = None
+    servers: list[Server], request: ForwardedRequest, breaks: list[int | None] | None = None
 ) -> tuple[list[bytes], int]:
     status, parts, num_failovers = asyncio.run(ask(servers, request, breaks))
     assert status == 200, parts

@@ -29,13 +29,13 @@ import uvicorn
 from starlette.types import Scope
 
 from surefoot.fleet.failover import FleetAnswer
-from surefoot.fleet.gateway import Gateway, handed_request
+from surefoot.fleet.frames import ForwardedRequest
+from surefoot.fleet.gateway import Gateway, forwarded_request
 from surefoot.fleet.members import CONNECT_S, Member, Members
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.request_names import PromptText
 from surefoot.server import KeyEntry, add_key, hash_of, make_key
-from surefoot.server.frames import HandedRequest
-from surefoot.server.handover import ReplyIdentity
+from surefoot.server.access.forwarded import ReplyIdentity
 from tests.fleet.network import Machine, NoNamespaces, machines
 from tests.fleet.running import KEY, ask, by_choice, key_file
 from tests.fleet.test_failover import CHAT, CHAT_PATH, REQUESTS, STREAM, TOOL
@@ -134,8 +134,8 @@ def identity_of(body: bytes) -> ReplyIdentity:
     return ReplyIdentity(digest.hexdigest(), 1_700_000_000, int.from_bytes(digest.digest()[:6], "little"))
 
 
-def handed_as_always(scope: Scope, body: bytes) -> HandedRequest:
-    return replace(handed_request(scope, body), identity=identity_of(body))
+def forwarded_as_always(scope: Scope, body: bytes) -> ForwardedRequest:
+    return replace(forwarded_request(scope, body), identity=identity_of(body))
 
 
 def answers_of(data: bytes) -> dict[int, list[bytes]]:
@@ -154,7 +154,7 @@ class Answers:
         self._by_body: dict[bytes, FleetAnswer] = {}
 
     def __call__(
-        self, members: Members, request: HandedRequest, prompt: PromptText, user: str, stall_s: float
+        self, members: Members, request: ForwardedRequest, prompt: PromptText, user: str, stall_s: float
     ) -> FleetAnswer:
         self._by_body[request.body] = answer = FleetAnswer(members, request, prompt, user, stall_s)
         return answer
@@ -410,7 +410,7 @@ async def undisturbed(folder: Path, askings: Sequence[Asking], keys: list[str]) 
                 ("host", "127.0.0.1"), ("content-type", "application/json"),
                 ("authorization", f"Bearer {keys[asking.user]}"), ("content-length", str(len(asking.body))),
             )  # fmt: skip
-            request = HandedRequest("POST", asking.path, "", headers, asking.body, identity_of(asking.body))
+            request = ForwardedRequest("POST", asking.path, "", headers, asking.body, identity_of(asking.body))
             status, parts, num_failovers = await ask([server], request)
             assert (status, num_failovers) == (200, 0), (asking, parts)
             wanted[asking] = answers_of(b"".join(parts))
@@ -445,7 +445,7 @@ def run_siege(plan: SiegePlan) -> SiegeReport:
             places = stack.enter_context(machines(NUM_SERVERS))
         except NoNamespaces as reason:
             no_cuts = str(reason)
-        stack.enter_context(mock.patch("surefoot.fleet.gateway.handed_request", handed_as_always))
+        stack.enter_context(mock.patch("surefoot.fleet.gateway.forwarded_request", forwarded_as_always))
         report = asyncio.run(besiege(plan, folder, places))
     report.no_cuts = no_cuts
     return report

@@ -16,9 +16,9 @@ import pytest
 
 from surefoot.fleet import failover
 from surefoot.fleet.failover import FleetAnswer, GaveUp
+from surefoot.fleet.frames import ANSWER_PATH, KEY_HEADER, STATE_PATH, ForwardedRequest
 from surefoot.fleet.members import Members
-from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, STATE_PATH, HandedRequest
-from tests.fleet.running import AFTER_HEAD, KEY, answer_of, ask, by_choice, handed, kill, start_replica
+from tests.fleet.running import AFTER_HEAD, KEY, answer_of, ask, by_choice, forwarded, kill, start_replica
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import wait_for
@@ -91,7 +91,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
 @pytest.mark.parametrize("kind", REQUESTS)
 def test_a_break_changes_nothing(pair: list[Server], kind: str) -> None:
     """A few places, so that the suite stays short; test_every_place has all of them."""
-    check_breaks(pair, handed(*REQUESTS[kind]), 5)
+    check_breaks(pair, forwarded(*REQUESTS[kind]), 5)
 
 
 @pytest.mark.nightly
@@ -99,10 +99,10 @@ def test_a_break_changes_nothing(pair: list[Server], kind: str) -> None:
 def test_every_place(pair: list[Server], kind: str) -> None:
     path, body = REQUESTS[kind]
     longer = {**body, "max_tokens": 64} if "max_tokens" in body else body
-    check_breaks(pair, handed(path, longer), 1)
+    check_breaks(pair, forwarded(path, longer), 1)
 
 
-def check_breaks(servers: list[Server], request: HandedRequest, every: int) -> None:
+def check_breaks(servers: list[Server], request: ForwardedRequest, every: int) -> None:
     whole, num_failovers = answer_of(servers, request)
     assert num_failovers == 0
     place, has_ended = 0, False
@@ -114,7 +114,7 @@ def check_breaks(servers: list[Server], request: HandedRequest, every: int) -> N
 
 def test_a_chain_of_breaks(pair: list[Server]) -> None:
     """Every server in turn breaks off after two tokens more."""
-    request = handed(*REQUESTS["three answers"])
+    request = forwarded(*REQUESTS["three answers"])
     whole, _ = answer_of(pair, request)
     again, num_failovers = answer_of(pair, request, [2] * 40)
     assert again == whole
@@ -123,7 +123,7 @@ def test_a_chain_of_breaks(pair: list[Server]) -> None:
 
 @pytest.mark.parametrize(("kind", "places"), [("three answers", [2, 4]), ("whole", [3]), ("embedding", [])])
 def test_a_request_that_goes_on_elsewhere_is_charged_once(pair: list[Server], kind: str, places: list[int]) -> None:
-    request, answers = replace(handed(*REQUESTS[kind]), is_charged=True), dict[int, FleetAnswer]()
+    request, answers = replace(forwarded(*REQUESTS[kind]), is_charged=True), dict[int, FleetAnswer]()
 
     def note(number: int, members: Members, answer: FleetAnswer) -> None:
         answers[id(answer)] = answer
@@ -141,25 +141,25 @@ def test_the_answer_is_that_of_a_plain_server(pair: list[Server]) -> None:
     """Whatever the fleet adds, content and logprobs are those that a client gets from one server."""
     path, body = REQUESTS["whole"]
     plain = httpx.post(pair[0].root + path, json=body, timeout=60).json()
-    answers, _ = answer_of(pair, handed(path, body), [5])
+    answers, _ = answer_of(pair, forwarded(path, body), [5])
     (part,) = answers[-1]
     assert json.loads(part)["choices"] == plain["choices"]
 
 
 def test_a_request_is_given_up_before_it_kills_every_server(pair: list[Server]) -> None:
     with pytest.raises(GaveUp):
-        asyncio.run(ask([*pair, *pair], handed(*REQUESTS["greedy"]), [0] * 10))
+        asyncio.run(ask([*pair, *pair], forwarded(*REQUESTS["greedy"]), [0] * 10))
 
 
 def test_a_bad_request_is_the_clients(pair: list[Server]) -> None:
-    status, parts, num_failovers = asyncio.run(ask(pair, handed(CHAT_PATH, {**CHAT, "temperature": -1})))
+    status, parts, num_failovers = asyncio.run(ask(pair, forwarded(CHAT_PATH, {**CHAT, "temperature": -1})))
     assert (status, num_failovers) == (400, 0)
     assert "temperature" in json.loads(b"".join(parts))["error"]["message"]
 
 
 def test_a_refusal_that_breaks_off_goes_on(pair: list[Server]) -> None:
     """A status other than 200 is no reason to look for another server, if the client has it already."""
-    request = handed(CHAT_PATH, {**CHAT, "temperature": -1})
+    request = forwarded(CHAT_PATH, {**CHAT, "temperature": -1})
     whole, again = asyncio.run(ask(pair, request)), asyncio.run(ask(pair, request, [AFTER_HEAD]))
     assert whole == (400, again[1], 0)
     assert again == (400, whole[1], 1)
@@ -219,7 +219,7 @@ class Assassin:
 
 def check_death(folder: Path, places: list[int], how: signal.Signals, kind: str) -> None:
     path, body = REQUESTS[kind]
-    request = handed(path, {**body, "max_tokens": 70, "ignore_eos": True})
+    request = forwarded(path, {**body, "max_tokens": 70, "ignore_eos": True})
     servers = [start_replica(folder) for _ in range(3)]
     try:
         whole, _ = answer_of(servers, request)
@@ -245,7 +245,10 @@ def test_stopped(tmp_path: Path) -> None:
 
 def test_a_reply_that_has_begun_waits_for_a_server(pair: list[Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "WAIT_S", 0.0)  # of a reply that has not begun
-    (alone, _), request = pair, handed(CHAT_PATH, {**CHAT, **STREAM, "max_tokens": 70, "ignore_eos": True, "seed": 1})
+    (alone, _), request = (
+        pair,
+        forwarded(CHAT_PATH, {**CHAT, **STREAM, "max_tokens": 70, "ignore_eos": True, "seed": 1}),
+    )
     whole, _ = answer_of([alone], request)
     waking = list[Thread]()
 

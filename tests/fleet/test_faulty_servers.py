@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from surefoot.fleet.failover import FleetAnswer, GaveUp, ReplyHead
+from surefoot.fleet.frames import MOST_PATIENCE_S, MOST_STATE_BYTES, FrameKind, encode_frame, json_frame
 from surefoot.fleet.gateway import Gateway
 from surefoot.fleet.lease_exchange import LeaseExchange
 from surefoot.fleet.members import NUM_STRIKES, Members
 from surefoot.fleet.replica_transport import MOST_HEAD_BYTES, ReplicaTransport
 from surefoot.fleet.request_names import PromptText
-from surefoot.server.frames import MOST_PATIENCE_S, MOST_STATE_BYTES, FrameKind, encode_frame, json_frame
 from tests.fleet.faulty_replica import BODY, HEAD, LEASES, STATE, WHOLE, FaultyReplica, http_reply
-from tests.fleet.running import handed
+from tests.fleet.running import forwarded
 from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")
-REQUEST = handed("/v1/chat/completions", {"messages": []})
+REQUEST = forwarded("/v1/chat/completions", {"messages": []})
 PROMPT = PromptText((), 1)
 ANSWER = BODY * 2
 

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from surefoot.core.json_bounds import MOST_NODES
+from surefoot.fleet.frames import ANSWER_PATH, KEY_HEADER, ForwardedRequest
 from surefoot.fleet.request_names import MOST_PARSED, PromptText
-from surefoot.server.frames import ANSWER_PATH, KEY_HEADER, HandedRequest
-from surefoot.server.handover import ReplyIdentity
+from surefoot.server.access.forwarded import ReplyIdentity
 from tests.fleet.running import KEY, num_ready, start_gateway, start_replica
 from tests.fleet.test_failover import CHAT, CHAT_PATH
 from tests.server.access.test_sharing import quick_key
@@ -189,7 +189,7 @@ def test_names_of_others_are_refused(gateway: Server, path: str) -> None:
 
 IDENTITY = ReplyIdentity("ab" * 16, 1_700_000_000, 1)
 HEADERS = (("host", "127.0.0.1"), ("content-type", "application/json"))
-GOOD = HandedRequest("POST", CHAT_PATH, "", HEADERS, json.dumps(CHAT).encode(), IDENTITY)
+GOOD = ForwardedRequest("POST", CHAT_PATH, "", HEADERS, json.dumps(CHAT).encode(), IDENTITY)
 BAD_HEADS: dict[str, object] = {
     "skipped": -1, "method": 5, "path": None, "headers": [["a", "b\r\nc: d"]], "identity": ["x", 1, 1],
     "sent": [[0, 1.5]], "names": [-1], "share": 1e300, "hint": ["file:///etc/passwd", 1], "patient": "yes",

@@ -16,13 +16,12 @@ import httpx2
 import pytest
 
 from surefoot.fleet.failover import FleetAnswer
+from surefoot.fleet.frames import ANSWER_PATH, BLOCKS_PATH, COUNT_BYTES, KEY_HEADER, FrameKind, FrameReader, PrefixHint
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
 from surefoot.fleet.router import ReplicaReport
 from surefoot.ops.backend import supported_variants
-from surefoot.server.frames import ANSWER_PATH, BLOCKS_PATH, COUNT_BYTES, KEY_HEADER, FrameKind, FrameReader
-from surefoot.server.handover import PrefixHint
-from tests.fleet.running import KEY, handed, start_replica
+from tests.fleet.running import KEY, forwarded, start_replica
 from tests.server.access.test_sharing import quick_key
 from tests.server.process import Server
 from tests.waiting import wait_for
@@ -58,8 +57,8 @@ def started(folder: Path, variant: str, *words: str) -> Server:
 
 
 def ask(server: Server, tokens: list[int], holder: str | None = None, client_key: str = "") -> dict[str, Any]:
-    """The reply to a handed-over request. holder: the server that is said to hold all of the prompt."""
-    request = handed(TEXT_PATH, question(tokens))
+    """The reply to a forwarded request. holder: the server that is said to hold all of the prompt."""
+    request = forwarded(TEXT_PATH, question(tokens))
     if client_key:
         request = replace(request, headers=(*request.headers, ("authorization", f"Bearer {client_key}")))
     hint = None if holder is None else PrefixHint(holder, len(tokens))
@@ -216,7 +215,7 @@ def test_another_users_blocks_are_never_served(tmp_path: Path, variants: tuple[s
 
 async def answered(members: Members, body: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """The reply, and the number of the server that gave it."""
-    request = handed(TEXT_PATH, body)
+    request = forwarded(TEXT_PATH, body)
     answer = FleetAnswer(members, request, PromptText.of(request.body, ""))
     data = b"".join([part async for part in answer.parts() if isinstance(part, bytes)])
     assert answer.member is not None

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import httpx2
 from pydantic import BaseModel
 
+from surefoot.fleet.frames import KEY_HEADER, STATE_PATH, ReplicaState
 from surefoot.fleet.lease_exchange import LeaseExchange, choose_keeper
+from surefoot.fleet.lease_messages import LEASES_PATH, KeeperStatus, LeaseHolding, LeaseQuestion
 from surefoot.fleet.members import Members
-from surefoot.server.frames import KEY_HEADER, STATE_PATH, ReplicaState
-from surefoot.server.lease_keeper import LeaseKeeper
-from surefoot.server.lease_messages import LEASES_PATH, KeeperDuty, LeaseHolding, LeaseQuestion
+from surefoot.fleet.replica.lease_keeper import LeaseKeeper
 from tests.fleet.lease_world import KEY, OwnClock, limits_of
 
 FLEET_KEY = "fleet"
@@ -86,18 +86,18 @@ def test_the_keeper_tells_who_holds_leases() -> None:
     clock, limits = OwnClock(100.0), limits_of(requests=60.0, tokens=600.0)
     keeper = LeaseKeeper(lambda: limits, clock)
     nothing = dict.fromkeys(limits.per_minute, LeaseHolding(granted=0.0, held=0.0))
-    first = keeper.answer(LeaseQuestion(gateway="one", number=1, holdings=nothing)).duty
+    first = keeper.answer(LeaseQuestion(gateway="one", number=1, holdings=nothing)).status
     clock.now += 5.0
-    second = keeper.answer(LeaseQuestion(gateway="two", number=1, holdings=nothing)).duty
-    assert first == KeeperDuty(seconds=0.0, num_users=0, num_gateways=1)
-    assert second == KeeperDuty(seconds=5.0, num_users=1, num_gateways=2)
+    second = keeper.answer(LeaseQuestion(gateway="two", number=1, holdings=nothing)).status
+    assert first == KeeperStatus(seconds=0.0, num_users=0, num_gateways=1)
+    assert second == KeeperStatus(seconds=5.0, num_users=1, num_gateways=2)
 
 
-def test_a_gateway_knows_the_keepers_duty() -> None:
-    servers, duties = StandIns(a=1.0), list[KeeperDuty | None]()
-    keeper_of(servers.members(), servers, lambda exchange: duties.append(exchange.duty))
-    assert duties[0] is not None
-    assert duties[0].num_gateways == 1
+def test_a_gateway_knows_the_keepers_status() -> None:
+    servers, statuses = StandIns(a=1.0), list[KeeperStatus | None]()
+    keeper_of(servers.members(), servers, lambda exchange: statuses.append(exchange.status))
+    assert statuses[0] is not None
+    assert statuses[0].num_gateways == 1
 
 
 def test_older_servers_charge_requests_themselves() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from surefoot.fleet.leases import AHEAD, IDLE_S, Leases
-from surefoot.server.lease_keeper import SILENT_S
+from surefoot.fleet.replica.lease_keeper import SILENT_S
 from tests.fleet.lease_world import KEY, LeaseGateway, LeaseWorld, limits_of
 
 MOST_GATEWAYS = 3

@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from surefoot.fleet.frames import ReplicaState
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
 from surefoot.fleet.router import NoReplica
 from surefoot.fleet.server_list import follow_servers, read_servers, write_servers
-from surefoot.server.frames import ReplicaState
 from tests.waiting import PATIENCE_S
 
 PROMPT = PromptText((), 1)

@@ -19,8 +19,9 @@ from surefoot.api.llm import LLM, Messages, bandwidth_buffer
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.pooling import PoolingConfig
 from surefoot.api.reranking import Reranker
+from surefoot.cache import DiskTier
 from surefoot.core import Chunk, Load, Request, SampleKey, SampleStatus, SamplingParams
-from surefoot.engine import DiskTier, Engine, Event, Times
+from surefoot.engine import Engine, Event, Times
 from surefoot.models import ModelConfig
 from surefoot.ops import read_bandwidth
 from surefoot.sampling import Grammars

@@ -23,17 +23,9 @@ from surefoot.api.prompt_cache import NoTier, PromptCache, open_tier
 from surefoot.api.reranking import Reranker, find_reranker, needed_reranker, ranked
 from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.api.vectors import unit
+from surefoot.cache import DiskTier
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
-from surefoot.engine import (
-    BLOCK_SIZE,
-    DiskTier,
-    MemoryRequest,
-    fit_context,
-    free_bytes,
-    make_engine,
-    make_runner,
-    plan_memory,
-)
+from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
 from surefoot.models import Model, ModelConfig, decode_bytes
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.ops.arrays import U8

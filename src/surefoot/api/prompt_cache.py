@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot.cache import DiskTier
 from surefoot.disk_cache import BlockCipher, BlockHasher, BlockStore, read_key
-from surefoot.engine import DiskTier
 from surefoot.ops import KvForm
 from surefoot.runner import KvStore
 from surefoot.weights import BackgroundHash, hash_model

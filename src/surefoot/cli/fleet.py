@@ -12,10 +12,10 @@ import typer
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.logs import start_logging
-from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.sizes import time_option
 from surefoot.cli.unused_options import NO_TLS, refuse_unused
 from surefoot.fleet.fleet_file import read_fleet_file
+from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.ray_cluster import (
     FleetStatus,
     RatesStatus,

@@ -17,9 +17,9 @@ from surefoot.api.opening import open_model
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import loading
-from surefoot.cli.serve import read_fleet_key
 from surefoot.cli.startup import without_collection
 from surefoot.cli.unused_options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
+from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
 from surefoot.server.batch.run_batch import run_batch as run
 from surefoot.weights import default_cache

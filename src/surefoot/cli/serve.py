@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.cli.unused_options import NO_CACHE, NO_TLS, OF_MANY_MODELS, OF_ONE_MODEL, refuse_unused
+from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import StateFolder, is_state_folder
@@ -32,7 +33,9 @@ from surefoot.server.listening import bind, check_bind, held_address
 from surefoot.server.settings import ServerSettings
 from surefoot.weights import writing_beside
 
-MIN_FLEET_KEY_CHARACTERS = 16
+if TYPE_CHECKING:  # it takes half a second to import
+    from surefoot.server.app import InFront
+
 MAX_FILE_BYTES = 64 << 20
 MANY = "models"  # folder for files and batches of a server with several models
 
@@ -164,8 +167,7 @@ def serve(
             typer.echo(line)
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
-        if fleet_key is not None:
-            settings = replace(settings, fleet_key=read_fleet_key(fleet_key))
+        key = read_fleet_key(fleet_key) if fleet_key is not None else None
         within = settings.model_name if behind is not None else None
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
         with loading(opened.path.name) as report:
@@ -183,7 +185,7 @@ def serve(
         try:
             server().serve(
                 llm, settings, store, open_state(), name, typer.echo, sockets,
-                lambda: _on_ready(spans, begin_writing), front,
+                lambda: _on_ready(spans, begin_writing), front, _in_front(key),
             )  # fmt: skip
         finally:
             llm.close()
@@ -199,6 +201,13 @@ def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
             "started  without bytecode, so that Python compiled every module (PYTHONDONTWRITEBYTECODE is set): "
             f"`python -m compileall -q {Path(typer.__file__).parents[1]}` nearly halves the next start"
         )
+
+
+def _in_front(fleet_key: str | None) -> "InFront | None":
+    """What makes the server one of a fleet. Imported only if it is."""
+    if fleet_key is None:
+        return None
+    return functools.partial(import_in_background("surefoot.fleet.replica")().join_fleet, fleet_key)
 
 
 def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
@@ -231,10 +240,3 @@ def state_opener(folder: Path | None, name: str, max_bytes: int | None) -> Calla
         if is_state_folder(place()):
             opened()
     return opened
-
-
-def read_fleet_key(file: Path) -> str:
-    key = file.read_text(encoding="utf-8").strip()
-    if len(key) < MIN_FLEET_KEY_CHARACTERS:
-        raise ValueError(f"{file}: a fleet's key has at least {MIN_FLEET_KEY_CHARACTERS} characters")
-    return key

@@ -10,21 +10,14 @@ from surefoot.engine.capacity import (
     plan_memory,
     workspace_bytes,
 )
-from surefoot.engine.disk_tier import DiskTier
 from surefoot.engine.engine import Engine, Event, Planner, Times, Usage
-from surefoot.engine.peer_blocks import BlockQuestion, PeerBlocks, PeerBusy, PeerOffer
 
 __all__ = [
     "BLOCK_SIZE",
-    "BlockQuestion",
     "Capacity",
-    "DiskTier",
     "Engine",
     "Event",
     "MemoryRequest",
-    "PeerBlocks",
-    "PeerBusy",
-    "PeerOffer",
     "Planner",
     "Times",
     "Usage",

@@ -1,7 +1,7 @@
 """Builds an engine from its parts: the only place that knows both scheduler and runner."""
 
+from surefoot.cache.disk_tier import DiskTier
 from surefoot.engine.capacity import Capacity
-from surefoot.engine.disk_tier import DiskTier
 from surefoot.engine.engine import Engine
 from surefoot.kv import KvManager
 from surefoot.models import Model

@@ -14,6 +14,20 @@ from dataclasses import dataclass, field, replace
 import httpx2
 
 from surefoot.api.continuation import SentToken
+from surefoot.fleet.frames import (
+    ANSWER_PATH,
+    KEY_HEADER,
+    ForwardedRequest,
+    FrameKind,
+    FrameReader,
+    Headers,
+    PrefixHint,
+    decode_patience,
+    decode_reply_head,
+    decode_returned,
+    decode_tokens,
+    decode_used,
+)
 from surefoot.fleet.members import Member, Members
 from surefoot.fleet.replica_transport import MalformedReply
 from surefoot.fleet.request_names import PromptText
@@ -21,20 +35,6 @@ from surefoot.fleet.router import NoReplica
 from surefoot.server.access.request_ids import HEADER as ID_HEADER
 from surefoot.server.access.request_ids import current_id
 from surefoot.server.forwarding import HOP_BY_HOP
-from surefoot.server.frames import (
-    ANSWER_PATH,
-    KEY_HEADER,
-    FrameKind,
-    FrameReader,
-    HandedRequest,
-    Headers,
-    decode_patience,
-    decode_reply_head,
-    decode_returned,
-    decode_tokens,
-    decode_used,
-)
-from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last
@@ -86,7 +86,7 @@ class GaveUp(RuntimeError):
     """No replica could answer the request."""
 
 
-class NobodyThere(GaveUp):
+class NoReplicaAvailable(GaveUp):
     """The request is not at fault: no replica takes requests."""
 
 
@@ -106,7 +106,7 @@ class FleetAnswer:
     def __init__(
         self,
         members: Members,
-        request: HandedRequest,
+        request: ForwardedRequest,
         prompt: PromptText,
         user: str = "",
         stall_s: float = STALL_S,
@@ -128,7 +128,7 @@ class FleetAnswer:
         self._hint: PrefixHint | None = None  # where the replica may fetch more of the prompt
         self.num_failovers = 0
         self.member: Member | None = None  # that computes the answer now
-        self.handed_at: float | None = None  # when a replica was first asked, on the monotonic clock
+        self.forwarded_at: float | None = None  # when a replica was first asked, on the monotonic clock
         self._used: tuple[float, float] | None = None  # of the client's rates, as the replica that ended it said
 
     @property
@@ -170,7 +170,7 @@ class FleetAnswer:
                     return None
                 if time.monotonic() > end:
                     self._used = self._used if self._sent else (0.0, 0.0)
-                    raise NobodyThere(str(error)) from error
+                    raise NoReplicaAvailable(str(error)) from error
             tried.clear()
             await asyncio.sleep(POLL_S)
 
@@ -269,10 +269,10 @@ class FleetAnswer:
         return BadReply(str(error))
 
     @asynccontextmanager
-    async def _handed_to(self, member: Member) -> AsyncIterator[httpx2.Response]:
+    async def _forwarded_to(self, member: Member) -> AsyncIterator[httpx2.Response]:
         """The reply of a replica that was given the request, with what the client has of its answer."""
         share = self._members.spread.enter(self._user, member.number)
-        self.handed_at = self.handed_at or time.monotonic()
+        self.forwarded_at = self.forwarded_at or time.monotonic()
         try:
             request = replace(
                 self._request,
@@ -295,7 +295,7 @@ class FleetAnswer:
         try:
             async with (
                 asyncio.timeout(patience_s) as limit,
-                self._handed_to(member) as reply,
+                self._forwarded_to(member) as reply,
             ):
                 if reply.status_code != 200:
                     raise ReplicaFailed(f"status {reply.status_code}")

@@ -15,6 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
 from surefoot.fleet.failover import STALL_S, FleetAnswer, GaveUp, ReplyHead
+from surefoot.fleet.frames import KEY_HEADER, ForwardedRequest
 from surefoot.fleet.gateway_metrics import CONTENT_TYPE, GatewayMetrics
 from surefoot.fleet.lease_exchange import LeaseExchange
 from surefoot.fleet.leases import RequestCharge
@@ -22,12 +23,11 @@ from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
 from surefoot.server.access.admins import check_admin
 from surefoot.server.access.draining import shutting_down
+from surefoot.server.access.forwarded import ReplyIdentity
 from surefoot.server.access.gate import client_key, send_error
 from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError
 from surefoot.server.forwarding import HOP_BY_HOP, read_body
-from surefoot.server.frames import KEY_HEADER, HandedRequest
-from surefoot.server.handover import ReplyIdentity
 
 LOG = logging.getLogger(__name__)
 # Host and origin were checked here: the replicas' own names are not those that clients use.
@@ -124,7 +124,7 @@ class Gateway:
             raise ApiError(501, "files and batches are kept by one server: ask a replica, or use surefoot run-batch")
         if scope["path"].startswith("/fleet/"):
             raise ApiError(404, "there is nothing at this path")
-        request = handed_request(scope, await read_body(receive))
+        request = forwarded_request(scope, await read_body(receive))
         began = time.monotonic()
         user = client_key(dict(request.headers))
         charge = await self._charge(user) if request.method == "POST" else None
@@ -182,12 +182,12 @@ class Gateway:
         await _send_whole(send, 200 if is_ready else 503, "application/json", body.encode())
 
     def _rates(self) -> dict[str, Any]:
-        exchange, duty = self._exchange, self._exchange.duty
+        exchange, keeper = self._exchange, self._exchange.status
         return {
             "keeper": None if exchange.keeper is None else exchange.keeper.url,
-            "kept_s": None if duty is None else round(duty.seconds, 1),
-            "users": None if duty is None else duty.num_users,
-            "gateways": None if duty is None else duty.num_gateways,
+            "kept_s": None if keeper is None else round(keeper.seconds, 1),
+            "users": None if keeper is None else keeper.num_users,
+            "gateways": None if keeper is None else keeper.num_gateways,
             "leases": exchange.leases.num_rates,
             "exchanges": exchange.num_exchanges,
             "failed_exchanges": exchange.num_failures,
@@ -205,12 +205,12 @@ def may_watch(scope: Scope, key: str) -> bool:
     return compare_digest(given, key.encode())
 
 
-def handed_request(scope: Scope, body: bytes) -> HandedRequest:
+def forwarded_request(scope: Scope, body: bytes) -> ForwardedRequest:
     """The client's request, with what a server would choose by itself."""
     kept = tuple(
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"] if name not in NOT_HANDED
     )
-    return HandedRequest(
+    return ForwardedRequest(
         scope["method"], scope["path"], scope["query_string"].decode("latin-1"),
         (*kept, ("host", "127.0.0.1"), ("content-length", str(len(body)))), body, ReplyIdentity.draw(),
     )  # fmt: skip

@@ -38,8 +38,8 @@ class GatewayMetrics:
     def count_answer(self, answer: FleetAnswer, began: float) -> None:
         """began: when the request was read."""
         self.num_failovers += answer.num_failovers
-        if answer.handed_at is not None:
-            self._added.observe(answer.handed_at - began)
+        if answer.forwarded_at is not None:
+            self._added.observe(answer.forwarded_at - began)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

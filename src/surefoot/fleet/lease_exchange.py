@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import httpx2
 
+from surefoot.fleet.frames import KEY_HEADER, decode
+from surefoot.fleet.lease_messages import LEASES_PATH, MOST_REPLY_BYTES, KeeperStatus, LeaseReply
 from surefoot.fleet.leases import Leases
 from surefoot.fleet.members import Member, Members
 from surefoot.fleet.replica_transport import MalformedReply, read_reply
-from surefoot.server.frames import KEY_HEADER, decode
-from surefoot.server.lease_messages import LEASES_PATH, MOST_REPLY_BYTES, KeeperDuty, LeaseReply
 
 LOG = logging.getLogger(__name__)
 EXCHANGE_S = 1.0  # between two exchanges, if no lease is low
@@ -27,7 +27,7 @@ class LeaseExchange:
 
     def __init__(self, members: Members) -> None:
         self.keeper: Member | None = None  # that answered last
-        self.duty: KeeperDuty | None = None  # of the keeper, as it told last
+        self.status: KeeperStatus | None = None  # of the keeper, as it told last
         self.num_exchanges = 0
         self.num_failures = 0
         self._members = members
@@ -86,7 +86,7 @@ class LeaseExchange:
                 reply.raise_for_status()
                 data = await read_reply(reply, MOST_REPLY_BYTES)
         answer = decode(LeaseReply, data, "a reply about leases")
-        self.duty = answer.duty
+        self.status = answer.status
         self.leases.take_reply(question, answer)
 
 

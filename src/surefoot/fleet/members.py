@@ -11,12 +11,19 @@ from itertools import islice
 import httpx2
 
 from surefoot.api.fingerprint import differing_parts
+from surefoot.fleet.frames import (
+    KEY_HEADER,
+    MOST_STATE_BYTES,
+    STATE_PATH,
+    NameChanges,
+    PrefixHint,
+    ReplicaState,
+    decode,
+)
 from surefoot.fleet.replica_transport import MalformedReply, read_reply
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
 from surefoot.fleet.user_spread import UserSpread
-from surefoot.server.frames import KEY_HEADER, MOST_STATE_BYTES, STATE_PATH, NameChanges, ReplicaState, decode
-from surefoot.server.handover import PrefixHint
 
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0  # between two questions for a replica's state

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.server.frames import MOST_NAMES
+from surefoot.fleet.frames import MOST_NAMES
 
 TEXT_BLOCK = 64  # bytes: about as many as a block of 16 tokens
 BYTES_PER_TOKEN = 4  # in English and code, about

@@ -16,17 +16,17 @@ from typing import Any
 import httpx2
 
 from surefoot.api.batch import BatchLine
-from surefoot.fleet.failover import FleetAnswer, GaveUp, NobodyThere, ReplyHead
+from surefoot.fleet.failover import FleetAnswer, GaveUp, NoReplicaAvailable, ReplyHead
+from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.members import CONNECT_S, Members
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.request_names import PromptText
+from surefoot.server.access.forwarded import ReplyIdentity
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.batch.disk import Disk
 from surefoot.server.batch.lines import FAILED, Slots, answer_all, check_line
 from surefoot.server.batch.run_batch import NUM_AHEAD, Report, Write, fill_answers, patient_context
 from surefoot.server.errors import ApiError
-from surefoot.server.frames import HandedRequest
-from surefoot.server.handover import ReplyIdentity
 
 STALL_S = 86_400.0  # without a token, after which a line is given up: lines wait for people's requests
 PASSING = (429, 503, 504)  # the line is tried again
@@ -73,7 +73,7 @@ async def answer_line_on_fleet(
     if client_key:
         headers.append(("authorization", f"Bearer {client_key}"))
     identity = replace(ReplyIdentity.draw(context.request, context.created), seed=line.seed)
-    request = HandedRequest("POST", path, "", tuple(headers), body, identity, is_patient=True)
+    request = ForwardedRequest("POST", path, "", tuple(headers), body, identity, is_patient=True)
     prompt = PromptText.of(body, client_key)
     return await _whole_reply(FleetAnswer(members, request, prompt, client_key, STALL_S))
 
@@ -88,7 +88,7 @@ async def _whole_reply(answer: FleetAnswer) -> tuple[int, dict[str, Any]]:
                     head = part
                 else:
                     body += part
-    except NobodyThere as error:
+    except NoReplicaAvailable as error:
         raise ApiError(503, str(error)) from error
     except GaveUp as error:
         raise ApiError(500, str(error), code=FAILED) from error

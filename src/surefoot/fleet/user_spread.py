@@ -8,7 +8,7 @@ from collections import Counter
 
 
 class UserSpread:
-    """Requests in flight, as far as this gateway has handed them over."""
+    """Requests in flight, as far as this gateway has forwarded them."""
 
     def __init__(self) -> None:
         self._replicas: dict[str, Counter[int]] = {}  # requests by user and replica

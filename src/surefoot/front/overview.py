@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from surefoot.front.catalog import Catalog
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool, lost
-from surefoot.front.proxy import ForwardedRequest, UpstreamLost, forward
+from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
 from surefoot.front.requests import REPLY_HEADERS, RETRY_S, trusted_request
 from surefoot.server.access.admins import check_admin
 from surefoot.server.disconnection import ClientGone, unless_gone
@@ -36,7 +36,7 @@ class ModelOverview:
         with suppress(ClientGone):
             await unless_gone(receive, self._pass_on(name, process, request, send))
 
-    async def _pass_on(self, name: str, process: ModelProcess, request: ForwardedRequest, send: Send) -> None:
+    async def _pass_on(self, name: str, process: ModelProcess, request: ProxiedRequest, send: Send) -> None:
         try:
             await forward(process.client, request, send, dropping=REPLY_HEADERS)
         except UpstreamLost as error:

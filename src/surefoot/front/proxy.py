@@ -16,20 +16,20 @@ MOST_IDLE, IDLE_S = 64, 10.0  # connections kept for later requests; servers clo
 
 
 @dataclass(frozen=True)
-class ForwardedRequest:
+class ProxiedRequest:
     method: str
     target: bytes  # path and query, as the client wrote them
     headers: RawHeaders
     body: bytes
 
     @classmethod
-    def of(cls, scope: Scope, body: bytes) -> "ForwardedRequest":
+    def of(cls, scope: Scope, body: bytes) -> "ProxiedRequest":
         query = scope.get("query_string", b"")
         target = scope.get("raw_path") or scope["path"].encode()
         headers = without(scope["headers"], HOP_BY_HOP | {b"host", b"content-length", b"expect"})
         return cls(scope["method"], target + (b"?" + query if query else b""), headers, body)
 
-    def with_headers(self, headers: RawHeaders, dropping: Iterable[bytes] = ()) -> "ForwardedRequest":
+    def with_headers(self, headers: RawHeaders, dropping: Iterable[bytes] = ()) -> "ProxiedRequest":
         """The request with these headers in place of its own of the same names."""
         names = {name for name, _ in headers} | set(dropping)
         return replace(self, headers=[*without(self.headers, names), *headers])
@@ -56,7 +56,7 @@ def unix_client(path: str) -> httpx2.AsyncClient:
 
 
 async def forward(
-    client: httpx2.AsyncClient, request: ForwardedRequest, send: Send, dropping: Iterable[bytes] = ()
+    client: httpx2.AsyncClient, request: ProxiedRequest, send: Send, dropping: Iterable[bytes] = ()
 ) -> None:
     """Send the request and pass the reply on as it comes, without the headers to be dropped. Raises UpstreamLost."""
     head: Message | None = None

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from surefoot.api.batch import BatchLine
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.pool import ModelPool, lost
-from surefoot.front.proxy import ForwardedRequest, UpstreamLost, forward
+from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
 from surefoot.server.access.admission import Admission
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
 from surefoot.server.access.keys import Caller
@@ -54,7 +54,7 @@ class ModelRequests:
         with self._admission.admit(caller), suppress(ClientGone):
             await unless_gone(receive, self._answer(name, scope, request, send))
 
-    async def _answer(self, name: str, scope: Scope, request: ForwardedRequest, send: Send) -> None:
+    async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send) -> None:
         try:
             async with self._pool.using(name, scope["state"]["caller"].user) as process:
                 await forward(process.client, request, send, dropping=REPLY_HEADERS)
@@ -84,10 +84,10 @@ class ModelRequests:
         return reply.status_code, reply.json()
 
 
-def trusted_request(scope: Scope, body: bytes) -> ForwardedRequest:
+def trusted_request(scope: Scope, body: bytes) -> ProxiedRequest:
     """The request as a model's process gets it: the front says whose it is, not the client."""
     headers = trusted_headers(scope["state"]["caller"])
-    return ForwardedRequest.of(scope, body).with_headers(headers, dropping=OWN_HEADERS)
+    return ProxiedRequest.of(scope, body).with_headers(headers, dropping=OWN_HEADERS)
 
 
 def trusted_headers(caller: Caller) -> list[tuple[bytes, bytes]]:

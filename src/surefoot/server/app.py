@@ -19,7 +19,6 @@ from surefoot import __version__
 from surefoot.server.access.draining import unless_draining
 from surefoot.server.access.front_gate import FrontGate
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.rate_limits import NO_LIMITS
 from surefoot.server.access.request_ids import RequestIds
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
@@ -29,8 +28,6 @@ from surefoot.server.disconnection import ClientGone
 from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.front_link import FrontLink
-from surefoot.server.lease_keeper import LeaseKeeper
-from surefoot.server.replica import ReplicaDoor
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.chat import chat_router
 from surefoot.server.routes.completions import completions_router
@@ -51,13 +48,19 @@ from surefoot.server.service import Service
 from surefoot.server.unknown_parameters import UnknownParameterWarning
 
 LOG = logging.getLogger(__name__)
+# Puts something in front of the gated application. Requests that it sends on may have a `Forwarded` in their state.
+InFront = Callable[[ASGIApp, Service, KeyStore | None], ASGIApp]
 
 
 def make_app(
-    service: Service, keys: KeyStore | None, state: StateFolder | None, link: FrontLink | None = None
+    service: Service,
+    keys: KeyStore | None,
+    state: StateFolder | None,
+    link: FrontLink | None = None,
+    in_front: InFront | None = None,
 ) -> ASGIApp:
     """The whole application with the gate in front. state: None if there is no folder for files and batches. link: to
-    the front process, if there is one; it has checked the requests that it sends."""
+    the front process, if there is one; it has checked the requests that it sends. in_front: of the gate."""
     files = Files(state) if state is not None else None
     batches = _batches(service, keys, state, files) if state is not None and files is not None else None
     lifespan = _lifespan(service, keys, batches)
@@ -95,8 +98,7 @@ def make_app(
         welcome = unless_draining(app, lambda: service.is_draining, refuse)
         return RequestIds(FrontGate(welcome, link.charge), service.access.write)
     gated = guarded(app, service.settings, keys, service.audit, lambda: service.is_draining, refuse)
-    keeper = LeaseKeeper(lambda: keys.limits if keys is not None else NO_LIMITS)
-    return RequestIds(ReplicaDoor(gated, service, keeper), service.access.write)
+    return RequestIds(gated if in_front is None else in_front(gated, service, keys), service.access.write)
 
 
 def _batches(service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> Batches:

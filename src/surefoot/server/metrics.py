@@ -10,8 +10,9 @@ from prometheus_client.registry import Collector
 from surefoot import machine
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.outputs import RequestOutput
+from surefoot.cache import DiskTier
 from surefoot.core import Chunk, SampleKey
-from surefoot.engine import DiskTier, Event, PeerBlocks
+from surefoot.engine import Event
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 20, 60, 300)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
@@ -135,17 +136,6 @@ def watch_engine(metrics: Metrics, llm: AsyncLLM) -> None:
     watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)
     if llm.disk_tier is not None:
         watch_disk(metrics, llm.disk_tier)
-        if llm.disk_tier.peers is not None:
-            watch_peers(metrics, llm.disk_tier.peers)
-
-
-def watch_peers(metrics: Metrics, peers: PeerBlocks) -> None:
-    """Metrics of blocks from other servers of the fleet."""
-    counters, watch = peers.counters, metrics.watch
-    watch("surefoot:fleet_fetched_tokens_total", "Tokens fetched, not computed", lambda: counters.num_fetched_tokens)
-    watch("surefoot:fleet_fetched_bytes_total", "Bytes of these", lambda: counters.fetched_bytes)
-    watch("surefoot:fleet_fetch_failures_total", "Fetches that broke off or were late", lambda: counters.num_failures)
-    watch("surefoot:fleet_fetch_checksum_failures_total", "Damaged fetches", lambda: counters.num_damaged)
 
 
 def watch_disk(metrics: Metrics, tier: DiskTier) -> None:

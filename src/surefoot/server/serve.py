@@ -12,7 +12,7 @@ from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.machine.cpu_usage import others_share, usage
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.app import make_app
+from surefoot.server.app import InFront, make_app
 from surefoot.server.banner import describe, describe_speed
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import Door
@@ -38,11 +38,13 @@ def serve(
     sockets: list[socket.socket] | None = None,
     on_ready: Callable[[], None] = lambda: None,
     front: socket.socket | None = None,
+    in_front: InFront | None = None,
 ) -> None:
     """Run until the server is told to end and has drained. tell: prints a line of the banner.
 
     sockets: bound already (listening.py), so that the address was known to be free before the model was loaded.
     on_ready: called once requests are welcome. front: connected to the front process, if that started this one.
+    in_front: of the gate, if the server is one of several.
     """
     door = Door.open(settings, keys)
     settings, connections = door.settings, door.connections
@@ -59,7 +61,7 @@ def serve(
         tell(line)
     speed = functools.partial(describe_speed, llm)
     life = ModelServer(service, keys, tell, speed, on_ready, link)
-    door.serve(make_app(service, keys, state, link), life, sockets)
+    door.serve(make_app(service, keys, state, link, in_front), life, sockets)
 
 
 class ModelServer:

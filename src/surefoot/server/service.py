@@ -12,21 +12,18 @@ from surefoot.api.continuation import NotExact
 from surefoot.api.defaults import as_values
 from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
-from surefoot.engine import PeerOffer
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.admission import Admission, Ticket
 from surefoot.server.access.draining import shutting_down
+from surefoot.server.access.forwarded import Forwarded
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.handover import Handover
-from surefoot.server.held_names import HeldNames
 from surefoot.server.json_bodies import BodyWork
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
-from surefoot.server.peer_client import HttpPeerClient
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.settings import ServerSettings
 from surefoot.server.stream_position import StreamPosition
@@ -54,10 +51,6 @@ class Service:
         self.grammar_turns = Turns(1)
         self.body_work = BodyWork()
         self._admission = Admission(settings.max_queue)
-        self.held_names: HeldNames | None = None  # None: this server tells no gateway what it holds
-        if settings.fleet_key is not None and llm.disk_tier is not None:
-            llm.disk_tier.use_peers(HttpPeerClient(settings.fleet_key))
-            self.held_names = HeldNames(llm.disk_tier.store.contains)
         self._watch()
 
     @property
@@ -99,7 +92,7 @@ class Service:
         """Submit one request for each prompt. The run takes over the ticket. params: one for each prompt."""
         caller = ticket.caller
         self._audit_begin(context, caller, position)
-        run = RequestRun(self, ticket, context.route, position, sum(map(len, prompts)), params[0], context.handover)
+        run = RequestRun(self, ticket, context.route, position, sum(map(len, prompts)), params[0], context.forwarded)
         now, most_s = time.monotonic(), context.deadline_s or self.settings.deadline_s
         is_patient = context.is_patient or tier in PATIENT_TIERS
         requests = [
@@ -119,18 +112,13 @@ class Service:
             )
             for prompt, own in zip(prompts, params, strict=True)
         ]
-        handover = context.handover
-        if handover is not None and any(request.needs_every_token for request in requests):
-            handover.restart()
         try:
             run.arrived, run.request_ids = context.arrived, tuple(request.id for request in requests)
             self.runs.add(run)
             run.trace = self._start_trace(run, context)
             # One piece a token, so that a reply that is computed again has the same bytes in the same events.
-            single = any(position.counts) or handover is not None
-            sent = handover.sent if handover is not None else ()
-            run.offers = self._offers(requests, handover)
-            run.request = requests[0]
+            single = any(position.counts) or context.forwarded is not None
+            sent = context.forwarded.begin(requests) if context.forwarded is not None else ()
             if sent:
                 self.prompts.check_tokens([token.token for token in sent], "sent")
             run.stream = await self.llm.submit(requests, continues=continues, single=single, sent=sent)
@@ -141,32 +129,6 @@ class Service:
             run.close()
             raise
         return run
-
-    def _offers(self, requests: Sequence[Request], handover: Handover | None) -> list[PeerOffer]:
-        """What another server of the fleet holds of the prompts, if the gateway knows of one."""
-        tier, hint = self.llm.disk_tier, handover.hint if handover is not None else None
-        if tier is None or hint is None:
-            return []
-        offers = (
-            tier.offer(hint.url, hint.num_tokens, request.prompt, request.namespace, request.num_public_tokens)
-            for request in requests
-            if not request.needs_every_token
-        )
-        return [offer for offer in offers if offer is not None]
-
-    def _note_names(self, run: "RequestRun") -> None:
-        """The gateway may learn that this server holds the prompt, once it was computed."""
-        request, tier = run.request, self.llm.disk_tier
-        if request is None or tier is None or self.held_names is None or not run.names or not run.num_generated:
-            return
-        digests = tier.digests(request.prompt, request.namespace, request.num_public_tokens)
-        self.held_names.note(run.names, digests)
-
-    def withdraw(self, offers: Sequence[PeerOffer]) -> None:
-        tier = self.llm.disk_tier
-        if tier is not None and tier.peers is not None:
-            for offer in offers:
-                tier.peers.withdraw(offer)
 
     def _start_trace(self, run: "RequestRun", context: RequestContext) -> RequestTrace | None:
         if self.tracer is None:
@@ -198,7 +160,6 @@ class Service:
         if run.stream is not None:
             self.recent.add(run.summary())
         self._admission.observe(duration_s)
-        self._note_names(run)
         if run.caller.tokens is not None:
             run.caller.tokens.take(run.num_prompt + run.num_generated)
         self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated)
@@ -248,10 +209,10 @@ class RequestRun:
         position: StreamPosition,
         num_prompt: int,
         params: SamplingParams,
-        handover: Handover | None = None,
+        forwarded: Forwarded | None = None,
     ) -> None:
         ticket.is_taken_over = True
-        self._handover = handover
+        self._forwarded = forwarded
         self.service = service
         self.caller = ticket.caller
         self._ticket = ticket
@@ -262,8 +223,6 @@ class RequestRun:
         self.began = time.monotonic()
         self.arrived = self.began  # at its route, before its prompt was made
         self.stream: AnswerStream | None = None
-        self.offers: list[PeerOffer] = []  # of blocks that another server holds
-        self.request: Request | None = None  # the first of its prompts
         self.request_ids: tuple[str, ...] = ()  # in the engine
         self.trace: RequestTrace | None = None  # None: the request is not traced
         self.outputs: list[RequestOutput] = []
@@ -277,8 +236,8 @@ class RequestRun:
         self.end = "abandoned"
         try:
             async for piece in self.stream:
-                if self._handover is not None:
-                    self._handover.note(piece)
+                if self._forwarded is not None:
+                    self._forwarded.note(piece)
                 if piece.output is not None:
                     self.outputs.append(piece.output)
                 if piece.finish_reason is not None:
@@ -305,11 +264,11 @@ class RequestRun:
             raise _failure(piece.error or "")
 
     def _give_back(self, reason: str, is_unmatched: bool = False) -> None:
-        """Another server of the fleet goes on, if there is a fleet."""
+        """Another server goes on, if there is one."""
         if is_unmatched:
             LOG.error("this server is not exact: %s", reason)
-        if self._handover is not None:
-            self._handover.give_back(reason, is_unmatched)
+        if self._forwarded is not None:
+            self._forwarded.give_back(reason, is_unmatched)
 
     async def whole(self) -> list[RequestOutput]:
         async with aclosing(self.pieces()) as pieces:  # type: ignore[type-var]
@@ -323,11 +282,6 @@ class RequestRun:
         """The sampling parameters, with defaults and the drawn seed: with these the request gives the same answer
         again."""
         return {**as_values(self.params), "seed": self.position.seed}
-
-    @property
-    def names(self) -> Sequence[int]:
-        """Of its prompt's blocks of text, if a gateway sent it."""
-        return self._handover.names if self._handover is not None and len(self.request_ids) == 1 else ()
 
     @property
     def num_generated(self) -> int:
@@ -351,7 +305,8 @@ class RequestRun:
         if not self._is_open:
             return
         self._is_open = False
-        self.service.withdraw(self.offers)
+        if self._forwarded is not None:
+            self._forwarded.end(self.num_generated)
         if self.stream is not None:
             self.stream.close()
         self._ticket.release()

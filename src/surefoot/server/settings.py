@@ -37,7 +37,6 @@ class ServerSettings:
     body_grace_s: float = 10.0  # after which a body must arrive at least_body_rate
     least_body_rate: int = 1024  # bytes per second
     patience_s: float = 30.0  # a step that takes longer means that the engine is stuck
-    fleet_key: str | None = None  # known to the fleet's gateways; None: this server is in no fleet
     disk_patience_s: float = 3600.0  # how long a batch waits for a full or failing disk
 
     @property

@@ -12,8 +12,8 @@ from benchmarks.ops.settings import FORMATS, FULL, QUICK, SMOKE, OpsSettings
 from surefoot import machine
 from surefoot.ops import Backend, linear, pack, quantise, supported_variants
 from surefoot.ops.random_weights import copies_of, random_weights
-from tests.bench.ops.test_figures import NEEDED
 from tests.bench.reports import report_of
+from tests.benchmarks.ops.test_figures import NEEDED
 
 MIB = 1 << 20
 NOT_IN_SMOKE = ("torch_", "llama_", "attention_prefill")

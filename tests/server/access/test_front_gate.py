@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from surefoot.front.proxy import ForwardedRequest
+from surefoot.front.proxy import ProxiedRequest
 from surefoot.front.requests import OWN_HEADERS
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, FrontGate, caller_header
 from surefoot.server.access.keys import ANYONE, Caller
@@ -50,6 +50,6 @@ def test_every_field_of_a_caller_crosses() -> None:
 @pytest.mark.parametrize("name", [CALLER_HEADER, PATIENT_HEADER])
 def test_clients_cannot_say_it(name: str) -> None:
     scope = {"method": "GET", "path": "/", "query_string": b"", "headers": [(name.encode(), b"1"), (b"accept", b"x")]}
-    sent = ForwardedRequest.of(scope, b"").with_headers([], dropping=OWN_HEADERS)
+    sent = ProxiedRequest.of(scope, b"").with_headers([], dropping=OWN_HEADERS)
     assert [key for key, _ in sent.headers if key == name.encode()] == []
     assert (b"accept", b"x") in sent.headers

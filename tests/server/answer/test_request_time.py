@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fleet.running import answer_of, handed, start_replica
+from tests.fleet.running import answer_of, forwarded, start_replica
 from tests.server.answer.test_streams import events
 from tests.server.process import Server
 
@@ -54,9 +54,9 @@ def test_a_stream_is_resumed_with_the_prompt_that_it_began_with(server: Server) 
 
 
 def test_another_server_goes_on_with_the_gateways_time(server: Server) -> None:
-    first = answer_of([server], handed(CHAT_PATH, ASK))
+    first = answer_of([server], forwarded(CHAT_PATH, ASK))
     time.sleep(1.1)
-    assert answer_of([server], handed(CHAT_PATH, ASK)) == first
+    assert answer_of([server], forwarded(CHAT_PATH, ASK)) == first
 
 
 def test_a_request_may_give_its_time(server: Server) -> None:

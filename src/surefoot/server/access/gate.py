@@ -11,7 +11,6 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot.server.access.cors import ANY_ORIGIN
-from surefoot.server.access.handed_caller import handed_caller
 from surefoot.server.access.keys import ANYONE, Caller, KeyStore
 from surefoot.server.access.open_routes import PROBES, needs_no_key
 from surefoot.server.access.shares import SharedBudget
@@ -68,8 +67,8 @@ class Gate:
         self._check_host(headers)
         self._check_origin(headers)
         state = scope.setdefault("state", {})
-        caller = handed_caller(self._find_caller(scope["path"], headers), state.get("handover"))
-        state["caller"] = caller
+        caller, forwarded = self._find_caller(scope["path"], headers), state.get("forwarded")
+        state["caller"] = caller = caller if forwarded is None else forwarded.caller(caller)
         self._check_length(headers, self._most_bytes(scope))
         if not self._requests.take(caller.user, _places(scope)):
             raise too_many("you have reached your share of requests on this server", 5.0, "queue_full")

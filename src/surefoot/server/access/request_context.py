@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request as HttpRequest
 
+from surefoot.server.access.forwarded import Forwarded
 from surefoot.server.access.keys import Caller
-from surefoot.server.handover import Handover
 
 TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
 
@@ -23,22 +23,22 @@ class RequestContext:
     created: int | None = None  # Unix time that the answer and its prompt tell; None: now
     is_patient: bool = False  # a batch: no client waits for the answer
     deadline_s: float | None = None  # how long it may take; None: as the settings say
-    handover: Handover | None = None  # a fleet's gateway sent it
+    forwarded: Forwarded | None = None  # None: the client itself sent it
     arrived: float = field(default_factory=time.monotonic)
     trace: Mapping[str, str] = field(default_factory=dict)  # headers of W3C trace context
     num_body_bytes: int = 0  # length of the JSON that it came as
 
     @classmethod
     def of(cls, http: HttpRequest) -> "RequestContext":
-        handover: Handover | None = getattr(http.state, "handover", None)
+        forwarded: Forwarded | None = getattr(http.state, "forwarded", None)
         created: int | None = getattr(http.state, "line_created", None)  # the front says so of a batch
         return cls(
             http.state.caller,
             http.url.path,
             http.headers.get("last-event-id", ""),
             created=created,
-            is_patient=created is not None or (handover is not None and handover.is_patient),
-            handover=handover,
+            is_patient=created is not None or (forwarded is not None and forwarded.is_patient),
+            forwarded=forwarded,
             trace={name: http.headers[name] for name in TRACE_HEADERS if name in http.headers},
             num_body_bytes=getattr(http.state, "num_body_bytes", 0),
         )

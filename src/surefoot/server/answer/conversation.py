@@ -10,12 +10,12 @@ from typing import Any
 from surefoot.api.defaults import for_calls
 from surefoot.api.outputs import CompletionOutput, Piece
 from surefoot.api.pooling import PoolingConfig
+from surefoot.server.access.forwarded import ReplyIdentity
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import check_tools, constrain
 from surefoot.server.answer.tool_calls import CallParser, knows_calls, with_instructions
 from surefoot.server.errors import bad_request
-from surefoot.server.handover import ReplyIdentity
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.service import RequestRun, Service
 from surefoot.server.stream_position import StreamPosition, digest_of
@@ -139,8 +139,8 @@ async def find_position(service: Service, context: RequestContext, body: Any, nu
     digest = await service.body_work.run(context.num_body_bytes, partial(_digest, service.fingerprint, context, body))
     if context.last_event_id and body.stream:
         return StreamPosition.parse(context.last_event_id, digest, num_answers)
-    handover = context.handover
-    chosen = handover.identity if handover is not None else ReplyIdentity.draw(context.request, context.created)
+    forwarded = context.forwarded
+    chosen = forwarded.identity if forwarded is not None else ReplyIdentity.draw(context.request, context.created)
     seed = body.seed if body.seed is not None else chosen.seed
     return StreamPosition.start(digest, chosen.request, chosen.created, seed, num_answers)
 

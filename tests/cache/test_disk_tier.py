@@ -11,26 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from surefoot.cache import DiskTier, block_reader, disk_tier
 from surefoot.core import MEMORY_ONLY, Request, SampleKey, SamplingParams
 from surefoot.disk_cache import BlockHasher, BlockStore, ask_to_forget
 from surefoot.disk_cache.record import HEADER_BYTES, read_header
-from surefoot.engine import (
-    DiskTier,
-    Engine,
-    MemoryRequest,
-    Usage,
-    block_reader,
-    disk_tier,
-    make_engine,
-    make_runner,
-    plan_memory,
-)
+from surefoot.engine import Engine, MemoryRequest, Usage, make_engine, make_runner, plan_memory
 from surefoot.models import Model
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.backend import supported_variants
 from surefoot.runner import slot_bytes
 from surefoot.sampling import TokenLogprobs
-from tests.engine import prompt_rounds as rounds
+from tests.cache import prompt_rounds as rounds
 
 tiny = pytest.importorskip("tests.models.tiny")
 

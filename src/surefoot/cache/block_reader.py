@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from surefoot.cache.peer_blocks import PeerFetch
 from surefoot.disk_cache import PUBLIC_ID, BlockHasher, BlockStore
-from surefoot.engine.peer_blocks import PeerFetch
 from surefoot.kv import BlockKey
 
 MAX_EXPECTED = 64  # chains of waiting requests

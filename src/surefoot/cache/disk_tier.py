@@ -9,9 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from surefoot.core import MEMORY_ONLY, NO_BLOCK
-from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockName, BlockStore, asked_namespaces
-from surefoot.engine.block_reader import (
+from surefoot.cache.block_reader import (
     BlockChain,
     BlockReader,
     ChainRead,
@@ -20,8 +18,10 @@ from surefoot.engine.block_reader import (
     next_digests,
     state_digests,
 )
-from surefoot.engine.block_writer import BlockWriter
-from surefoot.engine.peer_blocks import BlockSizes, PeerBlocks, PeerClient, PeerFetch, PeerOffer
+from surefoot.cache.block_writer import BlockWriter
+from surefoot.cache.peer_blocks import BlockSizes, PeerBlocks, PeerClient, PeerFetch, PeerOffer
+from surefoot.core import MEMORY_ONLY, NO_BLOCK
+from surefoot.disk_cache import NO_PARENT, PUBLIC_ID, BlockHasher, BlockName, BlockStore, asked_namespaces
 from surefoot.kv import BlockKey, Holding, KvManager, PrefixNode, num_saved_blocks
 from surefoot.runner import KvStore
 
@@ -102,11 +102,12 @@ class DiskTier:
 
     # ---- other servers ----
 
-    def use_peers(self, client: PeerClient) -> None:
+    def use_peers(self, client: PeerClient) -> PeerBlocks:
         """Blocks may come from other servers from now on."""
         whole, rest = divmod(self._bytes.state_bytes, PART_BYTES)
         parts = (PART_BYTES,) * whole + ((rest,) if rest else ())
         self.peers = PeerBlocks(client, BlockSizes(self._bytes.block_size, self._bytes.block_bytes, parts))
+        return self.peers
 
     @property
     def hasher(self) -> BlockHasher | None:

@@ -4,8 +4,8 @@ import http.client
 import time
 from urllib.parse import urlsplit
 
-from surefoot.engine import BlockQuestion, PeerBusy
-from surefoot.server.frames import BLOCKS_PATH, COUNT_BYTES, KEY_HEADER, decode_count, encode_question
+from surefoot.cache import BlockQuestion, PeerBusy
+from surefoot.fleet.frames import BLOCKS_PATH, COUNT_BYTES, KEY_HEADER, decode_count, encode_question
 
 READ_BYTES = 1 << 20
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}

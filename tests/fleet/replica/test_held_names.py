@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from surefoot.server import held_names
-from surefoot.server.held_names import HeldNames
+from surefoot.fleet.replica import held_names
+from surefoot.fleet.replica.held_names import HeldNames
 
 
 def digests(*numbers: int) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Answers prompts in processes that follow each other on one cache folder: `python -m tests.engine.prompt_rounds`.
+"""Answers prompts in processes that follow each other on one cache folder: `python -m tests.cache.prompt_rounds`.
 
 Each process loads the model anew, with another instruction set or another number of threads, and answers some of the
 prompts. What it prints tells tokens, bits of logprobs and tokens that came from the cache. Torch is not imported.
@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from surefoot.cache import DiskTier
 from surefoot.core import Request, SamplingParams
 from surefoot.disk_cache import BlockHasher, BlockStore
-from surefoot.engine import DiskTier, Engine, MemoryRequest, make_engine, make_runner, plan_memory
+from surefoot.engine import Engine, MemoryRequest, make_engine, make_runner, plan_memory
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm
 from surefoot.runner import slot_bytes
@@ -100,7 +101,7 @@ def in_process(given: Round) -> dict[int, RoundAnswer]:
     options += ["--threads", str(given.threads)]
     options += [] if given.folder is None else ["--folder", str(given.folder)]
     options += [] if given.variant is None else ["--variant", given.variant]
-    command = [sys.executable, "-m", "tests.engine.prompt_rounds", *options]
+    command = [sys.executable, "-m", "tests.cache.prompt_rounds", *options]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     return {
         int(number): RoundAnswer(tuple(tokens), *rest) for number, (tokens, *rest) in json.loads(done.stdout).items()

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.api.continuation import SentToken
+from surefoot.fleet.frames import ForwardedRequest, FrameKind, FrameReader, encode_frame
 from surefoot.sampling import TokenLogprobs
-from surefoot.server.frames import FrameKind, FrameReader, HandedRequest, encode_frame
-from surefoot.server.handover import ReplyIdentity
+from surefoot.server.access.forwarded import ReplyIdentity
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 TOPS = st.lists(st.tuples(st.integers(0, 10**6), FLOATS), max_size=3).map(tuple)
@@ -31,16 +31,16 @@ def test_a_request_arrives_as_it_was_sent(
     sent: list[SentToken], body: bytes, text: str, skipped: int, share: float, is_charged: bool
 ) -> None:
     identity = ReplyIdentity("ab" * 16, 1_700_000_000, 2**64 - 1)
-    request = HandedRequest("POST", "/v1/x", "a=b", (("host", text),), body, identity, tuple(sent), skipped)
+    request = ForwardedRequest("POST", "/v1/x", "a=b", (("host", text),), body, identity, tuple(sent), skipped)
     request = replace(request, share=share, is_charged=is_charged)
-    assert HandedRequest.decode(request.encode()) == request
+    assert ForwardedRequest.decode(request.encode()) == request
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
 def test_a_share_is_a_part_of_one(share: float) -> None:
-    request = HandedRequest("POST", "/v1/x", "", (), b"", ReplyIdentity("ab" * 16, 0, 0), share=share)
+    request = ForwardedRequest("POST", "/v1/x", "", (), b"", ReplyIdentity("ab" * 16, 0, 0), share=share)
     with pytest.raises(ValueError, match="share"):
-        HandedRequest.decode(request.encode())
+        ForwardedRequest.decode(request.encode())
 
 
 @given(st.lists(st.tuples(st.sampled_from(FrameKind), st.binary())), st.integers(1, 9))
@@ -54,7 +54,7 @@ def test_frames_arrive_as_they_were_sent(frames: list[tuple[FrameKind, bytes]], 
 @pytest.mark.parametrize("data", [b"", b"\0", b"\0\0\0\2{}", b"\0\0\0\2[]", b"\0\0\0\4null", b"\0\0\0\3{]}"])
 def test_a_malformed_request_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        HandedRequest.decode(data)
+        ForwardedRequest.decode(data)
 
 
 def test_a_frame_without_an_end_is_refused() -> None:

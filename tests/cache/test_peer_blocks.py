@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 
+from surefoot.cache import BlockQuestion, disk_tier, peer_blocks
+from surefoot.cache.peer_blocks import BlockSizes, PeerBlocks, PeerOffer
 from surefoot.core import Request, SamplingParams
 from surefoot.disk_cache import PUBLIC_ID, BlockHasher
-from surefoot.engine import BlockQuestion, Engine, disk_tier, peer_blocks
-from surefoot.engine.peer_blocks import BlockSizes, PeerBlocks, PeerOffer
-from surefoot.server.block_handout import BlockHandout
-from surefoot.server.frames import COUNT_BYTES, decode_count, decode_question, encode_question
-from tests.engine.test_disk_tier import BLOCK, FAMILIES, Answers, opened, run, tier_of
+from surefoot.engine import Engine
+from surefoot.fleet.frames import COUNT_BYTES, decode_count, decode_question, encode_question
+from surefoot.fleet.replica.block_server import BlockServer
+from tests.cache.test_disk_tier import BLOCK, FAMILIES, Answers, opened, run, tier_of
 
 TOKENS = tuple(random.Random(4).randrange(64) for _ in range(150))
 MOST_CACHED = (len(TOKENS) - 1) // BLOCK * BLOCK
@@ -39,7 +40,7 @@ class DirectClient:
     """Asks the other engine's tier. change: what becomes of the answer on its way."""
 
     def __init__(self, holder: Engine, change: Callable[[bytes], bytes] = lambda data: data) -> None:
-        self._handout = BlockHandout(tier_of(holder))
+        self._handout = BlockServer(tier_of(holder))
         self._change = change
         self.answers: list[bytes] = []
 

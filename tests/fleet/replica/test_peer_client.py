@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from surefoot.cache import BlockQuestion
 from surefoot.disk_cache import DIGEST_BYTES, ID_BYTES
-from surefoot.engine import BlockQuestion
-from surefoot.server.peer_client import HttpPeerClient
+from surefoot.fleet.replica.peer_client import HttpPeerClient
 from tests.waiting import PATIENCE_S
 
 QUESTION = BlockQuestion(bytes(ID_BYTES), bytes(ID_BYTES), (bytes(DIGEST_BYTES),) * 3)

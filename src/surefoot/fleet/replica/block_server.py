@@ -1,4 +1,4 @@
-"""Hands out blocks of the prompt cache to other servers of the fleet, from the disk: no step waits for it."""
+"""Sends blocks of the prompt cache to other servers of the fleet, from the disk: no step waits for it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from starlette.types import Send
 
+from surefoot.cache import BlockQuestion, DiskTier
 from surefoot.disk_cache import PUBLIC_ID
-from surefoot.engine import BlockQuestion, DiskTier
+from surefoot.fleet.frames import encode_count
 from surefoot.server.errors import ApiError
-from surefoot.server.frames import encode_count
 
 MOST_AT_ONCE = 4  # answers to other servers
 MOST_BYTES = 1 << 30  # of an answer
@@ -18,18 +18,18 @@ BATCH_BYTES = 1 << 20  # read from the disk at a time
 
 
 @dataclass
-class HandoutCounters:
+class SentCounters:
     num_blocks: int = 0
     num_bytes: int = 0
 
 
-class BlockHandout:
+class BlockServer:
     """Answers questions for chains of blocks: those that the store has, from the first on, and the state after them."""
 
     def __init__(self, tier: DiskTier) -> None:
         self._tier = tier
         self._num_open = 0
-        self.counters = HandoutCounters()
+        self.counters = SentCounters()
 
     async def answer(self, question: BlockQuestion, send: Send) -> None:
         """Raises ApiError before anything is sent."""

@@ -18,10 +18,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from surefoot.api.continuation import SentToken
+from surefoot.cache import BlockQuestion
 from surefoot.disk_cache import DIGEST_BYTES, ID_BYTES
-from surefoot.engine import BlockQuestion
 from surefoot.sampling import TokenLogprobs
-from surefoot.server.handover import PrefixHint, ReplyIdentity
+from surefoot.server.access.forwarded import ReplyIdentity
 
 ANSWER_PATH, STATE_PATH, BLOCKS_PATH = "/fleet/answer", "/fleet/state", "/fleet/blocks"
 KEY_HEADER = "x-surefoot-fleet"
@@ -100,7 +100,7 @@ class ReplicaState(BaseModel):
 
 
 class _RequestHead(BaseModel):
-    """All of a handed-over request but its body."""
+    """All of a forwarded request but its body."""
 
     model_config = STRICT
 
@@ -143,7 +143,15 @@ def _decode(validate: Callable[[bytes], T], data: bytes, what: str) -> T:
 
 
 @dataclass(frozen=True)
-class HandedRequest:
+class PrefixHint:
+    """A server of the fleet that is said to hold the first tokens of a request's prompt."""
+
+    url: str
+    num_tokens: int  # estimated from the text
+
+
+@dataclass(frozen=True)
+class ForwardedRequest:
     """A client's request with what was sent of its answer."""
 
     method: str
@@ -173,7 +181,7 @@ class HandedRequest:
         return _HEAD.pack(len(text)) + text + self.body
 
     @classmethod
-    def decode(cls, data: bytes) -> "HandedRequest":
+    def decode(cls, data: bytes) -> "ForwardedRequest":
         """Raises ValueError if it is malformed."""
         length = int.from_bytes(data[: _HEAD.size], "big")
         if len(data) < _HEAD.size + length or length > MOST_HEAD_BYTES:

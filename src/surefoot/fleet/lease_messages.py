@@ -42,7 +42,7 @@ class LeaseGrant(BaseModel):
     target: Granted  # what lies above it should be returned
 
 
-class KeeperDuty(BaseModel):
+class KeeperStatus(BaseModel):
     """What the keeper tells of itself, for people to read."""
 
     model_config = ConfigDict(frozen=True)
@@ -56,4 +56,4 @@ class LeaseReply(BaseModel):
     limits: Annotated[str, Field(max_length=64)]  # version
     per_minute: dict[RateName, Annotated[float, Field(gt=0, le=1e12)]] | None = None  # by rate; None: it knows them
     grants: Annotated[dict[RateName, LeaseGrant], Field(max_length=MOST_RATES)] = {}
-    duty: KeeperDuty | None = None  # None: the server's version does not tell
+    status: KeeperStatus | None = None  # None: the server's version does not tell

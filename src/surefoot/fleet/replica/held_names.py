@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from surefoot.server.frames import NameChanges
+from surefoot.fleet.frames import NameChanges
 
 MOST_NAMES = 65_536
 MOST_CHANGES = 16_384  # that are remembered; a gateway that has missed more gets all names

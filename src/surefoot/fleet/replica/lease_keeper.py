@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from surefoot.fleet.lease_messages import KeeperStatus, LeaseGrant, LeaseHolding, LeaseQuestion, LeaseReply
 from surefoot.server.access.rate_limits import RateLimits
-from surefoot.server.lease_messages import KeeperDuty, LeaseGrant, LeaseHolding, LeaseQuestion, LeaseReply
 
 SILENT_S = 10.0  # after which a gateway is forgotten: longer than its leases last without a word
 MINUTE_S = 60.0
@@ -77,13 +77,13 @@ class _Gateway:
 
 
 class LeaseKeeper:
-    """All buckets. They are empty when the duty begins: another server may have granted what was in them."""
+    """All buckets. They are empty when it begins to keep rates: another server may have granted what was in them."""
 
     def __init__(self, limits: Callable[[], RateLimits], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
         self._version = ""
-        self._since = clock()  # the duty's beginning
+        self._since = clock()  # when it began to keep rates
         self._buckets: dict[str, LeasedBucket] = {}
         self._gateways: dict[str, _Gateway] = {}
         self.num_exchanges = 0
@@ -102,9 +102,9 @@ class LeaseKeeper:
     def _leased(self) -> Iterator[str]:
         return (name for name, bucket in self._buckets.items() if bucket.num_held > 0)
 
-    def _duty(self, users: Mapping[str, str], now: float) -> KeeperDuty:
+    def _status(self, users: Mapping[str, str], now: float) -> KeeperStatus:
         num_users = len({users[name] for name in self._leased() if name in users})
-        return KeeperDuty(seconds=now - self._since, num_users=num_users, num_gateways=len(self._gateways))
+        return KeeperStatus(seconds=now - self._since, num_users=num_users, num_gateways=len(self._gateways))
 
     def answer(self, question: LeaseQuestion) -> LeaseReply:
         """Raises LateQuestion."""
@@ -123,7 +123,7 @@ class LeaseKeeper:
             limits=limits.version,
             per_minute=None if known else dict(limits.per_minute),
             grants=grants,
-            duty=self._duty(limits.users, now),
+            status=self._status(limits.users, now),
         )
 
     def _hear(self, question: LeaseQuestion, now: float) -> None:
