@@ -26,6 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="run the tests marked nightly too")
+    parser.addoption("--one-variant", action="store_true", help="only the machine's best of all instruction sets")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(params=list(NEEDS))
 def variant(request: pytest.FixtureRequest) -> str:
     """Each in turn; one that the machine lacks is skipped, saying so."""
+    if request.config.getoption("--one-variant") and request.param != choose_variant():
+        pytest.skip("--one-variant: only the best")
     try:
         return choose_variant(request.param)
     except VariantError as lacking:

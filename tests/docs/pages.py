@@ -16,6 +16,7 @@ ELSEWHERE = {
     "python3 -m venv": "tests/packaging makes one",
     "pytest": "this is pytest",
     "cmake": "tests/native builds the libraries",
+    "./dev": "tests/docs/test_dev.py",
     "mkdocs": "test_site.py builds the site",
     "packaging/build": "tests/packaging builds the wheel",
     "packaging/image/build": "needs root and Debian's packages; tests/packaging builds the image",
