@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from surefoot.api.batch import read_lines
 from surefoot.fleet.members import Members
 from surefoot.fleet.run_batch import FleetAccess, answer_line_on_fleet, run_batch_on_fleet
+from surefoot.server.batch.input_lines import read_lines
 from surefoot.server.batch.run_batch import patient_context
 from surefoot.server.errors import ApiError
 from tests.cli.process import COMMAND, run

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.api.memory import weight_bytes
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.speculation import DRAFT, HEAD, OFF
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
@@ -12,6 +11,7 @@ from surefoot.models import ModelConfig, read_config
 from surefoot.ops import Backend, KvForm
 from surefoot.runner import slot_bytes
 from surefoot.speculate import MAX_STEP_DRAFTS
+from surefoot.weights.memory import weight_bytes
 
 PYTHON_BYTES = 128 << 20  # of Python, its modules and the template's program
 VOCABULARY_BYTES = 720  # of the tokenizer and of arrays of logits, for each token of the vocabulary

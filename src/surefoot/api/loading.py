@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.api.memory import check_memory, weight_bytes
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.formats import to_format
 from surefoot.models import Model, ModelConfig, load, read_config
 from surefoot.ops import Backend
 from surefoot.text import ChatTemplate, Tokenizer
 from surefoot.weights import Checkpoint, MetadataError, PackedCache, Report, ReportingCheckpoint, packed_cache
+from surefoot.weights.memory import check_memory, weight_bytes
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from surefoot.api.defaults import as_values
-from surefoot.api.memory import weight_bytes
 from surefoot.api.opening import OpenModel
 from surefoot.formats import SERVED
 from surefoot.models import read_config
 from surefoot.ops import Backend
 from surefoot.runner import slot_bytes
 from surefoot.weights import Checkpoint, GgufFile
+from surefoot.weights.memory import weight_bytes
 
 FOLDER = "safetensors"
 

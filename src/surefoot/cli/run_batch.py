@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from surefoot.api import LLM
-from surefoot.api.batch import named_model
 from surefoot.api.defaults import parse_sampling
 from surefoot.api.opening import open_model
 from surefoot.cli import options
@@ -21,6 +20,7 @@ from surefoot.cli.startup import without_collection
 from surefoot.cli.unused_options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
+from surefoot.server.batch.input_lines import named_model
 from surefoot.server.batch.run_batch import run_batch as run
 from surefoot.weights import default_cache
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx2
 
-from surefoot.api.batch import BatchLine
 from surefoot.fleet.failover import FleetAnswer, GaveUp, NoReplicaAvailable, ReplyHead
 from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.members import CONNECT_S, Members
@@ -24,6 +23,7 @@ from surefoot.fleet.request_names import PromptText
 from surefoot.server.access.forwarded import ReplyIdentity
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.batch.disk import Disk
+from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import FAILED, Slots, answer_all, check_line
 from surefoot.server.batch.run_batch import NUM_AHEAD, Report, Write, fill_answers, patient_context
 from surefoot.server.errors import ApiError

@@ -9,7 +9,6 @@ from typing import Any
 import httpx2
 from starlette.types import Message, Receive, Scope, Send
 
-from surefoot.api.batch import BatchLine
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
@@ -19,6 +18,7 @@ from surefoot.server.access.keys import Caller
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.request_ids import ANTHROPIC_HEADER, HEADER, current_id
 from surefoot.server.access.shares import asking_user
+from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import check_line
 from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError

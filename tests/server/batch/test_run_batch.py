@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from surefoot import LLM, SamplingParams
-from surefoot.api.batch import read_lines
+from surefoot.server.batch.input_lines import read_lines
 from surefoot.server.batch.run_batch import run_batch
 from tests.cli.process import COMMAND, run
 from tests.stories import stories_gguf

@@ -13,9 +13,9 @@ import pytest
 
 from surefoot import LLM
 from surefoot.api import batch
-from surefoot.api.answer_file import AnswerFile
-from surefoot.api.batch import MAX_LEVELS, MAX_LINE_BYTES, BatchLine, read_lines
-from surefoot.api.checksummed import verified, with_checksum
+from surefoot.server.batch.answer_file import AnswerFile
+from surefoot.server.batch.checksummed import verified, with_checksum
+from surefoot.server.batch.input_lines import MAX_LEVELS, MAX_LINE_BYTES, BatchLine, read_lines
 from surefoot.server.batch.records import Records
 from surefoot.server.batch.run_batch import run_batch
 from surefoot.server.batch.state import StateFolder

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.api.answer_file import AnswersLocked
-from surefoot.api.batch import BatchLine, read_lines
 from surefoot.server.access.keys import ANYONE, Caller, KeyStore
 from surefoot.server.access.request_context import RequestContext
+from surefoot.server.batch.answer_file import AnswersLocked
 from surefoot.server.batch.files import Files
+from surefoot.server.batch.input_lines import BatchLine, read_lines
 from surefoot.server.batch.lines import AnswerLine, Slots, answer_all
 from surefoot.server.batch.state import StateFolder, cause_of
 from surefoot.server.batch.storage import (

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
-from surefoot.api.batch import BatchLine
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import asking_user
 from surefoot.server.answer.chat import ChatCompletion
@@ -16,6 +15,7 @@ from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.batch.disk import Disk
+from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.json_bodies import validate
 from surefoot.server.schemas.base import Body, SamplingFields

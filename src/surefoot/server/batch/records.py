@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from surefoot.api.checksummed import verified, with_checksum
 from surefoot.machine.atomic_write import atomic_write
+from surefoot.server.batch.checksummed import verified, with_checksum
 from surefoot.server.schemas.batches import Record
 
 LOG = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from surefoot.api.answer_file import AnswerFile
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
-from surefoot.api.batch import BatchLine, read_lines
 from surefoot.api.fingerprint import fingerprint
 from surefoot.api.llm import LLM
 from surefoot.server.access.keys import ANYONE
 from surefoot.server.access.request_context import RequestContext
+from surefoot.server.batch.answer_file import AnswerFile
 from surefoot.server.batch.disk import Disk
+from surefoot.server.batch.input_lines import BatchLine, read_lines
 from surefoot.server.batch.lines import Slots, answer_all, answer_line
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from surefoot.api.answer_file import AnswerFile
-from surefoot.api.batch import BatchLine, read_lines
+from surefoot.server.batch.answer_file import AnswerFile
 from surefoot.server.batch.files import Files
+from surefoot.server.batch.input_lines import BatchLine, read_lines
 from surefoot.server.batch.lines import DONE
 from surefoot.server.schemas.batches import BatchRecord, Counts
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from surefoot import machine
 from surefoot.formats import ModelFormat, to_format
-from surefoot.weights import Checkpoint, GgufFile
+from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.coded import Coded
+from surefoot.weights.gguf import GgufFile
 
 FLOAT_BITS = 32
 CODED_BITS = 4  # lower bound for a quantised weight

@@ -15,9 +15,9 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from surefoot.api.batch import BatchLine
-from surefoot.api.checksummed import verified, with_checksum
 from surefoot.machine.atomic_write import atomic_write, sync_folder
+from surefoot.server.batch.checksummed import verified, with_checksum
+from surefoot.server.batch.input_lines import BatchLine
 
 LOG = logging.getLogger(__name__)
 _BEGINNING = b'{"id": "batch_req_'

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from surefoot.api import LLM, loading
-from surefoot.api.memory import _smaller, check_memory, weight_bytes
 from surefoot.engine import MemoryRequest, fit_context
 from surefoot.formats import FLOAT32, SERVED, ModelFormat, to_format
 from surefoot.machine.limits import Memory
 from surefoot.models import ModelConfig, read_config
 from surefoot.weights import open_checkpoint
+from surefoot.weights.memory import _smaller, check_memory, weight_bytes
 from tests.stories import stories_gguf
 
 
