@@ -151,7 +151,7 @@ def rates(
 ) -> None:
     """Measure what a variant's kernels reach of the machine's limits, and print it as shipped with surefoot.
 
-    The file of a variant is src/surefoot/ops/efficiency/VARIANT.json. Nothing else should run on the machine.
+    The file of a variant is src/surefoot/speed/efficiency/VARIANT.json. Nothing else should run on the machine.
     """
     with exit_on_error(), status_line() as say:
         measured = run_rates(variant, threads, seconds, say)

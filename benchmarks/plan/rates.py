@@ -1,4 +1,4 @@
-"""Measures the curves of `ops/efficiency/VARIANT.json`: what a variant's kernels reach, for all forms."""
+"""Measures the curves of `speed/efficiency/VARIANT.json`: what a variant's kernels reach, for all forms."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from surefoot import machine
 from surefoot.bench.harness.progress import Say
 from surefoot.ops import Backend, WeightFormat
-from surefoot.ops.measure_rates import AttentionShape, LinearShape, measure_rates
-from surefoot.ops.shipped_rates import efficiency_as_json
+from surefoot.speed.measure_rates import AttentionShape, LinearShape, measure_rates
+from surefoot.speed.shipped_rates import efficiency_as_json
 
 N, K = 4096, 2048
 # Weights, and limbs of the inputs: every form that files and folders become.

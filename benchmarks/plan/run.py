@@ -21,12 +21,12 @@ from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.workloads import Task, ids
 from surefoot.core import Request, SamplingParams
-from surefoot.models.step_time import PredictedSteps
 from surefoot.plan.machines import measure_machine
 from surefoot.plan.planning import MAX_CHUNK, ModelPlanner, ServiceLevel
 from surefoot.plan.simulation import LoadFigures, UserLoad
 from surefoot.plan.subject import SizedModel, plan_model
 from surefoot.scheduler import SchedulerConfig
+from surefoot.speed.step_time import PredictedSteps
 
 DECODE_CONTEXT = 24  # tokens of a request in the middle of a case that decodes
 MEMORY = "memory, bytes"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from lesson import arguments, draw, predicted_steps, show
 
 from surefoot import LLM, SamplingParams
-from surefoot.models.step_time import ChunkLoad
 from surefoot.runner import SessionRunner, Work
+from surefoot.speed.step_time import ChunkLoad
 
 PROMPT = "Once upon a time there was"
 

@@ -9,7 +9,7 @@ from lesson import arguments, draw, predicted_steps, show
 
 from surefoot import LLM
 from surefoot.bench.harness.engine_load import EngineLoad
-from surefoot.models.step_time import ChunkLoad
+from surefoot.speed.step_time import ChunkLoad
 
 CONTEXT = 24  # tokens of an answer in the middle of what is measured
 STEPS = 8

@@ -10,12 +10,12 @@ import numpy as np
 from lesson import arguments, best_seconds, draw, show
 
 from surefoot.formats import W8_GROUPED
-from surefoot.models.step_time import ChunkLoad, PredictedSteps
-from surefoot.models.traffic import AttentionUse, ModelWork
 from surefoot.ops import Backend
 from surefoot.ops.attention import Chunks, attention
 from surefoot.ops.kv import empty_kv_cache, kv_write
-from surefoot.ops.measure_rates import AttentionShape, LinearShape, measure_rates
+from surefoot.speed.measure_rates import AttentionShape, LinearShape, measure_rates
+from surefoot.speed.step_time import ChunkLoad, PredictedSteps
+from surefoot.speed.traffic import AttentionUse, ModelWork
 
 HEADS, LANES, BLOCK = 32, 64, 16  # of Llama 3.2 1B
 LAYERS = 16

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from surefoot.api.opening import open_model
 from surefoot.charts.lines import line_plot
-from surefoot.models.step_time import PredictedSteps
 from surefoot.plan.machines import measure_machine
 from surefoot.plan.subject import plan_model
+from surefoot.speed.step_time import PredictedSteps
 
 Lines = Mapping[str, Sequence[tuple[float, float]]]
 

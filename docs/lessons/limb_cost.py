@@ -11,9 +11,9 @@ from lesson import arguments, best_seconds, draw, show
 from surefoot.ops import Backend, WeightFormat, linear, pack, quantise
 from surefoot.ops.activations import ActivationForm
 from surefoot.ops.arrays import empty
-from surefoot.ops.measure_rates import AttentionShape, LinearShape, measure_rates
 from surefoot.ops.random_weights import copies_of, random_weights
-from surefoot.ops.rates import form_name, limb_operations, overlapped
+from surefoot.speed.measure_rates import AttentionShape, LinearShape, measure_rates
+from surefoot.speed.rates import form_name, limb_operations, overlapped
 
 # Name, weights, limbs of the inputs.
 FORMS = (

@@ -11,7 +11,7 @@ from lesson import arguments, draw, predicted_steps, show
 from surefoot import LLM
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.workloads import queued
-from surefoot.models.step_time import PredictedSteps
+from surefoot.speed.step_time import PredictedSteps
 
 CONTEXT = 64
 

@@ -35,7 +35,7 @@ KERNELS = tuple(
     f"native/{folder}" for folder in ("core", "include", "kernels", "variants", "defaults", "architectures")
 )
 MODEL = (*KERNELS, *(f"src/surefoot/{layer}" for layer in ("ops", "models", "runner")))
-ENGINE = (*MODEL, *(f"src/surefoot/{layer}" for layer in ("engine", "scheduler", "kv", "sampling")))
+ENGINE = (*MODEL, *(f"src/surefoot/{layer}" for layer in ("engine", "cache", "speed", "scheduler", "kv", "sampling")))
 SERVER = (*ENGINE, *(f"src/surefoot/{layer}" for layer in ("server", "api", "text")))
 CODE_GROUPS = {"kernels": KERNELS, "model": MODEL, "engine": ENGINE, "server": SERVER}
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.models import Model, decode_bytes, linear_products, load, model_work, weight_bytes
+from surefoot.models import Model, load
 from surefoot.models.outline import OutlineCheckpoint
 from surefoot.ops import Backend
 from surefoot.runner import slot_bytes
+from surefoot.speed import decode_bytes, linear_products, model_work, weight_bytes
 from surefoot.weights import Checkpoint, GgufFile
 from tests.models import tiny
 from tests.smollm2 import find_file

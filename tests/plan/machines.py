@@ -1,9 +1,9 @@
 """Machines and models with round figures."""
 
 from surefoot.api.opening import open_model
-from surefoot.ops.rates import Efficiency, MachineRates, make_curve
 from surefoot.plan.machines import SizedMachine
 from surefoot.plan.subject import SizedModel, plan_model
+from surefoot.speed.rates import Efficiency, MachineRates, make_curve
 from tests.stories import stories_gguf
 
 GB = 10**9

@@ -3,9 +3,9 @@
 import pytest
 
 from surefoot.kv import KvGroup, KvLayout
-from surefoot.models.step_time import PredictedSteps
 from surefoot.plan.simulation import LoadFigures, LoadSimulation, ServingCost, UserLoad
 from surefoot.scheduler import SchedulerConfig
+from surefoot.speed.step_time import PredictedSteps
 from tests.plan.machines import machine, model
 
 CONFIG = SchedulerConfig(max_context=256, max_running=8)

@@ -26,11 +26,12 @@ from surefoot.api.vectors import unit
 from surefoot.cache import DiskTier
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
-from surefoot.models import Model, ModelConfig, decode_bytes
+from surefoot.models import Model, ModelConfig
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.ops.arrays import U8
 from surefoot.runner import slot_bytes
 from surefoot.sampling import Grammars
+from surefoot.speed import decode_bytes
 from surefoot.text import ChatTemplate, Tokenizer, without_marks
 from surefoot.weights import ModelDigests, PackedCache, Report, hash_in_background
 

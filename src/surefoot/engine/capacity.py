@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from surefoot import machine
 from surefoot.kv import KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout
-from surefoot.models import KvLayer, Model, ModelConfig, model_work
-from surefoot.models.step_time import PredictedSteps
-from surefoot.ops.shipped_rates import nominal_rates
+from surefoot.models import KvLayer, Model, ModelConfig
 from surefoot.scheduler import SchedulerConfig
+from surefoot.speed import model_work
+from surefoot.speed.shipped_rates import nominal_rates
+from surefoot.speed.step_time import PredictedSteps
 
 MEMORY_FRACTION = 0.8  # of the free memory: Python and other processes need the rest
 MIN_CONTEXT = 64  # tokens; a shorter context is used only on request

@@ -13,7 +13,6 @@ from surefoot.models.decoder import WANTED, Model
 from surefoot.models.load import Loader
 from surefoot.models.shapes import check_shapes
 from surefoot.models.step import Batch, KvRows, LayerMemory, Norm, empty_batch
-from surefoot.models.traffic import decode_bytes, linear_products, model_work, weight_bytes
 from surefoot.models.workspace import Workspace
 from surefoot.ops import Backend
 from surefoot.weights.checkpoint import Checkpoint
@@ -33,14 +32,10 @@ __all__ = [
     "StateLayer",
     "Workspace",
     "check_supported",
-    "decode_bytes",
     "empty_batch",
     "family_of",
-    "linear_products",
     "load",
-    "model_work",
     "read_config",
-    "weight_bytes",
 ]
 
 FAMILIES = (

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from surefoot.models.step_time import ChunkLoad, PredictedSteps
-from surefoot.ops.shipped_rates import OPERATIONS
 from surefoot.plan.planning import MAX_USERS, ModelPlanner
 from surefoot.speculate import MAX_DEPTH, MAX_STEP_DRAFTS, best_depths
+from surefoot.speed.shipped_rates import OPERATIONS
+from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 
 ACCEPTANCE = (0.5, 0.8)  # of drafts; docs/speculation.md says on which text which
 WIDER = ("avx512", "amx")  # variants that a newer processor would have

@@ -8,10 +8,10 @@ from pathlib import Path
 from surefoot import machine
 from surefoot.ops import Backend
 from surefoot.ops.backend import NEEDS
-from surefoot.ops.measure_rates import measure_rates
-from surefoot.ops.rates import MachineRates
-from surefoot.ops.shipped_rates import OPERATIONS, shipped_efficiency
 from surefoot.plan.subject import SizedModel
+from surefoot.speed.measure_rates import measure_rates
+from surefoot.speed.rates import MachineRates
+from surefoot.speed.shipped_rates import OPERATIONS, shipped_efficiency
 
 THIS = "this"
 READ_SHARE = 0.8  # of the nominal bandwidth that threads read: assumed, not measured

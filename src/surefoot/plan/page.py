@@ -4,10 +4,10 @@ from html import escape
 
 from surefoot.charts.lines import Axes, Series, category_chart, line_plot
 from surefoot.charts.svg import colour_of
-from surefoot.models.step_time import ChunkLoad, PredictedSteps
 from surefoot.plan.machines import SizedMachine
 from surefoot.plan.planning import ModelPlanner, Plan
 from surefoot.plan.subject import SizedModel
+from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CURVE_POINTS = 6  # numbers of users of the load curve

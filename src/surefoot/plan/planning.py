@@ -8,11 +8,11 @@ from surefoot.api.footprint import process_bytes
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
 from surefoot.engine.capacity import MAX_STEP_TOKENS, MEMORY_FRACTION
 from surefoot.kv import KvLayout
-from surefoot.models.step_time import ChunkLoad, PredictedSteps
 from surefoot.plan.machines import SizedMachine, known_machines
 from surefoot.plan.simulation import ENGINE_ALONE, LoadFigures, LoadSimulation, ServingCost, UserLoad
 from surefoot.plan.subject import SizedModel
 from surefoot.scheduler import SchedulerConfig
+from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 
 MAX_CHUNK = 512  # prompt tokens of one request in a step, as served
 MAX_RUNNING = 32  # answers that are generated at once, as served

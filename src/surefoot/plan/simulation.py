@@ -8,8 +8,8 @@ from itertools import count
 
 from surefoot.core import Output, Request, SampleKey, SamplingParams, StepCost, StepPlan, StepResult
 from surefoot.kv import KvLayout, KvManager
-from surefoot.models.step_time import ChunkLoad, PredictedSteps
 from surefoot.scheduler import Scheduler, SchedulerConfig
+from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 
 TOKEN = 0  # that every answer consists of
 SHARED_TOKEN = 1  # that prompts share at their beginning

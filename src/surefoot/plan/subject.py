@@ -7,14 +7,15 @@ from tempfile import TemporaryDirectory
 
 from surefoot.api.opening import OpenModel, open_model, short_name
 from surefoot.formats import W4_WIDE, to_format
-from surefoot.models import ModelConfig, load, model_work, weight_bytes
+from surefoot.models import ModelConfig, load
 from surefoot.models.outline import ModelHeader, OutlineCheckpoint
-from surefoot.models.traffic import MatrixUse, ModelWork
 from surefoot.ops import Backend, KvForm
-from surefoot.ops.measure_rates import AttentionShape, LinearShape
 from surefoot.ops.weights import PackedForm
 from surefoot.plan.shapes import find_shape
 from surefoot.runner import slot_bytes
+from surefoot.speed import model_work, weight_bytes
+from surefoot.speed.measure_rates import AttentionShape, LinearShape
+from surefoot.speed.traffic import MatrixUse, ModelWork
 from surefoot.weights import find_headers
 
 

@@ -5,7 +5,7 @@ import json
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from surefoot.ops.shipped_rates import efficiency_from_json, shipped_efficiency
+from surefoot.speed.shipped_rates import efficiency_from_json, shipped_efficiency
 
 
 def test_rates_are_printed_as_they_are_shipped() -> None:

@@ -19,8 +19,8 @@ from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget
 from surefoot.bench.model.figures import BATCH, LONG_PREFILL, SNAPSHOTS_PROMPT, model_questions
 from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
-from surefoot.models import linear_products
 from surefoot.scheduler import Scheduler
+from surefoot.speed import linear_products
 
 MIB = 1 << 20
 NO_PEER = "llama.cpp takes no part: add --peers (its native build takes some minutes the first time)"

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from surefoot.ops.rates import Efficiency, EfficiencyCurve, MachineRates
+from surefoot.speed.rates import Efficiency, EfficiencyCurve, MachineRates
 
 # Variants whose kernels were not measured take the curves of the one most like them.
 STAND_INS = {"avxvnni": "avx512", "neon": "avx2", "i8mm": "avx512"}
@@ -30,7 +30,7 @@ def nominal_rates(variant: str, threads: int) -> MachineRates:
 @cache
 def shipped_efficiency(variant: str) -> Efficiency:
     """What was measured once for the variant; of a variant that was never measured, that of the one most like it."""
-    folder = files("surefoot.ops").joinpath("efficiency")
+    folder = files("surefoot.speed").joinpath("efficiency")
     name = variant if folder.joinpath(f"{variant}.json").is_file() else STAND_INS.get(variant, "portable")
     return efficiency_from_json(json.loads(folder.joinpath(f"{name}.json").read_text()))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from surefoot.ops.backend import NEEDS
-from surefoot.ops.shipped_rates import efficiency_as_json, efficiency_from_json, nominal_rates, shipped_efficiency
+from surefoot.speed.shipped_rates import efficiency_as_json, efficiency_from_json, nominal_rates, shipped_efficiency
 
 
 def test_efficiencies_are_kept_as_json() -> None:

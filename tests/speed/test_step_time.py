@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from surefoot.models.step_time import ChunkLoad, PredictedSteps
-from surefoot.models.traffic import AttentionUse, MatrixUse, ModelWork
 from surefoot.ops import WeightFormat
-from surefoot.ops.rates import Efficiency, MachineRates, make_curve
+from surefoot.speed.rates import Efficiency, MachineRates, make_curve
+from surefoot.speed.step_time import ChunkLoad, PredictedSteps
+from surefoot.speed.traffic import AttentionUse, MatrixUse, ModelWork
 
 W8 = WeightFormat(8, 2, 32)
 DENSE = MatrixUse(1000, 1000, W8, 2, 1_000_000, count=10)

@@ -19,7 +19,8 @@ from surefoot.ops.linear import linear
 from surefoot.ops.norms import NormForm, norm
 from surefoot.ops.probe import PeakKind, peak, read_bandwidth
 from surefoot.ops.random_weights import copies_of, random_weights
-from surefoot.ops.rates import (
+from surefoot.ops.weights import PackedWeights, WeightFormat, pack, packed_bytes
+from surefoot.speed.rates import (
     Efficiency,
     EfficiencyCurve,
     MachineRates,
@@ -28,7 +29,6 @@ from surefoot.ops.rates import (
     limb_operations,
     make_curve,
 )
-from surefoot.ops.weights import PackedWeights, WeightFormat, pack, packed_bytes
 
 ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512)
 MANY_ROWS = 16  # fewer reach no more of the peak: where memory hides their arithmetic, it seems to take no time

@@ -3,10 +3,10 @@
 import pytest
 
 from surefoot.ops import Backend, WeightFormat
-from surefoot.ops import measure_rates as measuring
-from surefoot.ops.measure_rates import AttentionShape, LinearShape, measure_rates
-from surefoot.ops.rates import limb_operations, overlapped
 from surefoot.ops.weights import packed_bytes
+from surefoot.speed import measure_rates as measuring
+from surefoot.speed.measure_rates import AttentionShape, LinearShape, measure_rates
+from surefoot.speed.rates import limb_operations, overlapped
 
 W8, W4 = WeightFormat(8, 2, 32), WeightFormat(4, 2, 32)
 

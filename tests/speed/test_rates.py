@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from surefoot.ops import WeightFormat
-from surefoot.ops.rates import (
+from surefoot.speed.rates import (
     MIN_ARITHMETIC,
     Efficiency,
     arithmetic_part,

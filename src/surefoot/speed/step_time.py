@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from surefoot.core import TimedStep
-from surefoot.models.traffic import AttentionUse, MatrixUse, ModelWork
-from surefoot.ops.rates import MachineRates, form_name, limb_operations, overlapped
+from surefoot.speed.rates import MachineRates, form_name, limb_operations, overlapped
+from surefoot.speed.traffic import AttentionUse, MatrixUse, ModelWork
 
 SHAPE_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 CHUNK_ROWS = 256  # of a chunk that tells what context costs
