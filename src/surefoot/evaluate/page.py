@@ -7,8 +7,8 @@ from html import escape
 from rich import box
 from rich.table import Table
 
-from surefoot.charts.lines import Axes, Series, category_chart
-from surefoot.charts.svg import colour_of
+from surefoot.charts.lines import Axes, Series
+from surefoot.charts.page import document, figure, html_table
 from surefoot.evaluate.compare import ComparedModel, Comparison
 from surefoot.evaluate.speed import NEW_TOKENS, PROMPT_TOKENS, ROUNDS, ServedSpeed
 from surefoot.evaluate.verdict import verdicts
@@ -20,21 +20,6 @@ SPEED_CAPTION = (
     f"best of {ROUNDS} rounds in turns; prompts of up to {PROMPT_TOKENS} tokens, answers of {NEW_TOKENS}. The float32 "
     "reference is not timed."
 )
-STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:1.5rem auto;padding:0 1rem;color:#222}
-h1{font-size:1.5rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin-top:2rem}p,footer{overflow-wrap:anywhere}
-.verdict{font-size:1.1rem}.note,footer{color:#555;font-size:.9rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;min-width:100%}
-td,th{padding:.3rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid #ddd}
-td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:9rem}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1.5rem}
-figure{margin:0}figcaption{font-weight:600}svg{width:100%;height:auto}svg text{font-family:system-ui,sans-serif}
-svg .grid{stroke:#ddd}ul.legend{list-style:none;margin:0;padding:0;font-size:.9rem;overflow-wrap:anywhere}
-.legend span{display:inline-block;width:1.2em;height:.25em;margin-right:.5em;vertical-align:middle}
-@media(max-width:40rem){table{font-size:.85rem}td,th{padding:.3rem .35rem}td:first-child,th:first-child{min-width:7rem}}
-@media(prefers-color-scheme:dark){body{background:#16181c;color:#ddd}td,th{border-color:#333}svg text{fill:#bbb}
-svg .grid{stroke:#333}.note,footer{color:#999}}
-"""
 
 
 @dataclass(frozen=True)
@@ -100,25 +85,15 @@ def _table(columns: Sequence[str], cells: list[list[str]], caption: str) -> Tabl
 
 def page(comparison: Comparison, title: str, origin: Origin) -> str:
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>",
         *(f"<p class=verdict>{escape(sentence)}</p>" for sentence in verdicts(comparison)),
         "<h2>Predictions</h2>",
-        _html_table(COLUMNS, rows(comparison), _caption(comparison)),
+        html_table(COLUMNS, rows(comparison), _caption(comparison)),
     ]
     if speeds := speed_rows(comparison):
-        parts += ["<h2>Speed as served, tokens/s</h2>", _html_table(SPEED_COLUMNS, speeds, SPEED_CAPTION)]
+        parts += ["<h2>Speed as served, tokens/s</h2>", html_table(SPEED_COLUMNS, speeds, SPEED_CAPTION)]
     if others := comparison.models[1:]:
         parts += ["<h2>Where it differs</h2><div class=charts>", *_charts(others), "</div>"]
-    return "".join([*parts, _footer(origin), "</html>"])
-
-
-def _html_table(columns: Sequence[str], cells: list[list[str]], caption: str) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-    table = f"<table><tr>{head}</tr>{body}</table>"
-    return f"<div class=scroll tabindex=0>{table}</div><p class=note>{escape(caption)}</p>"
+    return document(title, [*parts, _footer(origin)])
 
 
 def _footer(origin: Origin) -> str:
@@ -133,25 +108,16 @@ def _charts(others: list[ComparedModel]) -> list[str]:
     divergence = Axes("share of positions", "KL that they stay below (nats)", logarithmic=True)
     agreement = Axes("tokens of the continuation", "share of prompts", label="{:.0%}".format)
     return [
-        _figure(
+        figure(
             "Divergence", shares,
             [Series(model.name, list(model.divergence_shares.values())) for model in others], divergence,
         ),
-        _figure(
+        figure(
             "Greedy continuations that still agree", lengths,
             [Series(model.name, list(model.agreement.values())) for model in others], agreement,
         ),
-        _figure(
+        figure(
             "Error after each layer", layers, [Series(model.name, model.layer_errors) for model in others],
             Axes("layer", "rms error, relative to the stream's rms"),
         ),
     ]  # fmt: skip
-
-
-def _figure(title: str, xs: Sequence[str], lines: Sequence[Series], axes: Axes) -> str:
-    drawn = category_chart(xs, lines, axes) or "<p class=note>There is no difference to draw.</p>"
-    legend = "".join(
-        f"<li><span style='background:{colour_of(number)}'></span>{escape(line.name)}</li>"
-        for number, line in enumerate(lines)
-    )
-    return f"<figure><figcaption>{escape(title)}</figcaption>{drawn}<ul class=legend>{legend}</ul></figure>"

@@ -2,8 +2,8 @@
 
 from html import escape
 
-from surefoot.charts.lines import Axes, Series, category_chart, line_plot
-from surefoot.charts.svg import colour_of
+from surefoot.charts.lines import Axes, Series, line_plot
+from surefoot.charts.page import document, figure
 from surefoot.plan.machines import SizedMachine
 from surefoot.plan.planning import ModelPlanner, Plan
 from surefoot.plan.subject import SizedModel
@@ -11,20 +11,16 @@ from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 CURVE_POINTS = 6  # numbers of users of the load curve
-STYLE = "body{font:16px sans-serif;max-width:46em;margin:2em auto;padding:0 1em} td{padding:.2em 1em .2em 0}"
 
 
 def plan_page(model: SizedModel, machine: SizedMachine, plan: Plan) -> str:
     planner = ModelPlanner(model, machine, plan.service)
     parts = [
-        f"<h1>{escape(plan.model)} on {escape(plan.machine)}</h1>",
         f"<p>{escape(plan.machine_source)}; {escape(plan.variant)} with {plan.threads} threads.</p>",
-        "<h2>Tokens per second by rows of a step</h2>",
         roofline(planner.times),
         *([load_curve(planner, plan.num_users or 1)] if plan.memory.fits else []),
     ]
-    head = f'<meta charset="utf-8"><title>surefoot plan</title><style>{STYLE}</style>'
-    return "\n".join([f'<!doctype html><html lang="en">{head}', *parts, "</html>"])
+    return document(f"{plan.model} on {plan.machine}", parts)
 
 
 def roofline(times: PredictedSteps) -> str:
@@ -35,9 +31,8 @@ def roofline(times: PredictedSteps) -> str:
         Series("arithmetic", [rows / step.products for rows, step in zip(ROWS, steps, strict=True)]),
         Series("predicted", [rows / step.total for rows, step in zip(ROWS, steps, strict=True)]),
     ]
-    chart = category_chart([f"{rows}" for rows in ROWS], lines, Axes("rows of a step", "tokens per second", True))
-    legend = (f'<span style="color:{colour_of(i)}">{line.name}</span>' for i, line in enumerate(lines))
-    return f"{chart}<p>{', '.join(legend)}</p>"
+    axes = Axes("rows of a step", "tokens per second", logarithmic=True)
+    return figure("Tokens per second by rows of a step", [f"{rows}" for rows in ROWS], lines, axes)
 
 
 def load_curve(planner: ModelPlanner, num_users: int) -> str:
