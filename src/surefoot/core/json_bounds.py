@@ -1,7 +1,7 @@
 """Bounds on what a JSON text holds, checked on its bytes. A parser's time and memory follow the number of values, not
 the length: parsed, `[]` takes 30 times its bytes."""
 
-from surefoot.core.json_depth import without_strings
+from surefoot.core.json_depth import without_escapes, without_strings
 
 MOST_NUMBERS = 1 << 18  # and other values that are separated by commas
 MOST_STRINGS = 1 << 17  # keys among them
@@ -22,7 +22,7 @@ def json_excess(text: bytes) -> str | None:
     """
     if text.count(b'"') <= 2 * MOST_STRINGS and _too_much(text) is None:
         return None  # even with what stands inside of strings
-    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    unescaped = without_escapes(text)
     if unescaped.count(b'"') > 2 * MOST_STRINGS:
         return f"more than {MOST_STRINGS} strings"
     return _too_much(without_strings(unescaped, b"[{:,"))
