@@ -33,7 +33,7 @@ import httpx
 
 from tests.server.access.test_sharing import quick_key
 from tests.server.doors import GATEWAY, SERVER, OpenDoor, open_door
-from tests.server.hostile_clients import CHAT, EMBEDDINGS, HOSTILE
+from tests.server.hostile_clients import CHAT, EMBEDDINGS, HOSTILE, Hostile
 from tests.server.process import Server
 from tests.smollm2 import find_file
 
@@ -268,14 +268,14 @@ async def connected(root: str, keys: list[str], num_clients: int) -> AsyncIterat
         ]
 
 
-async def run_hostile(root: str, keys: list[str], num_clients: int) -> HostileReport:
+async def run_hostile(root: str, keys: list[str], num_clients: int, kinds: Sequence[Hostile]) -> HostileReport:
     """Prints an empty line when the clients begin. They go all at once when standard input closes."""
     report = HostileReport()
 
     async def be_hostile(http: httpx.AsyncClient, client: int) -> None:
         rng = random.Random(client)
         while True:
-            kind = rng.choice(HOSTILE)
+            kind = rng.choice(kinds)
             try:
                 report.note(f"{kind.__name__} {await kind(http, rng)}")
             except (httpx.TransportError, OSError) as error:
@@ -298,10 +298,11 @@ async def run_hostile(root: str, keys: list[str], num_clients: int) -> HostileRe
 
 @asynccontextmanager
 async def hostile_company(
-    root: str, keys: list[str], num_clients: int, report: Report, grace_s: float
+    root: str, keys: list[str], num_clients: int, report: Report, grace_s: float, only: Sequence[str]
 ) -> AsyncIterator[None]:
     """Hostile clients in a process of their own: its work must not delay the honest clients' clocks."""
     words = [sys.executable, "-m", __spec__.name, "--hostile", root, "--clients", str(num_clients)]
+    words += [word for name in only for word in ("--only", name)]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *words, stdin=pipe, stdout=pipe, env={**os.environ, KEYS_VARIABLE: " ".join(keys)}
@@ -336,7 +337,9 @@ def _status_mib(server: Server, name: str) -> float:
     return int(found[1]) / 1024
 
 
-async def run_clients(door: OpenDoor, keys: Keys, seconds: float, report: Report, grace_s: float) -> None:
+async def run_clients(
+    door: OpenDoor, keys: Keys, seconds: float, report: Report, grace_s: float, only: Sequence[str] = ()
+) -> None:
     server, processes = door.server, [door.server, *([door.behind] if door.behind is not None else [])]
     for process in processes:
         assert process.process.stdout is not None
@@ -348,7 +351,7 @@ async def run_clients(door: OpenDoor, keys: Keys, seconds: float, report: Report
             quiet = [await honest_answer(users[0], number) for number in range(NUM_HONEST_REQUESTS)]
         honest = HonestClients(users, num_honest, quiet, grace_s)
         await honest.run(SHARE_ALONE * seconds, report, report.alone)
-        async with hostile_company(server.root, keys.hostile, num_clients - num_honest, report, grace_s):
+        async with hostile_company(server.root, keys.hostile, num_clients - num_honest, report, grace_s, only):
             watching = asyncio.create_task(watch_memory(processes, report.resident_mib))
             await honest.run((1 - SHARE_ALONE) * seconds, report, report.beside)
             watching.cancel()
@@ -376,7 +379,9 @@ def soak(
     one_key_each: bool = False,
     grace_s: float = GRACE_S,
     kind: str = SERVER,
+    only: Sequence[str] = (),
 ) -> Report:
+    """only: names of what hostile clients do; empty: everything."""
     report = Report(num_clients, memory_mib)
     with tempfile.TemporaryDirectory(prefix="surefoot-soak-") as folder:
         file = Path(folder) / "keys.toml"
@@ -387,7 +392,7 @@ def soak(
         door = open_door(kind, model, Path(folder), *outer, inner=(*inner, *state), memory_bytes=memory_mib << 20)
         try:
             began = time.monotonic()
-            asyncio.run(run_clients(door, keys, seconds, report, grace_s))
+            asyncio.run(run_clients(door, keys, seconds, report, grace_s, only))
             report.seconds = time.monotonic() - began
             _look_at(door, keys.honest[0], report)
         finally:
@@ -416,16 +421,19 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a GGUF file; SmolLM2-135M by default")
     parser.add_argument("--one-key-each", action="store_true", help="one key for all honest clients, one for the rest")
     parser.add_argument("--gateway", action="store_true", help="clients talk to a gateway over the server")
+    names = sorted({kind.__name__ for kind in HOSTILE})
+    parser.add_argument("--only", action="append", choices=names, default=[], help="what hostile clients do; repeated")
     parser.add_argument("--hostile", metavar="ADDRESS", help=argparse.SUPPRESS)  # the process of the hostile clients
     given = parser.parse_args()
     if given.hostile:
         logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of connections that the server has closed
-        hostile = asyncio.run(run_hostile(given.hostile, os.environ[KEYS_VARIABLE].split(), given.clients))
+        kinds = [kind for kind in HOSTILE if kind.__name__ in (given.only or names)]
+        hostile = asyncio.run(run_hostile(given.hostile, os.environ[KEYS_VARIABLE].split(), given.clients, kinds))
         print(json.dumps(asdict(hostile)))
         return
     kind = GATEWAY if given.gateway else SERVER
     model, seconds = given.model or find_file(), 60 * given.minutes
-    report = soak(model, given.clients, seconds, given.memory_mib, given.one_key_each, kind=kind)
+    report = soak(model, given.clients, seconds, given.memory_mib, given.one_key_each, kind=kind, only=given.only)
     print(json.dumps(report.as_json(), indent=2))
     print(report.summary(), file=sys.stderr)
     raise SystemExit(not report.is_good)
