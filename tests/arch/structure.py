@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.arch.imports import find_cycle, find_imports, find_modules, is_ours, layer_of
-from tests.arch.test_names import class_names
+from tests.arch.names import class_names
 
 ROOT = Path(__file__).parents[2]
 

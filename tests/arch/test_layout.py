@@ -1,5 +1,6 @@
 """The tests mirror the source: a folder of tests for each package, and a short list of others."""
 
+import re
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -21,3 +22,10 @@ def test_every_folder_of_tests_mirrors_a_package() -> None:
 def test_every_package_has_tests() -> None:
     packages = {name.split("/")[0] for name in folders(PACKAGES)}
     assert sorted(packages - folders(TESTS)) == []
+
+
+def test_what_tests_share_lies_outside_of_test_modules() -> None:
+    """A module of tests that another imports cannot be moved or split by itself."""
+    importing = re.compile(r"^\s*(?:from|import) tests\.[\w.]*\btest_\w+", re.MULTILINE)
+    found = [str(file.relative_to(TESTS)) for file in TESTS.rglob("*.py") if importing.search(file.read_text())]
+    assert found == []

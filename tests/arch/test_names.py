@@ -1,18 +1,10 @@
 """Class names are unique in the whole package, so that a search finds one definition."""
 
-import ast
-from collections import Counter
 from pathlib import Path
 
+from tests.arch.names import class_names
+
 SOURCE = Path(__file__).parents[2] / "src" / "surefoot"
-
-
-def class_names(source: Path) -> Counter[str]:
-    names: Counter[str] = Counter()
-    for file in source.rglob("*.py"):
-        tree = ast.parse(file.read_text())
-        names.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    return names
 
 
 def test_class_names_are_unique() -> None:

@@ -16,7 +16,7 @@ from surefoot.disk_cache import PUBLIC_ID, BlockHasher
 from surefoot.engine import Engine
 from surefoot.fleet.frames import COUNT_BYTES, decode_count, decode_question, encode_question
 from surefoot.fleet.replica.block_server import BlockServer
-from tests.cache.test_disk_tier import BLOCK, FAMILIES, Answers, opened, run, tier_of
+from tests.cache.disk_tier import BLOCK, FAMILIES, Answers, opened, run, tier_of
 
 TOKENS = tuple(random.Random(4).randrange(64) for _ in range(150))
 MOST_CACHED = (len(TOKENS) - 1) // BLOCK * BLOCK

@@ -11,7 +11,7 @@ from surefoot.cli.sizes import format_size
 from surefoot.disk_cache import BlockHasher, BlockStore
 from surefoot.machine.sizes import size_bytes
 from tests.cli.process import run
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for

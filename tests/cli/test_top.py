@@ -12,7 +12,7 @@ from openai import OpenAI
 from tests.cli.process import Terminal, run
 from tests.server.conftest import client, server
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK
+from tests.server.routes.chat import ASK
 
 __all__ = ["client", "server"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.test_clients import QUIET
+from tests.clients.clients import QUIET
 from tests.server.process import Server
 from tests.waiting import PATIENCE_S
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.clients import QUIET
 from tests.server.process import Server
 
 pytestmark = pytest.mark.long
@@ -22,15 +23,6 @@ MODULES = {
     "langchain": "langchain_openai", "instructor": "instructor", "llm": "llm", "cohere": "cohere",
 }  # fmt: skip
 RERANKERS = ("cohere",)  # clients that rerank
-# Nothing is fetched, and nobody is told.
-QUIET = {
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "LITELLM_TELEMETRY": "False",
-    "LANGCHAIN_TRACING_V2": "false",
-    "LANGSMITH_TRACING": "false",
-    "DO_NOT_TRACK": "1",
-    "NO_PROXY": "*",
-}
 
 
 def python_of(client: str) -> str:

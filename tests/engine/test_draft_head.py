@@ -15,8 +15,8 @@ from surefoot.ops.oracle.linear import dequantise
 from surefoot.runner import DraftHead, load_head
 from surefoot.speculate import Speculator
 from surefoot.weights import SafetensorsError
-from tests.engine.test_engine import backend, expected, model, requests, run
-from tests.engine.test_speculation import FixedDepth, make_engine
+from tests.engine.engine import backend, expected, model, requests, run
+from tests.engine.speculation import FixedDepth, make_engine
 from tests.stories import stories_gguf
 
 WIDTH, INSIDE, VOCAB = 64, 48, 512

@@ -11,7 +11,7 @@ from surefoot.core import FinishReason, Pooling, Request
 from surefoot.engine import Engine
 from surefoot.ops import KvForm
 from surefoot.scheduler import SchedulerConfig
-from tests.engine.test_engine import CONFIG, make_engine, model
+from tests.engine.engine import CONFIG, make_engine, model
 
 PROMPTS = [tuple(range(300, 300 + length)) for length in (1, 15, 16, 17, 120)] + [tuple(range(300, 400))]
 PARAMS = SamplingParams(max_tokens=1, seed=0)

@@ -16,8 +16,8 @@ from surefoot.sampling.grammar import Constraint, Spending, lark_grammar
 from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
 from surefoot.speculate import LookupDrafter, Speculator
 from surefoot.verify.drafters import RandomDepths
-from tests.engine.test_engine import expected, finish, requests
-from tests.engine.test_speculation import grammar_answers, grammar_requests, make_engine
+from tests.engine.engine import expected, finish, requests
+from tests.engine.speculation import grammar_answers, grammar_requests, make_engine
 
 AMBIGUOUS = lark_grammar('start: e\ne: e e | "a" | "b" | e e e |')
 

@@ -9,8 +9,8 @@ from surefoot.core import FinishReason, Request, SamplingParams
 from surefoot.runner import DraftModel
 from surefoot.speculate import Drafter, LookupDrafter, Speculator
 from surefoot.verify.drafters import RULES, RandomDepths
-from tests.engine.test_engine import Answers, run
-from tests.engine.test_speculation import draft_runner, make_engine, scripted
+from tests.engine.engine import Answers, run
+from tests.engine.speculation import draft_runner, make_engine, scripted
 
 PROMPT = (1, 403, 407, 261, 378)
 MIN_TOKENS = 12

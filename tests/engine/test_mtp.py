@@ -15,7 +15,7 @@ from surefoot.runner import MtpDrafter, slot_bytes
 from surefoot.sampling import TokenLogprobs
 from surefoot.scheduler import Scheduler
 from surefoot.speculate import LookupDrafter, LookupFirst, Speculator
-from tests.engine.test_speculation import FixedDepth
+from tests.engine.speculation import FixedDepth
 
 tiny = pytest.importorskip("tests.models.tiny")
 tiny_mtp = pytest.importorskip("tests.models.tiny_mtp")

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from surefoot.server import KeyEntry, add_key, hash_of, make_key
+from tests.fleet.failover import CHAT, CHAT_PATH
 from tests.fleet.network import Machine
 from tests.fleet.ray_nodes import LONG_S, PORT, RayNode
 from tests.fleet.running import key_file
-from tests.fleet.test_failover import CHAT, CHAT_PATH
 from tests.smollm2 import find_file
 from tests.waiting import PATIENCE_S
 

@@ -36,9 +36,9 @@ from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.request_names import PromptText
 from surefoot.server import KeyEntry, add_key, hash_of, make_key
 from surefoot.server.access.forwarded import ReplyIdentity
+from tests.fleet.failover import CHAT, CHAT_PATH, REQUESTS, STREAM, TOOL
 from tests.fleet.network import Machine, NoNamespaces, machines
 from tests.fleet.running import KEY, ask, by_choice, key_file
-from tests.fleet.test_failover import CHAT, CHAT_PATH, REQUESTS, STREAM, TOOL
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S

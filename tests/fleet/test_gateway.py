@@ -1,7 +1,6 @@
 """A real gateway in front of real servers, and what it refuses."""
 
 import http.client
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from surefoot.fleet.gateway import may_watch
-from tests.fleet.running import kill, num_ready, start_gateway, start_replica
-from tests.fleet.test_failover import CHAT, CHAT_PATH
+from tests.fleet.failover import CHAT_PATH
+from tests.fleet.gateway import LONG, streamed
+from tests.fleet.running import num_ready, start_gateway, start_replica
 from tests.server.process import Server
 from tests.waiting import wait_for
 
 UNLIKE = ("--sampling", "temperature=0", "--chat-template", "chatml")  # the same model file and arithmetic
-LONG = {**CHAT, "max_tokens": 120, "ignore_eos": True, "seed": 3, "temperature": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +26,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     yield made
     for server in made:
         server.stop()
-
-
-def streamed(root: str, kill_after: tuple[int, list[Server]] | None = None, key: str = "") -> str:
-    """The text of a stream. kill_after: events after which the busy one of these servers is killed."""
-    text, count = "", 0
-    body, headers = {**LONG, "stream": True}, {"x-api-key": key}
-    with httpx.stream("POST", root + CHAT_PATH, json=body, headers=headers, timeout=60) as reply:
-        for line in reply.iter_lines():
-            if line.startswith("data: {"):
-                count += 1
-                text += json.loads(line[6:])["choices"][0]["delta"].get("content", "")
-                if kill_after is not None and count == kill_after[0]:
-                    for server in kill_after[1]:
-                        kill(server)
-    return text
 
 
 def test_a_client_that_asks_again_at_once_keeps_its_connection(servers: list[Server], tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from surefoot.core.json_bounds import MOST_NODES
 from surefoot.fleet.frames import ANSWER_PATH, KEY_HEADER, ForwardedRequest
 from surefoot.fleet.request_names import MOST_PARSED, PromptText
 from surefoot.server.access.forwarded import ReplyIdentity
+from tests.fleet.failover import CHAT, CHAT_PATH
 from tests.fleet.running import KEY, num_ready, start_gateway, start_replica
-from tests.fleet.test_failover import CHAT, CHAT_PATH
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.process import Server
 from tests.waiting import PATIENCE_S, wait_for
 

@@ -22,7 +22,7 @@ from surefoot.fleet.request_names import PromptText
 from surefoot.fleet.router import ReplicaReport
 from surefoot.ops.backend import supported_variants
 from tests.fleet.running import KEY, forwarded, start_replica
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.process import Server
 from tests.waiting import wait_for
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from surefoot.server.access.key_file import KeyEntry, add_key, hash_of
+from tests.fleet.failover import CHAT, CHAT_PATH
 from tests.fleet.running import kill, start_gateway, start_replica
-from tests.fleet.test_failover import CHAT, CHAT_PATH
 from tests.server.process import Server
 from tests.waiting import wait_for
 

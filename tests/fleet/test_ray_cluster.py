@@ -15,9 +15,9 @@ import pytest
 
 from surefoot.server import KeyEntry, add_key, hash_of, make_key
 from tests.cli.process import COMMAND
+from tests.fleet.failover import CHAT_PATH
+from tests.fleet.gateway import LONG, streamed
 from tests.fleet.running import key_file
-from tests.fleet.test_failover import CHAT_PATH
-from tests.fleet.test_gateway import LONG, streamed
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for
 

@@ -16,7 +16,7 @@ from surefoot.server.batch.run_batch import patient_context
 from surefoot.server.errors import ApiError
 from tests.cli.process import COMMAND, run
 from tests.fleet.running import KEY, key_file, kill, start_replica
-from tests.server.batch.test_run_batch import CHAT, COMPLETIONS, VARYING
+from tests.server.batch.run_batch import CHAT, COMPLETIONS, VARYING
 from tests.stories import stories_gguf
 from tests.waiting import wait_for
 

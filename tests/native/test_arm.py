@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from surefoot.machine import usable_cores
-from tests.native.test_sanitizers import ROOT, SANITIZERS, cmake, find_tool
+from tests.native.sanitizers import ROOT, SANITIZERS, cmake, find_tool
 
 TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64-static")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]

@@ -12,7 +12,7 @@ import pytest
 
 from surefoot.machine import usable_cores
 from surefoot.ops.backend import cpu_features
-from tests.native.test_sanitizers import ROOT, cmake, find_tool
+from tests.native.sanitizers import ROOT, cmake, find_tool
 
 FOLDER = ROOT / "build" / "emulated"
 RUN = """

@@ -4,7 +4,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.native.test_sanitizers import find_tool
+from tests.native.sanitizers import find_tool
 
 ROOT = Path(__file__).parents[2]
 

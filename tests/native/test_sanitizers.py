@@ -1,9 +1,7 @@
 """The native tests under AddressSanitizer with UBSan, and under ThreadSanitizer; at night in every variant."""
 
 import os
-import shutil
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -11,18 +9,10 @@ import pytest
 
 from surefoot.machine import usable_cores
 from surefoot.ops import supported_variants
+from tests.native.sanitizers import ROOT, SANITIZERS, cmake, find_tool
 
-ROOT = Path(__file__).parents[2]
-SANITIZERS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
 BEST = supported_variants()[0]
 pytestmark = pytest.mark.slow
-
-
-def find_tool(name: str) -> str:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    found = shutil.which(name, path=path)
-    assert found, f'{name} is missing: pip install -e ".[dev]"'
-    return found
 
 
 @cache
@@ -40,12 +30,6 @@ def build(sanitizer: str, variant: str) -> Path:
     folder, program = configure(sanitizer), f"native_tests_{variant}"
     cmake("--build", folder, "-j", str(usable_cores()), "--target", program)
     return folder / "native" / program
-
-
-def cmake(*words: str | Path) -> None:
-    done = subprocess.run([find_tool("cmake"), *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning:" not in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def run(sanitizer: str, variant: str, *words: str) -> subprocess.CompletedProcess[str]:

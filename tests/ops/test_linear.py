@@ -14,13 +14,13 @@ from surefoot.ops import (
     OpError,
     WeightFormat,
     embed,
-    empty_activations,
     linear,
     linear_experts,
     pack,
 )
 from surefoot.ops.oracle import activations as oracle_activations
 from surefoot.ops.oracle import linear as oracle
+from tests.ops.linear import aligned, random_rows, random_weights, same_bits
 
 quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 groups = st.sampled_from([16, 32, 64, 128, 192])
@@ -33,58 +33,9 @@ forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationFo
 row_counts = st.one_of(st.integers(1, 20), st.sampled_from([31, 32, 33, 47, 64, 70]))
 
 
-def random_table(rng: np.random.Generator, low: int, high: int) -> np.ndarray:
-    """A table of consecutive values (which kernels need not look up), or any other table."""
-    first = int(rng.integers(max(low, -20), min(high - 15, 5)))
-    return (np.arange(first, first + 16) if rng.random() < 0.5 else rng.integers(low, high, 16)).astype(np.int8)
-
-
-def random_weights(rng: np.random.Generator, fmt: WeightFormat, n: int, k: int) -> IntegerWeights:
-    """Weights with codes, scales and offsets over the format's whole range, beyond the results of rounding."""
-    shape = (n, fmt.num_groups(k))
-    rows = rng.standard_normal(n).astype(np.float32)
-    if fmt.bits == 8:
-        codes = rng.integers(-127, 128, (n, k)).astype(np.int8)
-        if fmt.limbs == 1:
-            return IntegerWeights(fmt, codes, rows)
-        scales = rng.integers(0, 8192, shape).astype(np.int16)
-        offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
-        return IntegerWeights(fmt, codes, rows, scales, offsets)
-    codes = rng.integers(0, 16, (n, k)).astype(np.int8)
-    if fmt.limbs == 1:
-        table = random_table(rng, -8, 8)
-        return IntegerWeights(
-            fmt,
-            codes,
-            rows,
-            rng.integers(0, 16, shape).astype(np.int16),
-            rng.integers(-7, 8, shape).astype(np.int16),
-            table,
-        )
-    table = random_table(rng, -127, 128)
-    offsets = rng.integers(-8000, 8000, shape).astype(np.int16) if rng.random() < 0.5 else None
-    room = 16319 if offsets is None else 8319
-    largest = room // np.abs(table.astype(int)).max()
-    return IntegerWeights(fmt, codes, rows, rng.integers(-largest, largest + 1, shape).astype(np.int16), offsets, table)
-
-
-def random_rows(rng: np.random.Generator, rows: int, k: int, form: ActivationForm) -> Activations:
-    return oracle_activations.quantise(rng.standard_normal((rows, k)).astype(np.float32), form)
-
-
 def largest_rows(rng: np.random.Generator, rows: int, k: int) -> Activations:
     """Two-limb rows at the ends of their range."""
     return oracle_activations.quantise(rng.choice([-1.0, 1.0], (rows, k)).astype(np.float32), ActivationForm(2))
-
-
-def aligned(x: Activations) -> Activations:
-    out = empty_activations(x.rows, x.cols, x.form)
-    out.values[:], out.scales[:] = x.values, x.scales
-    return out
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return np.array_equal(a.view(np.int32), b.view(np.int32))
 
 
 @quick

@@ -4,7 +4,7 @@ import numpy as np
 
 from surefoot.ops import ActivationForm, Backend, WeightFormat, linear, pack
 from surefoot.ops.oracle import linear as oracle
-from tests.ops.test_linear import aligned, random_rows, random_weights, same_bits
+from tests.ops.linear import aligned, random_rows, random_weights, same_bits
 
 
 def test_number_of_threads_changes_between_calls(variant: str) -> None:

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from surefoot.core import Pooling, Request, SamplingParams
 from surefoot.ops.arrays import F32
 from surefoot.runner.pooling import make_pool
+from tests.runner.pooling import CUTS, LENGTH, WIDTH
 
-LENGTH, WIDTH = 23, 5
 STATES: F32 = np.random.default_rng(7).standard_normal((LENGTH, WIDTH), dtype=np.float32)
-CUTS = st.sets(st.integers(1, LENGTH - 1)).map(lambda cuts: [0, *sorted(cuts), LENGTH])
 
 
 def vector(pooling: Pooling, cuts: list[int], retried: frozenset[int] = frozenset()) -> F32:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
 from surefoot.runner.scoring import PromptLogprobs
-from tests.runner.test_pooling import CUTS, LENGTH
+from tests.runner.pooling import CUTS, LENGTH
 from tests.runner.tokens import logits_of
 
 VOCAB = 11

@@ -8,17 +8,9 @@ import numpy as np
 import pytest
 
 from surefoot.sampling.grammar import GrammarError, Grammars, json_grammar, json_rule, lark_grammar, regex_grammar
+from tests.sampling.grammar import END, WORDS, Bytes
 
-END, WORDS = 256, [b'{"', b'": ', b"cat", b"dog"]
 VOCAB = 256 + 1 + len(WORDS) + 3  # a padded head has ids that nobody has
-
-
-class Bytes:
-    pieces = (*(bytes([value]) for value in range(256)), b"</s>", *WORDS)
-    special = frozenset({END})
-
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        return list(text.encode())
 
 
 def grammars() -> Grammars:

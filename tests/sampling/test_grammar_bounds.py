@@ -20,7 +20,7 @@ from surefoot.server.service import _failure
 from surefoot.text import Tokenizer, tokenizer_from_gguf
 from surefoot.weights import GgufFile
 from tests.sampling import grammar_corpus
-from tests.sampling.test_grammar import Bytes
+from tests.sampling.grammar import Bytes
 from tests.smollm2 import find_file
 
 NUM_TOKENS = 25

@@ -31,7 +31,7 @@ from typing import Any
 
 import httpx
 
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.doors import GATEWAY, SERVER, OpenDoor, open_door
 from tests.server.hostile_clients import CHAT, EMBEDDINGS, HOSTILE, Hostile
 from tests.server.process import Server

@@ -6,7 +6,7 @@ from pathlib import Path
 from surefoot.bench.harness.server_process import free_port, own_launch, running
 from surefoot.bench.harness.workloads import Task
 from surefoot.bench.serve.fairness import Others, measure_fairness
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.smollm2 import find_file
 
 NUM_ROWS, NUM_STREAMS = 8, 20

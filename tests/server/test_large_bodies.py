@@ -1,25 +1,17 @@
 """One body stalls nobody, whatever it holds: the event loop goes on, and memory follows the body's length."""
 
 import asyncio
-import gc
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from surefoot.api.async_llm import AsyncLLM
-from surefoot.api.llm import LLM
 from surefoot.core.json_bounds import MOST_NODES, MOST_NUMBERS
-from surefoot.server.app import make_app
-from surefoot.server.service import Service
-from surefoot.server.settings import ServerSettings
 from tests.server.hostile_bodies import ITEMS, MOST_BYTES, HostileField, counts_of, hostile_fields
+from tests.server.large_bodies import Post, posting
 from tests.server.process import Server
 from tests.smollm2 import find_file
 from tests.stories import stories_gguf
@@ -27,35 +19,7 @@ from tests.stories import stories_gguf
 MOST_GAP_S = 0.1
 MOST_BYTES_PER_BYTE = 8  # of memory, for a byte of a body
 NUM_TRIES = 4  # a neighbour may be in the way of a few in a row
-Post = Callable[[str, bytes], Awaitable[tuple[int, Any]]]
 Case = tuple[HostileField, str, int, bool]
-
-
-def freeze_started() -> None:
-    """As `surefoot serve` does: garbage collection passes over what was there at the start."""
-    gc.collect()
-    gc.freeze()
-
-
-@asynccontextmanager
-async def posting(model: Path) -> AsyncIterator[tuple[Post, dict[str, Any]]]:
-    """A server in this process, without sockets: how to post to it, and its schema."""
-    service = Service(AsyncLLM(LLM(model, pooling="mean")), ServerSettings(model_name="a"), fingerprint="")
-    app = make_app(service, None, None)
-    service.llm.start()
-    transport = httpx.ASGITransport(app)
-    try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=None) as client:
-            openapi = (await client.get("/openapi.json")).json()
-            freeze_started()
-
-            async def post(route: str, body: bytes) -> tuple[int, Any]:
-                reply = await client.post(route, content=body, headers={"content-type": "application/json"})
-                return reply.status_code, reply
-
-            yield post, openapi
-    finally:
-        await service.llm.stop()
 
 
 class LoopWatch:

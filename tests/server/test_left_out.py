@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.hostile_bodies import hostile_fields
-from tests.server.test_large_bodies import posting
+from tests.server.large_bodies import posting
 from tests.stories import stories_gguf
 from tests.weights.mutations import put_together, take_apart
 

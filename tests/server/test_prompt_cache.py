@@ -19,7 +19,7 @@ from surefoot import LLM, SamplingParams
 from surefoot.disk_cache import BlockStore
 from tests.faults.injector import Fault, environment
 from tests.front.many import ManyModels
-from tests.server.access.test_sharing import add_key, quick_key
+from tests.server.access.sharing import add_key, quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S

@@ -8,7 +8,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK
+from tests.server.routes.chat import ASK
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"temperature": -1}, "temperature"),

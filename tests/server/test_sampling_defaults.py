@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.test_defaults import advised_gguf
+from tests.api.defaults import advised_gguf
 from tests.cli.process import run
 from tests.server.process import Server
 from tests.stories import VOCABULARY, WEIGHTS, stories_gguf, write_llama2c

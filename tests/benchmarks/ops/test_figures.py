@@ -6,18 +6,8 @@ from benchmarks.ops.figures import Figures
 from benchmarks.ops.settings import FORMS, FULL, QUICK
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case, Label, Measurement, TimedSample
+from tests.benchmarks.ops.figures import NEEDED
 
-NEEDED = {
-    "w8_row1_of_bandwidth",
-    "w4_row1_of_bandwidth",
-    "w8_rows512_of_peak",
-    "w4_rows512_of_peak",
-    "attention_decode_of_bandwidth",
-    "attention_prefill2k_share",
-    "torch_bf16_row1_ratio",
-    "torch_bf16_rows512_ratio",
-    "call_overhead_share",
-}
 MODEL = QUICK.headline
 BYTES = 100.0
 LIMITS = {BANDWIDTH: 1000.0, INT8_PEAK: 10_000.0}

@@ -13,7 +13,7 @@ from surefoot import machine
 from surefoot.ops import Backend, linear, pack, quantise, supported_variants
 from surefoot.ops.random_weights import copies_of, random_weights
 from tests.bench.reports import report_of
-from tests.benchmarks.ops.test_figures import NEEDED
+from tests.benchmarks.ops.figures import NEEDED
 
 MIB = 1 << 20
 NOT_IN_SMOKE = ("torch_", "llama_", "attention_prefill")

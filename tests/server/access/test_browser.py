@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.doors import DOORS, GATEWAY, open_door
 from tests.stories import stories_gguf
 

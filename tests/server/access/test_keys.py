@@ -18,7 +18,7 @@ from surefoot.cli.main import app
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key, read_keys, revoke_keys
 from surefoot.server.access.keys import KeyStore
 from tests.cli.process import run
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.doors import DOORS, GATEWAY, SERVER, open_door
 from tests.stories import stories_gguf
 from tests.waiting import wait_for

@@ -36,7 +36,7 @@ from surefoot.server.prompts import ENCODING_THREADS
 from surefoot.server.schemas.base import GrammarFormat
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for

@@ -13,31 +13,17 @@ import httpx
 import pytest
 from openai import AuthenticationError, OpenAI, RateLimitError
 
-from surefoot.server import KeyEntry, hash_of, make_key
-from surefoot.server import add_key as write_key
-from tests.cli.process import COMMAND, run
+from tests.cli.process import COMMAND
 from tests.fleet.running import key_file, num_ready, start_gateway
+from tests.server.access.sharing import add_key, quick_key
 from tests.server.doors import DOORS, GATEWAY
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK
+from tests.server.routes.chat import ASK
 from tests.smollm2 import find_file
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for
 
 PUBLIC = "You are the assistant of a small library. " + "Answer with care, and name the shelf. " * 30
-
-
-def quick_key(file: Path, user: str, **limits: Any) -> str:
-    key = make_key()
-    write_key(file, KeyEntry(hash=hash_of(key), user=user, **limits))
-    return key
-
-
-def add_key(file: Path, user: str, *words: str) -> str:
-    """By the command."""
-    made = run("keys", "add", str(file), "--user", user, *words)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
 
 
 class Shared:

@@ -7,7 +7,7 @@ import pytest
 from openai import APIError, OpenAI
 
 from tests.server.process import Server
-from tests.server.routes.test_chat import ask
+from tests.server.routes.chat import ask
 
 AMBIGUOUS = {"type": "grammar", "grammar": 'start: e\ne: e e | "a" | "b" | e e e |'}
 ENDS = {"0": -100, "2": -100}  # SmolLM2's: it would go on for as long as it may

@@ -7,12 +7,12 @@ import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
-from tests.server.answer.test_structured import IN_PARIS, WEATHER
+from tests.server.answer.structured import IN_PARIS, WEATHER
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK, ask
-from tests.server.routes.test_messages import TOOL as CLAUDE_TOOL
-from tests.server.routes.test_responses import ASK as RESPOND
-from tests.server.routes.test_responses import TOOL as RESPONSES_TOOL
+from tests.server.routes.chat import ASK, ask
+from tests.server.routes.messages import TOOL as CLAUDE_TOOL
+from tests.server.routes.responses import ASK as RESPOND
+from tests.server.routes.responses import TOOL as RESPONSES_TOOL
 
 CALL: dict[str, Any] = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 60}
 MORE = {"role": "user", "content": "And one more?"}

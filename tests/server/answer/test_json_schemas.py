@@ -9,10 +9,9 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher
 
 from surefoot.sampling.grammar import json_rule, lark_grammar
-from surefoot.sampling.grammar_checker import ByteTokenizer
 from surefoot.server.answer.json_schemas import (
     FORMATS,
     MOST_LEVELS,
@@ -21,9 +20,8 @@ from surefoot.server.answer.json_schemas import (
     plain_complaint,
     prepare,
 )
+from tests.server.answer.json_schemas import TOKENIZER
 
-WORDS = ByteTokenizer([bytes([byte]) for byte in range(256)] + [b"<end>"])
-TOKENIZER = LLTokenizer(TokenizerWrapper(WORDS), n_vocab=len(WORDS.tokens))
 KEYWORDS = [
     "type", "properties", "patternProperties", "additionalProperties", "required", "propertyNames", "if", "then",
     "else", "allOf", "anyOf", "oneOf", "not", "$ref", "$defs", "items", "prefixItems", "uniqueItems", "maxItems",

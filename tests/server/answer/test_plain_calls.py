@@ -16,7 +16,7 @@ from surefoot.server.answer.structured import make_grammar
 from surefoot.server.answer.tool_calls import CallableTool, CallParser, call_rules, whole_calls
 from surefoot.server.schemas.base import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import Function, Tool
-from tests.server.answer.test_json_schemas import TOKENIZER
+from tests.server.answer.json_schemas import TOKENIZER
 
 SCHEMA = {
     "type": "object",

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.fleet.running import answer_of, forwarded, start_replica
-from tests.server.answer.test_streams import events
+from tests.server.answer.streams import events
 from tests.server.process import Server
 
 CHAT_PATH = "/v1/chat/completions"

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
-from tests.server.answer.test_structured import IN_PARIS, TIME, WEATHER
+from tests.server.answer.structured import IN_PARIS, TIME, WEATHER
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK, ask
+from tests.server.routes.chat import ASK, ask
 
 CALL: dict[str, Any] = {"tools": [WEATHER, TIME], "tool_choice": "required", "seed": 5, "max_tokens": 80}
 

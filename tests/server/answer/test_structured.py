@@ -8,37 +8,10 @@ import httpx
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.server.answer.test_streams import events, joined
+from tests.server.answer.streams import events, joined
+from tests.server.answer.structured import IN_PARIS, SCHEMA, TIME, WEATHER
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK, ask
-
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 12},
-        "age": {"type": "integer", "minimum": 0, "maximum": 99},
-    },
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string", "maxLength": 16},
-                "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
-            },
-            "required": ["city", "unit"],
-            "additionalProperties": False,
-        },
-    },
-}
-TIME = {"type": "function", "function": {"name": "get_time", "description": "The time of day."}}
-IN_PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
+from tests.server.routes.chat import ASK, ask
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

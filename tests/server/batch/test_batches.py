@@ -12,8 +12,8 @@ import httpx
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
-from tests.server.access.test_sharing import quick_key
-from tests.server.batch.test_run_batch import CHAT, COMPLETIONS, VARYING
+from tests.server.access.sharing import quick_key
+from tests.server.batch.run_batch import CHAT, COMPLETIONS, VARYING
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S

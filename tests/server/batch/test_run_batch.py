@@ -15,13 +15,12 @@ from surefoot import LLM, SamplingParams
 from surefoot.server.batch.input_lines import read_lines
 from surefoot.server.batch.run_batch import run_batch
 from tests.cli.process import COMMAND, run
+from tests.server.batch.run_batch import CHAT, COMPLETIONS, read
 from tests.stories import stories_gguf
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
-VARYING = ("timings_ms", "prompt_tokens_details", "completion_tokens_details")  # of usage: time, cache, drafts
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 AS_HERE = ("--pooling", "mean")  # the options of `llm`
 WRITTEN = 1_790_000_000  # Unix time
 
@@ -39,17 +38,6 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))
     os.utime(path, (WRITTEN, WRITTEN))  # the time of its requests
     return path
-
-
-def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Replies by custom_id, without what may differ: what was cached, and how long it took."""
-    found = [json.loads(one) for one in path.read_text().splitlines()]
-    for reply in found:
-        reply.pop("checksum")
-        for name in VARYING:
-            reply["response"]["body"].get("usage", {}).pop(name, None)
-    assert len({reply["custom_id"] for reply in found}) == len(found), "a line came twice"
-    return {reply["custom_id"]: reply for reply in found}
 
 
 def answers(tmp_path: Path, *lines: dict[str, Any]) -> list[dict[str, Any]]:

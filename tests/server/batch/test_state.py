@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from surefoot import LLM
-from surefoot.api import batch
+from surefoot.server.batch import input_lines
 from surefoot.server.batch.answer_file import AnswerFile
 from surefoot.server.batch.checksummed import verified, with_checksum
 from surefoot.server.batch.input_lines import MAX_LEVELS, MAX_LINE_BYTES, BatchLine, read_lines
@@ -103,7 +103,7 @@ def test_a_line_of_too_many_bytes_is_refused_before_it_is_parsed(
     head = b'{"custom_id": "line-1", "body": ['
     flat = (head + b"[]," * (MAX_LINE_BYTES // 3))[: MAX_LINE_BYTES - 2]  # brackets side by side
     parsed: list[int] = []
-    monkeypatch.setattr(batch, "_parse", lambda text: parsed.append(len(text)) or ({"custom_id": "line-1"}, None))
+    monkeypatch.setattr(input_lines, "_parse", lambda text: parsed.append(len(text)) or ({"custom_id": "line-1"}, None))
     (tmp_path / "in.jsonl").write_bytes(flat + b"]}")
     assert [line.number for line in read_lines(tmp_path / "in.jsonl")] == [1]
     (tmp_path / "in.jsonl").write_bytes(flat + b" ]}")

@@ -8,12 +8,7 @@ import pytest
 from openai import OpenAI
 
 from tests.server.process import Server
-
-ASK = {"model": "small", "messages": [{"role": "user", "content": "Name three colours."}], "max_tokens": 24}
-
-
-def ask(client: OpenAI, **more: Any) -> Any:
-    return client.chat.completions.create(**{**ASK, **more})
+from tests.server.routes.chat import ASK, ask
 
 
 def streamed(client: OpenAI, **more: Any) -> tuple[list[str], list[str | None], Any]:

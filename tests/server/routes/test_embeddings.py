@@ -9,9 +9,9 @@ import httpx
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.server.answer.test_streams import left_undone
+from tests.server.answer.streams import left_undone
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK
+from tests.server.routes.chat import ASK
 
 TEXTS = ["A cat sleeps.", "The kitten is asleep on the sofa, and nobody wakes it. " * 6, "Taxes rise in spring."]
 

@@ -4,15 +4,9 @@ import anthropic
 import pytest
 from anthropic import Anthropic
 
-from tests.server.answer.test_structured import IN_PARIS, WEATHER
+from tests.server.answer.structured import IN_PARIS
 from tests.server.process import Server
-
-FUNCTION = WEATHER["function"]
-TOOL = {
-    "name": FUNCTION["name"],
-    "description": FUNCTION["description"],
-    "input_schema": FUNCTION["parameters"],
-}
+from tests.server.routes.messages import TOOL
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.answer.test_streams import wait_until_idle
-from tests.server.answer.test_structured import SCHEMA, WEATHER
+from tests.server.answer.streams import wait_until_idle
+from tests.server.answer.structured import SCHEMA, WEATHER
 from tests.server.process import Server
 
 QUESTION = [{"role": "user", "content": "Name three colours."}]

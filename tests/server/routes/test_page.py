@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from surefoot.server.routes.page import page_files
-from tests.server.access.test_sharing import quick_key
+from tests.server.access.sharing import quick_key
 from tests.server.busy import busy
 from tests.server.process import Server
 from tests.server.routes.held_proxy import HeldProxy

@@ -10,8 +10,8 @@ import pytest
 
 from surefoot import LLM
 from surefoot.server.batch.run_batch import run_batch
-from tests.server.access.test_sharing import quick_key
-from tests.server.batch.test_run_batch import read
+from tests.server.access.sharing import quick_key
+from tests.server.batch.run_batch import read
 from tests.server.process import Server
 from tests.smollm2 import find_file
 

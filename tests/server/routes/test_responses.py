@@ -1,15 +1,12 @@
 """/v1/responses, with the official client."""
 
 import json
-from typing import Any
 
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.server.answer.test_structured import IN_PARIS, SCHEMA, WEATHER
-
-TOOL = {"type": "function", **WEATHER["function"]}
-ASK: dict[str, Any] = {"model": "small", "input": "Name three colours.", "max_output_tokens": 24, "temperature": 0}
+from tests.server.answer.structured import IN_PARIS, SCHEMA
+from tests.server.routes.responses import ASK, TOOL
 
 
 def test_whole_and_streamed(client: OpenAI) -> None:

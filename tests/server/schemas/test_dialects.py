@@ -23,10 +23,10 @@ from surefoot.server.schemas.dialects import translate
 from surefoot.server.schemas.messages import MessagesRequest
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.schemas.unknown import noting_unknown
-from tests.server.answer.test_structured import IN_PARIS, SCHEMA
+from tests.server.answer.structured import IN_PARIS, SCHEMA
 from tests.server.process import Server
-from tests.server.routes.test_chat import ASK, ask
-from tests.server.routes.test_responses import ASK as RESPOND
+from tests.server.routes.chat import ASK, ask
+from tests.server.routes.responses import ASK as RESPOND
 from tests.stories import stories_gguf
 
 PROMPT: dict[str, Any] = {"model": "small", "prompt": "One, two, three,", "temperature": 0, "max_tokens": 4}
