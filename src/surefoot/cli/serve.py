@@ -1,12 +1,9 @@
 """`surefoot serve`: an OpenAI-compatible server for one model."""
 
 import functools
-import os
-import re
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +25,7 @@ from surefoot.cli.unused_options import NO_CACHE, NO_TLS, OF_MANY_MODELS, OF_ONE
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.banner import describe_opened
-from surefoot.server.batch.state import StateFolder, is_state_folder
+from surefoot.server.batch.state import state_opener
 from surefoot.server.listening import bind, check_bind, held_address
 from surefoot.server.settings import ServerSettings
 from surefoot.weights import writing_beside
@@ -157,7 +154,11 @@ def serve(
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))
-        open_state = state_opener(state_dir, settings.model_name, max_state_bytes) if behind is None else lambda: None
+        open_state = (
+            state_opener(state_dir, settings.model_name, max_state_bytes, typer.echo)
+            if behind is None
+            else lambda: None
+        )
         if model is None:
             import_in_background("surefoot.cli.serve_many")().run_front(ctx, settings, store, open_state, sockets)
             return
@@ -214,29 +215,3 @@ def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:
     """The connection to the front process that started this one, and the socket to listen on."""
     front, listener = (socket.socket(fileno=int(number)) for number in descriptors.split(","))
     return front, [listener]
-
-
-def state_opener(folder: Path | None, name: str, max_bytes: int | None) -> Callable[[], StateFolder | None]:
-    """Opens the folder for files and batches. A folder that another server may use is opened at once; a new one is
-    made by the call, so that a start that fails leaves nothing behind.
-
-    The folder that was asked for must be usable; the default is done without if it is not."""
-
-    def place() -> Path:
-        base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "surefoot"
-        return (folder or base / re.sub(r"[^\w.-]", "_", name)).expanduser()
-
-    @functools.cache
-    def opened() -> StateFolder | None:
-        try:
-            return StateFolder(place(), max_bytes)
-        except (OSError, RuntimeError) as error:
-            if folder is not None:
-                raise
-            typer.echo(f"files    not available ({error})")
-            return None
-
-    with suppress(RuntimeError):  # there is no home
-        if is_state_folder(place()):
-            opened()
-    return opened

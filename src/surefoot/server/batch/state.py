@@ -2,10 +2,13 @@
 
 import errno
 import fcntl
+import functools
 import logging
+import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from surefoot.machine.atomic_write import sync_folder
@@ -62,6 +65,34 @@ class StateFolder:
 def is_state_folder(path: Path) -> bool:
     """Whether a server has used it."""
     return (path / LOCK).exists()
+
+
+def state_opener(
+    folder: Path | None, name: str, max_bytes: int | None, tell: Callable[[str], None]
+) -> Callable[[], StateFolder | None]:
+    """Opens the folder for files and batches. A folder that another server may use is opened at once; a new one is
+    made by the call, so that a start that fails leaves nothing behind.
+
+    The folder that was asked for must be usable; the default (with the name in it) is done without if it is not."""
+
+    def place() -> Path:
+        base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state") / "surefoot"
+        return (folder or base / re.sub(r"[^\w.-]", "_", name)).expanduser()
+
+    @functools.cache
+    def opened() -> StateFolder | None:
+        try:
+            return StateFolder(place(), max_bytes)
+        except (OSError, RuntimeError) as error:
+            if folder is not None:
+                raise
+            tell(f"files    not available ({error})")
+            return None
+
+    with suppress(RuntimeError):  # there is no home
+        if is_state_folder(place()):
+            opened()
+    return opened
 
 
 def _measured_room(folder: Path) -> int:
