@@ -66,7 +66,8 @@ def one_model(patch: pytest.MonkeyPatch, handed: Handed) -> None:
     serving(patch, handed)
     patch.setattr(serve, "LLM", handed.note)
     patch.setattr(serve, "fingerprint", lambda llm: "fingerprint")
-    patch.setattr(serve, "import_in_background", lambda name: lambda: SimpleNamespace(serve=handed.end))
+    imported = SimpleNamespace(serve=handed.end, join_fleet=print)  # print: any function
+    patch.setattr(serve, "import_in_background", lambda name: lambda: imported)
 
 
 def many_models(patch: pytest.MonkeyPatch, handed: Handed) -> None:
