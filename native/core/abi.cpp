@@ -7,7 +7,7 @@
 #include "core/context.h"
 #include "core/features.h"
 #include "core/sizes.h"
-#include "permission.h"
+#include "permission.h"  // of the variant
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 

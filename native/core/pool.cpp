@@ -1,6 +1,6 @@
 #include "core/pool.h"
 
-#include "relax.h"
+#include "relax.h"  // of the architecture
 
 namespace sf {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "attention_many_rows.h"
+#include "attention_many_rows.h"  // of the variant
 #include "core/context.h"
 #include "kernels/attention_call.h"
 #include "kernels/attention_float.h"

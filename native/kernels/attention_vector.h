@@ -1,6 +1,6 @@
 // The integer products of attention on vector lanes, straight from the KV records: any variant, any number of rows.
 #pragma once
-#include "attention_dot.h"
+#include "attention_dot.h"  // of the variant
 #include "kernels/attention.h"
 #include "kernels/carve.h"
 

@@ -8,8 +8,8 @@
 //           sum is the same for all rows: the rows' sums begin with it
 // Every product and sum is exact in int32, so the bits are those of the limbs' products.
 #pragma once
+#include "int16_lines.h"  // of the variant
 #include "kernels/attention_vector.h"
-#include "word_lines.h"
 
 namespace sf::attention {
 

@@ -2,7 +2,7 @@
 // y[r] = sum + residual[r].
 #include "core/check.h"
 #include "core/context.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/context.h"
 #include "core/sizes.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 

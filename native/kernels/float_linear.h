@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/ops.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf::float_matmul {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/context.h"
-#include "kernels/codes.h"
-#include "many_rows.h"
+#include "gemm.h"  // of the variant
+#include "kernels/gemv_codes.h"
 
 namespace sf {
 namespace {
@@ -104,11 +104,11 @@ struct Cut {
   int64_t tasks() const { return columns * blocks; }
 };
 
-int64_t rows_of_task(const Problem& p) { return many_rows::worth(p) ? many_rows::block_rows(p) : p.rows; }
+int64_t rows_of_task(const Problem& p) { return gemm::applies(p) ? gemm::block_rows(p) : p.rows; }
 
 // Whether the weights pass by once, on vectors.
 bool is_few_rows(const Problem& p) {
-  return !many_rows::worth(p) && p.rows <= (by_codes(p) ? few_code_rows(p) : kFewRows);
+  return !gemm::applies(p) && p.rows <= (by_codes(p) ? few_code_rows(p) : kFewRows);
 }
 
 // Many tasks per thread level out noise; wide ones fetch the rows from afar less often, where there are many rows.
@@ -120,7 +120,7 @@ Cut cut(const Problem& p, int threads) {
 }
 
 int64_t scratch_bytes(const Problem& p, const Cut& c) {
-  if (many_rows::worth(p)) return many_rows::scratch_bytes(p, c.panels);
+  if (gemm::applies(p)) return gemm::scratch_bytes(p, c.panels);
   if (p.prepared) return 0;
   return by_codes(p) ? prepared_bytes(p) : expanded_bytes(p);
 }
@@ -128,7 +128,7 @@ int64_t scratch_bytes(const Problem& p, const Cut& c) {
 void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
   const int64_t panel = task % c.columns * c.panels, row = task / c.columns * c.rows;
   const Share share{panel, std::min(panel + c.panels, p.w->num_panels()), row, std::min(row + c.rows, p.rows)};
-  if (many_rows::worth(p)) many_rows::run(p, share, scratch);
+  if (gemm::applies(p)) gemm::run(p, share, scratch);
   else if (by_codes(p)) run_by_codes(p, share, reinterpret_cast<int32_t*>(scratch));
   else run_by_rows(p, share, expanded_bytes(p) ? scratch : nullptr);
   settle();
@@ -137,12 +137,12 @@ void run_task(const Problem& p, const Cut& c, int64_t task, uint8_t* scratch) {
 // ---- what each task would prepare of its rows, for all of them ----
 
 int64_t prepared_numbers(const Problem& p) {
-  if (many_rows::worth(p)) return p.rows * many_rows::row_prepared(p);
+  if (gemm::applies(p)) return p.rows * gemm::row_prepared(p);
   return is_few_rows(p) && by_codes(p) ? prepared_bytes(p) / static_cast<int64_t>(sizeof(int32_t)) : 0;
 }
 
 void prepare_row(const Problem& p, int64_t row, int32_t* prepared) {
-  many_rows::worth(p) ? many_rows::prepare(p, row, prepared) : prepare_codes(p, row, prepared);
+  gemm::applies(p) ? gemm::prepare(p, row, prepared) : prepare_codes(p, row, prepared);
 }
 
 // Few rows are prepared by this thread.
@@ -151,7 +151,7 @@ void prepare(Problem& p, Context& context) {
   if (!count) return;
   auto* prepared = context.shared.get<int32_t>(count);
   const auto run = [&](int64_t row, int) { prepare_row(p, row, prepared); };
-  if (many_rows::worth(p)) context.pool.run(p.rows, run);
+  if (gemm::applies(p)) context.pool.run(p.rows, run);
   else
     for (int64_t row = 0; row < p.rows; ++row) run(row, 0);
   p.prepared = prepared;
@@ -162,7 +162,7 @@ void prepare(std::vector<Problem>& problems, Context& context) {
   bool are_few = true;
   for (const Problem& p : problems) {
     first.push_back(first.back() + prepared_numbers(p));
-    are_few = are_few && !many_rows::worth(p);
+    are_few = are_few && !gemm::applies(p);
   }
   if (!first.back()) return;
   auto* prepared = context.shared.get<int32_t>(first.back());

@@ -21,7 +21,7 @@ struct Problem {
   const float* residual;
   float* y;
   int64_t rows, y_stride, residual_stride;
-  const int32_t* prepared = nullptr;  // of the rows, for all tasks: see codes.h
+  const int32_t* prepared = nullptr;  // of the rows, for all tasks: see gemv_codes.h
 
   // A large result would push the rows and weights still in use out of L2.
   bool past_cache() const { return rows * w->n > kCachedResults && aligned64(y) && y_stride % kHalf == 0; }

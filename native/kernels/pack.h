@@ -48,7 +48,7 @@ struct PackedHeader {
   int64_t group_bytes() const { return 2 * half_parameter_bytes(); }
   int64_t tile_bytes() const { return bits == 8 ? 2 * kPlaneBytes : kPlaneBytes; }
   // Is table[code] = code + some constant?
-  bool counts() const {
+  bool is_linear() const {
     if (bits != 4) return false;
     for (int i = 1; i < 16; ++i)
       if (static_cast<int8_t>(table[i]) != static_cast<int8_t>(table[0]) + i) return false;

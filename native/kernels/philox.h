@@ -4,7 +4,7 @@
 //   u = ((word >> 9) + 0.5) * 2^-23, exact and inside (0, 1);  noise = -log(-log(u))
 #pragma once
 #include "core/elementary.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <thread>
 
-#include "bf16_matrix_peak.h"
+#include "bf16_matrix_peak.h"  // of the variant
 #include "core/check.h"
 #include "core/context.h"
 #include "core/sizes.h"
-#include "peak.h"
+#include "peak.h"  // of the variant
 
 namespace sf {
 namespace {

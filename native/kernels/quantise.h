@@ -5,7 +5,7 @@
 #pragma once
 #include "core/ops.h"
 #include "core/sizes.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 

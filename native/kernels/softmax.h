@@ -1,7 +1,7 @@
 // Pieces of softmax in the contract's order, over a row of any length. NaN counts as -infinity.
 #pragma once
 #include "core/elementary.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 

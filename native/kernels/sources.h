@@ -4,7 +4,7 @@
 #pragma once
 #include <type_traits>
 
-#include "dot.h"
+#include "dot.h"  // of the variant
 #include "kernels/pack.h"
 
 namespace sf {
@@ -76,7 +76,7 @@ struct Grouped {
   }
 };
 
-// Its table starts at zero: one that counts need not be looked up.
+// Its table starts at zero: a linear one need not be looked up.
 template <bool Counts>
 struct Narrow4Source : Grouped {
   static constexpr int kLimbs = 1;
@@ -140,8 +140,8 @@ void with_source(const PackedHeader& h, const F& f) {
   if (h.bits == 8 && h.limbs == 1) return f([&h](int64_t panel) { return PlainSource<1>{h.panel(panel) + h.codes}; });
   if (h.bits == 8) return f(maker(std::type_identity<WideSource<8>>{}));
   if (h.limbs == 2) return f(maker(std::type_identity<WideSource<4>>{}));
-  return h.counts() ? f(maker(std::type_identity<Narrow4Source<true>>{}))
-                    : f(maker(std::type_identity<Narrow4Source<false>>{}));
+  return h.is_linear() ? f(maker(std::type_identity<Narrow4Source<true>>{}))
+                       : f(maker(std::type_identity<Narrow4Source<false>>{}));
 }
 
 // All of a source's lines written out as planes: [tile][limb][half][line], what PlainSource reads.

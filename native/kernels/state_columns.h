@@ -8,7 +8,7 @@
 #include "core/context.h"
 #include "core/ops.h"
 #include "core/sizes.h"
-#include "lanes.h"
+#include "lanes.h"  // of the variant
 
 namespace sf {
 

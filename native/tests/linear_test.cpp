@@ -25,7 +25,7 @@ class Matrix {
     Numbers numbers(static_cast<uint32_t>(n * k));
     for (int64_t i = 0; i < codes.size(); ++i)
       codes[i] = static_cast<int8_t>(f.bits == 4 ? numbers.below(16) : numbers.below(255) - 127);
-    // A table that counts, or (in groups of 16 and 128) one that must be looked up.
+    // A linear table, or (in groups of 16 and 128) one that must be looked up.
     for (int i = 0; i < 16; ++i) table[i] = static_cast<int8_t>((f.group == 16 || f.group == 128 ? 7 * i % 16 : i) - 8);
     for (int64_t i = 0; i < scales.size(); ++i) {
       scales[i] = static_cast<int16_t>(1 + numbers.below(f.limbs == 1 ? 12 : 1000));

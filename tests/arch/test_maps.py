@@ -1,5 +1,6 @@
-"""ARCHITECTURE.md and CONTRIBUTING.md match the source."""
+"""ARCHITECTURE.md, CONTRIBUTING.md and native/README.md match the source."""
 
+import re
 from pathlib import Path
 
 from tests.arch import imports, maps
@@ -40,3 +41,17 @@ def test_folders_of_tests_are_packages_or_in_the_table() -> None:
     named = {name.removeprefix("tests/") for name in maps.first_column(maps.section(CONTRIBUTING, "Tests"))}
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
     assert folders - maps.packages(SOURCE) <= named <= folders
+
+
+def test_the_page_of_kernels_names_what_exists() -> None:
+    """native/README.md: every file, and in the dispatch table every function in the file beside it."""
+    native = ROOT / "native"
+    page = (native / "README.md").read_text()
+    files = set(re.findall(r"`((?:kernels|variants|defaults|include|core)/[\w/]+\.(?:h|cpp))`", page))
+    assert [name for name in files if not (native / name).is_file()] == []
+    rows = [line.split("|") for line in maps.section(page, "Which function multiplies").splitlines() if "|" in line]
+    file = ""
+    for cells in rows[2:]:
+        file = next(iter(re.findall(r"`((?:kernels|variants)/[\w/]+\.\w+)`", cells[-2])), file)
+        for name in re.findall(r"`([A-Z]\w+)", cells[4]):
+            assert re.search(rf"\b{name}\b", (native / file).read_text()), f"{name} is not in {file}"

@@ -17,7 +17,7 @@
 //   next chunk's codes are expanded, or its weights asked for, line by line. More at a time does not hide: the queue of
 //   instructions fills up with it, and the products behind wait.
 #pragma once
-#include "counted_source.h"
+#include "linear_codes_source.h"
 #include "two_bands.h"
 
 namespace sf::tiles {
@@ -257,7 +257,7 @@ void run_task(const Problem& p, const Share& share, uint8_t* scratch) {
   };
   if constexpr (XLimbs == 2) {
     if (mixed(p) && plain(p)) return run_plain(p, share);
-    if (p.w->limbs == 2 && p.w->counts()) return run([&](int64_t panel) { return CountedSource(*p.w, panel); });
+    if (p.w->limbs == 2 && p.w->is_linear()) return run([&](int64_t panel) { return LinearCodesSource(*p.w, panel); });
   }
   with_source(*p.w, run);
 }

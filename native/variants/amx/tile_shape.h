@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/codes.h"
+#include "kernels/gemv_codes.h"
 #include "tiles.h"
 
 namespace sf::tiles {
@@ -17,7 +17,7 @@ inline int64_t vector_rows(const Problem& p) {
   if (!by_codes(p)) return 2;
   return p.w->limbs == 1 ? 3 : p.w->bits == 8 ? 4 : 5;
 }
-inline bool worth(const Problem& p) { return p.rows > vector_rows(p); }
+inline bool applies(const Problem& p) { return p.rows > vector_rows(p); }
 inline bool mixed(const Problem& p) { return p.x.limbs == 2 && p.rows <= 8; }
 
 // Rows of the next band, with `left` to go: two full tiles where the second is not the low limb's, else one tile.

@@ -109,7 +109,7 @@ inline Ints load_words(const uint8_t* sixteen) {
   return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sixteen)))};
 }
 
-// For row_kernels.h. What a code is multiplied by and what is added, where a table counts from this entry.
+// For gemm_kernels.h. What a code is multiplied by and what is added, where a linear table begins with this entry.
 inline Wide count_from(int entry, const Wide& p) {
   const __m512i first = _mm512_set1_epi16(static_cast<int16_t>(entry));
   return {p.scale, _mm512_add_epi16(p.offset, _mm512_mullo_epi16(p.scale, first))};

@@ -1,4 +1,4 @@
-// Many rows by products of limbs: kernels/row_tasks.h runs the form that is defined here.
+// Many rows by products of limbs: kernels/gemm_tasks.h runs the form that is defined here.
 //
 // All rows have two limbs. Weights of two limbs are unpacked into limbs too, since a 16-bit product takes as many
 // instructions on ARM as the four products of its limbs take by sdot, and twice as many as by smmla. The sums of each
@@ -10,12 +10,12 @@
 //   rows      [step][high limb: 4 kStep columns][low limb]
 #pragma once
 #include <slice_products.h>  // the variant's own, not the one beside this file
-#include "kernels/row_tasks.h"
+#include "kernels/gemm_tasks.h"
 
 namespace sf::slices {
 
-using row_blocks::Chunk;
-using row_blocks::RowGroup;
+using gemm_blocks::Chunk;
+using gemm_blocks::RowGroup;
 
 inline constexpr int kRegisters = 4, kRegisterBytes = 16, kSliceBytes = kRegisters * kRegisterBytes;
 inline constexpr int kRowSums = 8 / kStep;  // registers of sums that a row has in a slice
@@ -125,7 +125,7 @@ struct SliceBlock {
 };
 
 struct Forms {
-  static bool worth(const Problem& p) { return p.x.limbs == 2 && p.rows > kFewRows; }
+  static bool applies(const Problem& p) { return p.x.limbs == 2 && p.rows > kFewRows; }
 
   // f(form)
   template <class F>
@@ -133,7 +133,7 @@ struct Forms {
     const PackedHeader& w = *p.w;
     if (w.bits == 8) return w.limbs == 1 ? f(SliceBlock<PlainSource<1>>{}) : f(SliceBlock<WideSource<8>>{});
     if (w.limbs == 2) return f(SliceBlock<WideSource<4>>{});
-    return w.counts() ? f(SliceBlock<Narrow4Source<true>>{}) : f(SliceBlock<Narrow4Source<false>>{});
+    return w.is_linear() ? f(SliceBlock<Narrow4Source<true>>{}) : f(SliceBlock<Narrow4Source<false>>{});
   }
 };
 

@@ -95,7 +95,7 @@ inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
   }
 }
 
-// ---- codes multiplied as they are: see kernels/codes.h ----
+// ---- codes multiplied as they are: see kernels/gemv_codes.h ----
 
 // load_wide's, for words instead of limbs.
 inline Wide for_words(const Wide& p) { return p; }

@@ -4,17 +4,17 @@
 // 4-bit codes: a weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a
 // limb's sum: the codes themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed
 // once for all panels.
-// Where the table only counts (table[code] = code + t, "direct"), the code needs no table either: the weight is
+// Where the table is linear (table[code] = code + t, "direct"), the code needs no table either: the weight is
 // (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
 // Weights of one limb go this way too while rows are few: making them takes twice the instructions of one row's
 // products.
-// 8-bit codes: the weight itself, a word, times x as a word (row_words.h).
+// 8-bit codes: the weight itself, a word, times x as a word (int16_words.h).
 #pragma once
 #include <algorithm>
 
 #include "core/context.h"
+#include "kernels/int16_words.h"
 #include "kernels/linear.h"
-#include "kernels/row_words.h"
 
 namespace sf {
 
@@ -25,13 +25,13 @@ inline constexpr int kBothLimbRows = 7;  // the sums of both limbs of so many ro
 inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
 inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
 
-// So many rows of codes that count are multiplied while the weights pass by once. Where spans are short, more rows than
+// So many rows times linear codes are multiplied while the weights pass by once. Where spans are short, more rows than
 // kBothLimbRows are quicker from unpacked weights.
 inline int64_t few_code_rows(const Problem& p) {
   return std::max<int64_t>(kFewRows, span_lines(p) == 8 ? kCodeRows : std::min(kCodeRows, kBothLimbRows));
 }
 inline bool by_codes(const Problem& p) {
-  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= few_code_rows(p) && p.w->counts()));
+  return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= few_code_rows(p) && p.w->is_linear()));
 }
 
 // From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
@@ -359,7 +359,7 @@ template <class F>
 auto with_method(const Problem& p, const F& f) {
   if (p.w->bits == 8) return f(Int16Weights{});
   if (p.w->limbs == 1) return f(Direct<NarrowPairs>{});
-  return p.w->counts() ? f(Direct<WidePairs>{}) : f(LookedUp{});
+  return p.w->is_linear() ? f(Direct<WidePairs>{}) : f(LookedUp{});
 }
 
 inline int64_t prepared_bytes(const Problem& p) {

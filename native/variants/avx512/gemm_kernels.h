@@ -1,4 +1,4 @@
-// What kernels/row_blocks.h needs besides dot.h: how many rows stay in registers, and how their products are added up.
+// What kernels/gemm_blocks.h needs besides dot.h: how many rows stay in registers, and how their products are added up.
 #pragma once
 #include "dot.h"
 

@@ -1,4 +1,4 @@
-// Lines of 32 words or 64 bytes in one register. Names and meaning are those of avx2/word_lines.h.
+// Lines of 32 words or 64 bytes in one register. Names and meaning are those of avx2/int16_lines.h.
 #pragma once
 #include "attention_dot.h"
 

@@ -1,4 +1,4 @@
-// What kernels/row_blocks.h needs besides dot.h. Names and meaning are those of avx512/row_kernels.h.
+// What kernels/gemm_blocks.h needs besides dot.h. Names and meaning are those of avx512/gemm_kernels.h.
 #pragma once
 #include "dot.h"
 

@@ -2,7 +2,7 @@
 //
 // A task is some panels by a block of rows. It goes through the depth in chunks. Of a chunk each panel's weights are
 // unpacked once into the form that multiplies fastest, and serve all rows of the block, several at a time in registers.
-// A form (row_blocks.h has those of x86) is a struct with
+// A form (gemm_blocks.h has those of x86) is a struct with
 //   Source, Waiting       where weights come from; what a row's sums with a panel are between chunks
 //   kRows, kLines         rows multiplied at once; lines of a chunk
 //   row_prepared, prepare int32 numbers that are prepared of each row of a group, and their writing
@@ -10,9 +10,9 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/codes.h"
+#include "kernels/gemv_codes.h"
 
-namespace sf::row_blocks {
+namespace sf::gemm_blocks {
 
 inline constexpr int64_t kBlockRows = 128;
 inline constexpr int64_t kRowsBytes = 512 << 10;  // of rows that stay in L2 beside all else
@@ -130,11 +130,11 @@ struct Task {
   }
 };
 
-// The functions of defaults/many_rows.h. Forms has worth(problem) and with_block(problem, f), which calls f(form).
+// The functions of defaults/gemm.h. Forms has applies(problem) and with_block(problem, f), which calls f(form).
 template <class Forms>
-struct ManyRows {
-  static bool worth(const Problem& p) { return Forms::worth(p); }
-  static int64_t block_rows(const Problem& p) { return row_blocks::block_rows(p); }
+struct Gemm {
+  static bool applies(const Problem& p) { return Forms::applies(p); }
+  static int64_t block_rows(const Problem& p) { return gemm_blocks::block_rows(p); }
   static int64_t scratch_bytes(const Problem& p, int64_t panels) {
     return Forms::with_block(p, [&]<class Block>(Block) { return Task<Block>::scratch_bytes(p, panels); });
   }
@@ -152,4 +152,4 @@ struct ManyRows {
   }
 };
 
-}  // namespace sf::row_blocks
+}  // namespace sf::gemm_blocks

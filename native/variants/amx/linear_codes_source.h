@@ -1,4 +1,4 @@
-// 4-bit codes of two limbs whose table only counts (table[code] = code + t), for the tiles: the weight is
+// 4-bit codes of two limbs whose table is linear (table[code] = code + t), for the tiles: the weight is
 // code * M + (Z + t * M), without a look-up, and its limbs are plainly value >> 7 and value & 127. WideSource's low
 // limb lies around zero instead; two-limb rows have exact sums, to which all splits are the same. Twice the value is
 // what is computed: its upper byte is the high limb, half its lower byte the low one.
@@ -7,7 +7,7 @@
 
 namespace sf {
 
-struct CountedSource : Grouped {
+struct LinearCodesSource : Grouped {
   static constexpr int kLimbs = 2;
   using Grouped::Grouped;
 

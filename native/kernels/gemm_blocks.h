@@ -1,14 +1,14 @@
-// The integer matmul of many rows on vectors; docs/design/many_rows.md has the choice and its figures.
+// The integer matmul of many rows on vectors; docs/design/gemm.md has the choice and its figures.
 //
-// The forms in which a chunk's weights serve all rows of a block (row_tasks.h), several at a time in registers:
+// The forms in which a chunk's weights serve all rows of a block (gemm_tasks.h), several at a time in registers:
 //   WordBlock  weights of two limbs: 16-bit words, multiplied by the rows as words.
 //   LineBlock  weights of one limb, as they are.
 #pragma once
-#include "kernels/row_tasks.h"
-#include "kernels/row_words.h"
-#include "row_kernels.h"
+#include "gemm_kernels.h"  // of the variant
+#include "kernels/gemm_tasks.h"
+#include "kernels/int16_words.h"
 
-namespace sf::row_blocks {
+namespace sf::gemm_blocks {
 
 // The parameters of a chunk's groups in turn, without a division for each.
 struct Groups {
@@ -33,7 +33,7 @@ struct Groups {
 // Keeps gcc from loading the weights of later lines early, for which it would spill sums.
 [[gnu::always_inline]] inline void end_line() { __asm__ volatile("" ::: "memory"); }
 
-// ---- weights of two limbs as words: row_words.h says how their products are added up ----
+// ---- weights of two limbs as words: int16_words.h says how their products are added up ----
 
 // Weights as words, of a line's halves: columns 0 and 2, columns 1 and 3.
 template <int Bits>
@@ -45,8 +45,8 @@ struct WideWords {
     sf::words<Bits>(w.template values<1>(line), wide[1], even[1], odd[1]);
   }
 };
-// 4-bit codes whose table counts.
-struct CountedWords {
+// 4-bit codes whose table is linear.
+struct LinearCodes {
   using Source = WideSource<4>;
   static Wide parameters(const Source& w, const uint8_t* half) {
     return count_from(w.first_entry, for_words(load_wide(half, w.with_offsets)));
@@ -243,9 +243,9 @@ struct Blocks {
   // that no group is smaller.
   static int64_t few_rows(const Problem& p) {
     if (p.x.limbs == 1) return std::max<int64_t>(kFewRows, kLineRows);
-    return p.w->bits == 4 && p.w->counts() ? few_code_rows(p) : kFewRows;
+    return p.w->bits == 4 && p.w->is_linear() ? few_code_rows(p) : kFewRows;
   }
-  static bool worth(const Problem& p) {
+  static bool applies(const Problem& p) {
     const bool suits = p.x.limbs == 2 || (p.w->limbs == 1 && p.x.group == 0);
     return suits && p.rows > few_rows(p);
   }
@@ -255,13 +255,13 @@ struct Blocks {
   static auto with_block(const Problem& p, const F& f) {
     if (p.w->limbs == 1) return p.x.limbs == 1 ? with_lines<1>(*p.w, f) : with_lines<2>(*p.w, f);
     if (p.w->bits == 8) return f(WordBlock<WideWords<8>>{});
-    return p.w->counts() ? f(WordBlock<CountedWords>{}) : f(WordBlock<WideWords<4>>{});
+    return p.w->is_linear() ? f(WordBlock<LinearCodes>{}) : f(WordBlock<WideWords<4>>{});
   }
   template <int Limbs, class F>
   static auto with_lines(const PackedHeader& w, const F& f) {
     if (w.bits == 8) return f(LineBlock<PlainSource<1>, Limbs>{});
-    return w.counts() ? f(LineBlock<Narrow4Source<true>, Limbs>{}) : f(LineBlock<Narrow4Source<false>, Limbs>{});
+    return w.is_linear() ? f(LineBlock<Narrow4Source<true>, Limbs>{}) : f(LineBlock<Narrow4Source<false>, Limbs>{});
   }
 };
 
-}  // namespace sf::row_blocks
+}  // namespace sf::gemm_blocks

@@ -3,10 +3,10 @@
 #pragma once
 #include "kernels/linear.h"
 
-namespace sf::many_rows {
+namespace sf::gemm {
 
 // Is this problem run here?
-inline bool worth(const Problem&) { return false; }
+inline bool applies(const Problem&) { return false; }
 // Rows of a task.
 inline int64_t block_rows(const Problem& p) { return p.rows; }
 // Bytes of scratch that a task of `panels` panels needs.
@@ -16,4 +16,4 @@ inline void run(const Problem&, const Share&, uint8_t*) {}
 inline int64_t row_prepared(const Problem&) { return 0; }
 inline void prepare(const Problem&, int64_t, int32_t*) {}
 
-}  // namespace sf::many_rows
+}  // namespace sf::gemm

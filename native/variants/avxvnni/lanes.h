@@ -1,2 +1,0 @@
-// The float lanes are AVX2's.
-#include "../avx2/lanes.h"

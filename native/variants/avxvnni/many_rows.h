@@ -1,2 +1,0 @@
-// Many rows in blocks of registers, as on AVX2.
-#include "../avx2/many_rows.h"

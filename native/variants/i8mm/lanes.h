@@ -1,2 +1,0 @@
-// The float lanes are NEON's.
-#include "../neon/lanes.h"
