@@ -34,7 +34,7 @@ inline __m256i dot_codes_half(__m256i sum, __m256i codes, __m256i fours) {
 }
 inline CodeSums dot_codes(const CodeSums& sum, const Line& codes, int32_t four) {
   const __m256i fours = _mm256_set1_epi32(four);
-  return {dot_codes_half(sum.lo, codes.lo, fours), dot_codes_half(sum.hi, gemv_codes.hi, fours)};
+  return {dot_codes_half(sum.lo, codes.lo, fours), dot_codes_half(sum.hi, codes.hi, fours)};
 }
 inline Line upper_codes(const Line& both) { return high_nibbles(both); }
 inline void code_sums(const CodeSums& lower, const CodeSums& upper, Ints (&sums)[2]) {

@@ -41,7 +41,7 @@ inline Line high_nibbles(const Line& l) {
   return low_nibbles({_mm256_srli_epi16(l.lo, 4), _mm256_srli_epi16(l.hi, 4)});
 }
 inline Line look_up(const Table& t, const Line& codes) {
-  return {_mm256_shuffle_epi8(t.v, codes.lo), _mm256_shuffle_epi8(t.v, gemv_codes.hi)};
+  return {_mm256_shuffle_epi8(t.v, codes.lo), _mm256_shuffle_epi8(t.v, codes.hi)};
 }
 
 // A 128-bit lane holds 4 outputs: lane i of the line (0 to 3) picks 4 of 16 bytes and spreads them over its 16.
@@ -164,7 +164,7 @@ inline Wide count_from(int entry, const Wide& p) {
 }
 inline Ints word_products(const Ints& codes, const Wide& p) {
   return {_mm256_add_epi16(_mm256_mullo_epi16(codes.lo, p.scale.lo), p.offset.lo),
-          _mm256_add_epi16(_mm256_mullo_epi16(gemv_codes.hi, p.scale.hi), p.offset.hi)};
+          _mm256_add_epi16(_mm256_mullo_epi16(codes.hi, p.scale.hi), p.offset.hi)};
 }
 
 }  // namespace sf
