@@ -12,7 +12,7 @@ from surefoot.bench.serve.report import goodput_lines
 from surefoot.charts.lines import line_plot
 
 DOCS = Path(__file__).parents[1]
-SHOWN = "goodput_smollm2_a"
+SHOWN = "goodput_qwen_b"
 
 
 def draw(result: dict[str, Any]) -> str:
