@@ -236,7 +236,8 @@ def speculate(
     both = [peer for peer in (*SERVING_PEERS, *SPECULATING_PEERS) if peer.name in names]
     results = report(partial(run_speculate, path, settings, variant, threads, how, both), show_speculate, as_json_)
     if svg is not None:
-        svg.write_text(draw_speedups(results))
+        with exit_on_error():
+            svg.write_text(draw_speedups(results))
 
 
 def _cases(names: Sequence[str]) -> list[tuple[str, int]]:
