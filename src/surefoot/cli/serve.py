@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -29,9 +29,6 @@ from surefoot.server.batch.state import state_opener
 from surefoot.server.listening import bind, check_bind, held_address
 from surefoot.server.settings import ServerSettings
 from surefoot.weights import writing_beside
-
-if TYPE_CHECKING:  # it takes half a second to import
-    from surefoot.server.app import InFront
 
 MAX_FILE_BYTES = 64 << 20
 MANY = "models"  # folder for files and batches of a server with several models
@@ -169,6 +166,7 @@ def serve(
         server = import_in_background("surefoot.server.serve")
         spans.end("header")
         key = read_fleet_key(fleet_key) if fleet_key is not None else None
+        replica = import_in_background("surefoot.fleet.replica") if key is not None else None
         within = settings.model_name if behind is not None else None
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model), within)
         with loading(opened.path.name) as report:
@@ -186,7 +184,8 @@ def serve(
         try:
             server().serve(
                 llm, settings, store, open_state(), name, typer.echo, sockets,
-                lambda: _on_ready(spans, begin_writing), front, _in_front(key),
+                lambda: _on_ready(spans, begin_writing), front,
+                functools.partial(replica().join_fleet, key) if replica is not None else None,
             )  # fmt: skip
         finally:
             llm.close()
@@ -202,13 +201,6 @@ def _on_ready(spans: Spans, begin_writing: Callable[[], None]) -> None:
             "started  without bytecode, so that Python compiled every module (PYTHONDONTWRITEBYTECODE is set): "
             f"`python -m compileall -q {Path(typer.__file__).parents[1]}` nearly halves the next start"
         )
-
-
-def _in_front(fleet_key: str | None) -> "InFront | None":
-    """What makes the server one of a fleet. Imported only if it is."""
-    if fleet_key is None:
-        return None
-    return functools.partial(import_in_background("surefoot.fleet.replica")().join_fleet, fleet_key)
 
 
 def inherited(descriptors: str) -> tuple[socket.socket, list[socket.socket]]:

@@ -65,8 +65,9 @@ def _hold_prompts(service: Service, fleet_key: str) -> HeldPrompts | None:
     tier = service.llm.disk_tier
     if tier is None:
         return None
-    watch_fetched(service.metrics, tier.use_peers(HttpPeerClient(fleet_key)))
-    return HeldPrompts(tier, HeldNames(tier.store.contains))
+    peers = tier.use_peers(HttpPeerClient(fleet_key))
+    watch_fetched(service.metrics, peers)
+    return HeldPrompts(tier, peers, HeldNames(tier.store.contains))
 
 
 class ReplicaMiddleware:
@@ -117,7 +118,7 @@ class ReplicaMiddleware:
 
     async def _state(self, scope: Scope) -> ReplicaState:
         """A gateway that says what it has heard learns what this server holds."""
-        state = await replica_state(self._service, self._boot, self._started)
+        state = await replica_state(self._service, self._boot, self._started, self._held)
         asked = parse_qs(scope["query_string"].decode("latin-1"))
         if self._held is None or "since" not in asked:
             return state
@@ -144,11 +145,10 @@ def patience_s(service: Service) -> float | None:
     return seconds if llm.is_alive(seconds) else None
 
 
-async def replica_state(service: Service, boot: str, started: float) -> ReplicaState:
+async def replica_state(service: Service, boot: str, started: float, held: HeldPrompts | None) -> ReplicaState:
     """Computed between two steps, so that it waits as long as the engine is stuck."""
     backlog = await service.llm.between_steps(service.llm.engine.backlog)
-    tier = service.llm.disk_tier
-    fetching = tier.peers.typical_speed() if tier is not None and tier.peers is not None else None
+    fetching = held.peers.typical_speed() if held is not None else None
     return ReplicaState(
         boot=boot,
         started=started,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from surefoot.api.continuation import SentToken, sent_tokens
 from surefoot.api.outputs import Piece
-from surefoot.cache import DiskTier, PeerOffer
+from surefoot.cache import DiskTier, PeerBlocks, PeerOffer
 from surefoot.core import Request
 from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.replica.held_names import HeldNames
@@ -36,6 +36,7 @@ class HeldPrompts:
     """The prompt cache on disk, and what gateways know of it."""
 
     tier: DiskTier
+    peers: PeerBlocks  # other servers that may hold more
     names: HeldNames
 
 
@@ -112,10 +113,9 @@ class ReplicaRequest:
     def end(self, num_generated: int) -> None:
         if self._held is None:
             return
+        for offer in self._offers:
+            self._held.peers.withdraw(offer)
         tier, names = self._held.tier, self._request.names
-        if tier.peers is not None:
-            for offer in self._offers:
-                tier.peers.withdraw(offer)
         if names and num_generated and len(self._requests) == 1:  # the gateway may learn that this server holds it
             (request,) = self._requests
             self._held.names.note(names, tier.digests(request.prompt, request.namespace, request.num_public_tokens))
