@@ -169,7 +169,10 @@ class Scheduler:
     def _plan_decoding(self, step: PlannedStep) -> None:
         """Plan a token and the drafts of every decoding sample, except samples that are preempted meanwhile."""
         samples, chunks, num_drafts, blocks = step.samples, step.chunks, 0, self._running.blocks
+        max_drafts = self._max_drafts() if any(sample.drafts for sample in self._running.decoding) else None
         for sample in list(self._running.decoding):
+            if sample.drafts:
+                sample.drafts = sample.drafts[:max_drafts]
             holding, tokens = sample.holding, (sample.tokens[-1],)
             start = holding.num_computed
             if start < sample.num_slots and not sample.drafts and not blocks.has_states:
@@ -218,13 +221,33 @@ class Scheduler:
 
     def _gap_rows(self, num_decoding: int) -> float:
         """Prompt rows beyond which neither the least chunk nor the end of a band may take a step, if interactive
-        requests decode: the step would take `max_gap_ratio` times as long as without them. Few decoding requests count
-        as half a band."""
+        requests decode: the step would take too long for them, or `max_gap_ratio` times as long as without prompts.
+        Few decoding requests count as half a band."""
         alone_ms = self.cost.predict_ms(max(num_decoding, BAND_ROWS // 2))
         if alone_ms is None or not self._decodes_interactive:
             return math.inf
-        within = self.cost.tokens_within(self.config.max_gap_ratio * alone_ms)
+        limit_ms = min(self.config.max_gap_ratio * alone_ms, self._longest_ms())
+        within = self.cost.tokens_within(limit_ms)
         return math.inf if within is None else within - num_decoding
+
+    def _longest_ms(self) -> float:
+        """How long a step may take while interactive requests decode. However slow decoding is, half a band of prompt
+        tokens finds room in it."""
+        config, num_decoding = self.config, len(self._running.decoding)
+        alone_ms = self.cost.predict_ms(num_decoding) or 0.0
+        least_ms = self.cost.predict_ms(num_decoding + BAND_ROWS // 2) or 0.0
+        return max(config.gap_ms, config.slow_gap_ratio * alone_ms, least_ms)
+
+    def _max_drafts(self) -> int | None:
+        """Limit on the drafts of each sample: beside other samples, drafts must not make the step too long for them,
+        and half of its rows are left to prompts. None: nobody else waits for the step."""
+        num_decoding, has_prompts = len(self._running.decoding), bool(self._queue)
+        if not num_decoding or (num_decoding == 1 and not has_prompts):
+            return None
+        within = self.cost.tokens_within(self._longest_ms())
+        if within is None:
+            return None
+        return max(0, within // (2 if has_prompts else 1) // num_decoding - 1)
 
     @property
     def _decodes_interactive(self) -> bool:
