@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from surefoot import LLM
-from surefoot.api.footprint import FootprintRequest, plan_footprint
+from surefoot.api.footprint import plan_footprint
+from surefoot.api.model_options import ModelOptions
 from surefoot.api.opening import open_model
 from tests.stories import stories_gguf
 
-REQUEST = FootprintRequest(max_context=256, max_running=4)
+REQUEST = ModelOptions(max_context=256, max_running=4, speculate="off")
 
 
 def test_model_runs_with_what_was_planned() -> None:

@@ -12,11 +12,13 @@ import typer.main
 from typer.testing import CliRunner
 
 from surefoot.api.defaults import SETTABLE
+from surefoot.api.model_options import ModelOptions
 from surefoot.cli import generate, one_user, run_batch, serve, serve_many
 from surefoot.cli.main import app
 from surefoot.cli.serve_many import SHARED
 from surefoot.cli.unused_options import OF_ONE_MODEL
-from surefoot.front.config import ConfigTables, ModelOptions, ModelTable
+from surefoot.front.config import ConfigTables, ModelTable
+from surefoot.front.model_process import option_words
 from tests.stories import stories_gguf
 
 Options = dict[str, tuple[str, ...]]
@@ -178,7 +180,7 @@ def test_several_models(folder: Path) -> None:
 def test_a_models_process_takes_what_the_front_gives_it() -> None:
     """It is a server of one model."""
     assert not SHARED & OF_ONE_MODEL.keys()
-    every = ModelOptions("w8", 1, 1, "off", 1, "mean", "chatml", ("top_k=1",)).words()
+    every = option_words(ModelOptions("w8", 1, 1, "off", 1, "mean", "chatml", ("top_k=1",)))
     assert {word for word in every if word.startswith("--")} <= names("serve")
 
 

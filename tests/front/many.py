@@ -6,7 +6,8 @@ from pathlib import Path
 import httpx
 from openai import OpenAI
 
-from surefoot.front.config import ModelEntry, ModelOptions
+from surefoot.api.model_options import ModelOptions
+from surefoot.front.config import ModelEntry
 from surefoot.front.serve import FRONT_BYTES, plan_model
 from tests.machine.memory_group import MemoryGroup
 from tests.server.process import Server

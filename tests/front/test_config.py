@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from surefoot.api.model_options import ModelOptions
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.config import (
     FrontConfigError,
     ModelEntry,
-    ModelOptions,
     check_names,
     read_config_file,
 )
+from surefoot.front.model_process import option_words
 from surefoot.server.access.keys import ANYONE, Caller
 from surefoot.server.errors import ApiError
 
@@ -78,7 +79,7 @@ def test_names_are_unique() -> None:
 
 
 def test_options_as_words() -> None:
-    words = ModelOptions(max_context=512, sampling=("top_k=1",)).words()
+    words = option_words(ModelOptions(max_context=512, sampling=("top_k=1",)))
     assert words == [
         "--format", "w8", "--max-context", "512", "--max-running", "32", "--speculate", "auto", "--sampling", "top_k=1",
     ]  # fmt: skip

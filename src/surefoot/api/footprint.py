@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from surefoot.api.model_options import ModelOptions
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.speculation import DRAFT, HEAD, OFF
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
@@ -37,21 +38,11 @@ class Footprint:
         return self.process + self.weights + self.workspace + self.kv
 
 
-@dataclass(frozen=True)
-class FootprintRequest:
-    """What the memory of a model's process depends on besides its file."""
-
-    float_format: str = "w8"
-    max_context: int | None = None
-    max_running: int = 32
-    speculate: str = OFF
-    kv_bytes: int | None = None  # None: enough for one request, and half of the weights' size
-
-
-def plan_footprint(model: OpenModel, request: FootprintRequest, variant: str | None = None) -> Footprint:
-    """Raises MemoryError if the keys and values do not fit into kv_bytes."""
+def plan_footprint(model: OpenModel, options: ModelOptions, variant: str | None = None) -> Footprint:
+    """Raises MemoryError if the keys and values do not fit into kv_bytes. Without kv_bytes, a
+    process has enough of them for one request, and half of the weights' size."""
     config = read_config(model.checkpoint)
-    weights = int(PACKING_FACTOR * _all_weights(model, request))
+    weights = int(PACKING_FACTOR * _all_weights(model, options))
     backend = Backend(variant, threads=1)
     try:
         sizes = slot_bytes(backend, config, KvForm.KEYS_TWO_LIMBS, BLOCK_SIZE)
@@ -59,12 +50,12 @@ def plan_footprint(model: OpenModel, request: FootprintRequest, variant: str | N
         backend.close()
 
     def memory(nbytes: int) -> MemoryRequest:
-        return MemoryRequest(sizes, nbytes, request.max_context, request.max_running, MAX_CHUNK, BLOCK_SIZE)
+        return MemoryRequest(sizes, nbytes, options.max_context, options.max_running, MAX_CHUNK, BLOCK_SIZE)
 
-    kv = request.kv_bytes if request.kv_bytes is not None else _kv_bytes(config, memory(0), weights)
+    kv = options.kv_bytes if options.kv_bytes is not None else _kv_bytes(config, memory(0), weights)
     _, context = fit_context(config, memory(kv))
-    drafts = 0 if request.speculate == OFF else MAX_STEP_DRAFTS
-    workspace = workspace_bytes(config, request.max_running, drafts)
+    drafts = 0 if options.speculate == OFF else MAX_STEP_DRAFTS
+    workspace = workspace_bytes(config, options.max_running, drafts)
     return Footprint(process_bytes(config.vocab_size), weights, workspace, kv, context)
 
 
@@ -73,12 +64,12 @@ def process_bytes(vocab_size: int) -> int:
     return PYTHON_BYTES + vocab_size * VOCABULARY_BYTES
 
 
-def _all_weights(model: OpenModel, request: FootprintRequest) -> int:
+def _all_weights(model: OpenModel, options: ModelOptions) -> int:
     """Of the model and of its draft."""
-    fmt = to_format(request.float_format)
-    draft = request.speculate.removeprefix(DRAFT)
+    fmt = to_format(options.float_format)
+    draft = options.speculate.removeprefix(DRAFT)
     own = weight_bytes(model.checkpoint, fmt)
-    if draft == request.speculate:
+    if draft == options.speculate:
         return own
     if draft.endswith(HEAD):
         return own + Path(draft).stat().st_size

@@ -21,7 +21,7 @@ from surefoot.cli.progress import loading
 from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
-from surefoot.cli.unused_options import NO_CACHE, NO_TLS, OF_MANY_MODELS, OF_ONE_MODEL, refuse_unused
+from surefoot.cli.unused_options import refuse_unused, unused_by_serve
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.banner import describe_opened
@@ -131,13 +131,7 @@ def serve(
         raise typer.BadParameter("give a model, or --config FILE", ctx)
     model = models[0] if config is None and models is not None and len(models) == 1 else None
     with exit_on_error(), without_collection():
-        refuse_unused(ctx, OF_MANY_MODELS if model is None else OF_ONE_MODEL)
-        if audit_log is None:
-            refuse_unused(ctx, {"audit_required": "needs --audit-log FILE"})
-        if cache_dir == options.NONE:
-            refuse_unused(ctx, {"cache_disk": NO_CACHE, "cache_key_file": NO_CACHE})
-        if tls_cert is None:
-            refuse_unused(ctx, NO_TLS)
+        refuse_unused(ctx, unused_by_serve(ctx.params, is_one=model is not None))
         host, port = held_address() or (host, port)
         name, *aliases = model_name or [short_name(model) if model is not None else MANY]
         settings = ServerSettings(

@@ -8,8 +8,9 @@ from typing import Any
 import typer
 
 from surefoot import machine
+from surefoot.api.model_options import ModelOptions
 from surefoot.api.opening import short_name
-from surefoot.front.config import ConfigTables, FrontConfig, ModelEntry, ModelOptions, ModelTable, read_config_file
+from surefoot.front.config import ConfigTables, FrontConfig, ModelEntry, ModelTable, read_config_file
 from surefoot.front.serve import serve_many
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.batch.state import StateFolder

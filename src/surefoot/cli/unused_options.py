@@ -1,10 +1,14 @@
 """Options that would have no effect are refused, so that nobody relies on one that does nothing."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import typer
 
-NO_CACHE = "has no effect with --cache-dir none, which keeps nothing"
+from surefoot.cli.options import NONE
+
+NO_CACHE = dict.fromkeys(("cache_disk", "cache_key_file"), "has no effect with --cache-dir none, which keeps nothing")
+NO_AUDIT = {"audit_required": "needs --audit-log FILE"}
 NO_TLS = {"tls_key": "needs --tls-cert FILE"}
 SEVERAL = "is for several models: leave it out, or name more of them"
 # Options of `surefoot serve` that have no effect, and why: for one model, and for several.
@@ -19,6 +23,16 @@ OF_FLEET_BATCH = dict.fromkeys(
     ("float_format", "context", "threads", "variant", "speculate", "sampling", "chat_template", "pooling"), THE_SERVERS
 )
 OF_LOCAL_BATCH = dict.fromkeys(("fleet_key", "key"), "is for servers: name them with --fleet")
+
+
+def unused_by_serve(given: Mapping[str, Any], is_one: bool) -> Mapping[str, str]:
+    """Options of `surefoot serve` that have no effect beside the given ones, and why. is_one: one model is served."""
+    return (
+        (OF_ONE_MODEL if is_one else OF_MANY_MODELS)
+        | (NO_AUDIT if given["audit_log"] is None else {})
+        | (NO_CACHE if given["cache_dir"] == NONE else {})
+        | (NO_TLS if given["tls_cert"] is None else {})
+    )
 
 
 def refuse_unused(ctx: typer.Context, unused: Mapping[str, str]) -> None:

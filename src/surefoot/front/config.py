@@ -17,12 +17,13 @@ users = ["alice", "ops"]       # users or names of keys; left out: everybody
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from surefoot.api.model_options import ModelOptions
 from surefoot.machine.sizes import duration_s, size_bytes
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
@@ -39,41 +40,13 @@ class FrontConfigError(ValueError):
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """Options of `surefoot serve` that can differ between models."""
-
-    float_format: str = "w8"
-    max_context: int | None = None
-    max_running: int = 32
-    speculate: str = "auto"
-    kv_bytes: int | None = None
-    pooling: str | None = None
-    chat_template: str | None = None
-    sampling: tuple[str, ...] = ()  # KEY=VALUE
-
-    def words(self) -> list[str]:
-        """As words of the command line."""
-        values = {
-            "--format": self.float_format,
-            "--max-context": self.max_context,
-            "--max-running": self.max_running,
-            "--speculate": self.speculate,
-            "--kv-memory": self.kv_bytes,
-            "--pooling": self.pooling,
-            "--chat-template": self.chat_template,
-        }
-        given = [(option, str(value)) for option, value in values.items() if value is not None]
-        return [word for pair in [*given, *(("--sampling", value) for value in self.sampling)] for word in pair]
-
-
-@dataclass(frozen=True)
 class ModelEntry:
     """One model that clients may ask for."""
 
     name: str
     file: str
     aliases: tuple[str, ...] = ()
-    options: ModelOptions = ModelOptions()
+    options: ModelOptions = field(default_factory=ModelOptions)
     keep_alive_s: float | None = None  # None: until room is needed
     is_pinned: bool = False
     users: tuple[str, ...] = ()  # users or names of keys that may use it; empty: everybody

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 
+from surefoot.api.model_options import ModelOptions
 from surefoot.front.config import ModelEntry
 from surefoot.front.proxy import unix_client
 from surefoot.server.channel import Channel
@@ -57,7 +58,32 @@ def _listener(path: Path) -> socket.socket:
 def _command(entry: ModelEntry, words: Sequence[str], channel: int, listener: int) -> list[str]:
     names = [word for name in entry.names for word in ("--model-name", name)]
     behind = ["--behind", f"{channel},{listener}"]
-    return [sys.executable, "-m", "surefoot", "serve", entry.file, *names, *entry.options.words(), *words, *behind]
+    return [
+        sys.executable,
+        "-m",
+        "surefoot",
+        "serve",
+        entry.file,
+        *names,
+        *option_words(entry.options),
+        *words,
+        *behind,
+    ]
+
+
+def option_words(options: ModelOptions) -> list[str]:
+    """As words of the command line."""
+    values = {
+        "--format": options.float_format,
+        "--max-context": options.max_context,
+        "--max-running": options.max_running,
+        "--speculate": options.speculate,
+        "--kv-memory": options.kv_bytes,
+        "--pooling": options.pooling,
+        "--chat-template": options.chat_template,
+    }
+    given = [(option, str(value)) for option, value in values.items() if value is not None]
+    return [word for pair in [*given, *(("--sampling", value) for value in options.sampling)] for word in pair]
 
 
 class ModelProcess:

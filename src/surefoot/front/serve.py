@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.api.footprint import Footprint, FootprintRequest, plan_footprint
+from surefoot.api.footprint import Footprint, plan_footprint
 from surefoot.api.opening import open_model
 from surefoot.front.app import FrontParts, make_front_app
 from surefoot.front.catalog import Catalog
@@ -58,12 +58,9 @@ class PlannedModel:
 
 def plan_model(entry: ModelEntry, variant: str | None) -> PlannedModel:
     """Read the header of a model's file. Raises the errors of a file that cannot be served."""
-    opened, options = open_model(entry.file, chat_template=entry.options.chat_template), entry.options
-    request = FootprintRequest(
-        options.float_format, options.max_context, options.max_running, options.speculate, options.kv_bytes
-    )
-    footprint = plan_footprint(opened, request, variant)
-    planned = replace(entry, options=replace(options, kv_bytes=footprint.kv))
+    opened = open_model(entry.file, chat_template=entry.options.chat_template)
+    footprint = plan_footprint(opened, entry.options, variant)
+    planned = replace(entry, options=replace(entry.options, kv_bytes=footprint.kv))
     return PlannedModel(planned, footprint, read_config(opened.checkpoint).family)
 
 
