@@ -58,17 +58,8 @@ def _listener(path: Path) -> socket.socket:
 def _command(entry: ModelEntry, words: Sequence[str], channel: int, listener: int) -> list[str]:
     names = [word for name in entry.names for word in ("--model-name", name)]
     behind = ["--behind", f"{channel},{listener}"]
-    return [
-        sys.executable,
-        "-m",
-        "surefoot",
-        "serve",
-        entry.file,
-        *names,
-        *option_words(entry.options),
-        *words,
-        *behind,
-    ]
+    options = option_words(entry.options)
+    return [sys.executable, "-m", "surefoot", "serve", entry.file, *names, *options, *words, *behind]
 
 
 def option_words(options: ModelOptions) -> list[str]:
