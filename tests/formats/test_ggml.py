@@ -1,4 +1,4 @@
-"""Every ggml type against the gguf package's own reading of the same bytes."""
+"""Every ggml type against the gguf package's own reading of the same bytes; two types that it lacks against ours."""
 
 import functools
 import itertools
@@ -25,8 +25,14 @@ LARGEST = {
     "Q5_0": (80, 128, False), "Q5_1": (80, 128, True), "Q5_K": (80, 128, True), "Q6_K": (96, 128, False),
     "Q8_0": (127, 128, False), "Q4_0": (8, 1, False), "Q4_1": (8, 1, True), "Q4_K": (8, 1, True),
     "Q2_K": (2, 1, True), "Q3_K": (4, 1, False), "IQ2_XXS": (43, 1, False), "IQ4_NL": (127, 1, False),
-    "IQ4_XS": (127, 1, False), "MXFP4": (12, 1, False),
+    "IQ4_XS": (127, 1, False), "MXFP4": (12, 1, False), "NVFP4": (12, 1, False), "IQ2_XS": (43, 1, False),
+    "IQ2_S": (43, 1, False), "IQ3_XXS": (62, 1, False), "IQ3_S": (15, 1, False), "IQ1_S": (9, 1, False),
+    "IQ1_M": (9, 1, False), "TQ1_0": (1, 1, False), "TQ2_0": (2, 1, False), "Q1_0": (1, 1, False),
+    "Q2_0": (2, 1, False),
 }  # fmt: skip
+# Types that the gguf package does not know: weights and bytes of a block, bits of a code, the smallest value and the
+# steps between values. The half-precision scale comes first, then the codes in order, the lowest bits first.
+UNKNOWN_TO_GGUF = {"Q1_0": (128, 18, 1, -1, 2), "Q2_0": (64, 18, 2, -1, 1)}
 
 
 def roundings(kind: ggml.BlockType) -> tuple[float, int]:
@@ -50,6 +56,13 @@ def expected_units(kind: ggml.BlockType, t: F32) -> float:
 
 
 def reference(kind: ggml.BlockType, rows: U8) -> F32:
+    if kind.name in UNKNOWN_TO_GGUF:
+        _, nbytes, width, lowest, step = UNKNOWN_TO_GGUF[kind.name]
+        records = rows.reshape(-1, nbytes)
+        scales = np.ascontiguousarray(records[:, :2]).view(np.float16).astype(np.float32)
+        digits = np.unpackbits(records[:, 2:], axis=1, bitorder="little").reshape(len(records), -1, width)
+        codes = digits @ (1 << np.arange(width))
+        return (scales * (lowest + step * codes).astype(np.float32)).reshape(len(rows), -1)
     return quants.dequantize(rows, gguf.GGMLQuantizationType[kind.name])
 
 
@@ -71,6 +84,8 @@ def random_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, blocks: 
             records[:, at : at + 2] = half(rng, len(records))
     if kind.name == "MXFP4":
         records[:, 0] = rng.integers(100, 127, len(records))
+    if kind.name == "IQ1_M":  # the sign and the exponent's high bits, in the top nibble of the last word
+        records[:, -1] = records[:, -1] & 15 | rng.choice(np.array([16, 32, 144, 160], np.uint8), len(records))
     if kind.name == "Q8_0":
         records[:, 2:][records[:, 2:] == 128] = 0
     return records.reshape(n, -1)
@@ -80,6 +95,8 @@ def quantised_rows(kind: ggml.BlockType, rng: np.random.Generator, n: int, block
     """Normal weights with a few outliers, quantised by gguf; random rows if gguf has no quantiser for the type."""
     weights = rng.standard_normal((n, blocks * kind.block)).astype(np.float32)
     weights[rng.random(weights.shape) < 0.002] *= 8
+    if kind.name in UNKNOWN_TO_GGUF:
+        return random_rows(kind, rng, n, blocks)
     try:
         return quants.quantize(weights, gguf.GGMLQuantizationType[kind.name]).view(np.uint8)
     except NotImplementedError:
@@ -170,7 +187,15 @@ def test_plain_floats(kind: ggml.BlockType) -> None:
 
 @pytest.mark.parametrize("kind", ggml.TYPES.values(), ids=lambda kind: kind.name)
 def test_sizes_are_ggmls(kind: ggml.BlockType) -> None:
-    assert (kind.block, kind.nbytes) == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.name]]
+    sizes = {member.name: sizes for member, sizes in gguf.GGML_QUANT_SIZES.items()}
+    known = sizes | {name: (block, nbytes) for name, (block, nbytes, *_) in UNKNOWN_TO_GGUF.items()}
+    assert (kind.block, kind.nbytes) == known[kind.name]
+
+
+def test_no_type_of_the_gguf_package_is_missing() -> None:
+    """But those that hold activations, or integers that no matrix has."""
+    others = {"Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64"}
+    assert {kind.name for kind in gguf.GGMLQuantizationType} - others <= ggml.NAMES.keys()
 
 
 @pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])

@@ -10,8 +10,9 @@ from surefoot.compress.grids import QuantGrid, by_group
 from surefoot.compress.levels import Levels
 from surefoot.compress.search import best_power, safe, search_affine, search_scale
 from surefoot.formats import ggml
-from surefoot.formats.ggml import Blocks, BlockType
+from surefoot.formats.ggml import BlockType
 from surefoot.formats.ggml_encode import PUT, put_codes, put_parameters
+from surefoot.formats.ggml_fields import Blocks
 from surefoot.ops.arrays import F32, U8
 
 

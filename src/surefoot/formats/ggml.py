@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from surefoot.formats import ggml_codebooks as books
+from surefoot.formats.ggml_fields import Blocks, Parameters, as_floats, bits
 from surefoot.formats.grid import AffineGroups, Grid
 from surefoot.ops.arrays import F32, I8, U8
 from surefoot.ops.weights import BitField, BlockWeights
-
-Blocks = NDArray[Any]  # structured: one record per block, [n, blocks]
-Parameters = tuple[F32, F32 | None]  # scales and offsets, [n, blocks, groups of a block]
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,9 @@ def _codes(kind: BlockType, blocks: Blocks) -> U8:
     if kind.codes is not None:
         return kind.codes(blocks)
     low, *high = kind.parts
-    codes = _bits(blocks[low.name], low.width, low.run)
+    codes = bits(blocks[low.name], low.width, low.run)
     for part in high:
-        codes |= _bits(blocks[part.name], part.width, part.run) << np.uint8(low.width)
+        codes |= bits(blocks[part.name], part.width, part.run) << np.uint8(low.width)
     return codes
 
 
@@ -120,40 +118,26 @@ def _bit_field(kind: BlockType, part: Part) -> BitField:
     return BitField(kind.record.fields[part.name][1], part.width, part.run)
 
 
-def _bits(packed: U8, width: int, run: int) -> U8:
-    """The bit fields of bytes [..., count]: a run of `run` bytes has 8 / width runs of codes, the lowest bits first."""
-    if width == 8:
-        return packed
-    shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
-    runs = packed.reshape(*packed.shape[:-1], -1, 1, run)
-    fields: U8 = (runs >> shifts) & np.uint8(2**width - 1)
-    return fields.reshape(*packed.shape[:-1], -1)
-
-
 # ---- scales and offsets ----
 
 
-def _f32(halves: NDArray[np.float16]) -> F32:
-    return halves[..., None].astype(np.float32)
-
-
 def _d(b: Blocks) -> Parameters:
-    return _f32(b["d"]), None
+    return as_floats(b["d"]), None
 
 
 def _d_and_m(b: Blocks) -> Parameters:
-    return _f32(b["d"]), _f32(b["m"])
+    return as_floats(b["d"]), as_floats(b["m"])
 
 
 def _nibble_pairs(b: Blocks) -> Parameters:
     """Q2_K: a byte per group, its scale in the low nibble, its minimum in the high."""
-    return _f32(b["d"]) * (b["scales"] & np.uint8(15)), -(_f32(b["dmin"]) * (b["scales"] >> np.uint8(4)))
+    return as_floats(b["d"]) * (b["scales"] & np.uint8(15)), -(as_floats(b["dmin"]) * (b["scales"] >> np.uint8(4)))
 
 
 def _six_bits(b: Blocks) -> Parameters:
     """Q3_K: sixteen scales of 6 bits, the low nibbles in 8 bytes, the pairs of high bits in 4."""
-    low, high = _bits(b["scales"][..., :8], 4, 8), _bits(b["scales"][..., 8:], 2, 4)
-    return _f32(b["d"]) * ((low | (high << np.uint8(4))).view(np.int8) - np.int8(32)), None
+    low, high = bits(b["scales"][..., :8], 4, 8), bits(b["scales"][..., 8:], 2, 4)
+    return as_floats(b["d"]) * ((low | (high << np.uint8(4))).view(np.int8) - np.int8(32)), None
 
 
 _SIX, _NIBBLE, _TWO = np.uint32(0x3F3F3F3F), np.uint32(0x0F0F0F0F), np.uint32(0x30303030)
@@ -167,18 +151,18 @@ def _scales_and_mins(b: Blocks) -> Parameters:
     scales, mins = np.empty((2, *b.shape, 2), np.uint32)
     scales[..., 0], scales[..., 1] = first & _SIX, (nibbles & _NIBBLE) | (first >> 2 & _TWO)
     mins[..., 0], mins[..., 1] = second & _SIX, (nibbles >> 4 & _NIBBLE) | (second >> 2 & _TWO)
-    return _f32(b["d"]) * scales.view(np.uint8), _f32(b["dmin"]) * -mins.view(np.uint8).astype(np.float32)
+    return as_floats(b["d"]) * scales.view(np.uint8), as_floats(b["dmin"]) * -mins.view(np.uint8).astype(np.float32)
 
 
 def _d_times_scales(b: Blocks) -> Parameters:
-    return _f32(b["d"]) * b["scales"], None
+    return as_floats(b["d"]) * b["scales"], None
 
 
 def _split_scales(b: Blocks) -> Parameters:
     """IQ4_XS: eight scales of 6 bits, nibbles in four bytes, the pairs of high bits in two."""
     high = b["scales_h"][..., None] >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
-    scales = (_bits(b["scales_l"], 4, 1) | (high.astype(np.uint8) << np.uint8(4))).view(np.int8) - np.int8(32)
-    return _f32(b["d"]) * scales, None
+    scales = (bits(b["scales_l"], 4, 1) | (high.astype(np.uint8) << np.uint8(4))).view(np.int8) - np.int8(32)
+    return as_floats(b["d"]) * scales, None
 
 
 def _exponent(b: Blocks) -> Parameters:
@@ -186,49 +170,13 @@ def _exponent(b: Blocks) -> Parameters:
     return np.ldexp(np.float32(1), b["e"].astype(np.int32) - 128)[..., None], None
 
 
-def _top_bits(b: Blocks) -> Parameters:
-    """IQ2_XXS: four bits above the signs."""
-    scales = (b["pairs"]["signs"] >> np.uint32(28)).astype(np.float32)
-    return _f32(b["d"]) * (np.float32(0.5) + scales) * np.float32(0.25), None
-
-
-# ---- IQ2_XXS's codes ----
-
-# Eight magnitudes per entry, two bits each, lowest first: 0, 1, 2 stand for 8, 25, 43.
-_IQ2_XXS_BOOK = (
-    "0000000200050008000a00110014002000220028002a00410044005000580061006400800082008a00a20101010401100115014001840198"
-    "020002020222028204010404041004210424044004420448046004810484049004a405000502050805200546056905800591060906100640"
-    "068406a40800080508080814082808410844085008520888090409400a020a14100110041010102110401060108410901095110011081120"
-    "1150115a1180122412451400140814201425144914801518156216001616180118041810184018811900190519a01a5120002002200a2044"
-    "20612080208221292148220022022401240424102440245625002541256426902808282028942a4440014004401040184021402440404048"
-    "4056406040814084409041004120416141804185420142104248425642684400440844204480449945124524460048014804481048404845"
-    "49004958496149824a454a9050005008501150195020508050885104514251a4529154905492550a56015654580058115819586459405a08"
-    "6004601060406068610061556218626064006405651065126584684280008002800a80418082810481188140821184018404841084158440"
-    "8460850085468594860986408660880289048a11900490109024904090a1911691809245940094229444955198819920a002a050a085a109"
-    "a200a418a850a904"
-)
-
-
-def _unpacked_book() -> U8:
-    entries = np.frombuffer(bytes.fromhex(_IQ2_XXS_BOOK), ">u2")[:, None]
-    return (entries >> np.arange(0, 16, 2, dtype=np.uint16) & 3).astype(np.uint8)
-
-
-def _parity_signs() -> U8:
-    """Signs of eight weights for each 7-bit field, as bit 3 of a code. The eighth sign bit is even parity."""
-    bits = np.arange(128)[:, None] >> np.arange(8) & 1
-    bits[:, 7] = bits.sum(axis=1) & 1
-    return (bits << 3).astype(np.uint8)
-
-
-_MAGNITUDES, _SIGNS = _unpacked_book(), _parity_signs()
-
-
-def _book_codes(b: Blocks) -> U8:
-    """IQ2_XXS: 32 weights have four entries of the codebook and 4 x 7 bits of signs."""
-    fields = b["pairs"]["signs"][..., None] >> np.arange(0, 28, 7, dtype=np.uint32) & np.uint32(127)
-    codes: U8 = _MAGNITUDES[b["pairs"]["entries"]] | _SIGNS[fields]
-    return codes
+def _e4m3(b: Blocks) -> Parameters:
+    """NVFP4: four bits of exponent and three of mantissa for 16 weights. Halved, since the table is doubled. 127 is not
+    a number; ggml reads it as 0."""
+    exponents, mantissas = b["scales"].astype(np.int32) >> 3 & 15, b["scales"] & np.uint8(7)
+    significands = np.where(exponents == 0, mantissas, mantissas + np.uint8(8)).astype(np.float32)
+    scales = np.ldexp(significands, np.maximum(exponents, 1) - 11)
+    return np.where(b["scales"] == 127, np.float32(0), scales), None
 
 
 # ---- the types ----
@@ -236,7 +184,12 @@ def _book_codes(b: Blocks) -> U8:
 _UNSIGNED_2, _SIGNED_3, _SIGNED_4, _UNSIGNED_4 = (tuple(range(*ends)) for ends in ((0, 4), (-4, 4), (-8, 8), (0, 16)))
 _NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-_SIGNED_MAGNITUDES = (8, 25, 43, 0, 0, 0, 0, 0, -8, -25, -43, 0, 0, 0, 0, 0)
+_SIGN, _SIGN_AND_TWO, _BASE_3 = (-1, 1), (-1, 0, 1, 2), (-1, 0, 1)
+_IQ1 = (-7, 1, 9, 0, -9, -1, 7)
+_IQ2, _IQ3_XXS, _IQ3_S = (
+    tuple(sign * magnitude for sign in (1, -1) for magnitude in (*magnitudes, *[0] * (8 - len(magnitudes))))
+    for magnitudes in ((8, 25, 43), (4, 12, 20, 28, 36, 44, 52, 62), (1, 3, 5, 7, 9, 11, 13, 15))
+)
 
 _D, _DMIN, _M = ("d", "<f2"), ("dmin", "<f2"), ("m", "<f2")
 _PAIR = np.dtype([("entries", "u1", 4), ("signs", "<u4")])
@@ -292,11 +245,25 @@ TYPES: dict[int, BlockType] = {
               [Part("qs", 4, 32), Part("qh", 1, 32)], _scales_and_mins),
     14: _type("Q6_K", 256, 16, range(-32, 32), [_qs(128), _qh(64), _scales(16, "i1"), _D],
               [Part("qs", 4, 64), Part("qh", 2, 32)], _d_times_scales),
-    16: _type("IQ2_XXS", 256, 32, _SIGNED_MAGNITUDES, [_D, ("pairs", _PAIR, 8)], [], _top_bits, _book_codes),
+    16: _type("IQ2_XXS", 256, 32, _IQ2, [_D, ("pairs", _PAIR, 8)], [], books.top_bits(0.25), books.iq2_xxs_codes),
+    17: _type("IQ2_XS", 256, 16, _IQ2, [_D, ("qs", "<u2", 32), _scales(8)], [], books.nibbles, books.iq2_xs_codes),
+    18: _type("IQ3_XXS", 256, 32, _IQ3_XXS, [_D, _qs(64), ("signs", "<u4", 8)], [],
+              books.top_bits(0.5), books.iq3_xxs_codes),
+    19: _type("IQ1_S", 256, 32, _IQ1, [_D, _qs(32), ("qh", "<u2", 8)], [], books.iq1_s_scales, books.iq1_s_codes),
     20: _type("IQ4_NL", 32, 32, _NONLINEAR, [_D, _qs(16)], [Part("qs", 4, 16)], _d),
+    21: _type("IQ3_S", 256, 32, _IQ3_S, [_D, _qs(64), _qh(8), ("signs", "u1", 32), _scales(4)], [],
+              books.odd_nibbles, books.iq3_s_codes),
+    22: _type("IQ2_S", 256, 16, _IQ2, [_D, _qs(32), ("signs", "u1", 32), _qh(8), _scales(8)], [],
+              books.nibbles, books.iq2_s_codes),
     23: _type("IQ4_XS", 256, 32, _NONLINEAR, [_D, ("scales_h", "<u2"), ("scales_l", "u1", 4), _qs(128)],
               [Part("qs", 4, 16)], _split_scales),
+    29: _type("IQ1_M", 256, 16, _IQ1, [_qs(32), _qh(16), _scales(4, "<u2")], [], books.iq1_m_scales, books.iq1_m_codes),
     30: _float("BF16", "<u2"),
+    34: _type("TQ1_0", 256, 256, _BASE_3, [_qs(48), _qh(4), _D], [], _d, books.tq1_0_codes),
+    35: _type("TQ2_0", 256, 256, _SIGN_AND_TWO, [_qs(64), _D], [Part("qs", 2, 32)], _d),
     39: _type("MXFP4", 32, 32, _FP4_DOUBLED, [("e", "u1"), _qs(16)], [Part("qs", 4, 16)], _exponent),
+    40: _type("NVFP4", 64, 16, _FP4_DOUBLED, [_scales(4), _qs(32)], [Part("qs", 4, 8)], _e4m3),
+    41: _type("Q1_0", 128, 128, _SIGN, [_D, _qs(16)], [Part("qs", 1, 1)], _d),
+    42: _type("Q2_0", 64, 64, _SIGN_AND_TWO, [_D, _qs(16)], [Part("qs", 2, 1)], _d),
 }  # fmt: skip
 NAMES: dict[str, BlockType] = {kind.name: kind for kind in TYPES.values()}

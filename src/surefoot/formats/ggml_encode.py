@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.formats.ggml import Blocks, BlockType
+from surefoot.formats.ggml import BlockType
+from surefoot.formats.ggml_fields import Blocks
 from surefoot.ops.arrays import F32, U8
 
 Put = Callable[[Blocks, F32, F32 | None], None]

@@ -1,0 +1,131 @@
+"""ggml's types whose codes are not simply bits of the record: entries of a codebook with signs, and digits of base 3.
+
+An entry has the magnitudes of four or eight weights, as indices into a type's list of magnitudes. A code is such an
+index with the weight's sign as bit 3. Weights of IQ1_S and IQ1_M are scale * (t + delta) with t of -1, 0 or 1 and a
+delta of 1/8 or -1/8. Here they are scale / 8 * (8 t + 1) or (8 t - 1): bit 2 of a code is the sign of delta.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.formats.ggml_fields import Blocks, Parameters, as_floats, bits, fields
+from surefoot.ops.arrays import U8
+
+
+@cache
+def _book(name: str) -> U8:
+    """Indices of magnitudes [entries, weights of an entry], as in ggml's tables."""
+    with files(__package__).joinpath("codebooks.npz").open("rb") as file:
+        book: U8 = np.load(file, allow_pickle=False)[name]
+    return book
+
+
+@cache
+def _parity_signs() -> U8:
+    """Signs of eight weights for each 7-bit field, as bit 3 of a code. The eighth sign bit is even parity."""
+    signs = np.arange(128)[:, None] >> np.arange(8) & 1
+    signs[:, 7] = signs.sum(axis=1) & 1
+    return (signs << 3).astype(np.uint8)
+
+
+def _entries(low: U8, high: NDArray[np.generic]) -> NDArray[np.uint16]:
+    """Numbers of entries: low bytes, and the bits above them."""
+    return low.astype(np.uint16) | high.astype(np.uint16) << np.uint16(8)
+
+
+def _look_up(name: str, b: Blocks, entries: NDArray[np.generic]) -> U8:
+    return _book(name)[entries].reshape(*b.shape, -1)
+
+
+# ---- codes ----
+
+
+def iq2_xxs_codes(b: Blocks) -> U8:
+    """32 weights have four entries and 4 x 7 bits of signs."""
+    signs = _parity_signs()[fields(b["pairs"]["signs"], 7, 4)]
+    return _look_up("IQ2_XXS", b, b["pairs"]["entries"]) | signs.reshape(*b.shape, -1)
+
+
+def iq2_xs_codes(b: Blocks) -> U8:
+    """8 weights have an entry of 9 bits and 7 bits of signs."""
+    signs = _parity_signs()[b["qs"] >> np.uint16(9)].reshape(*b.shape, -1)
+    return _look_up("IQ2_XS", b, b["qs"] & np.uint16(511)) | signs
+
+
+def iq2_s_codes(b: Blocks) -> U8:
+    return _look_up("IQ2_S", b, _entries(b["qs"], bits(b["qh"], 2, 1))) | bits(b["signs"], 1, 1) << np.uint8(3)
+
+
+def iq3_xxs_codes(b: Blocks) -> U8:
+    signs = _parity_signs()[fields(b["signs"], 7, 4)].reshape(*b.shape, -1)
+    return _look_up("IQ3_XXS", b, b["qs"]) | signs
+
+
+def iq3_s_codes(b: Blocks) -> U8:
+    return _look_up("IQ3_S", b, _entries(b["qs"], bits(b["qh"], 1, 1))) | bits(b["signs"], 1, 1) << np.uint8(3)
+
+
+def iq1_s_codes(b: Blocks) -> U8:
+    """32 weights have four entries, whose high bits are fields of a word. Its top bit is the sign of delta."""
+    signs = np.repeat((b["qh"] >> np.uint16(15)).astype(np.uint8), 32, axis=-1)
+    return _look_up("IQ1", b, _entries(b["qs"], fields(b["qh"], 3, 4))) | signs << np.uint8(2)
+
+
+def iq1_m_codes(b: Blocks) -> U8:
+    """8 weights have an entry, with three bits of a nibble above it. The nibble's top bit is the sign of delta."""
+    nibbles = bits(b["qh"], 4, 1)
+    signs = np.repeat(nibbles >> np.uint8(3), 8, axis=-1)
+    return _look_up("IQ1", b, _entries(b["qs"], nibbles & np.uint8(7))) | signs << np.uint8(2)
+
+
+def tq1_0_codes(b: Blocks) -> U8:
+    """A byte is a fraction of 256, whose first five (of `qh`: four) digits of base 3 are the codes."""
+    runs = ((b["qs"][..., :32], 5), (b["qs"][..., 32:], 5), (b["qh"], 4))
+    return np.concatenate([_digits(packed, count) for packed, count in runs], axis=-1)
+
+
+def _digits(packed: U8, count: int) -> U8:
+    shifted = packed[..., None, :] * np.array([3**place for place in range(count)], np.uint8)[:, None]
+    return (shifted.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(*packed.shape[:-1], -1)
+
+
+# ---- scales ----
+
+
+def top_bits(factor: float) -> Callable[[Blocks], Parameters]:
+    """IQ2_XXS, IQ3_XXS: four bits above the signs of 32 weights."""
+
+    def scales(b: Blocks) -> Parameters:
+        words = b["signs"] if "signs" in (b.dtype.names or ()) else b["pairs"]["signs"]
+        return _half_steps(b, (words >> np.uint32(28)).astype(np.float32), factor)
+
+    return scales
+
+
+def nibbles(b: Blocks) -> Parameters:
+    """IQ2_XS, IQ2_S: four bits for 16 weights."""
+    return _half_steps(b, bits(b["scales"], 4, 1), 0.25)
+
+
+def odd_nibbles(b: Blocks) -> Parameters:
+    """IQ3_S: four bits for 32 weights, of which the scale is an odd number."""
+    return as_floats(b["d"]) * (1 + 2 * bits(b["scales"], 4, 1)), None
+
+
+def iq1_s_scales(b: Blocks) -> Parameters:
+    return as_floats(b["d"]) * (2 * (b["qh"] >> np.uint16(12) & np.uint16(7)) + 1) * np.float32(0.125), None
+
+
+def iq1_m_scales(b: Blocks) -> Parameters:
+    """Four words have four scales of three bits each, and above them a nibble each of the block's own scale."""
+    nibbles = (b["scales"] >> np.uint16(12)) << np.arange(0, 16, 4, dtype=np.uint16)
+    unit = np.bitwise_or.reduce(nibbles, axis=-1).view(np.float16)
+    return as_floats(unit) * (2 * fields(b["scales"], 3, 4) + 1) * np.float32(0.125), None
+
+
+def _half_steps(b: Blocks, scales: NDArray[np.generic], factor: float) -> Parameters:
+    return as_floats(b["d"]) * (np.float32(0.5) + scales) * np.float32(factor), None
