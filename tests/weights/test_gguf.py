@@ -1,7 +1,9 @@
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
@@ -65,6 +67,34 @@ def test_experts_are_one_matrix_each(path: Path) -> None:
         assert (
             np.abs(dequantise(got) - want).max() <= np.abs(want).max() * 4.51 / 16256
         )  # Q4_1: 8 / 2 for the scale, 1 / 2 for the offset
+
+
+@pytest.mark.parametrize(("shape", "scales"), [((32, 64), [0.5]), ((3, 32, 64), [0.5, 2.0, 0.25])])
+def test_an_nvfp4_matrix_is_multiplied_by_its_own_scale(
+    tmp_path: Path, shape: tuple[int, ...], scales: list[float]
+) -> None:
+    """Powers of two, so that every way gives the same bits."""
+    rng, kind = np.random.default_rng(1), gguf.GGMLQuantizationType.NVFP4
+    raw = rng.integers(0, 120, (math.prod(shape) // 64, 36), np.uint8).reshape(*shape[:-1], -1)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    for name in ("a", "plain"):
+        writer.add_tensor(f"{name}.weight", raw, raw_dtype=kind)
+    writer.add_tensor("a.scale", np.array(scales, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file, backend = GgufFile(tmp_path / "a.gguf"), Backend("portable", 1)
+    factors = np.array(scales, np.float32).reshape(-1, 1, 1)
+    want = file.floats("plain.weight").reshape(len(scales), 32, 64) * factors
+    assert np.array_equal(file.floats("a.weight").reshape(want.shape), want)
+    if len(shape) == 2:
+        integers, packed = [file.integers("a.weight")], [file.packed(backend, "a.weight")]
+    else:
+        integers, packed = file.experts("a.weight"), file.packed_experts(backend, "a.weight")
+    for matrix, in_parts, floats in zip(integers, packed, want, strict=True):
+        assert np.abs(dequantise(matrix) - floats).max() <= 7 * np.abs(floats).max() / 16256
+        assert np.array_equal(pack(backend, matrix).data, in_parts.data)
 
 
 def test_wrong_names_and_shapes(path: Path) -> None:
@@ -137,7 +167,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "dimensions": (header(tensors=entry(shape=(1,) * 5) + bytes(99), num_tensors=1), "5 dimensions"),
     "zero": (header(tensors=entry(shape=(32, 0)) + bytes(99), num_tensors=1), "shape"),
     "ragged": (header(tensors=entry(shape=(31,), kind=2) + bytes(99), num_tensors=1), "blocks of 32"),
-    "type": (header(tensors=entry(kind=17) + bytes(999), num_tensors=1), "type 17"),
+    "type": (header(tensors=entry(kind=99) + bytes(999), num_tensors=1), "type 99"),
     "big tensor": (header(tensors=entry(shape=(2**40, 2**40)) + bytes(999), num_tensors=1), "cut short"),
     "far tensor": (header(tensors=entry(offset=HUGE) + bytes(999), num_tensors=1), "cut short"),
     "misaligned": (header(tensors=entry(offset=1) + bytes(999), num_tensors=1), "aligned"),

@@ -8,6 +8,7 @@ delta of 1/8 or -1/8. Here they are scale / 8 * (8 t + 1) or (8 t - 1): bit 2 of
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +33,16 @@ def _parity_signs() -> U8:
     return (signs << 3).astype(np.uint8)
 
 
-def _entries(low: U8, high: NDArray[np.generic]) -> NDArray[np.uint16]:
+def _entries(low: U8, high: NDArray[Any]) -> NDArray[np.uint16]:
     """Numbers of entries: low bytes, and the bits above them."""
     return low.astype(np.uint16) | high.astype(np.uint16) << np.uint16(8)
 
 
-def _look_up(name: str, b: Blocks, entries: NDArray[np.generic]) -> U8:
-    return _book(name)[entries].reshape(*b.shape, -1)
+def _codes(name: str, entries: NDArray[Any], signs: U8) -> U8:
+    """signs: as bits above the index of a magnitude, [n, blocks, ...]."""
+    magnitudes = _book(name)[entries]
+    codes: U8 = magnitudes.reshape(*entries.shape[:2], -1) | signs.reshape(*entries.shape[:2], -1)
+    return codes
 
 
 # ---- codes ----
@@ -46,40 +50,37 @@ def _look_up(name: str, b: Blocks, entries: NDArray[np.generic]) -> U8:
 
 def iq2_xxs_codes(b: Blocks) -> U8:
     """32 weights have four entries and 4 x 7 bits of signs."""
-    signs = _parity_signs()[fields(b["pairs"]["signs"], 7, 4)]
-    return _look_up("IQ2_XXS", b, b["pairs"]["entries"]) | signs.reshape(*b.shape, -1)
+    return _codes("IQ2_XXS", b["pairs"]["entries"], _parity_signs()[fields(b["pairs"]["signs"], 7, 4)])
 
 
 def iq2_xs_codes(b: Blocks) -> U8:
     """8 weights have an entry of 9 bits and 7 bits of signs."""
-    signs = _parity_signs()[b["qs"] >> np.uint16(9)].reshape(*b.shape, -1)
-    return _look_up("IQ2_XS", b, b["qs"] & np.uint16(511)) | signs
+    return _codes("IQ2_XS", b["qs"] & np.uint16(511), _parity_signs()[b["qs"] >> np.uint16(9)])
 
 
 def iq2_s_codes(b: Blocks) -> U8:
-    return _look_up("IQ2_S", b, _entries(b["qs"], bits(b["qh"], 2, 1))) | bits(b["signs"], 1, 1) << np.uint8(3)
+    return _codes("IQ2_S", _entries(b["qs"], bits(b["qh"], 2, 1)), bits(b["signs"], 1, 1) << np.uint8(3))
 
 
 def iq3_xxs_codes(b: Blocks) -> U8:
-    signs = _parity_signs()[fields(b["signs"], 7, 4)].reshape(*b.shape, -1)
-    return _look_up("IQ3_XXS", b, b["qs"]) | signs
+    return _codes("IQ3_XXS", b["qs"], _parity_signs()[fields(b["signs"], 7, 4)])
 
 
 def iq3_s_codes(b: Blocks) -> U8:
-    return _look_up("IQ3_S", b, _entries(b["qs"], bits(b["qh"], 1, 1))) | bits(b["signs"], 1, 1) << np.uint8(3)
+    return _codes("IQ3_S", _entries(b["qs"], bits(b["qh"], 1, 1)), bits(b["signs"], 1, 1) << np.uint8(3))
 
 
 def iq1_s_codes(b: Blocks) -> U8:
     """32 weights have four entries, whose high bits are fields of a word. Its top bit is the sign of delta."""
     signs = np.repeat((b["qh"] >> np.uint16(15)).astype(np.uint8), 32, axis=-1)
-    return _look_up("IQ1", b, _entries(b["qs"], fields(b["qh"], 3, 4))) | signs << np.uint8(2)
+    return _codes("IQ1", _entries(b["qs"], fields(b["qh"], 3, 4)), signs << np.uint8(2))
 
 
 def iq1_m_codes(b: Blocks) -> U8:
     """8 weights have an entry, with three bits of a nibble above it. The nibble's top bit is the sign of delta."""
     nibbles = bits(b["qh"], 4, 1)
     signs = np.repeat(nibbles >> np.uint8(3), 8, axis=-1)
-    return _look_up("IQ1", b, _entries(b["qs"], nibbles & np.uint8(7))) | signs << np.uint8(2)
+    return _codes("IQ1", _entries(b["qs"], nibbles & np.uint8(7)), signs << np.uint8(2))
 
 
 def tq1_0_codes(b: Blocks) -> U8:
@@ -100,7 +101,7 @@ def top_bits(factor: float) -> Callable[[Blocks], Parameters]:
     """IQ2_XXS, IQ3_XXS: four bits above the signs of 32 weights."""
 
     def scales(b: Blocks) -> Parameters:
-        words = b["signs"] if "signs" in (b.dtype.names or ()) else b["pairs"]["signs"]
+        words = b["pairs"]["signs"] if "pairs" in (b.dtype.names or ()) else b["signs"]
         return _half_steps(b, (words >> np.uint32(28)).astype(np.float32), factor)
 
     return scales
@@ -127,5 +128,5 @@ def iq1_m_scales(b: Blocks) -> Parameters:
     return as_floats(unit) * (2 * fields(b["scales"], 3, 4) + 1) * np.float32(0.125), None
 
 
-def _half_steps(b: Blocks, scales: NDArray[np.generic], factor: float) -> Parameters:
-    return as_floats(b["d"]) * (np.float32(0.5) + scales) * np.float32(factor), None
+def _half_steps(b: Blocks, scales: NDArray[Any], factor: float) -> Parameters:
+    return as_floats(b["d"]) * (np.float32(0.5) + scales.astype(np.float32)) * np.float32(factor), None

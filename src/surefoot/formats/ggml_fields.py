@@ -30,4 +30,5 @@ def fields(words: NDArray[Any], width: int, count: int) -> NDArray[Any]:
     """The first `count` fields of `width` bits of each word, the lowest bits first: [..., words * count]."""
     shifts = np.arange(0, width * count, width, dtype=words.dtype)
     mask = words.dtype.type(2**width - 1)
-    return (words[..., None] >> shifts & mask).reshape(*words.shape[:-1], -1)
+    parts: NDArray[Any] = words[..., None] >> shifts & mask
+    return parts.reshape(*words.shape[:-1], -1)

@@ -1,9 +1,10 @@
 """Reads GGUF files, sharded or not, memory-mapped: their tensors as floats, as integers, or packed for the kernels."""
 
+import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +47,23 @@ class GgufFile:
         """The tensor as float32, whatever its type."""
         info = self.info(name)
         rows = self._rows(info)
-        values = ggml.decode_floats(info.type, rows).reshape(info.shape)
+        values = ggml.decode_floats(info.type, rows)
+        if (factors := self._factors(_Rows(info, 0, len(rows)))) is not None:
+            values *= factors
         # The tensor is read once, so its pages need not stay in memory.
         self._advise(mmap.MADV_DONTNEED, _Rows(info, 0, len(rows)))
-        return values
+        return values.reshape(info.shape)
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         """A matrix as the kernels' integers: the file's own codes, or float weights rounded to `float_format`."""
         info = self._with_dimensions(name, 2)
-        return self._integers(info, self._rows(info), float_format)
+        return self._integers(_Rows(info, 0, info.shape[0]), float_format)
 
     def experts(self, name: str, float_format: WeightFormat = W8_GROUPED) -> list[IntegerWeights]:
         """A tensor [experts, rows, columns] as one matrix per expert."""
         info = self._with_dimensions(name, 3)
-        parts = self._rows(info).reshape(info.shape[0], info.shape[1], -1)
-        return [self._integers(info, part, float_format) for part in parts]
+        num_experts, n, _ = info.shape
+        return [self._integers(_Rows(info, expert * n, n), float_format) for expert in range(num_experts)]
 
     def packed(self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED) -> PackedWeights:
         """A matrix in the kernels' layout, converted in parts: little memory beyond the packed bytes."""
@@ -109,11 +112,27 @@ class GgufFile:
         raw = self._shards[info.shard].bytes[info.offset : info.offset + info.nbytes]
         return raw.reshape(-1, info.row_bytes)
 
-    def _integers(self, info: TensorInfo, rows: U8, float_format: WeightFormat) -> IntegerWeights:
-        with self._naming(info):
-            if info.type.is_float:
-                return _round(float_format, ggml.decode_floats(info.type, rows))
-            return row_integers(ggml.decode(info.type, rows))
+    def _read(self, part: "_Rows") -> U8:
+        return self._rows(part.info)[part.start : part.start + part.count]
+
+    def _factors(self, part: "_Rows") -> F32 | None:
+        """What the rows are multiplied by, [rows, 1]: an NVFP4 matrix has a scale of its own in another tensor, or one
+        for each expert."""
+        info, name = part.info, f"{part.info.name.removesuffix('weight')}scale"
+        if info.type.name != "NVFP4" or name not in self.tensors:
+            return None
+        factors, num_rows = self.floats(name).reshape(-1, 1), math.prod(info.shape[:-1])
+        if num_rows % len(factors):
+            raise GgufError(f"{self.path}: {name} has {len(factors)} values for the {num_rows} rows of {info.name}")
+        return np.repeat(factors, num_rows // len(factors), axis=0)[part.start : part.start + part.count]
+
+    def _integers(self, part: "_Rows", float_format: WeightFormat) -> IntegerWeights:
+        kind, rows = part.info.type, self._read(part)
+        with self._naming(part.info):
+            if kind.is_float:
+                return _round(float_format, ggml.decode_floats(kind, rows))
+            groups, factors = ggml.decode(kind, rows), self._factors(part)
+            return row_integers(groups if factors is None else replace(groups, scales=groups.scales * factors))
 
     def _pack(self, backend: Backend, sections: Sequence["_Rows"], float_format: WeightFormat) -> PackedWeights:
         """The rows of all sections as one packed matrix."""
@@ -140,8 +159,10 @@ class GgufFile:
         packed."""
 
         def convert(part: _Rows) -> BlockWeights | IntegerWeights:
-            rows = self._rows(part.info)[part.start : part.start + part.count]
-            return _block_weights(part.info.type, rows, float_format)
+            weights = _block_weights(part.info.type, self._read(part), float_format)
+            if isinstance(weights, BlockWeights) and (factors := self._factors(part)) is not None:
+                return replace(weights, scales=weights.scales * factors)
+            return weights
 
         return map(convert, parts) if len(parts) == 1 else map_ahead(convert, parts, backend.threads)
 

@@ -12,7 +12,8 @@ from surefoot import machine
 from surefoot.formats import ModelFormat, to_format
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.coded import Coded
-from surefoot.weights.gguf import GgufFile
+from surefoot.weights.gguf import GgufFile, packed_forms
+from surefoot.weights.gguf_header import TensorInfo
 
 FLOAT_BITS = 32
 CODED_BITS = 4  # lower bound for a quantised weight
@@ -26,11 +27,11 @@ NARROW = "w4"  # the format that makes the least of float weights
 
 
 def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
-    """Lower bound on the memory of the packed weights: codes are never packed smaller than they are in the file."""
+    """Lower bound on the memory of the packed weights. What GGUF's block types take is known."""
     float_bits = FLOAT_BITS if fmt.weights is None else fmt.weights.bits
     if isinstance(checkpoint, GgufFile):
         return sum(
-            math.prod(info.shape) * float_bits // 8 if info.type.is_float else info.nbytes
+            math.prod(info.shape) * float_bits // 8 if info.type.is_float else _packed_bytes(info)
             for info in checkpoint.tensors.values()
         )
     tensors: Mapping[str, object] = checkpoint.tensors
@@ -38,6 +39,14 @@ def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
         math.prod(tensor.shape) * (CODED_BITS if isinstance(tensors[name], Coded) else float_bits) // 8
         for name, tensor in checkpoint.tensors.items()
     )
+
+
+def _packed_bytes(info: TensorInfo) -> int:
+    """Of a matrix, or of all experts' matrices."""
+    if len(info.shape) < 2:
+        return FLOAT_BITS // 8 * math.prod(info.shape)
+    (form,) = packed_forms([info])
+    return form.outline().data.nbytes * math.prod(info.shape[:-2])
 
 
 def check_memory(path: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threads: int) -> None:
