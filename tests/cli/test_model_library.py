@@ -33,6 +33,7 @@ def test_a_model_comes_is_shown_and_goes(tmp_path: Path) -> None:
         facts = answer(hub, tmp_path, "show", "owner/name:Q4_K_M")
         assert isinstance(facts, dict)
         assert (facts["family"], facts["layers"], facts["context"]) == ("llama", 5, 512)
+        assert sum(sizes["memory_bytes"] for sizes in facts["weight_types"]) == facts["weight_bytes"]
         answer(hub, tmp_path, "pull", "owner/name:Q8_0")
         listed = answer(hub, tmp_path, "list")
         assert isinstance(listed, list)

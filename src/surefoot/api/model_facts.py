@@ -1,6 +1,6 @@
 """What a model is, from its files' headers: shown to people before it is loaded."""
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ from surefoot.formats import SERVED
 from surefoot.models import read_config
 from surefoot.ops import Backend
 from surefoot.runner import slot_bytes
-from surefoot.weights import Checkpoint, GgufFile
-from surefoot.weights.memory import weight_bytes
+from surefoot.weights import GgufFile
+from surefoot.weights.memory import TypeSizes, sizes_by_type, weight_bytes
 
 FOLDER = "safetensors"
+MOST_TYPES = 4  # in a sentence
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class ModelFacts:
     context: int  # tokens
     experts: int  # that a token uses; 0: no mixture
     weight_format: str  # types of the file's tensors, by bytes
+    weight_types: tuple[TypeSizes, ...]  # of a GGUF file
     weight_bytes: int  # in memory, at least
     kv_bytes: int  # of a token, in all layers
     state_bytes: int  # of a request, for layers that keep states
@@ -62,7 +64,8 @@ class ModelFacts:
 
 
 def model_facts(opened: OpenModel) -> ModelFacts:
-    config = read_config(opened.checkpoint)
+    config, checkpoint = read_config(opened.checkpoint), opened.checkpoint
+    types = tuple(sizes_by_type(checkpoint, SERVED)) if isinstance(checkpoint, GgufFile) else ()
     return ModelFacts(
         path=str(opened.path),
         family=config.family,
@@ -71,7 +74,8 @@ def model_facts(opened: OpenModel) -> ModelFacts:
         vocab_size=config.vocab_size,
         context=config.context,
         experts=config.moe.router.top_k if config.moe else 0,
-        weight_format=_weight_format(opened.checkpoint),
+        weight_format=_weight_format(types),
+        weight_types=types,
         weight_bytes=weight_bytes(opened.checkpoint, SERVED),
         kv_bytes=sum(slot_bytes(Backend(threads=1), config).values()),
         state_bytes=config.state_bytes,
@@ -82,12 +86,8 @@ def model_facts(opened: OpenModel) -> ModelFacts:
     )
 
 
-def _weight_format(checkpoint: Checkpoint) -> str:
-    """The types of a GGUF file's tensors, those with most bytes first."""
-    if not isinstance(checkpoint, GgufFile):
-        return FOLDER
-    sizes = Counter[str]()
-    for tensor in checkpoint.tensors.values():
-        sizes[tensor.type.name] += tensor.nbytes
-    total = max(1, sizes.total())
-    return ", ".join(f"{name} {count / total:.0%}" for name, count in sizes.most_common() if count > total / 200)
+def _weight_format(types: Sequence[TypeSizes]) -> str:
+    """The types that most of a GGUF file's bytes belong to."""
+    total = sum(sizes.file_bytes for sizes in types)
+    shares = [f"{sizes.type} {sizes.file_bytes / total:.0%}" for sizes in types if sizes.file_bytes > total / 200]
+    return ", ".join([*shares[:MOST_TYPES], *["…"][: len(shares) - MOST_TYPES]]) or FOLDER

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from surefoot.models import check_supported
 from surefoot.weights import find_model
 from surefoot.weights.hub_cache import CachedModel, cached_models, remove
 from surefoot.weights.hub_id import parse_id
+from surefoot.weights.memory import TypeSizes
 from surefoot.weights.recommended import RecommendedModel, recommended_models, resolve_name
 
 Name = Annotated[
@@ -70,13 +72,17 @@ def show(
     model: Annotated[str, typer.Argument(help="File, folder, short name or Hugging Face id.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a model is: family, sizes, formats of its weights, memory, template and sampling defaults."""
+    """Show what a model is: family, sizes, template, sampling defaults, and its weights by type, in the file and in
+    memory."""
     with exit_on_error():
         facts = model_facts(open_model(model))
     if as_json:
         typer.echo(json.dumps(facts.as_json()))
     else:
-        Console(highlight=False).print(_facts_table(facts))
+        console = Console(highlight=False)
+        console.print(_facts_table(facts))
+        if facts.weight_types:
+            console.print(_types_table(facts.weight_types))
 
 
 def remove_model(name: Name, as_json: AsJson = False) -> None:
@@ -135,4 +141,18 @@ def _facts_table(facts: ModelFacts) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for key, value in facts.as_rows():
         table.add_row(key, value)
+    return table
+
+
+def _types_table(types: Sequence[TypeSizes]) -> Table:
+    """In bits as well, since that is what the types are named after."""
+    table = Table("type", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for title in ("tensors", "weights", "file", "bits", "memory", "bits"):
+        table.add_column(title, justify="right")
+    for sizes in types:
+        table.add_row(
+            sizes.type, f"{sizes.num_tensors}", f"{sizes.num_weights / 1e6:.1f} M",
+            format_size(sizes.file_bytes), f"{8 * sizes.file_bytes / sizes.num_weights:.2f}",
+            format_size(sizes.memory_bytes), f"{8 * sizes.memory_bytes / sizes.num_weights:.2f}",
+        )  # fmt: skip
     return table

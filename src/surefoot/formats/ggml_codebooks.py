@@ -90,7 +90,7 @@ def tq1_0_codes(b: Blocks) -> U8:
 
 
 def _digits(packed: U8, count: int) -> U8:
-    shifted = packed[..., None, :] * np.array([3**place for place in range(count)], np.uint8)[:, None]
+    shifted = packed[..., None, :] * np.array([1, 3, 9, 27, 81], np.uint8)[:count, None]
     return (shifted.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(*packed.shape[:-1], -1)
 
 

@@ -6,10 +6,11 @@ fails, so their memory must be known to be free before they are called.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.formats import ModelFormat, to_format
+from surefoot.formats import ModelFormat, ggml, to_format
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.coded import Coded
 from surefoot.weights.gguf import GgufFile, packed_forms
@@ -28,12 +29,9 @@ NARROW = "w4"  # the format that makes the least of float weights
 
 def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
     """Lower bound on the memory of the packed weights. What GGUF's block types take is known."""
-    float_bits = FLOAT_BITS if fmt.weights is None else fmt.weights.bits
     if isinstance(checkpoint, GgufFile):
-        return sum(
-            math.prod(info.shape) * float_bits // 8 if info.type.is_float else _packed_bytes(info)
-            for info in checkpoint.tensors.values()
-        )
+        return sum(sizes.memory_bytes for sizes in sizes_by_type(checkpoint, fmt))
+    float_bits = _float_bits(fmt)
     tensors: Mapping[str, object] = checkpoint.tensors
     return sum(
         math.prod(tensor.shape) * (CODED_BITS if isinstance(tensors[name], Coded) else float_bits) // 8
@@ -41,12 +39,44 @@ def weight_bytes(checkpoint: Checkpoint, fmt: ModelFormat) -> int:
     )
 
 
-def _packed_bytes(info: TensorInfo) -> int:
-    """Of a matrix, or of all experts' matrices."""
+@dataclass(frozen=True)
+class TypeSizes:
+    """The tensors of one ggml type."""
+
+    type: str
+    num_tensors: int
+    num_weights: int
+    file_bytes: int
+    memory_bytes: int  # of float types at least
+
+
+def sizes_by_type(file: GgufFile, fmt: ModelFormat) -> list[TypeSizes]:
+    """The type with most bytes first."""
+    by_type: dict[ggml.BlockType, list[TensorInfo]] = {}
+    for info in file.tensors.values():
+        by_type.setdefault(info.type, []).append(info)
+    sizes = [
+        TypeSizes(
+            kind.name, len(infos), sum(math.prod(info.shape) for info in infos), sum(info.nbytes for info in infos),
+            sum(_memory_bytes(info, fmt) for info in infos),
+        )
+        for kind, infos in by_type.items()
+    ]  # fmt: skip
+    return sorted(sizes, key=lambda sizes: -sizes.file_bytes)
+
+
+def _memory_bytes(info: TensorInfo, fmt: ModelFormat) -> int:
+    """Of a vector, of a matrix, or of all experts' matrices."""
     if len(info.shape) < 2:
-        return FLOAT_BITS // 8 * math.prod(info.shape)
+        return math.prod(info.shape) * FLOAT_BITS // 8
+    if info.type.is_float:
+        return math.prod(info.shape) * _float_bits(fmt) // 8
     (form,) = packed_forms([info])
     return form.outline().data.nbytes * math.prod(info.shape[:-2])
+
+
+def _float_bits(fmt: ModelFormat) -> int:
+    return FLOAT_BITS if fmt.weights is None else fmt.weights.bits
 
 
 def check_memory(path: Path, checkpoint: Checkpoint, fmt: ModelFormat, num_threads: int) -> None:
