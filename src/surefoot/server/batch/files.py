@@ -112,10 +112,9 @@ class Files:
 
     def remove_strays(self, keep: Container[str]) -> None:
         """Delete bytes without a record. keep: ids of files whose record is still to come."""
-        for path in list(self._folder.iterdir()):
-            file_id, _, rest = path.name.partition(".")
-            is_known = file_id in self._records or file_id in self._records.unreadable or file_id in keep
-            if rest.endswith(".partial") or (rest.startswith("jsonl") and not is_known):
+        for path in list(self._folder.glob("*.jsonl*")):
+            file_id = path.name.partition(".")[0]
+            if not any(file_id in known for known in (self._records, self._records.unreadable, keep)):
                 path.unlink()
 
     # ---- reading ----

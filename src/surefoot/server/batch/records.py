@@ -106,21 +106,17 @@ class Records(Generic[R]):
             LOG.error("%s is left out until the next start: %s", path, error)
             return None
         copies = [self._parse(line) for line in raw.split(b"\n")[:-1]]
-        sound = next((copy for copy in copies if copy is not None), None)
-        if sound is None:
-            return self._set_aside(path, raw)
-        if len(copies) != 2 or None in copies:
-            LOG.warning("%s was damaged: mended from its other copy", path)
+        record = next((copy for copy in copies if copy is not None), None) or self._set_aside(path, raw)
+        if record is not None and (len(copies) != 2 or None in copies):
+            LOG.warning("%s was damaged: it is written again", path)
             with contextlib.suppress(OSError):
-                self._write(sound)
-        return sound
+                self._write(record)
+        return record
 
     def _parse(self, line: bytes) -> R | None:
-        values = verified(line + b"\n")
-        try:
-            return self._kind.model_validate(values) if values is not None else None
-        except ValidationError:
-            return None
+        with contextlib.suppress(ValidationError):  # of None too
+            return self._kind.model_validate(verified(line + b"\n"))
+        return None
 
     def _set_aside(self, path: Path, raw: bytes) -> R | None:
         LOG.error("%s is damaged: set aside as %s.damaged", path, path.name)
@@ -131,10 +127,7 @@ class Records(Generic[R]):
         owner = _OWNER.search(raw)
         if self._stand_in is None or owner is None:
             return None
-        record = self._stand_in(path.name.removesuffix(SUFFIX), owner[1].decode(errors="replace"), created_at)
-        with contextlib.suppress(OSError):
-            self._write(record)
-        return record
+        return self._stand_in(path.name.removesuffix(SUFFIX), owner[1].decode(errors="replace"), created_at)
 
 
 def page(records: list[R], after: str | None, limit: int, order: str = "desc") -> tuple[list[R], dict[str, Any]]:
