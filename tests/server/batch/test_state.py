@@ -16,7 +16,7 @@ from surefoot.server.batch import input_lines
 from surefoot.server.batch.answer_file import AnswerFile
 from surefoot.server.batch.checksummed import verified, with_checksum
 from surefoot.server.batch.input_lines import MAX_LEVELS, MAX_LINE_BYTES, BatchLine, read_lines
-from surefoot.server.batch.records import Records
+from surefoot.server.batch.records import Records, page
 from surefoot.server.batch.run_batch import run_batch
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.batch.storage import answer_ids
@@ -83,7 +83,7 @@ def test_a_deep_line_gets_an_error_of_its_own(tmp_path: Path) -> None:
 def test_a_deep_line_without_a_name_is_no_batch(tmp_path: Path) -> None:
     for text in (b"[" * 100_000, b'{"a": ' * 5000 + b"1" + b"}" * 5000, b'{"custom_id": [' + b"[" * 5000):
         record, _ = inside(tmp_path / "state", runs(text))
-        assert record.status == "failed"
+        assert (record.status, record.errors["data"][0]["code"]) == ("failed", "invalid_file")
         assert "custom_id" in record.errors["data"][0]["message"]
 
 
@@ -252,6 +252,17 @@ def test_a_changed_byte_of_a_record_is_mended(tmp_path: Path) -> None:
     assert list(Records(tmp_path, FileRecord)) == [record]
 
 
+def test_a_page_says_where_it_lies() -> None:
+    records = [file_record(number) for number in range(3)]
+    assert page(records, None, 2) == (
+        records[:0:-1],
+        {"has_more": True, "first_id": "file-2", "last_id": "file-1"},
+    )
+    last = {"has_more": False, "first_id": "file-2", "last_id": "file-2"}
+    assert page(records, "file-1", 2, "asc") == (records[2:], last)
+    assert page(records, "file-0", 2) == ([], {"has_more": False})
+
+
 def test_a_record_that_cannot_be_mended_is_set_aside(tmp_path: Path) -> None:
     """The user sees that it failed, and the next batch runs."""
 
@@ -272,13 +283,12 @@ def test_a_record_that_cannot_be_mended_is_set_aside(tmp_path: Path) -> None:
     assert path.with_name(path.name + ".damaged").exists()
 
 
-def test_a_folder_of_an_older_version_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_of_an_older_version_is_left_alone(tmp_path: Path) -> None:
     for name in ("batches/batch_1.json", "files/file-1.json", "files/file-1.jsonl"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     record, _ = inside(tmp_path, runs(text_of(LINES[:1])))
     assert record.status == "completed"
-    assert "older version" in caplog.text
     assert sorted(path.name for path in tmp_path.glob("*/*.json*")) == ["batch_1.json", "file-1.json", "file-1.jsonl"]
 
 
@@ -338,6 +348,20 @@ def test_a_user_leaves_room_for_others(tmp_path: Path) -> None:
         return [await fill(place, owner) for owner in ("alice", "bob", "carol")]
 
     assert inside(tmp_path / "state", work, max_bytes=20_000) == [10_000, 5_000, 2_000]
+
+
+def test_new_files_of_others_do_not_stop_a_running_batch(tmp_path: Path) -> None:
+    async def work(place: Place) -> None:
+        for owner, size in (("alice", 9_000), ("bob", 5_000)):
+            await place.upload(b"x" * size, owner)
+        with pytest.raises(ApiError, match="may take 7500 bytes here and would take 9000"):
+            place.files.check_room("alice")
+        place.files.check_room("alice", is_running=True)
+        place.files.growing["answers"] = "alice", 1_001
+        with pytest.raises(ApiError, match="may take 10000 bytes here and would take 10001"):
+            place.files.check_room("alice", is_running=True)
+
+    inside(tmp_path / "state", work, max_bytes=20_000)
 
 
 def test_answers_count_too(tmp_path: Path) -> None:

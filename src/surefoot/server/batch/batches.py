@@ -15,15 +15,7 @@ from surefoot.server.batch.files import Files
 from surefoot.server.batch.input_lines import BatchLine, read_lines
 from surefoot.server.batch.lines import AnswerLine, Slots, answer_all
 from surefoot.server.batch.state import StateFolder, cause_of
-from surefoot.server.batch.storage import (
-    BatchAnswers,
-    InvalidBatch,
-    answer_ids,
-    batch_of,
-    open_answers,
-    read_ids,
-    register_answers,
-)
+from surefoot.server.batch.storage import BatchAnswers, answer_ids, batch_of, read_ids, register_answers
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.batches import (
     UNFINISHED,
@@ -174,8 +166,6 @@ class Batches:
             if self._is_stopping or self._records[batch_id].status != "cancelling":
                 raise
             await self._end(batch_id, "cancelled")
-        except InvalidBatch as error:
-            await self._end(batch_id, "failed", errors_of("invalid_file", str(error)))
         except ApiError as error:
             await self._end(batch_id, "failed", errors_of(error.code or "failed", error.message))
         except (OSError, MemoryError, AnswersLocked) as error:
@@ -216,7 +206,7 @@ class Batches:
         ids = await self._disk.run(read_ids, self._files, record)
         if record.status == "validating":
             record = await self._become(batch_id, "in_progress", request_counts=Counts(total=len(ids)))
-        running.answers = answers = await self._disk.run(open_answers, self._files, batch_id, ids)
+        running.answers = answers = await self._disk.run(BatchAnswers, self._files, batch_id, ids)
         try:
             running.problem = None
             is_late = await self._answer_lines(record, answers)
@@ -230,7 +220,7 @@ class Batches:
         """Answer the lines that have no answer yet. Returns whether the completion window ended first."""
 
         def write(line: BatchLine, status: int, body: dict[str, Any]) -> None:
-            self._files.check_growth(record.owner)
+            self._files.check_room(record.owner, is_running=True)
             answers.write(line, status, body)
             self._files.growing[record.id] = record.owner, answers.num_bytes
 

@@ -51,23 +51,19 @@ class Files:
 
     # ---- shares of the disk ----
 
-    def check_room(self, owner: str, num_bytes: int = 0) -> None:
-        """Raises ApiError if the user may not add that many bytes: as much as they hold must stay free for others."""
-        own, others = self._held(owner)
-        left = self._state.max_bytes - others
-        _check_share(own + num_bytes, left if owner == ANYONE.user else left // 2)
+    def check_room(self, owner: str, num_bytes: int = 0, *, is_running: bool = False) -> None:
+        """Raises ApiError if the user may not add that many bytes: as much as they hold must stay free for others.
 
-    def check_growth(self, owner: str) -> None:
-        """Same as check_room, for answers of a running batch, which new files of other users must not stop."""
-        own, others = self._held(owner)
-        left = self._state.max_bytes - others
-        _check_share(own, left if owner == ANYONE.user else min(left, self._state.max_bytes // 2))
-
-    def _held(self, owner: str) -> tuple[int, int]:
-        """Bytes that this user holds, and bytes that all others hold."""
+        is_running: for answers of a running batch, which new files of other users must not stop.
+        """
         held = [(record.owner, record.bytes) for record in self._records] + list(self.growing.values())
-        own = sum(size for whose, size in held if whose == owner)
-        return own, sum(size for _, size in held) - own
+        own = num_bytes + sum(size for whose, size in held if whose == owner)
+        most = self._state.max_bytes - sum(size for whose, size in held if whose != owner)
+        if owner != ANYONE.user:
+            most = min(most, self._state.max_bytes // 2) if is_running else most // 2
+        if own > most:
+            message = f"your files and answers may take {max(0, most)} bytes here and would take {own}"
+            raise ApiError(413, f"{message}: delete some files", code="storage_share")
 
     # ---- changes ----
 
@@ -78,7 +74,7 @@ class Files:
                 400, f"you have {num_files} files, as many as are allowed: delete some", code="too_many_files"
             )
         self.check_room(owner, upload.size or 0)
-        file_id = new_id()
+        file_id = f"file-{secrets.token_hex(12)}"
         self.growing[file_id] = owner, upload.size or 0
         try:
             filename = (upload.filename or "file")[:255]
@@ -116,10 +112,9 @@ class Files:
 
     def remove_strays(self, keep: Container[str]) -> None:
         """Delete bytes without a record. keep: ids of files whose record is still to come."""
-        for path in list(self._folder.iterdir()):
-            file_id, _, rest = path.name.partition(".")
-            is_known = file_id in self._records or file_id in self._records.unreadable or file_id in keep
-            if rest.endswith(".partial") or (rest.startswith("jsonl") and not is_known):
+        for path in list(self._folder.glob("*.jsonl*")):
+            file_id = path.name.partition(".")[0]
+            if not any(file_id in known for known in (self._records, self._records.unreadable, keep)):
                 path.unlink()
 
     # ---- reading ----
@@ -146,16 +141,6 @@ class Files:
         raise ApiError(500, "the file was damaged on the server's disk: upload or make it again", code="file_damaged")
 
 
-def _check_share(num_bytes: int, most: int) -> None:
-    if num_bytes > most:
-        message = f"your files and answers may take {max(0, most)} bytes here and would take {num_bytes}"
-        raise ApiError(413, f"{message}: delete some files", code="storage_share")
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def new_id() -> str:
-    return f"file-{secrets.token_hex(12)}"

@@ -9,9 +9,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -48,10 +48,9 @@ class Records(Generic[R]):
         names = [name for name in os.listdir(folder) if SUFFIX in name]
         paths = [folder / name for name in names if name.endswith(SUFFIX)]
         records = [record for path in paths if (record := self._read(path)) is not None]
-        self.unreadable = {name.partition(SUFFIX)[0] for name in names} - {record.id for record in records}
-        self._records = {
-            record.id: record for record in sorted(records, key=lambda record: (record.created_at, record.id))
-        }
+        records.sort(key=lambda record: (record.created_at, record.id))
+        self._records = {record.id: record for record in records}
+        self.unreadable = {name.partition(SUFFIX)[0] for name in names} - self._records.keys()
 
     def __iter__(self) -> Iterator[R]:
         return iter(list(self._records.values()))
@@ -107,21 +106,17 @@ class Records(Generic[R]):
             LOG.error("%s is left out until the next start: %s", path, error)
             return None
         copies = [self._parse(line) for line in raw.split(b"\n")[:-1]]
-        sound = next((copy for copy in copies if copy is not None), None)
-        if sound is None:
-            return self._set_aside(path, raw)
-        if len(copies) != 2 or None in copies:
-            LOG.warning("%s was damaged: mended from its other copy", path)
+        record = next((copy for copy in copies if copy is not None), None) or self._set_aside(path, raw)
+        if record is not None and (len(copies) != 2 or None in copies):
+            LOG.warning("%s was damaged: it is written again", path)
             with contextlib.suppress(OSError):
-                self._write(sound)
-        return sound
+                self._write(record)
+        return record
 
     def _parse(self, line: bytes) -> R | None:
-        values = verified(line + b"\n")
-        try:
-            return self._kind.model_validate(values) if values is not None else None
-        except ValidationError:
-            return None
+        with contextlib.suppress(ValidationError):  # of None too
+            return self._kind.model_validate(verified(line + b"\n"))
+        return None
 
     def _set_aside(self, path: Path, raw: bytes) -> R | None:
         LOG.error("%s is damaged: set aside as %s.damaged", path, path.name)
@@ -132,20 +127,14 @@ class Records(Generic[R]):
         owner = _OWNER.search(raw)
         if self._stand_in is None or owner is None:
             return None
-        record = self._stand_in(path.name.removesuffix(SUFFIX), owner[1].decode(errors="replace"), created_at)
-        with contextlib.suppress(OSError):
-            self._write(record)
-        return record
+        return self._stand_in(path.name.removesuffix(SUFFIX), owner[1].decode(errors="replace"), created_at)
 
 
-def page(records: list[R], after: str | None, limit: int, order: str = "desc") -> tuple[list[R], bool]:
-    """At most `limit` records after the record `after`, and whether more follow."""
+def page(records: list[R], after: str | None, limit: int, order: str = "desc") -> tuple[list[R], dict[str, Any]]:
+    """At most `limit` records after the record `after`, and the fields of a reply that say where the page lies."""
     listed = records if order == "asc" else records[::-1]
     ids = [record.id for record in listed]
     first = ids.index(after) + 1 if after in ids else 0
-    return listed[first : first + limit], len(listed) > first + limit
-
-
-def ends(shown: Sequence[Record]) -> tuple[str | None, str | None]:
-    """A page's first and last id."""
-    return (shown[0].id, shown[-1].id) if shown else (None, None)
+    shown = listed[first : first + limit]
+    ends = {"first_id": shown[0].id, "last_id": shown[-1].id} if shown else {}
+    return shown, {"has_more": len(listed) > first + limit, **ends}

@@ -46,8 +46,6 @@ class StateFolder:
             raise
 
     def _open(self, path: Path, max_bytes: int | None) -> None:
-        if any((path / "batches").glob("*.json")) or any((path / "files").glob("*.json")):
-            LOG.warning("%s also holds files and batches of an older version: they are left alone", path)
         self.path = path / "state-2"  # the number changes with the files' format
         self.path.mkdir(exist_ok=True, mode=0o700)
         self.files = Records(self.path / "files", FileRecord)
@@ -60,11 +58,6 @@ class StateFolder:
         self.disk.close()
         fcntl.flock(self._lock, fcntl.LOCK_UN)  # also for copies in a program that is just being started
         self._lock.close()
-
-
-def is_state_folder(path: Path) -> bool:
-    """Whether a server has used it."""
-    return (path / LOCK).exists()
 
 
 def state_opener(
@@ -90,7 +83,7 @@ def state_opener(
             return None
 
     with suppress(RuntimeError):  # there is no home
-        if is_state_folder(place()):
+        if (place() / LOCK).exists():
             opened()
     return opened
 

@@ -9,19 +9,17 @@ from surefoot.server.batch.answer_file import AnswerFile
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.input_lines import BatchLine, read_lines
 from surefoot.server.batch.lines import DONE
+from surefoot.server.errors import bad_request
 from surefoot.server.schemas.batches import BatchRecord, Counts
 
 MOST_LINES = 50_000
 
 
-class InvalidBatch(ValueError):
-    """The input file cannot be run as a batch; the message says why."""
-
-
 class BatchAnswers:
     """A batch's answers in two files: one for status 200, one for errors. A line is in at most one of them."""
 
-    def __init__(self, good: Path, bad: Path, ids: Mapping[str, str]) -> None:
+    def __init__(self, files: Files, batch_id: str, ids: Mapping[str, str]) -> None:
+        good, bad = map(files.path, answer_ids(batch_id))
         self.num_lines = len(ids)
         self.good = AnswerFile(good, ids)
         try:
@@ -64,35 +62,29 @@ def batch_of(file_id: str) -> str:
     return f"batch_{file_id.removeprefix('file-')[:-1]}"
 
 
-def open_answers(files: Files, batch_id: str, ids: Mapping[str, str]) -> BatchAnswers:
-    good, bad = answer_ids(batch_id)
-    return BatchAnswers(files.path(good), files.path(bad), ids)
-
-
 def read_ids(files: Files, record: BatchRecord) -> dict[str, str]:
-    """The lines' ids by custom_id. Raises InvalidBatch."""
+    """The lines' ids by custom_id. Raises ApiError if the input file cannot be run as a batch."""
+    try:
+        return _checked_ids(files, record)
+    except ValueError as error:
+        raise bad_request(str(error), code="invalid_file") from None
+
+
+def _checked_ids(files: Files, record: BatchRecord) -> dict[str, str]:
     source = files.find(record.owner, record.input_file_id)
     if source is None:
-        raise InvalidBatch("the input file is gone")
+        raise ValueError("the input file is gone")
     if not files.is_sound(source):
-        raise InvalidBatch("the input file was damaged on the server's disk: upload it again")
-    try:
-        ids = _checked_ids(files.path(source.id), record.endpoint)
-    except ValueError as error:
-        raise InvalidBatch(str(error)) from None
-    if not ids:
-        raise InvalidBatch("the file has no lines")
-    return ids
-
-
-def _checked_ids(source: Path, endpoint: str) -> dict[str, str]:
+        raise ValueError("the input file was damaged on the server's disk: upload it again")
     ids: dict[str, str] = {}
-    for line in read_lines(source):
-        if line.content.get("url") != endpoint:
-            raise ValueError(f"line {line.number} has another url than the batch's endpoint {endpoint}")
+    for line in read_lines(files.path(source.id)):
+        if line.content.get("url") != record.endpoint:
+            raise ValueError(f"line {line.number} has another url than the batch's endpoint {record.endpoint}")
         ids[line.custom_id] = line.id
         if len(ids) > MOST_LINES:
             raise ValueError(f"the file has more than {MOST_LINES} lines: make several batches of it")
+    if not ids:
+        raise ValueError("the file has no lines")
     return ids
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request as HttpRequest
 
 from surefoot.server.batch.batches import Batches
-from surefoot.server.batch.records import ends, page
+from surefoot.server.batch.records import page
 from surefoot.server.batch.state import no_folder, storage_errors
 from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.batches import After, BatchList, BatchRecord, BatchReply, BatchRequest
@@ -36,9 +36,8 @@ def batches_router(batches: Batches | None) -> APIRouter:
     async def list_batches(
         http: HttpRequest, after: After = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
     ) -> BatchList:
-        shown, has_more = page(there().of(http.state.caller.user), after, limit)
-        first, last = ends(shown)
-        return BatchList(data=[reply(record) for record in shown], has_more=has_more, first_id=first, last_id=last)
+        shown, place = page(there().of(http.state.caller.user), after, limit)
+        return BatchList(data=[reply(record) for record in shown], **place)
 
     @router.get(ROUTE + "/{batch_id}")
     async def retrieve_batch(batch_id: str, http: HttpRequest) -> BatchReply:

@@ -7,7 +7,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import FileResponse, Response
 
 from surefoot.server.batch.files import Files
-from surefoot.server.batch.records import ends, page
+from surefoot.server.batch.records import page
 from surefoot.server.batch.state import no_folder, storage_errors
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.batches import After, Deleted, FileList, FileRecord, FileReply
@@ -49,9 +49,8 @@ def files_router(files: Files | None) -> APIRouter:
         order: Literal["asc", "desc"] = "desc",
     ) -> FileList:
         records = [record for record in there().of(http.state.caller.user) if purpose in (None, record.purpose)]
-        shown, has_more = page(records, after, limit, order)
-        first, last = ends(shown)
-        return FileList(data=[reply(record) for record in shown], has_more=has_more, first_id=first, last_id=last)
+        shown, place = page(records, after, limit, order)
+        return FileList(data=[reply(record) for record in shown], **place)
 
     @router.get(ROUTE + "/{file_id}")
     async def retrieve_file(file_id: str, http: HttpRequest) -> FileReply:
