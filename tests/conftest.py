@@ -2,8 +2,11 @@
 
 import signal
 from collections import Counter
+from functools import partial
+from itertools import product
 
 import httpx
+import httpx2
 import pytest
 from hypothesis import settings
 
@@ -11,13 +14,14 @@ from surefoot.ops import VariantError
 from surefoot.ops.backend import NEEDS, choose_variant
 from tests.waiting import PATIENCE_S
 
-# A processor shared with others stands still for half a second at times: no failure of what is tested. By day the same
-# examples always, so that a change is not refused for a fault that was there before; new ones by night.
+# A shared machine may stand still for half a second: that must not fail a test, so examples have no deadline. By day
+# the examples are always the same, so that no change is blamed for an older fault. By night they are new.
 settings.register_profile("day", deadline=None, derandomize=True)
 settings.register_profile("night", deadline=None)
-# Nor is it for a request that a test gives no time of its own: httpx would give it five seconds.
-for part in ("connect", "read", "write", "pool"):
-    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, part, PATIENCE_S)
+# For the same reason a request without a timeout of its own gets PATIENCE_S, not the libraries' five seconds.
+VERBS = ("delete", "get", "head", "options", "patch", "post", "put", "request", "stream")
+for library, name in product((httpx, httpx2), VERBS):
+    setattr(library, name, partial(getattr(library, name), timeout=PATIENCE_S))
 
 # A shell lets its background jobs ignore Ctrl-C, and they hand that down to the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,14 +1,14 @@
-// Rows of two limbs times codes in groups, on vectors, without making the weights: integer sums may be added up in any
-// way.
+// Products of rows of two limbs with grouped codes, in vector registers: no expanded weights are stored. Integer sums
+// are exact in any order.
 //
-// 4-bit codes: a weight is table[code] * M + Z, so a group adds M * (sum of table[code] * x) + Z * (sum of x) to a
-// limb's sum: the codes themselves are multiplied, and M and Z enter once per span of lines. The sums of x are computed
-// once for all panels.
-// Where the table is linear (table[code] = code + t, "direct"), the code needs no table either: the weight is
-// (code - 8) * M + Z', Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) in 16 bits.
-// Weights of one limb go this way too while rows are few: making them takes twice the instructions of one row's
-// products.
-// 8-bit codes: the weight itself, a word, times x as a word (int16_words.h).
+// 4-bit codes: a weight is table[code] * M + Z. So a group adds M * (sum of table[code] * x) + Z * (sum of x) to the
+// sum of a limb. M and Z are applied once per span of lines. The sums of x are computed once for all panels.
+//
+// Linear codes (table[code] = code + t; `Direct`) need no table: the weight is (code - 8) * M + Z', where
+// Z' = Z + (t + 8) * M. |code - 8| <= 8 keeps the sums of a span (32 columns) within 16 bits. Linear weights of one
+// limb use this path too while rows are few: expanding them takes twice the instructions of one row's products.
+//
+// 8-bit codes: the weight is expanded to an int16 word and multiplied by x as a word (int16_words.h).
 #pragma once
 #include <algorithm>
 
@@ -20,33 +20,34 @@ namespace sf {
 
 inline constexpr int64_t kInt32Lines = 256;  // 1024 columns of 127 * kLargestWeight stay within int32
 
-inline constexpr int kBothLimbRows = 7;  // the sums of both limbs of so many rows fit into 32 registers
+inline constexpr int kBothLimbRows = 7;  // rows whose sums of both limbs fit into 32 registers
 
 inline int64_t span_lines(const Problem& p) { return p.w->group == 16 ? 4 : 8; }
 inline int64_t num_spans(const Problem& p) { return p.lines() / span_lines(p); }
 
-// So many rows times linear codes are multiplied while the weights pass by once. Where spans are short, more rows than
-// kBothLimbRows are quicker from unpacked weights.
+// Rows that share one pass over linear codes: kCodeRows, and at most kBothLimbRows if spans are short, since more rows
+// are faster with unpacked weights.
 inline int64_t few_code_rows(const Problem& p) {
   return std::max<int64_t>(kFewRows, span_lines(p) == 8 ? kCodeRows : std::min(kCodeRows, kBothLimbRows));
 }
+// Whether this file's kernels run the problem.
 inline bool by_codes(const Problem& p) {
   return p.x.limbs == 2 && (p.w->limbs == 2 || (p.rows <= few_code_rows(p) && p.w->is_linear()));
 }
 
-// From a span's codes and parameters to those that the reader comes to kAhead bytes of codes later, to ask for them.
+// Prefetch distances in bytes: from a span's codes and parameters to those that are read kAhead bytes of codes later.
 struct PrefetchOffsets {
   int64_t codes, parameters;
 };
 
-// Some rows, and what a method has prepared of each of them: row_prepared numbers a row.
+// A block of rows, and the integers that a method has prepared for them: row_prepared integers per row.
 struct CodeRows {
   const int8_t* x;
   const int32_t* prepared;
   int64_t row_stride, limb_stride, row_prepared;
 };
 
-// Keeps gcc from giving each line of an unrolled span a pointer of its own, which are then spilled.
+// Keeps gcc from making a pointer for each line of an unrolled span; they would be spilled.
 template <class T>
 inline T* in_register(T* p) {
   __asm__("" : "+r"(p));
@@ -56,7 +57,7 @@ inline T* in_register(T* p) {
 template <int Rows>
 using LimbSums = Ints[Rows][2][2];  // [row][limb][half]
 
-// The sums of a row's spans, [span][limb]: the sum in the high 16 bits, -8 times it in the low.
+// The sums of x over each span of a row, [span][limb]: the sum in the high 16 bits, -8 times the sum in the low 16.
 struct SpanSums {
   static constexpr int64_t kRows = 64;  // rows that share one pass over a task's weights
 
@@ -82,33 +83,33 @@ struct SpanSums {
   }
 };
 
-// M and Z' of sixteen outputs, side by side.
+// Loads M and Z' of sixteen outputs, interleaved as pairs of 16 bits.
 struct WidePairs {
   using Source = WideSource<4>;
   static Ints load(const Source& w, const uint8_t* half) { return load_pairs(half, w.with_offsets, w.first_entry + 8); }
 };
 struct NarrowPairs {
   using Source = Narrow4Source<true>;
-  // Its table starts at zero.
+  // The table of one-limb weights starts at zero.
   static Ints load(const Source&, const uint8_t* half) { return load_narrow_pairs(half, 8); }
 };
 
-// Where the codes are the weights' own steps.
+// Linear codes: codes are multiplied without a table.
 template <class Pairs>
 struct Direct : SpanSums {
   using Source = typename Pairs::Source;
   static constexpr int64_t kLineBytes = kLine;
-  static constexpr int kBlock = kCodeRows;  // rows that are multiplied together
+  static constexpr int kBlock = kCodeRows;  // most rows multiplied in one pass over the codes
 
   template <int Rows, int Span>
   [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
                                                 const uint8_t* parameters, const PrefetchOffsets& ahead,
                                                 LimbSums<Rows>& sums) {
-    constexpr int kLimbs = Rows <= kBothLimbRows ? 2 : 1;  // else the codes are read again for the second limb
+    constexpr int kLimbs = Rows <= kBothLimbRows ? 2 : 1;  // 1: the codes are read again for the second limb
     const int64_t stride = x.row_stride;
     for (int first = 0; first < 2; first += kLimbs) {
       CodeSums lower[Rows][kLimbs], upper[Rows][kLimbs];
-      // Three rows share a pointer, since a register and twice another one can be added to it.
+      // Three rows share a pointer: an address can add a register times 0, 1 or 2 to it.
       const int8_t* fours[(Rows + 2) / 3][kLimbs];
       for (int limb = 0; limb < kLimbs; ++limb) {
         for (int r = 0; r < Rows; ++r) lower[r][limb] = upper[r][limb] = no_codes();
@@ -141,7 +142,7 @@ struct Direct : SpanSums {
   }
 };
 
-// Where a table says what they stand for.
+// Other 4-bit codes: values are looked up in a table.
 struct LookedUp : SpanSums {
   using Source = WideSource<4>;
   static constexpr int64_t kLineBytes = kLine;
@@ -182,7 +183,7 @@ struct LookedUp : SpanSums {
   }
 };
 
-// 8-bit codes: the sums of a span are T and H of its pieces.
+// 8-bit codes. The sums of a span are T and H of its pieces (int16_words.h).
 struct Int16Weights {
   static constexpr int64_t kRows = 16;
   static constexpr int64_t kLineBytes = 2 * kLine;
@@ -239,16 +240,17 @@ struct Int16Weights {
   static Doubles add_to(const Doubles& total, const Ints& t, const Ints& h) { return add_pieces(total, t, h); }
 };
 
-// Panels that are read in turn, so many spans each, and the bytes from each to the one that is read after it.
+// Panels that are read together, span by span.
 template <class Source>
 struct Reading {
   const Source* sources;
   int panels;
-  int64_t spans, to_next;
+  int64_t spans;    // of each panel
+  int64_t to_next;  // bytes from a panel to the one that is read after it
 };
 
-// The sums of some rows with such panels. Not inlined: gcc would keep the caller's totals in the registers that the
-// sums of a span need.
+// Sums of the products of a block of rows with these panels, over spans [first, last). Not inlined: gcc would keep the
+// caller's totals in the registers that the sums of a span need.
 template <class Method, int Rows, int Span>
 [[gnu::noinline]] void sum_spans(const Reading<typename Method::Source>& w, const CodeRows& x, int64_t first,
                                  int64_t last, LimbSums<Rows>* sums) {
@@ -277,7 +279,7 @@ template <class Method, int Rows, int Span>
   }
 }
 
-// Weights of two limbs: sums of some lines are gathered in doubles before they overflow.
+// Weights of two limbs: the sums of every kInt32Lines lines are added to doubles before they can overflow.
 template <class Method, int Rows, int Span>
 void wide_codes_times_panels(const Problem& p, const Reading<typename Method::Source>& w, const CodeRows& x,
                              int64_t row, int64_t panel) {
@@ -299,7 +301,7 @@ void wide_codes_times_panels(const Problem& p, const Reading<typename Method::So
   }
 }
 
-// Weights of one limb: the sums of a whole row are within int32.
+// Weights of one limb: the sums of a whole row fit int32.
 template <class Method, int Rows, int Span>
 void narrow_codes_times_panels(const Problem& p, const Reading<typename Method::Source>& w, const CodeRows& x,
                                int64_t row, int64_t panel) {
@@ -323,7 +325,7 @@ void codes_times_panels(const Problem& p, const CodeRows& x, int64_t row, int64_
   else narrow_codes_times_panels<Method, Rows, Span>(p, w, x, row, panel);
 }
 
-// As many of the rows as a method takes at once.
+// Runs the kernel for min(rows, Method::kBlock) rows.
 template <class Method, int Span, int Rows = Method::kBlock>
 void some_rows_by_codes(const Problem& p, const CodeRows& x, int64_t row, int64_t rows, int64_t panel, int panels) {
   if constexpr (Rows > 1)
@@ -354,7 +356,7 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
   }
 }
 
-// f(method)
+// Calls f with the method for the weights' format.
 template <class F>
 auto with_method(const Problem& p, const F& f) {
   if (p.w->bits == 8) return f(Int16Weights{});
@@ -368,7 +370,7 @@ inline int64_t prepared_bytes(const Problem& p) {
   });
 }
 
-// prepared: of row 0.
+// Prepares one row. prepared: start of the buffer, where row 0's integers are.
 inline void prepare_codes(const Problem& p, int64_t row, int32_t* prepared) {
   with_method(p, [&]<class Method>(Method) { Method::prepare(p, row, prepared + row * Method::row_prepared(p)); });
 }

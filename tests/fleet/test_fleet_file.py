@@ -29,12 +29,12 @@ def test_what_is_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        (WORDS + "replica = 3\n", "replica"),
+        (WORDS + "replica = 3\n", "unknown field replica$"),
         (WORDS.replace("replicas = 2", "replicas = 0"), "replicas"),
         (WORDS.replace('"team"', '"Team A"'), "name"),
-        (WORDS.replace('model = "m.gguf"\n', ""), "model"),
+        (WORDS.replace('model = "m.gguf"\n', ""), "model is missing"),
         (WORDS.replace('keys = "keys.toml"', 'host = "0.0.0.0"'), "keys: .*other machines can reach"),
-        ("name =", "not TOML"),
+        ("name =", "not valid TOML"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, field: str) -> None:

@@ -60,12 +60,12 @@ def test_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "model: Field required"),
-        ("[[model]]\nname = 'a'", "model.0.file: Field required"),
-        ("[[model]]\nfile = 'a'\nkeep_alive = '1m'", "model.0.keep_alive: Extra inputs"),
-        ("[[model]]\nfile = 'a'\nkeep-alive = 'soon'", "invalid time 'soon'"),
-        ("memory = 'much'\n[[model]]\nfile = 'a'", "invalid size 'much'"),
-        ("[[model]\n", "Expected"),
+        ("", "model is missing"),
+        ("[[model]]\nname = 'a'", "model.0.file is missing"),
+        ("[[model]]\nfile = 'a'\nkeep_alive = '1m'", "unknown field model.0.keep_alive"),
+        ("[[model]]\nfile = 'a'\nkeep-alive = 'soon'", "keep-alive: invalid time 'soon'"),
+        ("memory = 'much'\n[[model]]\nfile = 'a'", "memory: invalid size 'much'"),
+        ("[[model]\n", "not valid TOML: Expected"),
     ],
 )
 def test_faults_are_named(tmp_path: Path, text: str, complaint: str) -> None:
@@ -74,7 +74,7 @@ def test_faults_are_named(tmp_path: Path, text: str, complaint: str) -> None:
 
 
 def test_names_are_unique() -> None:
-    with pytest.raises(FrontConfigError, match="'b' is the name of two models"):
+    with pytest.raises(FrontConfigError, match="two models have the name 'b'"):
         check_names([ModelEntry("a", "x", aliases=("b",)), ModelEntry("b", "y")])
 
 

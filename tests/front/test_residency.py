@@ -214,13 +214,13 @@ def test_crashed_model_comes_back_after_growing_pauses() -> None:
 )
 def test_what_can_never_fit_is_refused_with_advice_that_works(need: int, kv: int, num_pinned: int, advice: str) -> None:
     pinned = [ModelTraits(f"pinned {number}", 30 << 20, 1.0, is_pinned=True) for number in range(num_pinned)]
-    with pytest.raises(MemoryError, match=rf"large needs {need} MiB.* 50 MiB are there: {advice}$"):
+    with pytest.raises(MemoryError, match=rf"large needs {need} MiB.* the limit is 50 MiB: {advice}$"):
         Residency([*pinned, ModelTraits("large", need << 20, 1.0, kv_bytes=kv << 20)], 50 << 20, 30.0)
 
 
 def test_pinned_models_that_do_not_fit_together_are_refused() -> None:
     pinned = [ModelTraits(name, 30 << 20, 1.0, is_pinned=True) for name in "ab"]
-    with pytest.raises(MemoryError, match=r"beside the pinned models' 30, .* pin fewer models"):
+    with pytest.raises(MemoryError, match=r"beside 30 MiB of pinned models, .* pin fewer models"):
         Residency(pinned, 50 << 20, 30.0)
 
 

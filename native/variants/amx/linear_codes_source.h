@@ -1,7 +1,7 @@
-// 4-bit codes of two limbs whose table is linear (table[code] = code + t), for the tiles: the weight is
-// code * M + (Z + t * M), without a look-up, and its limbs are plainly value >> 7 and value & 127. WideSource's low
-// limb lies around zero instead; two-limb rows have exact sums, to which all splits are the same. Twice the value is
-// what is computed: its upper byte is the high limb, half its lower byte the low one.
+// Expands linear 4-bit codes (table[code] = code + t) of two limbs for AMX tiles, without a look-up: the weight is
+// code * M + (Z + t * M). Its limbs are value >> 7 and value & 127. WideSource's low limb is centred on zero instead;
+// both splits give the same exact sums. Twice the value is computed: its upper byte is the high limb, and half its
+// lower byte is the low limb.
 #pragma once
 #include "kernels/sources.h"
 
@@ -11,9 +11,9 @@ struct LinearCodesSource : Grouped {
   static constexpr int kLimbs = 2;
   using Grouped::Grouped;
 
+  // Doubled parameters. Each output's are there twice: its even and its odd columns are the halves of its 32 bits.
   struct Half {
-    __m512i scale,
-        offset;  // doubled; twice for every output: its even and its odd columns lie in the halves of its 32 bits
+    __m512i scale, offset;
   };
   struct Group {
     Half half[2];

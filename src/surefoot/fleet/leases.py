@@ -1,7 +1,7 @@
-"""What a gateway holds of its clients' rates. A request is charged to what is in hand: none waits for a remote call.
+"""A gateway's leases of its clients' rates. A request is charged to a lease, so that none waits for a remote call.
 
-A gateway tells the keeper what it holds, and gets more (`server/lease_keeper.py`). What it does not use it gives back.
-A gateway that holds nothing of a rate may be a quarter of a minute's worth ahead of the keeper; this is a debt.
+A gateway tells the keeper (`replica/lease_keeper.py`) what it holds, and gets more. It returns what it does not use.
+A gateway whose lease is used up may run ahead of the keeper by a quarter of a minute's worth, as a debt.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The replicas of a fleet as a gateway sees them: what they say of themselves, and whether they may take part."""
+"""The replicas of a fleet as a gateway sees them: their reports, and which of them get requests."""
 
 import asyncio
 import logging
@@ -26,39 +26,40 @@ from surefoot.fleet.router import ReplicaReport, ReplicaRouter
 from surefoot.fleet.user_spread import UserSpread
 
 LOG = logging.getLogger(__name__)
-REPORT_S = 1.0  # between two questions for a replica's state
-ANSWER_S = 5.0  # within which the state must come
-FIRST_ANSWER_S = 30.0  # the same at the start, when the answers decide what the fleet runs
-CONNECT_S = 2.0  # within which a replica must take a connection
-NUM_STRIKES, STRIKES_S = 3, 60.0  # malformed messages within this time, after which a replica is refused
-MOST_ASSUMED = 200_000  # blocks of text that a replica is assumed to hold
+REPORT_S = 1.0  # between two polls of a replica's state
+ANSWER_S = 5.0  # timeout of a poll
+FIRST_ANSWER_S = 30.0  # timeout of the first poll, whose replies decide the fleet's identity
+CONNECT_S = 2.0  # timeout of a connection to a replica
+NUM_STRIKES, STRIKES_S = 3, 60.0  # a replica is refused after this many malformed messages in this time
+MOST_ASSUMED = 200_000  # limit on the blocks of text that a replica is assumed to have cached
 
 
 @dataclass
 class Member:
-    """A replica."""
+    """A replica and its last known state."""
 
-    number: int  # in the router
+    number: int  # its index in the router
     url: str
-    started: float | None = None  # Unix time by its own clock; None: it keeps no rates
+    started: float | None = None  # Unix time by its own clock; None: it never keeps rates
     boot: str = ""  # differs after a restart; empty: it has not answered yet
     refusal: str = ""  # why it may not take part; empty: it may
     is_ready: bool = False
-    is_listed: bool = True  # False: whoever lists the servers has left it out
-    num_changes: int = 0  # of the names that it holds, as far as it has told
-    strikes: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_STRIKES))  # when, by the monotonic clock
+    is_listed: bool = True  # False: it was removed from the list of servers
+    num_changes: int = 0  # number of the last change of cached names that it has reported
+    strikes: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_STRIKES))  # monotonic times
 
     @property
     def is_out(self) -> bool:
-        """It was struck too often lately. A new process does not clear it: who says so may be broken."""
+        """Whether it has too many recent strikes. A restart does not clear them: a broken replica may claim one."""
         return len(self.strikes) == NUM_STRIKES and time.monotonic() - self.strikes[0] < STRIKES_S
 
 
 class Members:
-    """Replicas and the router over them. A replica takes part if its fingerprint is the fleet's: a fleet is exact."""
+    """All replicas, and the router that chooses among them. A replica gets requests only if its fingerprint is the
+    fleet's, so that all replicas give the same bits."""
 
     def __init__(self, urls: Sequence[str], key: str, client: httpx2.AsyncClient, identity: str | None = None) -> None:
-        """identity: None takes that of most replicas at the start, and of the first named among equals."""
+        """identity: the fleet's fingerprint. None: the majority of the first reports; ties go to the first listed."""
         self.router = ReplicaRouter(TEXT_BLOCK // BYTES_PER_TOKEN)
         self.spread = UserSpread()
         self.all: list[Member] = []
@@ -70,7 +71,7 @@ class Members:
         self.set_listed(urls)
 
     def set_listed(self, urls: Sequence[str]) -> None:
-        """Only these replicas get requests from now on."""
+        """Replace the list of replicas. Replicas that are not listed get no more requests."""
         listed = [url.rstrip("/") for url in urls]
         for url in dict.fromkeys(listed):
             if all(member.url != url for member in self.all):
@@ -79,7 +80,7 @@ class Members:
         for member in self.all:
             member.is_listed = member.url in listed
             if not member.is_listed:
-                self.lose(member, "it is not listed any more")
+                self.lose(member, "it is no longer listed")
 
     @property
     def num_ready(self) -> int:
@@ -88,7 +89,7 @@ class Members:
     # ---- reports ----
 
     async def watch(self) -> None:
-        """Ask every replica for its state, for ever."""
+        """Poll every replica's state, for ever."""
         while not await self.meet():
             await asyncio.sleep(REPORT_S)
         num_watched = 0
@@ -100,12 +101,12 @@ class Members:
                 await asyncio.sleep(REPORT_S)
 
     async def meet(self) -> bool:
-        """Hear every replica once. False: none answered, so it is not known yet what the fleet runs."""
+        """Poll every replica once. False: none answered, so the fleet's identity is not known yet."""
         states = await asyncio.gather(*(self._state(member, FIRST_ANSWER_S) for member in self.all))
-        heard = [(member, state) for member, state in zip(self.all, states, strict=True) if state is not None]
-        if self.identity is None and heard:
-            self.identity = Counter(state.identity for _, state in heard).most_common(1)[0][0]
-        for member, state in heard:
+        replies = [(member, state) for member, state in zip(self.all, states, strict=True) if state is not None]
+        if self.identity is None and replies:
+            self.identity = Counter(state.identity for _, state in replies).most_common(1)[0][0]
+        for member, state in replies:
             self._take(member, state)
         return self.identity is not None
 
@@ -120,7 +121,7 @@ class Members:
                 self._take(member, state)
 
     async def _state(self, member: Member, seconds: float) -> ReplicaState | None:
-        """What the replica says of itself; None if it does not answer, and it is lost."""
+        """The replica's report of its state. None if it gives no valid reply; then it gets no more requests."""
         try:
             async with asyncio.timeout(seconds):
                 url = f"{member.url}{STATE_PATH}?boot={member.boot}&since={member.num_changes}"
@@ -145,7 +146,7 @@ class Members:
         if state.names is not None:
             self._take_names(member, state.names)
         if not member.is_listed or member.refusal or state.is_draining or state.patience_s is None:
-            self.lose(member, member.refusal or "it drains, is not listed, or its engine is stuck")
+            self.lose(member, member.refusal or "it is draining, not listed, or its engine is stuck")
             return
         if not member.is_ready:
             LOG.info("%s takes part", member.url)
@@ -164,7 +165,7 @@ class Members:
         self._assume(member, names.added)
 
     def _assume(self, member: Member, names: Sequence[int]) -> None:
-        """The replica holds these from now on."""
+        """Assume that the replica has these blocks cached from now on."""
         held = self._held[member.number]
         self.router.index.add(member.number, names)
         for name in reversed(names):
@@ -178,21 +179,22 @@ class Members:
             self._held[member.number].pop(name, None)
 
     def lose(self, member: Member, reason: str) -> None:
-        """No more requests until it answers again."""
+        """Send it no more requests until it answers a poll."""
         if member.is_ready:
             LOG.warning("%s takes no requests: %s", member.url, reason)
         member.is_ready = False
         self.router.suspend(member.number)
 
     def refuse(self, member: Member, reason: str) -> None:
-        """No more requests until it is another process."""
+        """Send it no more requests until it is restarted."""
         if not member.refusal:
             LOG.error("%s is refused: %s", member.url, reason)
         member.refusal, member.is_ready = reason, False
         self.router.suspend(member.number)
 
     def strike(self, member: Member, reason: str) -> None:
-        """It sent a malformed message: no requests until it answers again. If that happens often, it is refused."""
+        """Note a malformed message. The replica gets no requests until it answers a poll; after NUM_STRIKES it is
+        refused."""
         self.num_strikes += 1
         member.strikes.append(time.monotonic())
         if member.is_out:
@@ -201,6 +203,7 @@ class Members:
             self.lose(member, f"it sent a malformed message: {reason}")
 
     def forget(self, member: Member) -> None:
+        """Drop what is assumed of its cache."""
         self._held[member.number].clear()
         member.num_changes = 0
         self.router.forget(member.number)
@@ -208,9 +211,9 @@ class Members:
     # ---- requests ----
 
     def choose(self, prompt: PromptText, excluded: Collection[int] = ()) -> tuple[Member, PrefixHint | None]:
-        """The replica for a request, and where it may fetch more of the prompt. Raises NoReplica.
+        """The replica for a request, and the replica from which it may fetch cached blocks. Raises NoReplica.
 
-        The replica is assumed to hold the prompt from now on.
+        The chosen replica is assumed to have the prompt cached from now on.
         """
         choice = self.router.choose(prompt.names, prompt.num_tokens, excluded)
         member = self.all[choice.replica]

@@ -236,7 +236,7 @@ def await_ready(ray: Any, name: str, handle: Any, seconds: float) -> None:
     end = time.monotonic() + seconds
     while (reply := _ask(ray, handle.status)) is None or not reply[1]:
         if time.monotonic() > end:
-            raise RuntimeError(f"{name} did not get ready in {seconds:.0f} s: see Ray's logs of its actor")
+            raise RuntimeError(f"{name} was not ready within {seconds:.0f} s: see Ray's logs of its actor")
         time.sleep(POLL_S)
 
 
@@ -245,7 +245,7 @@ def _await_all_taking_part(ray: Any, file: FleetFile, last: str) -> None:
     for _, gateway in _handles(ray, file, [GATEWAY]):
         while (_ask(ray, gateway.num_taking_part) or 0) < file.replicas:
             if time.monotonic() > end:
-                raise RuntimeError(f"the gateway does not take {last}: see in the gateway's log why")
+                raise RuntimeError(f"the gateway sends {last} no requests: its log says why")
             time.sleep(POLL_S)
 
 

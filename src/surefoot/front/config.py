@@ -1,17 +1,17 @@
 """The models behind the front process: names, files and options, from the command line or a TOML file.
 
-memory = "20GB"                # for all models together; left out: what the machine or its cgroup has
-max-wait = "30s"               # after which a waiting request's model is loaded next
+memory = "20GB"                # limit for all models together; default: that of the machine or its cgroup
+max-wait = "30s"               # a request that has waited this long gets its model loaded next
 
 [[model]]
-name = "chat"                  # left out: the file's name
+name = "chat"                  # default: the file's name
 file = "qwen3:4b"              # as for `surefoot serve`
 aliases = ["gpt-4o"]
 context = 16384
 draft = "qwen3:0.6b"
-keep-alive = "30m"             # left out: until room is needed
+keep-alive = "30m"             # unloaded after this time without requests; default: when memory is needed
 pinned = true
-users = ["alice", "ops"]       # users or names of keys; left out: everybody
+users = ["alice", "ops"]       # users or names of keys; default: all users
 """
 
 import tomllib
@@ -25,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from surefoot.api.model_options import ModelOptions
 from surefoot.machine.sizes import duration_s, size_bytes
+from surefoot.server.errors import first_fault
 
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^\S+$")]
 Size = Annotated[
@@ -36,7 +37,7 @@ Duration = Annotated[
 
 
 class FrontConfigError(ValueError):
-    """The file cannot be used; the message says why."""
+    """The configuration is invalid; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ class ModelEntry:
     file: str
     aliases: tuple[str, ...] = ()
     options: ModelOptions = field(default_factory=ModelOptions)
-    keep_alive_s: float | None = None  # None: until room is needed
+    keep_alive_s: float | None = None  # unloaded after this time without requests; None: when memory is needed
     is_pinned: bool = False
-    users: tuple[str, ...] = ()  # users or names of keys that may use it; empty: everybody
+    users: tuple[str, ...] = ()  # users or names of keys that may use it; empty: all users
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,10 +62,10 @@ class ModelEntry:
 
 @dataclass(frozen=True)
 class FrontConfig:
-    """All models, and what they share."""
+    """All models, and the limits that they share."""
 
     models: tuple[ModelEntry, ...]
-    memory_bytes: int | None = None  # None: what the machine or its cgroup has
+    memory_bytes: int | None = None  # None: the limit of the machine or its cgroup
     max_wait_s: float | None = None
 
 
@@ -118,14 +119,15 @@ class ConfigTables(_Table):
 
 
 def read_config_file(path: Path) -> ConfigTables:
+    """Raises FrontConfigError."""
     try:
         return ConfigTables.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise FrontConfigError(f"{path}: {error}") from error
+    except OSError as error:
+        raise FrontConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FrontConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise FrontConfigError(f"{path}: {place}: {first['msg']}") from error
+        raise FrontConfigError(f"{path}: {first_fault(error.errors())}") from error
 
 
 def check_names(models: Sequence[ModelEntry]) -> None:
@@ -133,5 +135,5 @@ def check_names(models: Sequence[ModelEntry]) -> None:
     names = Counter(name for entry in models for name in dict.fromkeys(entry.names))
     if doubles := [name for name, count in names.items() if count > 1]:
         raise FrontConfigError(
-            f"{doubles[0]!r} is the name of two models: give each its own `name` in a file for --config"
+            f"two models have the name {doubles[0]!r}: give each model its own `name` in a file for --config"
         )

@@ -1,16 +1,17 @@
-"""Which models are in memory. Decides on loads and unloads and does neither; the time is passed in.
+"""The policy of which models are in memory. It decides on loads and unloads, and carries out neither. The time is
+passed in.
 
-Rules, in the order of their strength:
-1. Memory: the needs of all models that are not unloaded never exceed the limit.
-2. A pinned model is never unloaded, nor is one that answers requests.
-3. A user whose models exceed their share of the memory, and who took a model from other users for one of them, leaves
-   those users' models alone for a while (swap_accounts.py), and gives way to them.
-4. Once a request of any other user has waited `max_wait_s`, its model comes next: nothing below counts for it.
-5. A model in demand stays for RESIDENCE times its load time.
-6. A swap begins when the requests that wait for it have together waited as long as the swap will cost others.
-7. The models of least worth go, those that other users use last. Worth is time to load times use. A model that a swap
-   has just brought in has the benefit of the doubt: what little is known of its use counts for as much as can be
-   doubted.
+Rules, strongest first:
+1. The memory of all models that are not unloaded never exceeds the limit.
+2. A model that is pinned or answers requests is never unloaded.
+3. A user is paused (swap_accounts.py) after a swap that took a model from other users, if the user's models exceed
+   their share of the memory. Until the pause ends, the user's requests unload no model that unpaused users use, and
+   the user's own models may be unloaded for unpaused users at once.
+4. Once a request of an unpaused user has waited `max_wait_s`, its model is loaded next. Rules 5 and 6 do not apply.
+5. A model in demand stays loaded for RESIDENCE times its load time.
+6. A swap begins when the requests that wait for it have together waited as long as the swap costs other requests.
+7. The models of least worth are unloaded first, and models that other users use last. Worth is load time times use.
+   The use of a model that a swap has just loaded is estimated by an upper confidence bound.
 """
 
 import math
@@ -22,9 +23,9 @@ from dataclasses import dataclass
 from surefoot.front.resident import ModelState, ModelTraits, Resident
 from surefoot.front.swap_accounts import SwapAccounts
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # before a model whose process ended by itself is loaded again
-NUM_PACES = 8  # loads from which the next one's time is predicted
-STEADY_S = 60.0  # a process that ran this long has recovered: the next pause is short again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # pause before a model whose process crashed is loaded again
+NUM_PACES = 8  # recent loads from which the time of the next one is predicted
+STEADY_S = 60.0  # after running this long a process has recovered: the next pause is FIRST_PAUSE_S again
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class UnloadModel:
 
 @dataclass(frozen=True)
 class ResumeModel:
-    """The model was to be unloaded and stays: its waiting requests are answered now."""
+    """The model was draining and stays loaded: its waiting requests are answered now."""
 
     name: str
 
@@ -48,14 +49,14 @@ Action = LoadModel | UnloadModel | ResumeModel
 
 
 class Residency:
-    """The models and the memory that they share."""
+    """The state of all models, and the decisions over the memory that they share."""
 
     def __init__(self, models: Iterable[ModelTraits], limit_bytes: int, max_wait_s: float) -> None:
         self.limit_bytes = limit_bytes
         self.max_wait_s = max_wait_s
         self.residents = {traits.name: Resident(traits, traits.load_s) for traits in models}
-        self._paces: deque[float] = deque(maxlen=NUM_PACES)  # times of the last loads, of any model, over the predicted
-        self._swapping_for: str | None = None  # the model for which others drain or are unloaded
+        self._paces: deque[float] = deque(maxlen=NUM_PACES)  # real over predicted time of the last loads, of any model
+        self._swapping_for: str | None = None  # the model for which others are drained and unloaded
         for resident in self.residents.values():
             resident.is_wanted = resident.traits.is_pinned
         check_fit([resident.traits for resident in self.residents.values()], limit_bytes)
@@ -71,15 +72,15 @@ class Residency:
         return {name: resident.state for name, resident in self.residents.items()}
 
     def longest_wait_s(self, answer_s: float, unload_s: float) -> float:
-        """The latest that an answer begins, if answers and unloads take no longer than this. Once a request is overdue,
-        each model can be ahead of it once: it is loaded, answers and goes."""
+        """Upper bound on the wait for an answer, if answers and unloads take at most these times. Each model can be
+        ahead of an overdue request once: it is loaded, answers and is unloaded."""
         load_s = max(resident.load_s for resident in self.residents.values())
         return self.max_wait_s + len(self.residents) * (answer_s + unload_s + load_s)
 
     # ---- requests ----
 
     def ask(self, name: str, now: float, user: str) -> bool:
-        """A request has come. Returns whether the model answers it now; otherwise the request waits."""
+        """A request arrives. Returns whether the model answers it now; otherwise the request waits."""
         resident = self.residents[name]
         resident.use = resident.use.plus_one(now)
         if resident.state is ModelState.LOADED:
@@ -89,7 +90,7 @@ class Residency:
         return False
 
     def leave(self, name: str, arrival: float, user: str) -> None:
-        """A waiting request has gone."""
+        """The client of a waiting request has disconnected."""
         self.residents[name].waiting.remove((arrival, user))
 
     def done(self, name: str, now: float, user: str) -> None:
@@ -100,7 +101,7 @@ class Residency:
         self._accounts.use(user, name, now)
 
     def pause_s(self, name: str, now: float) -> float:
-        """For how long the model will not be loaded, since its process ended by itself."""
+        """Seconds until the model may be loaded again after a crash; 0: now."""
         return max(0.0, self.residents[name].not_before - now)
 
     def _begin(self, resident: Resident, user: str, now: float) -> None:
@@ -111,7 +112,7 @@ class Residency:
     # ---- processes ----
 
     def loaded(self, name: str, now: float) -> None:
-        """A load has ended well. The waiting requests are answered now."""
+        """A load has succeeded. The waiting requests are answered now."""
         resident = self.residents[name]
         self._learn_pace(max(now - resident.since, 0.001) / resident.traits.load_s)
         resident.is_wanted = resident.traits.is_pinned
@@ -119,7 +120,7 @@ class Residency:
         self._answer_waiting(resident, now)
 
     def _learn_pace(self, pace: float) -> None:
-        """A load's time says more of what else the machine did than of the model, so it counts for all models."""
+        """A load's pace depends more on what else the machine does than on the model, so it applies to all models."""
         self._paces.append(pace)
         for resident in self.residents.values():
             resident.load_s = resident.traits.load_s * statistics.median(self._paces)
@@ -130,8 +131,8 @@ class Residency:
         resident.waiting.clear()
 
     def ended(self, name: str, now: float) -> None:
-        """A model's process has ended: unloaded, or by itself. A model whose process ended by itself is loaded again
-        after a pause, if there is room."""
+        """A model's process has ended: it was unloaded, or it crashed. A crashed model is loaded again after a
+        pause, if there is room."""
         resident = self.residents[name]
         if resident.state is not ModelState.UNLOADING:
             is_steady = resident.state is not ModelState.LOADING and now - resident.since > STEADY_S
@@ -143,7 +144,7 @@ class Residency:
     # ---- decisions ----
 
     def decide(self, now: float) -> list[Action]:
-        """What to do now. The models' states already say that it is being done."""
+        """The actions to start now. The models' states are already updated to match."""
         actions: list[Action] = [*self._settle_swap(now)]
         for resident in self.residents.values():
             is_drained = resident.state is ModelState.DRAINING and not resident.num_busy
@@ -158,20 +159,20 @@ class Residency:
             elif resident.waiting:
                 actions += self._swap(resident, now)
                 if self._is_overdue(resident, now) and self._swapping_for in (None, resident.traits.name):
-                    break  # room that becomes free is for this one; a swap that has begun for another ends first
+                    break  # memory that becomes free is for this model; a swap for another model finishes first
         return actions
 
     def _room_for(self, resident: Resident) -> int:
-        """Memory that the model may take. What a swap makes free is for the swap's model alone."""
+        """Bytes that the model may take. Memory that a swap frees is reserved for the swap's model."""
         others = self.held_bytes - resident.held_bytes
         if self._swapping_for is not None and self._swapping_for != resident.traits.name:
             others += self.residents[self._swapping_for].need_bytes
         return self.limit_bytes - others
 
     def _candidates(self, now: float) -> list[Resident]:
-        """Models to be loaded: first those with a request that has waited too long, then by time waited. Models that
-        only paused users wait for come last."""
-        found = [
+        """Models to load, in order: first those with an overdue request, then by total time waited. Models that only
+        paused users wait for come last."""
+        candidates = [
             resident
             for resident in self.residents.values()
             if resident.state is ModelState.UNLOADED
@@ -185,13 +186,13 @@ class Residency:
                 return first, False, 0.0
             return math.inf, first == math.inf, -resident.waited_s(now)
 
-        return sorted(found, key=rank)
+        return sorted(candidates, key=rank)
 
     def _is_overdue(self, resident: Resident, now: float) -> bool:
         return now - self._first_arrival(resident, now) >= self.max_wait_s
 
     def _first_arrival(self, resident: Resident, now: float) -> float:
-        """Of the waiting requests whose users are not paused."""
+        """When the first waiting request of an unpaused user arrived; infinity: there is none."""
         users = self._accounts.unpaused(resident.users_waiting, now)
         return next((arrival for arrival, user in resident.waiting if user in users), math.inf)
 
@@ -214,7 +215,7 @@ class Residency:
     # ---- swaps ----
 
     def _settle_swap(self, now: float) -> Iterator[ResumeModel]:
-        """End a swap whose model is being loaded, or is not asked for any more: then models that drain for it stay."""
+        """End a swap whose model is being loaded or no longer requested. Models that still drain for it stay loaded."""
         if self._swapping_for is None:
             return
         resident = self.residents[self._swapping_for]
@@ -228,7 +229,7 @@ class Residency:
                 yield ResumeModel(other.traits.name)
 
     def _swap(self, resident: Resident, now: float) -> list[UnloadModel]:
-        """Begin to make room for a model, if no other swap is under way and this one is worth it."""
+        """Begin to free memory for a model, if no other swap is under way and this one pays."""
         if self._swapping_for is not None:
             return []
         victims = self._victims(resident, now)
@@ -237,7 +238,7 @@ class Residency:
         self._swapping_for, resident.swap_began = resident.traits.name, now
         self._charge(resident, victims, now)
         for victim in victims:
-            victim.state = ModelState.DRAINING  # keeps `since`: it may stay after all
+            victim.state = ModelState.DRAINING  # `since` is kept: the swap may be cancelled
         return [self._unload(victim, now) for victim in victims if not victim.num_busy]
 
     def _pays(self, resident: Resident, victims: Sequence[Resident], now: float) -> bool:
@@ -246,14 +247,15 @@ class Residency:
         return resident.waited_s(now) >= cost and not any(victim.is_guarded(now) for victim in claims)
 
     def _gives_way(self, victim: Resident, resident: Resident, now: float) -> bool:
-        """Whether only paused users use the victim, and a user who is not paused waits for the model."""
+        """Whether only paused users use the victim, and an unpaused user waits for the model."""
         users = self._accounts.users_of(victim.traits.name, now)
         unpaused = self._accounts.unpaused
         return bool(users) and not unpaused(users, now) and bool(unpaused(resident.users_waiting, now))
 
     def _charge(self, resident: Resident, victims: Sequence[Resident], now: float) -> None:
-        """Charge a swap that takes models from other users: its load and those that bring the models back. It is free
-        if a user waits for it whose models do not exceed their share. A pause is not prolonged, so that it ends."""
+        """Charge the waiting users for a swap that takes models from other users: for its load, and for loading those
+        models again. The swap is free if the models of any waiting user are within their share. Users who are already
+        paused are not charged, so that every pause ends."""
         users = resident.users_waiting
         taken = [victim for victim in victims if self._accounts.users_of(victim.traits.name, now) - users]
         if taken and all(self._accounts.exceeds_share(user, resident.traits.name, now) for user in users):
@@ -261,8 +263,8 @@ class Residency:
                 self._accounts.charge(user, resident.load_s + sum(victim.load_s for victim in taken), now)
 
     def _victims(self, resident: Resident, now: float) -> list[Resident] | None:
-        """The models of least worth that together leave enough room. Empty: room is already on its way. None: there are
-        not enough."""
+        """The models of least worth that together free enough memory. Empty: unloads under way free enough. None: all
+        models together do not."""
         others = self.residents.values()
         coming = sum(other.need_bytes for other in others if other.state is ModelState.UNLOADING)
         missing = resident.need_bytes - self._room_for(resident) - coming
@@ -279,14 +281,14 @@ class Residency:
             freed += chosen[-1].need_bytes
         if freed < missing:
             return None
-        for victim in chosen[::-1]:  # the last one may have made others unnecessary
+        for victim in chosen[::-1]:  # a large model chosen last may make earlier ones unnecessary
             if freed - victim.need_bytes >= missing:
                 freed -= victim.need_bytes
                 chosen.remove(victim)
         return chosen
 
     def _is_protected(self, victim: Resident, resident: Resident, now: float) -> bool:
-        """Whether users who are not paused use the victim, besides those who wait for the model."""
+        """Whether an unpaused user who does not wait for the model uses the victim."""
         others = self._accounts.users_of(victim.traits.name, now) - resident.users_waiting
         return bool(self._accounts.unpaused(others, now))
 
@@ -298,15 +300,15 @@ def check_fit(models: Iterable[ModelTraits], limit_bytes: int) -> None:
     for traits in models:
         others = pinned - traits.need_bytes * traits.is_pinned
         if traits.need_bytes + others > limit_bytes:
-            beside = f" beside the pinned models' {others >> 20}" if others else ""
+            beside = f" beside {others >> 20} MiB of pinned models" if others else ""
             raise MemoryError(
-                f"{traits.name} needs {traits.need_bytes >> 20} MiB{beside}, and {limit_bytes >> 20} MiB are there: "
+                f"{traits.name} needs {traits.need_bytes >> 20} MiB{beside}, and the limit is {limit_bytes >> 20} MiB: "
                 + ", or ".join(_remedies(traits, others, limit_bytes))
             )
 
 
 def _remedies(traits: ModelTraits, others: int, limit_bytes: int) -> Iterator[str]:
-    """What would make room for a model, each alone."""
+    """Changes each of which would make the model fit."""
     if traits.need_bytes + others - limit_bytes < traits.kv_bytes:
         yield "lower its context or kv-memory"
     if others and traits.need_bytes <= limit_bytes:

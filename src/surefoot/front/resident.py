@@ -1,4 +1,4 @@
-"""One model as the policy sees it: its state, its use, and what it is worth to keep it in memory."""
+"""One model as the residency policy sees it: its state, its use, and its worth in memory."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,9 +6,9 @@ from enum import Enum
 
 from surefoot.front.decay import DecayedCount
 
-USE_MEMORY_S = 600.0  # after which a request counts for a third in a model's use
-RESIDENCE = 2.0  # times its load time, for which a model in demand stays loaded
-CERTAINTY = 1.645  # standard deviations by which counts of use differ surely: one chance in twenty of error
+USE_MEMORY_S = 600.0  # time constant of a model's use: after it, a request counts 1/e
+RESIDENCE = 2.0  # a model in demand stays loaded for this multiple of its load time
+CERTAINTY = 1.645  # standard deviations of a one-sided 95 % confidence bound
 
 
 class ModelState(Enum):
@@ -25,10 +25,10 @@ class ModelTraits:
 
     name: str
     need_bytes: int  # memory of its process
-    load_s: float  # as its size tells; how long loads really take is learnt for all models together
+    load_s: float  # predicted from its size; Residency scales it by the measured times of loads
     is_pinned: bool = False  # loaded at start and never unloaded
     keep_alive_s: float | None = None  # unloaded after this time without requests; None: when room is needed
-    kv_bytes: int = 0  # of `need_bytes`, for keys and values
+    kv_bytes: int = 0  # part of `need_bytes` that is for keys and values
 
 
 @dataclass
@@ -36,16 +36,16 @@ class Resident:
     """A model's state. `waiting` holds the arrival times and users of requests that wait for it to be loaded."""
 
     traits: ModelTraits
-    load_s: float  # expected of its next load
+    load_s: float  # expected time of its next load
     state: ModelState = ModelState.UNLOADED
-    since: float = 0.0  # when it came into this state
+    since: float = 0.0  # when it entered this state
     num_busy: int = 0  # requests that it answers
     waiting: list[tuple[float, str]] = field(default_factory=list)
     use: DecayedCount = field(default_factory=lambda: DecayedCount(USE_MEMORY_S))
     last_used: float = -math.inf
     is_wanted: bool = False  # to be loaded even if no request waits
-    swap_began: float | None = None  # when others had to go for its last load; None: there was room
-    not_before: float = -math.inf  # of the next load, after its process ended by itself
+    swap_began: float | None = None  # when the swap for its last load began; None: it needed no swap
+    not_before: float = -math.inf  # earliest time of the next load, after a crash
     num_crashes: int = 0  # in a row
 
     @property
@@ -54,7 +54,7 @@ class Resident:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that no other model may use: a pinned model's is kept even while its process is not there."""
+        """Memory that no other model may use. A pinned model's is reserved even while it is not loaded."""
         is_free = self.state is ModelState.UNLOADED and not self.traits.is_pinned
         return 0 if is_free else self.traits.need_bytes
 
@@ -62,8 +62,8 @@ class Resident:
         self.state, self.since = state, now
 
     def worth(self, now: float) -> float:
-        """Seconds of loading that its requests of the last minutes would cost if each found it unloaded. A swap is not
-        undone on a difference in use that may be chance."""
+        """Seconds of loading that its recent requests would cost if each found it unloaded. After a swap, use is an
+        upper confidence bound for a while, so that chance differences in use do not undo the swap."""
         use = self.use.at(now)
         return self.load_s * (surely_more(use) if self.swap_began is not None and self.is_new(now) else use)
 
@@ -74,7 +74,7 @@ class Resident:
         return 0.0 if self.num_busy else now - self.last_used
 
     def swap_cost(self, now: float) -> float:
-        """Seconds that its next request will wait if it is unloaded now, times how likely that comes soon."""
+        """Expected seconds of waiting if it is unloaded now: load time times the probability of a request soon."""
         return self.load_s * math.exp(-self.quiet_s(now) / self.load_s)
 
     def is_guarded(self, now: float) -> bool:
@@ -82,7 +82,7 @@ class Resident:
         return self.is_new(now) and self.quiet_s(now) < self.load_s
 
     def waited_s(self, now: float) -> float:
-        """Of all waiting requests together."""
+        """Total time waited by all waiting requests."""
         return sum(now - arrival for arrival, _ in self.waiting)
 
     @property
@@ -91,6 +91,6 @@ class Resident:
 
 
 def surely_more(count: float) -> float:
-    """The least count that shows a higher rate than this one does: n such that n - count = CERTAINTY * sqrt(n + count),
-    the standard deviation of the difference of two such counts."""
+    """Upper confidence bound of a count: the least count n that differs from it significantly. n - count = CERTAINTY *
+    sqrt(n + count), where the root is the standard deviation of the difference of two Poisson counts."""
     return count + CERTAINTY**2 / 2 + CERTAINTY * math.sqrt(2 * count + CERTAINTY**2 / 4)

@@ -68,7 +68,7 @@ def memory_limit(asked_bytes: int | None) -> int:
     """Memory for all models together, without the front process."""
     most = machine.memory().limit_bytes
     if asked_bytes is not None and asked_bytes > most:
-        raise MemoryError(f"{asked_bytes >> 20} MiB were asked for, and this machine (or its cgroup) has {most >> 20}")
+        raise MemoryError(f"memory is {asked_bytes >> 20} MiB, but the machine or cgroup has {most >> 20}: lower it")
     return max(0, (int(most * MEMORY_FRACTION) if asked_bytes is None else asked_bytes) - FRONT_BYTES)
 
 
@@ -89,7 +89,7 @@ def serve_many(
     banner, and one for each load and unload."""
     check_names(config.models)
     if keys is None and any(entry.users for entry in config.models):
-        raise ValueError("`users` of a model needs keys: start with --keys, or leave it out")
+        raise ValueError("`users` of a model needs API keys: give --keys, or remove `users`")
     plans = [plan_model(entry, variant) for entry in config.models]
     max_wait_s = config.max_wait_s if config.max_wait_s is not None else MAX_WAIT_S
     policy = Residency([plan.traits for plan in plans], memory_limit(config.memory_bytes), max_wait_s)

@@ -1,21 +1,24 @@
-"""Which users have swapped at the cost of other users, and until when each of them has to leave other users' models in
-memory. Knows no rules of the swap itself; the time is passed in."""
+"""Users who are paused because their swaps cost other users time. A paused user may not unload models that unpaused
+users use (residency.py). The time is passed in."""
 
 from collections.abc import Iterable, Mapping
 
-IN_USE_S = 60.0  # after its last answer, for which a model counts as used by a user; the longest wait is added
-PAUSE = 3.0  # times the swap's seconds and the number of users: all users' swaps take a third of the time at most
+IN_USE_S = 60.0  # a model counts as used by a user for this time and `max_wait_s` after its last answer
+PAUSE = 3.0  # a pause lasts this multiple of swap time times number of users: swaps take a third of the time at most
 
 
 class SwapAccounts:
-    """needs: bytes of the models that can be swapped. room_bytes: for all of them together. A user's share of the room
-    is an equal part of it, and at least one model."""
+    """Recent use of models by users, and users' pauses.
+
+    needs: bytes of each model that can be swapped. room_bytes: memory for all of them. Every user's share of the memory
+    is equal, and at least one model.
+    """
 
     def __init__(self, needs: Mapping[str, int], room_bytes: int, max_wait_s: float) -> None:
         self._needs = needs
         self._room_bytes = room_bytes
         self._max_wait_s = max_wait_s
-        self._window_s = IN_USE_S + max_wait_s  # a model is not unused because its user has to wait for another
+        self._window_s = IN_USE_S + max_wait_s  # a wait for another model must not make this one unused
         self._used: dict[str, dict[str, float]] = {}  # by user: when each model last answered
         self._paused_until: dict[str, float] = {}  # by user
 
@@ -30,19 +33,19 @@ class SwapAccounts:
         return frozenset(user for user in self._used if model in self._recent(user, now))
 
     def exceeds_share(self, user: str, model: str, now: float) -> bool:
-        """Whether the user would have to swap for the model even if they had their share of the memory to themselves:
-        the models that they used since they last used this one do not fit into the share beside it."""
+        """Whether the user would need a swap for the model even in a memory of their own, as large as their share: the
+        models used since the user last used this one do not fit beside it."""
         recent = self._recent(user, now)
         last_used = recent.get(model, now - self._window_s)
         since = [self._needs[other] for other, used in recent.items() if used > last_used]
         return bool(since) and (sum(since) + self._needs[model]) * self._num_users(now) > self._room_bytes
 
     def charge(self, user: str, seconds: float, now: float) -> None:
-        """The user's swap takes these seconds from other users. Until they are paid for the user pauses."""
+        """Pause the user, whose swap takes these seconds from other users."""
         self._paused_until[user] = now + seconds + min(PAUSE * self._num_users(now) * seconds, self._max_wait_s)
 
     def unpaused(self, users: Iterable[str], now: float) -> frozenset[str]:
-        """Those of the users who are not paused. A paused user may not take a model that an unpaused one uses."""
+        """The users among these who are not paused."""
         return frozenset(user for user in users if now >= self._paused_until.get(user, now))
 
     def _num_users(self, now: float) -> int:

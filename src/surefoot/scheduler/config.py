@@ -79,9 +79,9 @@ class SchedulerConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         if self.turn_every < 2:
-            raise ValueError("turn_every must be at least 2: at 1 there would be no order but waiting time")
+            raise ValueError("turn_every must be at least 2: at 1 only waiting time would decide the order")
         if min(self.gap_ms, self.crowd_ms, self.slow_gap_ratio - 1, *self.user_weights.values()) <= 0:
-            raise ValueError("gaps and weights must be above 0, slow_gap_ratio above 1")
+            raise ValueError("gaps and weights must be above 0, and slow_gap_ratio above 1")
 
 
 class RequestRefused(ValueError):
@@ -123,7 +123,8 @@ class Limits:
                 "grant the process more memory"
             )
         if request.begun and num_prompt + max(map(len, request.begun)) >= self.end(request)[0]:
-            raise RequestRefused("an output that has begun is as long as it may become on this machine")
+            num_most = self.end(request)[0] - num_prompt
+            raise RequestRefused(f"the resumed answer already fills this server's limit of {num_most} tokens")
         if request.params.n > self._config.max_running:
             raise RequestRefused(
                 f"n is {request.params.n}, but {self._config.max_running} samples run at once: lower n"

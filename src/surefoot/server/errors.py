@@ -1,4 +1,4 @@
-"""Errors of requests, and their form in each API."""
+"""Errors of requests, and their form in each API. Errors of configuration files."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -93,3 +93,14 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> ApiError:
         return bad_request(f"{param or 'the body'} is missing: give it", param, "missing_parameter")
     message = str(first["msg"]).removeprefix("Value error, ")[:MOST_MESSAGE_CHARACTERS]
     return bad_request(f"{param}: {message}" if param else message, param, "invalid_value")
+
+
+def first_fault(errors: Sequence[Mapping[str, Any]]) -> str:
+    """The first of pydantic's errors in a configuration file: the field, and why it is invalid."""
+    fault = errors[0]
+    field = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "missing":
+        return f"{field} is missing"
+    if fault["type"] == "extra_forbidden":
+        return f"unknown field {field}"
+    return f"{field}: {fault['msg'].removeprefix('Value error, ')}"

@@ -31,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from surefoot.core.request import LARGEST_PRIORITY
 from surefoot.machine.atomic_write import atomic_write
+from surefoot.server.errors import first_fault
 
 PREFIX = "sf-"
 MOST_BYTES = 16 << 20
@@ -124,25 +125,26 @@ def _read(path: Path) -> str:
         with open(descriptor, "rb") as file:
             _check(path, os.fstat(descriptor))
             return file.read(MOST_BYTES).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise KeyFileError(f"{path}: {error}") from error
+    except OSError as error:
+        raise KeyFileError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise KeyFileError(f"{path}: not valid TOML: {error}") from error
 
 
 def _check(path: Path, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
-        raise KeyFileError(f"{path}: not a file of at most {MOST_BYTES >> 20} MiB")
+        raise KeyFileError(f"{path}: must be a regular file of at most {MOST_BYTES >> 20} MiB")
     if facts.st_mode & WRITABLE_BY_OTHERS:
-        raise KeyFileError(f"{path}: other users may write to it and so add keys of their own: chmod 600 {path}")
+        raise KeyFileError(f"{path}: other users can write to it and could add keys: chmod 600 {path}")
 
 
 def _parse(path: Path, text: str) -> list[KeyEntry]:
     try:
         entries = KeyFile.model_validate(tomllib.loads(text)).key
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise KeyFileError(f"{path}: {error}") from error
+        raise KeyFileError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        raise KeyFileError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise KeyFileError(f"{path}: {first_fault(error.errors())}") from error
     if len({entry.hash for entry in entries}) < len(entries):
         raise KeyFileError(f"{path}: a key appears twice")
     return entries

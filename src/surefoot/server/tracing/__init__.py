@@ -1,1 +1,1 @@
-"""Traces of requests, for OpenTelemetry. Off unless the environment asks for them; the SDK is an extra."""
+"""OpenTelemetry traces of requests. Off unless the environment turns them on; the SDK is an optional dependency."""

@@ -1,4 +1,4 @@
-"""Opens the tracer that the environment asks for."""
+"""Creates the tracer, if the environment turns tracing on."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ PROTOCOL = "http/protobuf"
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Whether the standard variables ask for traces."""
+    """Whether OpenTelemetry's standard variables turn traces on."""
     exporter = environment.get("OTEL_TRACES_EXPORTER", "")
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter == "none":
         return False
@@ -21,7 +21,7 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
 def open_tracer(
     model: str, tell: Callable[[str], None], environment: Mapping[str, str] = os.environ
 ) -> RequestTracer | None:
-    """The tracer that the environment asks for, or None. tell: prints a line of the banner."""
+    """The tracer, or None if tracing is off or not possible. tell: prints a line of the banner."""
     if not is_asked_for(environment):
         return None
     general = environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", PROTOCOL)

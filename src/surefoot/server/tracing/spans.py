@@ -1,11 +1,11 @@
-"""Spans of OpenTelemetry. Imported only if traces are asked for: its packages are an extra.
+"""OpenTelemetry spans of requests. Imported only if tracing is on, since the SDK is an optional dependency.
 
-request ─ prepare        template, tokens and grammar, before the engine
+request ─ prepare        chat template, tokenisation and grammar, before the engine
         ─ queue          until its first step
         ─ prefill        until the first token ─ chunk   each step that computed a part of the prompt
         ─ decode         until the last token  ─ speculation   from the first to the last step that verified drafts
 
-The spans are made when the request has ended, from times that the engine notes in any case.
+The spans are created when the request has ended, from times that the engine records in any case.
 """
 
 import time
@@ -31,7 +31,7 @@ ANSWERED = "whole"
 
 
 class SpanTracer:
-    """Starts a trace for each request, in the client's trace if it sent one."""
+    """Starts a span for each request, as a child of the client's span if the client sent one."""
 
     def __init__(self, provider: TracerProvider, model: str) -> None:
         self._provider = provider
@@ -69,7 +69,7 @@ class SpanTracer:
 
 
 class EpochClock:
-    """Times of the engine's clock as nanoseconds since 1970. One for a trace, so that its spans fit together."""
+    """Converts monotonic times to nanoseconds since 1970. A trace uses one clock, so that its spans are consistent."""
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
@@ -79,7 +79,7 @@ class EpochClock:
 
 
 class SpanMaker:
-    """Makes spans of which start and end are known."""
+    """Creates spans whose start and end are already known."""
 
     def __init__(self, tracer: trace.Tracer, clock: EpochClock) -> None:
         self._tracer = tracer
@@ -93,6 +93,8 @@ class SpanMaker:
 
 
 class SpanTrace:
+    """The open span of one request."""
+
     def __init__(self, spans: SpanMaker, log: StepLog, span: Span, request: TracedRequest) -> None:
         self._spans = spans
         self._log = log

@@ -1,4 +1,4 @@
-"""Which steps a traced request took part in. Requests that are not traced leave nothing here."""
+"""Records the steps of traced requests. Requests that are not traced are not recorded."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -8,12 +8,12 @@ from surefoot.api.async_llm import Watcher
 from surefoot.core import Chunk
 from surefoot.engine import Event
 
-MOST_CHUNKS = 256  # of one request; later ones are not noted
+MOST_CHUNKS = 256  # chunks recorded per request; later ones are dropped
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds, by time.monotonic."""
+    """Start and end of a step, in seconds of time.monotonic."""
 
     began: float
     ended: float
@@ -26,12 +26,12 @@ class TracedChunk:
     step: StepTime
     position: int  # of its first token
     num_tokens: int
-    num_step_tokens: int  # of all requests in the step
+    num_step_tokens: int  # tokens of all requests in the step
 
 
 @dataclass
 class TracedSteps:
-    """Filled on the engine's thread, read on the loop's once the request has ended."""
+    """The steps of one request. Written by the engine's thread; read by the event loop once the request has ended."""
 
     prefills: list[TracedChunk] = field(default_factory=list)
     drafting: StepTime | None = None  # from the first to the last step that verified drafts
@@ -39,7 +39,7 @@ class TracedSteps:
 
 
 class StepLog:
-    """A watcher of the engine that notes the chunks of the requests that were opened, until they are taken."""
+    """A watcher of the engine that records chunks of requests, from `open` until `take`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._open: dict[str, TracedSteps] = {}
@@ -65,8 +65,8 @@ class StepLog:
 
 
 def _note(steps: TracedSteps, chunk: Chunk, step: StepTime, num_step_tokens: int) -> None:
-    """A chunk of a prompt has tokens without logits, or comes before the first token. Any other chunk holds the
-    answer's last token, and drafts."""
+    """Record a chunk. A chunk of the prompt has tokens without logits, or comes before the answer's first token. Any
+    other chunk holds the answer's last token, followed by drafts."""
     if not steps.has_token or len(chunk.tokens) > chunk.num_logits:
         if len(steps.prefills) < MOST_CHUNKS:
             steps.prefills.append(TracedChunk(step, chunk.start, len(chunk.tokens), num_step_tokens))
@@ -77,7 +77,7 @@ def _note(steps: TracedSteps, chunk: Chunk, step: StepTime, num_step_tokens: int
 
 @dataclass(frozen=True)
 class Watchers:
-    """Several watchers of one engine."""
+    """Passes each step on to several watchers."""
 
     watchers: tuple[Watcher, ...]
 

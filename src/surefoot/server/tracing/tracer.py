@@ -1,4 +1,4 @@
-"""How the service hands over what a trace is made of."""
+"""The interface between the service and a tracer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,31 +10,33 @@ from surefoot.api.outputs import RequestOutput
 
 @dataclass(frozen=True)
 class TracedRequest:
-    """What is known of a request when it is given to the engine. Never its text."""
+    """The facts of a request when it is submitted to the engine. Never its text."""
 
     id: str
     route: str
     user: str
-    request_ids: tuple[str, ...]  # in the engine, one for each prompt
-    arrived: float  # at its route; seconds, by time.monotonic
-    began: float  # when it was given to the engine
-    headers: Mapping[str, str] = field(default_factory=dict)  # of W3C trace context
+    request_ids: tuple[str, ...]  # ids in the engine, one for each prompt
+    arrived: float  # when its route received it; seconds of time.monotonic
+    began: float  # when it was submitted to the engine
+    headers: Mapping[str, str] = field(default_factory=dict)  # W3C trace context
 
 
 class RequestTrace(Protocol):
     """The trace of one request."""
 
     def end(self, outputs: Sequence[RequestOutput], end: str) -> None:
-        """outputs: none if the request was abandoned. end: how it ended; `whole` if it was answered."""
+        """outputs: empty if the request was aborted. end: how the request ended; `whole` if it was answered."""
 
 
 class RequestTracer(Protocol):
+    """Starts the traces of requests."""
+
     @property
     def watcher(self) -> Watcher:
-        """Must see the engine's steps."""
+        """Must be registered with the engine, to see its steps."""
 
     def start(self, request: TracedRequest) -> RequestTrace | None:
         """None: the request is not sampled."""
 
     def close(self) -> None:
-        """Send what was not sent yet."""
+        """Send all spans that were not sent yet."""
