@@ -139,10 +139,9 @@ class Members:
         if state.identity != self.identity:
             self.refuse(member, f"other {differing_parts(state.identity, self.identity or '')} than the fleet's")
             return
-        if state.boot != member.boot:
+        if state.boot != member.boot and not member.is_out:
             self.forget(member)
-            member.boot, member.started = state.boot, state.started
-            member.refusal = member.refusal if member.is_out else ""
+            member.boot, member.started, member.refusal = state.boot, state.started, ""
         if state.names is not None:
             self._take_names(member, state.names)
         if not member.is_listed or member.refusal or state.is_draining or state.patience_s is None:
