@@ -51,7 +51,7 @@ def gateway(
     ] = None,
     servers: Annotated[
         Path | None,
-        typer.Option(help="File with the servers' addresses, one a line, in their place; it may change meanwhile."),
+        typer.Option(help="File with the servers' addresses, one a line. It is read again on change."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8080,
@@ -71,7 +71,7 @@ def gateway(
     drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
-    audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request that is refused a key.")] = None,
+    audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request without a valid key.")] = None,
     access_log: Annotated[
         Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
     ] = None,

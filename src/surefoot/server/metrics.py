@@ -130,7 +130,7 @@ def watch_engine(metrics: Metrics, llm: AsyncLLM) -> None:
     watch("surefoot:kv_cache_cached_perc", cached, lambda: llm.progress.load.kv_cached)
     watch("surefoot:memory_bytes", "Memory of the process, without mapped files", machine.used_bytes)
     watch("surefoot:memory_limit_bytes", "Memory that it may use", lambda: machine.memory().limit_bytes)
-    watch("vllm:num_preemptions_total", "Answers sent back to wait", lambda: llm.progress.load.num_preemptions)
+    watch("vllm:num_preemptions_total", "Preemptions of running answers", lambda: llm.progress.load.num_preemptions)
     watch("surefoot:engine_steps_total", "Steps taken", lambda: llm.progress.num_steps)
     watch("surefoot:engine_failures_total", "Steps that failed as a whole", lambda: llm.progress.num_failures)
     watch("surefoot:cpu_throttled_seconds_total", "Time held back by the CPU quota", machine.throttled_s)
