@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,10 @@ from surefoot.engine import MemoryRequest, fit_context
 from surefoot.formats import FLOAT32, SERVED, ModelFormat, to_format
 from surefoot.machine.limits import Memory
 from surefoot.models import ModelConfig, read_config
-from surefoot.weights import open_checkpoint
-from surefoot.weights.memory import _smaller, check_memory, weight_bytes
+from surefoot.weights import GgufFile, open_checkpoint
+from surefoot.weights.memory import _smaller, bytes_of_a_token, check_memory, sizes_by_type, weight_bytes
 from tests.stories import stories_gguf
+from tests.weights.gguf_files import write
 
 
 def never(*_: object, **__: object) -> None:
@@ -84,6 +86,15 @@ def test_the_lower_bound_on_weights_holds() -> None:
     packed = LLM(stories_gguf(), max_running=1, kv_bytes=4 << 20).read_bytes(0)
     assert 0 < weight_bytes(checkpoint, SERVED) <= packed + (1 << 16)  # those of the norms are in float
     assert weight_bytes(checkpoint, FLOAT32) == 4 * sum(math.prod(info.shape) for info in checkpoint.tensors.values())
+
+
+def test_a_token_needs_the_matrices_and_its_experts(tmp_path: Path) -> None:
+    file = GgufFile(write(tmp_path / "model.gguf"))
+    sizes = {sizes.type: sizes for sizes in sizes_by_type(file, SERVED)}
+    assert sizes["Q4_1"].file_bytes == 3 * 4 * 2 * 20, "three experts of four rows of two blocks"
+    everything = sum(kind.file_bytes for kind in sizes.values())
+    assert bytes_of_a_token(file, num_experts=3) == everything
+    assert bytes_of_a_token(file, num_experts=1) == everything - sizes["Q4_1"].file_bytes * 2 // 3
 
 
 @pytest.mark.parametrize("mib", [64, 160, 380])

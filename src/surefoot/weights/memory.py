@@ -65,6 +65,18 @@ def sizes_by_type(file: GgufFile, fmt: ModelFormat) -> list[TypeSizes]:
     return sorted(sizes, key=lambda sizes: -sizes.file_bytes)
 
 
+def bytes_of_a_token(file: GgufFile, num_experts: int) -> int:
+    """The file's bytes that decoding one token needs: all matrices, `num_experts` of the experts, and no table of
+    embeddings (but a row) unless that is the output head too."""
+    has_head = "output.weight" in file.tensors
+    tables = {"per_layer_token_embd.weight", *(["token_embd.weight"] if has_head else [])}
+    return sum(
+        info.nbytes * num_experts // info.shape[0] if len(info.shape) > 2 else info.nbytes
+        for info in file.tensors.values()
+        if info.name not in tables
+    )
+
+
 def _memory_bytes(info: TensorInfo, fmt: ModelFormat) -> int:
     """Of a vector, of a matrix, or of all experts' matrices."""
     if len(info.shape) < 2:

@@ -16,7 +16,8 @@ def test_every_figure_is_measured(tmp_path: Path) -> None:
     write_folder(TINY, tmp_path, lambda text: None)
     report = report_of("model", str(tmp_path), seconds=6, wanted=FIGURES)
     figures = report["figures"]
-    assert set(figures) == FIGURES | PEERS
+    assert set(figures) == FIGURES | PEERS | {"decode_of_file_limit"}
+    assert "floats" in report["reasons"]["decode_of_file_limit"]
     assert all(math.isfinite(figures[name]) and figures[name] > 0 for name in FIGURES)
     assert all(figures[name] is None and "--peers" in report["reasons"][name] for name in PEERS)
     assert {case["name"] for case in report["cases"]} == {

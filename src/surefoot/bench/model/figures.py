@@ -1,6 +1,6 @@
 """The figures of `surefoot bench model`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, median, select
@@ -14,9 +14,13 @@ SNAPSHOTS_PROMPT = 256  # tokens of the prompt that is read with snapshots of st
 
 
 def model_questions(
-    measurements: Measurements, native_shares: Sequence[float], absent: Mapping[str, str], variant: str
+    measurements: Measurements,
+    native_shares: Sequence[float],
+    absent: Mapping[str, str],
+    variant: str,
+    file_share: float | None,
 ) -> Iterator[Question]:
-    """native_shares: share of native code in the time of each decode sample."""
+    """native_shares: share of native code in the time of each decode sample. file_share: the file's bytes over ours."""
 
     def decode() -> list[float]:
         return shares_of_limit(select(measurements, "decode"), BANDWIDTH)
@@ -38,6 +42,7 @@ def model_questions(
         return 1 - median(native_shares[1:])
 
     yield Question("decode_of_bandwidth", "decode, 1 user: of bandwidth", Target(0.80), decode)
+    yield _by_file(decode, file_share)
     for tokens in (512, 2048):
         meaning = f"prefill of {tokens:,} tokens: of int8 peak"
         yield Question(f"prefill{tokens}_of_peak", meaning, Target(0.40), partial(prefill, tokens))
@@ -52,6 +57,17 @@ def model_questions(
     limit = Target(0.05, at_least=False)
     yield Question("python_overhead_share", "time of a decode step outside of native code", limit, overhead)
     yield from _snapshot_questions(measurements)
+
+
+def _by_file(decode: Callable[[], list[float]], file_share: float | None) -> Question:
+    """The share of the limit that the user's choice of a file sets, not our copy of its weights."""
+
+    def shares() -> list[float]:
+        if file_share is None:
+            raise MissingError("the file has floats, which are rounded when they are loaded")
+        return [share * file_share for share in decode()]
+
+    return Question("decode_of_file_limit", "decode, 1 user: of what the file's bytes allow", None, shares)
 
 
 def _snapshot_questions(measurements: Measurements) -> Iterator[Question]:

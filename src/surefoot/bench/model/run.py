@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.api import LLM, SamplingParams
+from surefoot.api.opening import open_model
 from surefoot.bench.harness.engine_load import EngineLoad
 from surefoot.bench.harness.limits import gauges
 from surefoot.bench.harness.loaded_model import load_model
@@ -21,6 +22,8 @@ from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
 from surefoot.scheduler import Scheduler
 from surefoot.speed import linear_products
+from surefoot.weights import GgufFile
+from surefoot.weights.memory import bytes_of_a_token
 
 MIB = 1 << 20
 NO_PEER = "llama.cpp takes no part: add --peers (its native build takes some minutes the first time)"
@@ -94,13 +97,13 @@ class OneUser:
 def run_model(
     model: str, settings: ModelSettings, variant: str | None, threads: int | None, peers: bool | None, say: Say
 ) -> BenchResults:
-    def open_model() -> LLM:
+    def load() -> LLM:
         return LLM(
             model, variant=variant, threads=threads, max_context=max(settings.prefills) + 64, max_running=BATCH,
             speculate="off", float_format=settings.float_format,
         )  # fmt: skip
 
-    loaded = load_model(model, open_model, say)
+    loaded = load_model(model, load, say)
     llm, backend = loaded.llm, loaded.llm.backend
     settings = replace(
         settings, prefills=tuple(num_tokens for num_tokens in settings.prefills if num_tokens < llm.max_context)
@@ -116,11 +119,23 @@ def run_model(
     interleaver = Interleaver(limits, TimeBudget(settings.seconds), report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
     absent |= interleaver.failures
-    described = loaded.described | {"decode_bytes": llm.read_bytes(settings.decode_context)}
-    questions = model_questions(measurements, user.native_share, absent, backend.variant)
+    file_bytes = _file_bytes(model, llm)
+    described = loaded.described | {
+        "decode_bytes": llm.read_bytes(settings.decode_context), "file_bytes": file_bytes,
+    }  # fmt: skip
+    file_share = file_bytes / llm.read_bytes(0) if file_bytes is not None else None
+    questions = model_questions(measurements, user.native_share, absent, backend.variant, file_share)
     figures = [question.figure() for question in questions]
     named = {"llama.cpp": bench.describe()} if bench else {}
     return BenchResults(measurements, figures, described, named, absent, loaded.run.facts(backend))
+
+
+def _file_bytes(model: str, llm: LLM) -> int | None:
+    """Bytes of the file that decoding one token needs. None: its weights are floats, which are rounded."""
+    checkpoint, moe = open_model(model).checkpoint, llm.config.moe
+    if not isinstance(checkpoint, GgufFile) or checkpoint.tensors["token_embd.weight"].type.is_float:
+        return None
+    return bytes_of_a_token(checkpoint, moe.router.top_k if moe else 0)
 
 
 def _find_peer(
