@@ -124,7 +124,7 @@ class Limits:
             )
         if request.begun and num_prompt + max(map(len, request.begun)) >= self.end(request)[0]:
             num_most = self.end(request)[0] - num_prompt
-            raise RequestRefused(f"the resumed answer already fills this server's limit of {num_most} tokens")
+            raise RequestRefused(f"the resumed answer already has all of its {num_most} tokens")
         if request.params.n > self._config.max_running:
             raise RequestRefused(
                 f"n is {request.params.n}, but {self._config.max_running} samples run at once: lower n"
