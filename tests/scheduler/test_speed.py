@@ -148,7 +148,7 @@ def test_several_interactive_prompts_are_prefilled_in_short_steps(token_ms: floa
         sizes.append([loop.step().num_tokens for _ in range(8)][-1])
     alone, together = sizes
     assert together == num_rows
-    assert alone == (512 if token_ms == 0.25 else num_rows), "a single request has 200 ms"
+    assert alone == (512 if token_ms == 0.25 else num_rows), "a single request has 180 ms"
 
 
 def test_prefill_continues_when_decoding_alone_exceeds_the_target() -> None:

@@ -90,4 +90,5 @@ def _weight_format(types: Sequence[TypeSizes]) -> str:
     """The types that most of a GGUF file's bytes belong to."""
     total = sum(sizes.file_bytes for sizes in types)
     shares = [f"{sizes.type} {sizes.file_bytes / total:.0%}" for sizes in types if sizes.file_bytes > total / 200]
-    return ", ".join([*shares[:MOST_TYPES], *["…"][: len(shares) - MOST_TYPES]]) or FOLDER
+    more = ["…"] if len(shares) > MOST_TYPES else []
+    return ", ".join(shares[:MOST_TYPES] + more) or FOLDER

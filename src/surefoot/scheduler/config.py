@@ -37,8 +37,8 @@ class SchedulerConfig:
     # How long a step may take.
     gap_ms: float = 180.0
     """Target duration of a step while interactive requests decode: it is their inter-token latency. Readers notice
-    200 ms, and one step in twenty takes a tenth longer than predicted. Also the target of other steps, unless
-    `crowd_ms` applies."""
+    200 ms; the rest is for steps that take longer than predicted. Also the target of other steps, unless `crowd_ms`
+    applies."""
     max_gap_ratio: float = 2.5
     """Limit on that target, as a multiple of the duration of a step that only decodes."""
     slow_gap_ratio: float = 1.7

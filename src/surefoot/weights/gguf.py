@@ -5,6 +5,7 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -229,10 +230,16 @@ def packed_forms(infos: Sequence[TensorInfo], float_format: WeightFormat = W8_GR
 
 
 def _packed_form(run: Sequence[TensorInfo], float_format: WeightFormat) -> PackedForm:
-    """The form is found by converting a block of zeros."""
-    n, k, kind = sum(info.shape[-2] for info in run), run[0].shape[-1], run[0].type
+    n, k = sum(info.shape[-2] for info in run), run[0].shape[-1]
+    fmt, has_offsets = _packed_format(run[0].type, float_format)
+    return PackedForm(fmt, n, k, has_offsets)
+
+
+@cache
+def _packed_format(kind: ggml.BlockType, float_format: WeightFormat) -> tuple[WeightFormat, bool]:
+    """The format, and whether there are offsets: found by converting a block of zeros."""
     weights = _block_weights(kind, np.zeros((1, kind.nbytes), np.uint8), float_format)
-    return PackedForm(weights.format, n, k, weights.offsets is not None)
+    return weights.format, weights.offsets is not None
 
 
 def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
