@@ -84,6 +84,15 @@ def test_the_drafts_of_a_request_that_is_alone_are_not_cut() -> None:
     assert [loop.step().num_tokens for _ in range(3)] == [20, 13, 13]
 
 
+def test_drafts_are_not_cut_where_only_batch_requests_decode() -> None:
+    """Nobody reads along, so steps may take as long as they like."""
+    loop = make_loop(SchedulerConfig(step_shape=shape(45.0, 20.0)), base_ms=45.0, token_ms=20.0)
+    loop.runner.num_drafts = lambda text: 12
+    for number in range(2):
+        loop.scheduler.add(request(f"r{number}", 20, 100, service=ServiceClass.BATCH))
+    assert 26 in [loop.step().num_tokens for _ in range(5)]
+
+
 @pytest.mark.parametrize("row_context", [1000.0, 4000.0, math.inf])
 def test_the_last_chunks_of_a_long_prompt_take_no_longer_than_the_first(row_context: float) -> None:
     """Each token of the last chunks attends to thousands of others, so these chunks must be smaller."""

@@ -242,7 +242,7 @@ class Scheduler:
         """Limit on the drafts of each sample: beside other samples, drafts must not make the step too long for them,
         and half of its rows are left to prompts. None: nobody else waits for the step."""
         num_decoding, has_prompts = len(self._running.decoding), bool(self._queue)
-        if not num_decoding or (num_decoding == 1 and not has_prompts):
+        if not num_decoding or (not has_prompts and (num_decoding == 1 or not self._decodes_interactive)):
             return None
         within = self.cost.tokens_within(self._longest_ms())
         if within is None:
