@@ -57,15 +57,23 @@ typedef struct {
 /* Rows first to first + rows of a matrix of n, into its panels: see kernels/pack_blocks.cpp. */
 typedef struct {
   const uint8_t* blocks; /* [rows][row_stride] bytes */
-  const float* scales;   /* [rows][k / group] */
+  const float* scales;   /* [rows][k / group], or null: scales are products */
   const float* offsets;  /* [rows][k / group] or null */
-  const int8_t* table;   /* 16 entries: 4-bit codes; null: 8-bit codes */
-  void* packed;          /* sf_packed_bytes() bytes for all n rows, zeroed before the first call, 64-byte aligned */
+  /* Scales and offsets as products of a half-precision number for 256 columns and an integer for each group. */
+  const uint16_t* super_scales;  /* [rows][k / 256] or null */
+  const uint16_t* super_offsets; /* [rows][k / 256] or null */
+  const int8_t* group_scales;    /* [rows][k / group] */
+  const int8_t* group_offsets;   /* [rows][k / group] */
+  const int8_t* table;           /* 16 entries: 4-bit codes; null: 8-bit codes */
+  void* packed; /* sf_packed_bytes() bytes for all n rows, zeroed before the first call, 64-byte aligned */
   int64_t packed_bytes;
   int64_t n, k, first, rows, row_stride; /* first is a multiple of 32; so is rows but at the end */
   sf_bit_field low, high;
   int32_t block, block_bytes, group;
   int32_t add, stretch, centre;
+  int32_t width, scale_bits; /* of codes and scales in memory: see kernels/pack.h */
+  int32_t power;             /* products are multiplied by two to this power: -16 to 16 */
+  int32_t unused;
   float span_low, span_high; /* least and largest value of a code, before the stretch */
 } sf_pack_blocks_args;
 
@@ -407,7 +415,8 @@ SF_API void sf_stop(sf_context*, int32_t stop);
 SF_API void sf_use_threads(sf_context*, int32_t num_threads);
 SF_API void* sf_alloc(int64_t bytes); /* 2 MiB aligned, huge pages asked for */
 SF_API void sf_free(void*, int64_t bytes);
-SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets);
+SF_API int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group, int32_t with_offsets,
+                               int32_t width, int32_t scale_bits);
 SF_API int64_t sf_kv_record_bytes(const sf_kv_cache*); /* of one head of one block; negative: not allowed */
 
 #ifdef __cplusplus

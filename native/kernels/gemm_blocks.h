@@ -91,6 +91,7 @@ struct WordBlock {
     const int64_t span = w.span(), last = c.first + c.lines;
     Groups groups(w, c.first);
     for (int64_t start = c.first; start < last; start += span, groups.advance(span)) {
+      if (w.enter(start)) groups = Groups(w, start);
       const Wide wide[2] = {Form::parameters(w, groups.at), Form::parameters(w, groups.at + w.half_bytes)};
       for (int64_t line = start; line < start + span; ++line, out += 4 * kLine) {
         Ints even[2], odd[2];

@@ -57,7 +57,7 @@ inline T* in_register(T* p) {
 template <int Rows>
 using LimbSums = Ints[Rows][2][2];  // [row][limb][half]
 
-// The sums of x over each span of a row, [span][limb]: the sum in the high 16 bits, -8 times the sum in the low 16.
+// The sums of x over each span of a row, [span][limb]: the sum in the high 16 bits, -centre times it in the low 16.
 struct SpanSums {
   static constexpr int64_t kRows = 64;  // rows that share one pass over a task's weights
 
@@ -67,11 +67,12 @@ struct SpanSums {
   }
   template <int Span>
   static void prepare(const Problem& p, const int8_t* x, int32_t* sums) {
+    const Ints minus_centre = set1i(-p.w->code_centre());
     for (int64_t line = 0; line < p.lines(); line += kTileLines)
       for (int limb = 0; limb < 2; ++limb) {
         const Ints sum = add_spans<Span>(x + limb * p.x.stride + 4 * line);
         int32_t pairs[kTileLines];
-        storei(pairs, addi(shl<16>(sum), andi(subi(set1i(0), shl<3>(sum)), set1i(0xFFFF))));
+        storei(pairs, addi(shl<16>(sum), andi(muli(sum, minus_centre), set1i(0xFFFF))));
         for (int64_t at = 0; at < kTileLines; at += Span) sums[(line + at) / Span * 2 + limb] = pairs[at];
       }
   }
@@ -86,7 +87,9 @@ struct SpanSums {
 // Loads M and Z' of sixteen outputs, interleaved as pairs of 16 bits.
 struct WidePairs {
   using Source = WideSource<4>;
-  static Ints load(const Source& w, const uint8_t* half) { return load_pairs(half, w.with_offsets, w.first_entry + 8); }
+  static Ints load(const Source& w, const uint8_t* half) {
+    return load_pairs(half, w.with_offsets, w.first_entry + w.code_centre);
+  }
 };
 struct NarrowPairs {
   using Source = Narrow4Source<true>;
@@ -270,7 +273,10 @@ template <class Method, int Rows, int Span>
       ahead.codes += w.to_next - w.spans * kSpanBytes;
       ahead.parameters += w.to_next - parameters_at(w.spans);
     }
+    if (w.sources->narrow_codes) ahead.codes = 0;  // a tile asks for those of later ones when it is entered
+    if (w.sources->narrow_scales) ahead.parameters = 0;
     for (int i = 0; i < w.panels; ++i) {
+      w.sources[i].enter(span * Span, w.to_next);
       const uint8_t* parameters = w.sources[i].parameters + at;
       prefetch(parameters + ahead.parameters);
       prefetch(parameters + ahead.parameters + group_bytes - kLine);

@@ -96,7 +96,8 @@ Error op_pack(Context& context, sf_pack_args& args) {
   SF_REQUIRE(args.codes && args.row_scales && args.packed, kNullPointer);
   PackedHeader header;
   const int32_t with_offsets = args.offsets != nullptr;
-  if (const Error error = describe(args.n, args.k, args.bits, args.limbs, args.group, with_offsets, header))
+  const Narrowing none{args.bits, 16};
+  if (const Error error = describe(args.n, args.k, args.bits, args.limbs, args.group, with_offsets, none, header))
     return error;
   SF_REQUIRE(args.packed_bytes >= header.bytes && whole_panels(args.n, args.first, args.rows), kBadShape);
   SF_REQUIRE(aligned64(args.packed), kMisaligned);
@@ -122,7 +123,8 @@ Error op_pack(Context& context, sf_pack_args& args) {
 }  // namespace sf
 
 extern "C" int64_t sf_packed_bytes(int64_t n, int64_t k, int32_t bits, int32_t limbs, int32_t group,
-                                   int32_t with_offsets) {
+                                   int32_t with_offsets, int32_t width, int32_t scale_bits) {
   sf::PackedHeader header;
-  return sf::describe(n, k, bits, limbs, group, with_offsets, header) == sf::kOk ? header.bytes : -1;
+  const bool good = sf::describe(n, k, bits, limbs, group, with_offsets, {width, scale_bits}, header) == sf::kOk;
+  return good ? header.bytes : -1;
 }

@@ -6,6 +6,9 @@
 //   M = round(scale / unit * (fraction / stretch))     Z = round(offset / unit + centre * (scale / unit))
 //       where fraction is 128 for 8-bit codes, 1 where there is a table
 //
+// Scales and offsets may be products, scale = d * s and offset = e * m: then scale / unit is d * (1 / unit) * s. Where
+// scale_bits is 8 or 4 they stay products: compact.h makes M and Z of them.
+//
 // all in float32, round to nearest even; formats/ggml.py does the same in numpy. The span bounds every weight, so that
 // all fit two limbs and every M fits int16 (the caller's stretch sees to that).
 #include <algorithm>
@@ -64,23 +67,36 @@ struct Source {
       unpack(block + args.low.offset, args.low, args.block, 0, out + done);
       if (args.high.width) unpack(block + args.high.offset, args.high, args.block, args.low.width, out + done);
     }
-    if (header.bits == 8) {
+    if (header.width == 8) {
       stretch_codes(out, count, args.add, args.stretch);
     } else {
-      for (int i = 0; i < count; ++i) out[i] &= 15;
+      for (int i = 0; i < count; ++i) out[i] &= (1 << header.width) - 1;
     }
+  }
+
+  float scale(int64_t row, int64_t group) const {
+    const int64_t at = row * header.num_groups() + group;
+    return args.scales ? args.scales[at] : product(args.super_scales, args.group_scales, row, group);
+  }
+  float offset(int64_t row, int64_t group) const {
+    const int64_t at = row * header.num_groups() + group;
+    if (args.super_offsets) return product(args.super_offsets, args.group_offsets, row, group);
+    return args.offsets ? args.offsets[at] : 0.0f;
+  }
+  float product(const uint16_t* supers, const int8_t* factors, int64_t row, int64_t group) const {
+    const uint16_t half = supers[row * (header.k / kSuper) + group * header.group / kSuper];
+    if ((half & 0x7C00) == 0x7C00) return NAN;
+    return half_to_float(half) * std::ldexp(1.0f, args.power) *
+           static_cast<float>(factors[row * header.num_groups() + group]);
   }
 
   // The row's unit; not finite where a scale or offset is not.
   float unit(int64_t row) const {
-    const int64_t groups = header.num_groups();
-    const float* scales = args.scales + row * groups;
-    const float* offsets = args.offsets ? args.offsets + row * groups : nullptr;
     int32_t largest = 0;  // floats without their sign order as integers do, with infinities and NaNs on top
-    for (int64_t g = 0; g < groups; ++g) {
-      const float offset = offsets ? offsets[g] : 0.0f;
-      largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(scales[g] * args.span_low + offset)));
-      largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(scales[g] * args.span_high + offset)));
+    for (int64_t g = 0; g < header.num_groups(); ++g) {
+      const float step = scale(row, g), from = offset(row, g);
+      largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(step * args.span_low + from)));
+      largest = std::max(largest, std::bit_cast<int32_t>(std::fabs(step * args.span_high + from)));
     }
     const float unit = std::bit_cast<float>(largest) / 16256.0f;
     return unit < FLT_MIN ? FLT_MIN : unit;  // in this order: a NaN must stay one
@@ -100,7 +116,7 @@ struct BlockPanel {
     for (int output = 0; output < outputs; ++output) {
       row_scales[output] = source.unit(first + output);
       if (!(row_scales[output] <= FLT_MAX)) return false;
-      write_parameters(output, row_scales[output]);
+      source.header.has_narrow_scales() ? write_factors(output) : write_parameters(output, row_scales[output]);
     }
     write_codes();
     return true;
@@ -109,17 +125,47 @@ struct BlockPanel {
   void write_parameters(int output, float unit) const {
     const sf_pack_blocks_args& args = source.args;
     const PackedHeader& h = source.header;
-    const int64_t row = (first + output) * h.num_groups();
     const float factor = (h.bits == 8 ? 128.0f : 1.0f) / static_cast<float>(args.stretch),
                 centre = static_cast<float>(args.centre);
     uint8_t* at = bytes + output / kHalf * h.half_parameter_bytes() + 2 * (output % kHalf);
     for (int64_t g = 0; g < h.num_groups(); ++g, at += h.group_bytes()) {
-      const float step = args.scales[row + g] / unit;
+      const float step = in_units(args.super_scales, args.group_scales, args.scales, output, g, unit);
       const int16_t multiplier = static_cast<int16_t>(std::rint(step * factor));
       std::memcpy(at, &multiplier, 2);
-      if (!args.offsets) continue;
-      const int16_t offset = static_cast<int16_t>(std::rint(args.offsets[row + g] / unit + centre * step));
+      if (!h.with_offsets) continue;
+      const float from = in_units(args.super_offsets, args.group_offsets, args.offsets, output, g, unit);
+      const int16_t offset = static_cast<int16_t>(std::rint(from + centre * step));
       std::memcpy(at + 32, &offset, 2);
+    }
+  }
+  // A scale or offset over the row's unit: of factors in the order of compact.h.
+  float in_units(const uint16_t* supers, const int8_t* factors, const float* values, int output, int64_t group,
+                 float unit) const {
+    const PackedHeader& h = source.header;
+    const int64_t row = first + output, at = row * h.num_groups() + group;
+    if (!supers) return values[at] / unit;
+    const float step = half_to_float(supers[row * (h.k / kSuper) + group * h.group / kSuper]);
+    return step * (1.0f / unit * std::ldexp(1.0f, source.args.power)) * static_cast<float>(factors[at]);
+  }
+
+  // Of an output: its number of each super-block, and its integers of each group.
+  void write_factors(int output) const {
+    const sf_pack_blocks_args& args = source.args;
+    const PackedHeader& h = source.header;
+    const int64_t supers = h.k / kSuper, each = kSuper / h.group, row = first + output, lines = h.num_super_lines();
+    for (int64_t super = 0; super < supers; ++super) {
+      uint8_t* at = bytes + super * h.super_bytes();
+      std::memcpy(at + 2 * output, args.super_scales + row * supers + super, 2);
+      if (args.super_offsets) std::memcpy(at + 2 * kPanel + 2 * output, args.super_offsets + row * supers + super, 2);
+      at += (1 + h.with_offsets) * kPanel * 2 + output / kHalf * kLine + output % kHalf * 4;
+      for (int64_t g = 0; g < each; ++g) {
+        const int64_t of = (row * supers + super) * each + g;
+        uint8_t* place = at + g / 4 * 2 * kLine + g % 4;
+        *place = static_cast<uint8_t>(args.group_scales[of]);
+        if (!args.group_offsets) continue;
+        if (h.scale_bits == 4) *place = static_cast<uint8_t>((*place & 15) | args.group_offsets[of] << 4);
+        else place[lines * 2 * kLine] = static_cast<uint8_t>(args.group_offsets[of]);
+      }
     }
   }
 
@@ -134,8 +180,7 @@ struct BlockPanel {
         source.codes(first + output, start, count, codes[output]);
         std::memset(codes[output] + count, 0, padded - count);
       }
-      for (int at = 0; at < padded; at += kTile, tile += h.tile_bytes())
-        write_tile(codes[0] + at, kChunk, h.bits, tile);
+      for (int at = 0; at < padded; at += kTile, tile += h.tile_bytes()) write_tile(codes[0] + at, kChunk, h, tile);
     }
   }
 };
@@ -147,6 +192,8 @@ Error check(const sf_pack_blocks_args& args, const PackedHeader& header) {
   SF_REQUIRE(good_field(args.low, args.block, args.block_bytes), kBadOption);
   SF_REQUIRE(args.high.width == 0 || good_field(args.high, args.block, args.block_bytes), kBadOption);
   SF_REQUIRE(args.low.width + args.high.width <= 8 && args.stretch > 0, kBadOption);
+  SF_REQUIRE(args.power >= -16 && args.power <= 16, kBadOption);
+  SF_REQUIRE(!header.has_narrow_codes() || header.bits == 4 || good_stretch(header), kBadOption);
   SF_REQUIRE(args.packed_bytes >= header.bytes, kBadShape);
   SF_REQUIRE(aligned64(args.packed), kMisaligned);
   return kOk;
@@ -155,10 +202,20 @@ Error check(const sf_pack_blocks_args& args, const PackedHeader& header) {
 }  // namespace
 
 Error op_pack_blocks(Context& context, sf_pack_blocks_args& args) {
-  SF_REQUIRE(args.blocks && args.scales && args.packed, kNullPointer);
+  const bool factored = args.super_scales != nullptr;
+  SF_REQUIRE(args.blocks && args.packed && (factored ? args.group_scales != nullptr : args.scales != nullptr),
+             kNullPointer);
+  SF_REQUIRE((args.super_offsets == nullptr) == (args.group_offsets == nullptr), kNullPointer);
+  SF_REQUIRE((factored || args.scale_bits == 16) && factored == !args.scales, kBadOption);
+  SF_REQUIRE(factored ? !args.offsets : !args.super_offsets, kBadOption);
+  SF_REQUIRE(!factored || (args.k % kSuper == 0 && kSuper % args.group == 0), kBadShape);
   PackedHeader header;
-  const int32_t bits = args.table ? 4 : 8, with_offsets = args.offsets != nullptr;
-  if (const Error error = describe(args.n, args.k, bits, 2, args.group, with_offsets, header)) return error;
+  const int32_t bits = args.table ? 4 : 8, with_offsets = args.offsets || args.super_offsets;
+  const Narrowing narrow{args.width, args.scale_bits};
+  if (const Error error = describe(args.n, args.k, bits, 2, args.group, with_offsets, narrow, header)) return error;
+  if (header.has_narrow_codes() || header.has_narrow_scales())
+    header.stretch = args.stretch, header.centre = args.centre, header.base = 128 + args.stretch * args.add,
+    header.power = args.power;
   if (const Error error = check(args, header)) return error;
   if (args.table) std::memcpy(header.table, args.table, 16);
 

@@ -4,15 +4,9 @@
 #pragma once
 #include <type_traits>
 
-#include "dot.h"  // of the variant
-#include "kernels/pack.h"
+#include "kernels/compact.h"
 
 namespace sf {
-
-// How far ahead of the reader the codes are asked for. The hardware's own prefetcher stops at pages.
-inline constexpr int64_t kAhead = 4096;
-// Always inlined: gcc takes a function that only prefetches for one without effect, and may drop calls of it.
-[[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 // body(line, panel, w) for the lines of a range, in several panels in turn: one stream alone does not draw the memory's
 // full bandwidth.
@@ -51,19 +45,30 @@ struct PlainSource {
   }
 };
 
-// What the expanding sources share.
+// What the expanding sources share. The lines of a tile may be read once it has been entered; group() does so.
 struct Grouped {
-  const uint8_t* codes;
-  const uint8_t* parameters;
+  mutable const uint8_t* codes;
+  mutable const uint8_t* parameters;
   Table table;
   int64_t half_bytes, group_lines;
-  int first_entry;  // of the table
-  bool with_offsets;
+  int first_entry, code_centre;  // of the table
+  bool with_offsets, narrow_codes, narrow_scales;
+  int64_t panel_bytes;
+  mutable CompactPanel compact;  // where codes and parameters are, if they are narrow in memory
 
   Grouped(const PackedHeader& h, int64_t panel)
       : codes(h.panel(panel) + h.codes), parameters(h.panel(panel)), table(load_table(h.table)),
         half_bytes(h.half_parameter_bytes()), group_lines(h.group / 4), first_entry(static_cast<int8_t>(h.table[0])),
-        with_offsets(h.with_offsets) {}
+        code_centre(h.code_centre()), with_offsets(h.with_offsets), narrow_codes(h.has_narrow_codes()),
+        narrow_scales(h.has_narrow_scales()), panel_bytes(h.panel_bytes), compact(h, panel) {}
+
+  // Before lines from a multiple of span() on are read. True: pointers into the panel are no longer valid.
+  bool enter(int64_t line) const { return enter(line, panel_bytes); }
+  bool enter(int64_t line, int64_t to_next) const {
+    if (!(narrow_codes || narrow_scales) || line % kTileLines) return false;
+    compact.enter(line, to_next, codes, parameters);
+    return true;
+  }
 
   int64_t span() const { return group_lines < kTileLines ? group_lines : kTileLines; }
   const uint8_t* parameters_of(int64_t line, int half) const {
@@ -108,6 +113,7 @@ struct WideSource : Grouped {
   using Grouped::Grouped;
 
   Group group(int64_t line) const {
+    enter(line);
     return {{load_wide(parameters_of(line, 0), with_offsets), load_wide(parameters_of(line, 1), with_offsets)}};
   }
   void weights(int64_t line, const Group& group, Line (&w)[2][2]) const {

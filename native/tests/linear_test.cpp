@@ -17,7 +17,7 @@ constexpr Format kFormats[] = {{8, 1, 0, false},  {8, 2, 32, false}, {8, 2, 64, 
 class Matrix {
  public:
   Matrix(Session& session, int64_t n, int64_t k, const Format& f)
-      : packed_(sf_packed_bytes(n, k, f.bits, f.limbs, f.group, f.offsets)) {
+      : packed_(sf_packed_bytes(n, k, f.bits, f.limbs, f.group, f.offsets, f.bits, 16)) {
     const int64_t groups = f.group ? (k + f.group - 1) / f.group : 0;
     Buffer<int8_t> codes(n * k), table(16);
     Buffer<int16_t> scales(n * groups), offsets(n * groups);
@@ -148,9 +148,13 @@ TEST(linear_refuses_bad_arguments) {
   CHECK(code([](auto& a) { a.rows = -1; }) == sf::kBadShape);
   CHECK(code([](auto& a) { a.y_stride = 9; }) == sf::kBadShape);
   CHECK(code([](auto& a) { a.x.values += 1; }) == sf::kMisaligned);
-  CHECK(sf_packed_bytes(0, 64, 8, 1, 0, 0) == -1);
-  CHECK(sf_packed_bytes(64, 64, 7, 1, 0, 0) == -1);
-  CHECK(sf_packed_bytes(64, 64, 8, 2, 0, 0) == -1);
+  CHECK(sf_packed_bytes(0, 64, 8, 1, 0, 0, 8, 16) == -1);
+  CHECK(sf_packed_bytes(64, 64, 7, 1, 0, 0, 7, 16) == -1);
+  CHECK(sf_packed_bytes(64, 64, 8, 2, 0, 0, 8, 16) == -1);
+  CHECK(sf_packed_bytes(64, 64, 8, 2, 32, 0, 4, 16) == -1);   // 8-bit codes have 5 or 6 bits, or 8
+  CHECK(sf_packed_bytes(64, 64, 4, 2, 32, 0, 4, 8) == -1);    // no super-block
+  CHECK(sf_packed_bytes(64, 512, 4, 2, 128, 0, 2, 8) == -1);  // groups too long for one
+  CHECK(sf_packed_bytes(64, 512, 4, 2, 32, 0, 2, 4) == -1);   // nibbles without offsets
 }
 
 // Records of 34 bytes, a scale nobody reads here and 32 codes of 8 bits, as Q8_0 has them.
@@ -162,13 +166,13 @@ TEST(pack_blocks_from_a_file_s_records) {
   Numbers numbers(5);
   for (int64_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(numbers.below(256));
   for (int64_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f * static_cast<float>(1 + numbers.below(100));
-  Lines<char> packed(sf_packed_bytes(kOutputs, kCols, 8, 2, 32, 0));
+  Lines<char> packed(sf_packed_bytes(kOutputs, kCols, 8, 2, 32, 0, 8, 16));
   sf_pack_blocks_args args{};
   args.blocks = blocks.data(), args.scales = scales.data(), args.packed = packed.data(),
   args.packed_bytes = packed.size();
   args.n = args.rows = kOutputs, args.k = kCols, args.row_stride = kStride;
   args.low = {2, 8, 32, 0};
-  args.block = args.group = 32, args.block_bytes = kRecord, args.stretch = 1;
+  args.block = args.group = 32, args.block_bytes = kRecord, args.stretch = 1, args.width = 8, args.scale_bits = 16;
   args.span_low = -127.0f, args.span_high = 127.0f;
   CHECK(session.run("pack_blocks", args) == sf::kOk);
   Buffer<int64_t> ids(1);
@@ -184,4 +188,55 @@ TEST(pack_blocks_from_a_file_s_records) {
   }
   args.packed_bytes -= 1;
   CHECK(session.run("pack_blocks", args) == sf::kBadShape);
+}
+
+// Codes in blocks of 256 bytes, packed at every width, with scales as products: all threads and all numbers of rows
+// read the same weights, and nothing beyond them.
+TEST(linear_narrow_codes_and_scales) {
+  struct Narrow {
+    int32_t bits, width, scale_bits, group;
+    bool offsets;
+  };
+  constexpr Narrow kNarrow[] = {{4, 1, 16, 64, false}, {4, 2, 4, 16, true},   {4, 3, 8, 16, false}, {4, 4, 8, 32, true},
+                                {8, 5, 8, 32, true},   {8, 5, 16, 32, false}, {8, 6, 8, 16, false}};
+  constexpr int64_t kOutputs = 40, kCols = 512, kSupers = kCols / 256;
+  for (const auto& f : kNarrow)
+    for (const int64_t rows : {1, 3, 8, 37})
+      for (const int32_t limbs : {2, 1})
+        same_for_all_threads(rows * kOutputs, [&](Session& session, const Buffer<float>& y) {
+          const int64_t groups = kCols / f.group;
+          Buffer<uint8_t> blocks(kOutputs * kCols);
+          Buffer<uint16_t> halves(kOutputs * kSupers);
+          Buffer<int8_t> integers(kOutputs * groups), table(16);
+          Buffer<float> scales(kOutputs * groups);
+          Numbers numbers(9);
+          for (int64_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint8_t>(numbers.below(1 << f.width));
+          for (int64_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(0x2000 + numbers.below(0x1000));
+          for (int64_t i = 0; i < integers.size(); ++i) integers[i] = static_cast<int8_t>(numbers.below(16));
+          for (int64_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f;
+          for (int i = 0; i < 16; ++i) table[i] = static_cast<int8_t>(i - 2);
+          Lines<char> packed(sf_packed_bytes(kOutputs, kCols, f.bits, 2, f.group, f.offsets, f.width, f.scale_bits));
+          sf_pack_blocks_args args{};
+          args.blocks = blocks.data(), args.packed = packed.data(), args.packed_bytes = packed.size();
+          if (f.scale_bits == 16) {
+            args.scales = scales.data();
+          } else {
+            args.super_scales = halves.data(), args.group_scales = integers.data();
+            if (f.offsets) args.super_offsets = halves.data(), args.group_offsets = integers.data();
+          }
+          args.table = f.bits == 4 ? table.data() : nullptr;
+          args.n = args.rows = kOutputs, args.k = args.row_stride = kCols;
+          args.low = {0, 8, 256, 0};
+          args.block = args.block_bytes = 256, args.group = f.group, args.width = f.width;
+          args.scale_bits = f.scale_bits, args.stretch = f.width == 5 ? 4 : f.width == 6 ? 2 : 1;
+          args.add = f.bits == 8 ? -(1 << (f.width - 1)) : 0;
+          args.span_low = -32.0f, args.span_high = 32.0f;
+          CHECK(session.run("pack_blocks", args) == sf::kOk);
+          Rows x(rows, kCols, limbs, limbs == 1 ? 64 : 0);
+          quantise(session, rows, kCols, x);
+          sf_linear_args linear{x.struct_, packed.data(), nullptr, nullptr, y.data(), rows, kCols, kOutputs, 0};
+          CHECK(session.run("linear", linear) == sf::kOk);
+          args.stretch = 3;
+          CHECK((session.run("pack_blocks", args) == sf::kBadOption) == (f.bits == 8));
+        });
 }

@@ -11,12 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.formats import ggml, row_integers
-from surefoot.ops import Backend, OpError, empty_packed, linear, pack, pack_blocks, quantise, supported_variants
+from surefoot.ops import (
+    ActivationForm,
+    Backend,
+    OpError,
+    PackedWeights,
+    embed,
+    empty_packed,
+    linear,
+    pack,
+    pack_blocks,
+    quantise,
+    supported_variants,
+)
 from surefoot.ops.arrays import F32, U8
 from surefoot.ops.oracle.linear import dequantise, expand
 from surefoot.ops.oracle.linear import linear as oracle_linear
 
 QUANTISED = [kind for kind in ggml.TYPES.values() if not kind.is_float]
+# Of which neither codes nor scales take more bits in memory than in the file, or hardly more.
+NARROW = [
+    ggml.NAMES[name]
+    for name in ("Q1_0", "Q2_0", "Q2_K", "Q3_K", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "IQ4_XS", "TQ2_0")
+]
 FLOATS = [kind for kind in ggml.TYPES.values() if kind.is_float]
 UNIT = 1 / 16256
 # The largest |t| (of stretched and centred 8-bit codes, or of a centred table's entries), the steps per unit to which
@@ -154,28 +171,66 @@ def test_integers_fit_their_limbs(kind: ggml.BlockType, seed: int) -> None:
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 70), blocks=st.integers(1, 9))
 @settings(max_examples=8)
 def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: int, blocks: int) -> None:
-    """Native packing of a file's bytes, whole or in parts, gives the same bytes as decode, row_integers and pack."""
+    """Native packing of a file's bytes, whole or in parts, gives what decode, row_integers and pack give: the same
+    bytes, or the same weights in fewer."""
     rows = random_rows(kind, np.random.default_rng(seed), n, blocks)
     weights = row_integers(ggml.decode(kind, rows))
-    want = pack(backend("portable", 1), weights)
+    want, everything = pack(backend("portable", 1), weights), np.arange(n)
     for variant, threads, step in itertools.product(supported_variants(), (1, 2), (n, 32)):
-        got = empty_packed(want.format, *weights.shape, weights.offsets is not None)
-        for first in range(0, n, step):
-            pack_blocks(backend(variant, threads), ggml.block_weights(kind, rows[first : first + step]), got, first)
-        assert np.array_equal(got.data, want.data)
+        native = backend(variant, threads)
+        assert np.array_equal(packed_blocks(native, kind, rows, step).data, want.data)
+        narrow = packed_blocks(native, kind, rows, step, is_narrow=True)
+        assert narrow.nbytes < want.nbytes or narrow.format == want.format
+        assert np.array_equal(embed(native, everything, narrow), embed(native, everything, want))
+
+
+def packed_blocks(native: Backend, kind: ggml.BlockType, rows: U8, step: int, is_narrow: bool = False) -> PackedWeights:
+    """The rows packed so many at a time."""
+    packed = None
+    for first in range(0, len(rows), step):
+        weights = ggml.block_weights(kind, rows[first : first + step], is_narrow)
+        packed = packed or empty_packed(weights.format, len(rows), weights.shape[1], weights.has_offsets)
+        pack_blocks(native, weights, packed, first)
+    assert packed is not None
+    return packed
 
 
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 def test_linear_multiplies_every_type(kind: ggml.BlockType) -> None:
     """The types have negative multipliers and groups of 16 with a table, which rounding of floats never gives."""
     rng = np.random.default_rng(5)
-    weights = row_integers(ggml.decode(kind, random_rows(kind, rng, 40, 2)))
-    x = rng.standard_normal((3, weights.shape[1])).astype(np.float32)
+    rows = random_rows(kind, rng, 70, 1536 // kind.block)
+    weights = row_integers(ggml.decode(kind, rows))
+    x = rng.standard_normal((37, weights.shape[1])).astype(np.float32)
+    want = oracle_linear(quantise(backend("portable", 1), x), weights)
     for variant in supported_variants():
         native = backend(variant, 2)
-        activations = quantise(native, x)
-        y = linear(native, activations, pack(native, weights))
-        assert np.array_equal(y, oracle_linear(activations, weights))
+        for packed in (pack(native, weights), packed_blocks(native, kind, rows, 64, is_narrow=True)):
+            for num_rows in (1, 2, 3, 5, 9, 16, 37):
+                assert np.array_equal(linear(native, quantise(native, x[:num_rows]), packed), want[:num_rows])
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=lambda kind: kind.name)
+def test_linear_multiplies_narrow_types_by_one_limb(kind: ggml.BlockType) -> None:
+    rng = np.random.default_rng(6)
+    rows = random_rows(kind, rng, 40, 1024 // kind.block)
+    weights = row_integers(ggml.decode(kind, rows))
+    x = rng.standard_normal((37, weights.shape[1])).astype(np.float32)
+    for variant, form in itertools.product(supported_variants(), (ActivationForm(1), ActivationForm(1, 128))):
+        native = backend(variant, 2)
+        for num_rows in (1, 4, 37):
+            activations = quantise(native, x[:num_rows], form)
+            y = linear(native, activations, packed_blocks(native, kind, rows, 40, is_narrow=True))
+            assert np.array_equal(y, oracle_linear(activations, weights))
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=lambda kind: kind.name)
+def test_memory_is_the_files(kind: ggml.BlockType) -> None:
+    """Row scales take four bytes of a row, and the header 256."""
+    n, k = 1024, 4096
+    rows = np.zeros((n, k // kind.block * kind.nbytes), np.uint8)
+    packed = packed_blocks(backend("portable", 2), kind, rows, n, is_narrow=True)
+    assert (packed.nbytes - 4 * n - 256) / rows.nbytes <= 1.04
 
 
 @pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.name)
@@ -199,15 +254,15 @@ def test_no_type_of_the_gguf_package_is_missing() -> None:
 
 
 @pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_1"])
-def test_a_scale_that_is_not_finite_is_refused(name: str, scale: float) -> None:
+@pytest.mark.parametrize(("name", "at"), [("Q8_0", 0), ("Q4_1", 0), ("Q4_K", 0), ("Q6_K", 208), ("Q2_K", 82)])
+def test_a_scale_that_is_not_finite_is_refused(name: str, at: int, scale: float) -> None:
     kind = ggml.NAMES[name]
     rows = np.zeros((40, 3 * kind.nbytes), np.uint8)
-    rows[39, -kind.nbytes : -kind.nbytes + 2] = np.array([scale], np.float16).view(np.uint8)
+    rows[39, at - kind.nbytes :][:2] = np.array([scale], np.float16).view(np.uint8)
     with pytest.raises(ValueError, match="infinite or not a number"):
         row_integers(ggml.decode(kind, rows))
     weights = ggml.block_weights(kind, rows)
-    packed = empty_packed(weights.format, *weights.shape, weights.offsets is not None)
+    packed = empty_packed(weights.format, *weights.shape, weights.has_offsets)
     for variant in supported_variants():
         with pytest.raises(OpError, match="outside its range"):
             pack_blocks(backend(variant, 2), weights, packed)

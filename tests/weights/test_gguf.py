@@ -7,11 +7,12 @@ import gguf
 import numpy as np
 import pytest
 
-from surefoot.formats import W8, W8_GROUPED, round_to
-from surefoot.ops import Backend, pack
+from surefoot.formats import SERVED, W8, W8_GROUPED, round_to
+from surefoot.ops import Backend, embed, pack
 from surefoot.ops.oracle.linear import dequantise
 from surefoot.weights import GgufError, GgufFile
 from surefoot.weights import gguf as reader
+from surefoot.weights.memory import weight_bytes
 from tests.weights.gguf_files import TYPES, weights, write
 
 
@@ -95,6 +96,29 @@ def test_an_nvfp4_matrix_is_multiplied_by_its_own_scale(
     for matrix, in_parts, floats in zip(integers, packed, want, strict=True):
         assert np.abs(dequantise(matrix) - floats).max() <= 7 * np.abs(floats).max() / 16256
         assert np.array_equal(pack(backend, matrix).data, in_parts.data)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_weights_that_would_take_most_of_the_memory_are_packed_at_the_files_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    ggml_type, rng = gguf.GGMLQuantizationType[kind], np.random.default_rng(3)
+    raw = rng.integers(0, 64, (64, 2 * gguf.GGML_QUANT_SIZES[ggml_type][1]), np.uint8)  # no scale that is not finite
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_tensor("a.weight", raw, raw_dtype=ggml_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    backend, every_row = Backend(threads=1), np.arange(64)
+    wide_file = GgufFile(tmp_path / "a.gguf")
+    wide, size = wide_file.packed(backend, "a.weight"), weight_bytes(wide_file, SERVED)
+    monkeypatch.setattr("surefoot.weights.gguf.MAX_WIDE_SHARE", 0)
+    narrow_file = GgufFile(tmp_path / "a.gguf")
+    narrow = narrow_file.packed(backend, "a.weight")
+    assert narrow.nbytes < wide.nbytes
+    assert (size, weight_bytes(narrow_file, SERVED)) == (wide.nbytes, narrow.nbytes), "known before it is read"
+    assert np.array_equal(embed(backend, every_row, narrow), embed(backend, every_row, wide)), "the same weights"
 
 
 def test_wrong_names_and_shapes(path: Path) -> None:

@@ -18,7 +18,10 @@ struct LinearCodesSource : Grouped {
   struct Group {
     Half half[2];
   };
-  Group group(int64_t line) const { return {{load_half(parameters_of(line, 0)), load_half(parameters_of(line, 1))}}; }
+  Group group(int64_t line) const {
+    enter(line);
+    return {{load_half(parameters_of(line, 0)), load_half(parameters_of(line, 1))}};
+  }
   Half load_half(const uint8_t* at) const {
     const __m512i scale = twice(at),
                   first = _mm512_mullo_epi16(scale, _mm512_set1_epi16(static_cast<int16_t>(first_entry)));

@@ -150,6 +150,10 @@ inline Ints add_spans(const int8_t* p) {
   const Ints fours = add_words({_mm256_maddubs_epi16(ones, l.lo), _mm256_maddubs_epi16(ones, l.hi)});
   return {add_spans_half<Span>(fours.lo), add_spans_half<Span>(fours.hi)};
 }
+inline void store_words(uint8_t* sixteen, const Ints& a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xD8);  // packs within 128-bit halves
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sixteen), words);
+}
 inline Ints load_words(const uint8_t* sixteen) {
   const auto* p = reinterpret_cast<const __m128i*>(sixteen);
   return {_mm256_cvtepi16_epi32(_mm_loadu_si128(p)), _mm256_cvtepi16_epi32(_mm_loadu_si128(p + 1))};

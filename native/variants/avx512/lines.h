@@ -105,6 +105,9 @@ inline Ints add_spans(const int8_t* p) {
   v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, _MM_PERM_BADC));
   return {Span == 8 ? _mm512_add_epi32(v, _mm512_shuffle_i32x4(v, v, _MM_PERM_CDAB)) : v};
 }
+inline void store_words(uint8_t* sixteen, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sixteen), _mm512_cvtepi32_epi16(a.v));
+}
 inline Ints load_words(const uint8_t* sixteen) {
   return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sixteen)))};
 }

@@ -129,6 +129,9 @@ inline Ints dot_pairs(const Ints& sum, const Ints& a, const Ints& b) {
   };
   return by_register<Ints>(one, sum, a, b);
 }
+inline void store_words(uint8_t* sixteen, const Ints& a) {
+  for (int i = 0; i < 2; ++i) vst1q_u8(sixteen + 16 * i, vreinterpretq_u8_s16(low_words(a.v[2 * i], a.v[2 * i + 1])));
+}
 inline Ints load_words(const uint8_t* sixteen) {
   Ints r;
   for (int i = 0; i < 4; ++i) r.v[i] = vmovl_s16(vreinterpret_s16_u8(vld1_u8(sixteen + 8 * i)));

@@ -161,6 +161,12 @@ inline Ints add_spans(const int8_t* p) {
   }
   return r;
 }
+// Each lane's low word.
+inline void store_words(uint8_t* sixteen, const Ints& a) {
+  int16_t words[16];
+  for (int i = 0; i < 16; ++i) words[i] = static_cast<int16_t>(a.v[i]);
+  std::memcpy(sixteen, words, 32);
+}
 inline Ints load_words(const uint8_t* sixteen) {
   int16_t words[16];
   std::memcpy(words, sixteen, 32);

@@ -83,15 +83,10 @@ class GgmlFormat:
         return blocks
 
     def grid(self, blocks: Blocks) -> QuantGrid:
-        assert self.kind.parameters is not None
-        scales, offsets = self.kind.parameters(blocks)
-        n = len(blocks)
+        scales, offsets = ggml.scales_and_offsets(self.kind, blocks)
         # A group whose scale is rounded to zero holds its offset alone, whatever its codes.
-        nonzero = np.where(scales == 0, np.float32(1e-12), scales).reshape(n, -1)
-        return QuantGrid(
-            Levels.of(self.values), self.kind.group, nonzero.astype(np.float32),
-            None if offsets is None else np.ascontiguousarray(offsets.reshape(n, -1)),
-        )  # fmt: skip
+        nonzero = np.where(scales == 0, np.float32(1e-12), scales).astype(np.float32)
+        return QuantGrid(Levels.of(self.values), self.kind.group, nonzero, offsets)
 
     def encode(self, grid: QuantGrid, codes: U8) -> U8:
         """Rows of the file's bytes. The grid must be this format's own, so that its parameters survive rounding."""

@@ -14,7 +14,7 @@ from surefoot.formats import ggml_codebooks as books
 from surefoot.formats.ggml_fields import Blocks, Parameters, as_floats, bits
 from surefoot.formats.grid import AffineGroups, Grid
 from surefoot.ops.arrays import F32, I8, U8
-from surefoot.ops.weights import BitField, BlockWeights
+from surefoot.ops.weights import BitField, BlockWeights, FactoredScales
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class BlockType:
     span: tuple[int, int] = (0, 0)  # smallest and largest value
     values: tuple[int, ...] | None = None  # by code; None: no table
     parts: tuple[Part, ...] = ()  # fields with the bits of codes, the low bits first
-    parameters: Callable[[Blocks], Parameters] | None = None  # reads scales and offsets
+    parameters: Callable[[Blocks], Parameters | FactoredScales] | None = None  # reads scales and offsets
     codes: Callable[[Blocks], U8] | None = None  # reads codes that are not simply the bits of `parts`
 
     @property
@@ -58,6 +58,11 @@ class BlockType:
         return 0 if sum(part.width for part in self.parts) == 8 else self.span[0]
 
     @property
+    def width(self) -> int:
+        """Bits of a code."""
+        return sum(part.width for part in self.parts) if self.values is None else (len(self.values) - 1).bit_length()
+
+    @property
     def table(self) -> I8 | None:
         return None if self.values is None else np.array([*self.values, *[0] * (16 - len(self.values))], np.int8)
 
@@ -69,7 +74,16 @@ def decode(kind: BlockType, rows: U8) -> AffineGroups:
     if kind.values is None:
         # The kernels have no code -128. ggml's quantiser never writes it; it is read as -127.
         codes = np.maximum(codes + np.int8(kind.base), np.int8(-127))
-    return AffineGroups(codes, kind.group, *_parameters(kind, blocks), kind.table, kind.span)
+    scales, offsets = scales_and_offsets(kind, blocks)
+    parameters = _parameters(kind, blocks)
+    factored = parameters if isinstance(parameters, FactoredScales) else None
+    return AffineGroups(codes, kind.group, scales, offsets, kind.table, kind.span, factored)
+
+
+def scales_and_offsets(kind: BlockType, blocks: Blocks) -> Parameters:
+    """As float32, [n, groups]."""
+    parameters = _parameters(kind, blocks)
+    return (parameters.scales(), parameters.offsets()) if isinstance(parameters, FactoredScales) else parameters
 
 
 def decode_floats(kind: BlockType, rows: U8) -> F32:
@@ -82,17 +96,19 @@ def decode_floats(kind: BlockType, rows: U8) -> F32:
     return values.astype(np.float32)
 
 
-def block_weights(kind: BlockType, rows: U8) -> BlockWeights:
+def block_weights(kind: BlockType, rows: U8, is_narrow: bool = False) -> BlockWeights:
     """Rows of raw bytes as input of `pack_blocks`. Codes are not unpacked, unless they come from a codebook."""
     blocks = np.ascontiguousarray(rows).view(kind.record)
-    scales, offsets = _parameters(kind, blocks)
-    grid = Grid.over(kind.span, offsets is not None, kind.table is not None)
+    parameters = _parameters(kind, blocks)
+    scales, offsets = (parameters, None) if isinstance(parameters, FactoredScales) else parameters
+    has_offsets = parameters.has_offsets if isinstance(parameters, FactoredScales) else offsets is not None
+    grid = Grid.over(kind.span, has_offsets, kind.table is not None)
     raw, block, nbytes, fields = rows, kind.block, kind.nbytes, tuple(_bit_field(kind, part) for part in kind.parts)
     if kind.codes is not None:
         raw, nbytes, fields = kind.codes(blocks).reshape(len(rows), -1), block, (BitField(0, 8, block),)
     return BlockWeights(
-        raw, block, nbytes, fields, kind.group, scales, offsets, grid.table(kind.table),
-        kind.base - grid.centre, grid.stretch, grid.centre, kind.span,
+        raw, block, nbytes, fields, kind.group, scales, offsets, grid.table(kind.table), kind.width,
+        kind.base - grid.centre, grid.stretch, grid.centre, kind.span, is_narrow,
     )  # fmt: skip
 
 
@@ -106,11 +122,14 @@ def _codes(kind: BlockType, blocks: Blocks) -> U8:
     return codes
 
 
-def _parameters(kind: BlockType, blocks: Blocks) -> Parameters:
+def _parameters(kind: BlockType, blocks: Blocks) -> Parameters | FactoredScales:
     if kind.parameters is None:
         raise ValueError(f"{kind.name} is a plain float type")
-    scales, offsets = kind.parameters(blocks)
-    return scales.reshape(len(blocks), -1), None if offsets is None else offsets.reshape(len(blocks), -1)
+    parameters, n = kind.parameters(blocks), len(blocks)
+    if isinstance(parameters, FactoredScales):
+        return parameters.reshaped(n)
+    scales, offsets = parameters
+    return scales.reshape(n, -1), None if offsets is None else offsets.reshape(n, -1)
 
 
 def _bit_field(kind: BlockType, part: Part) -> BitField:
@@ -129,21 +148,22 @@ def _d_and_m(b: Blocks) -> Parameters:
     return as_floats(b["d"]), as_floats(b["m"])
 
 
-def _nibble_pairs(b: Blocks) -> Parameters:
+def _nibble_pairs(b: Blocks) -> FactoredScales:
     """Q2_K: a byte per group, its scale in the low nibble, its minimum in the high."""
-    return as_floats(b["d"]) * (b["scales"] & np.uint8(15)), -(as_floats(b["dmin"]) * (b["scales"] >> np.uint8(4)))
+    scales, mins = b["scales"] & np.uint8(15), b["scales"] >> np.uint8(4)
+    return FactoredScales(b["d"], scales.view(np.int8), -b["dmin"], mins.view(np.int8), bits=4)
 
 
-def _six_bits(b: Blocks) -> Parameters:
+def _six_bits(b: Blocks) -> FactoredScales:
     """Q3_K: sixteen scales of 6 bits, the low nibbles in 8 bytes, the pairs of high bits in 4."""
     low, high = bits(b["scales"][..., :8], 4, 8), bits(b["scales"][..., 8:], 2, 4)
-    return as_floats(b["d"]) * ((low | (high << np.uint8(4))).view(np.int8) - np.int8(32)), None
+    return FactoredScales(b["d"], (low | (high << np.uint8(4))).view(np.int8) - np.int8(32))
 
 
 _SIX, _NIBBLE, _TWO = np.uint32(0x3F3F3F3F), np.uint32(0x0F0F0F0F), np.uint32(0x30303030)
 
 
-def _scales_and_mins(b: Blocks) -> Parameters:
+def _scales_and_mins(b: Blocks) -> FactoredScales:
     """Q4_K, Q5_K: eight scales and eight minima of 6 bits in 12 bytes. The first four scales are the low six bits of
     bytes 0-3, the first four minima those of bytes 4-7; the last four are the low (scales) and high (minima) nibbles of
     bytes 8-11, with the two top bits of bytes 0-3 and 4-7 above them. Four bytes are handled as one word."""
@@ -151,18 +171,18 @@ def _scales_and_mins(b: Blocks) -> Parameters:
     scales, mins = np.empty((2, *b.shape, 2), np.uint32)
     scales[..., 0], scales[..., 1] = first & _SIX, (nibbles & _NIBBLE) | (first >> 2 & _TWO)
     mins[..., 0], mins[..., 1] = second & _SIX, (nibbles >> 4 & _NIBBLE) | (second >> 2 & _TWO)
-    return as_floats(b["d"]) * scales.view(np.uint8), as_floats(b["dmin"]) * -mins.view(np.uint8).astype(np.float32)
+    return FactoredScales(b["d"], scales.view(np.int8), -b["dmin"], mins.view(np.int8))
 
 
-def _d_times_scales(b: Blocks) -> Parameters:
-    return as_floats(b["d"]) * b["scales"], None
+def _d_times_scales(b: Blocks) -> FactoredScales:
+    return FactoredScales(b["d"], b["scales"])
 
 
-def _split_scales(b: Blocks) -> Parameters:
+def _split_scales(b: Blocks) -> FactoredScales:
     """IQ4_XS: eight scales of 6 bits, nibbles in four bytes, the pairs of high bits in two."""
     high = b["scales_h"][..., None] >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
     scales = (bits(b["scales_l"], 4, 1) | (high.astype(np.uint8) << np.uint8(4))).view(np.int8) - np.int8(32)
-    return as_floats(b["d"]) * scales, None
+    return FactoredScales(b["d"], scales)
 
 
 def _exponent(b: Blocks) -> Parameters:
@@ -187,8 +207,8 @@ _FP4_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 _SIGN, _SIGN_AND_TWO, _BASE_3 = (-1, 1), (-1, 0, 1, 2), (-1, 0, 1)
 _IQ1 = (-7, 1, 9, 0, -9, -1, 7)
 _IQ2, _IQ3_XXS, _IQ3_S = (
-    tuple(sign * magnitude for sign in (1, -1) for magnitude in (*magnitudes, *[0] * (8 - len(magnitudes))))
-    for magnitudes in ((8, 25, 43), (4, 12, 20, 28, 36, 44, 52, 62), (1, 3, 5, 7, 9, 11, 13, 15))
+    tuple(sign * magnitude for sign in (1, -1) for magnitude in magnitudes)
+    for magnitudes in ((8, 25, 43, 0), (4, 12, 20, 28, 36, 44, 52, 62), (1, 3, 5, 7, 9, 11, 13, 15))
 )
 
 _D, _DMIN, _M = ("d", "<f2"), ("dmin", "<f2"), ("m", "<f2")
@@ -206,7 +226,7 @@ def _type(
     values: tuple[int, ...] | range,
     record: list[Any],
     parts: list[Part],
-    parameters: Callable[[Blocks], Parameters],
+    parameters: Callable[[Blocks], Parameters | FactoredScales],
     codes: Callable[[Blocks], U8] | None = None,
 ) -> BlockType:
     """values: a tuple is a table by code; a range is for codes of 5 bits and more, which need no table."""
@@ -245,10 +265,10 @@ TYPES: dict[int, BlockType] = {
               [Part("qs", 4, 32), Part("qh", 1, 32)], _scales_and_mins),
     14: _type("Q6_K", 256, 16, range(-32, 32), [_qs(128), _qh(64), _scales(16, "i1"), _D],
               [Part("qs", 4, 64), Part("qh", 2, 32)], _d_times_scales),
-    16: _type("IQ2_XXS", 256, 32, _IQ2, [_D, ("pairs", _PAIR, 8)], [], books.top_bits(0.25), books.iq2_xxs_codes),
+    16: _type("IQ2_XXS", 256, 32, _IQ2, [_D, ("pairs", _PAIR, 8)], [], books.top_bits(-3), books.iq2_xxs_codes),
     17: _type("IQ2_XS", 256, 16, _IQ2, [_D, ("qs", "<u2", 32), _scales(8)], [], books.nibbles, books.iq2_xs_codes),
     18: _type("IQ3_XXS", 256, 32, _IQ3_XXS, [_D, _qs(64), ("signs", "<u4", 8)], [],
-              books.top_bits(0.5), books.iq3_xxs_codes),
+              books.top_bits(-2), books.iq3_xxs_codes),
     19: _type("IQ1_S", 256, 32, _IQ1, [_D, _qs(32), ("qh", "<u2", 8)], [], books.iq1_s_scales, books.iq1_s_codes),
     20: _type("IQ4_NL", 32, 32, _NONLINEAR, [_D, _qs(16)], [Part("qs", 4, 16)], _d),
     21: _type("IQ3_S", 256, 32, _IQ3_S, [_D, _qs(64), _qh(8), ("signs", "u1", 32), _scales(4)], [],

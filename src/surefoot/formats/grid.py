@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.formats.rounding import GRID_15
 from surefoot.ops.arrays import F32, I8
-from surefoot.ops.weights import I16, IntegerWeights, WeightFormat
+from surefoot.ops.weights import I16, FactoredScales, IntegerWeights, WeightFormat
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class AffineGroups:
     offsets: F32 | None  # [n, groups]
     table: I8 | None  # values of 4-bit codes; None: the value of an 8-bit code is the code itself
     span: tuple[int, int]  # smallest and largest value
+    factored: FactoredScales | None = None  # the scales and offsets again, as products
 
     def floats(self) -> F32:
         n, k = self.codes.shape
@@ -68,14 +69,20 @@ def row_integers(groups: AffineGroups) -> IntegerWeights:
     """
     grid = Grid.over(groups.span, groups.offsets is not None, groups.table is not None)
     units = _row_units(groups)
-    steps = groups.scales / units[:, None]
+    steps, offset_steps = _in_units(groups, units[:, None])
     multipliers = _int16(steps * np.float32(grid.fraction / grid.stretch))
-    offsets = None
-    if groups.offsets is not None:
-        offsets = _int16(groups.offsets / units[:, None] + np.float32(grid.centre) * steps)
+    offsets = None if offset_steps is None else _int16(offset_steps + np.float32(grid.centre) * steps)
     bits, codes = (8, grid.stretched(groups.codes)) if groups.table is None else (4, groups.codes)
     fmt = WeightFormat(bits, limbs=2, group=groups.group)
     return IntegerWeights(fmt, codes, units, multipliers, offsets, grid.table(groups.table))
+
+
+def _in_units(groups: AffineGroups, units: F32) -> tuple[F32, F32 | None]:
+    """Scales and offsets over the row's unit."""
+    if groups.factored is not None:
+        inverse = np.float32(1) / units
+        return groups.factored.scales(inverse), groups.factored.offsets(inverse)
+    return groups.scales / units, None if groups.offsets is None else groups.offsets / units
 
 
 def to_integers(groups: AffineGroups) -> IntegerWeights:
@@ -110,7 +117,7 @@ def alike(matrices: Sequence[AffineGroups]) -> list[AffineGroups]:
     if all(matrix.offsets is None for matrix in matrices):
         return matrices
     return [
-        replace(matrix, offsets=np.zeros_like(matrix.scales)) if matrix.offsets is None else matrix
+        replace(matrix, offsets=np.zeros_like(matrix.scales), factored=None) if matrix.offsets is None else matrix
         for matrix in matrices
     ]
 
@@ -119,7 +126,9 @@ def regrouped(groups: AffineGroups, group: int) -> AffineGroups:
     """The same weights in smaller groups, each with its parent's scale and offset."""
     times = groups.group // group
     offsets = None if groups.offsets is None else np.repeat(groups.offsets, times, axis=1)
-    return replace(groups, group=group, scales=np.repeat(groups.scales, times, axis=1), offsets=offsets)
+    scales = np.repeat(groups.scales, times, axis=1)
+    factored = groups.factored if times == 1 else None
+    return replace(groups, group=group, scales=scales, offsets=offsets, factored=factored)
 
 
 def _without_lowest(groups: AffineGroups) -> AffineGroups:
@@ -130,7 +139,7 @@ def _without_lowest(groups: AffineGroups) -> AffineGroups:
     moved = np.clip(codes.astype(np.int16) + low[..., None], -127, 127).astype(np.int8)
     before = np.float32(0) if groups.offsets is None else groups.offsets
     offsets = np.where(low, before - groups.scales, before).astype(np.float32)
-    return replace(groups, codes=moved.reshape(n, k), offsets=offsets)
+    return replace(groups, codes=moved.reshape(n, k), offsets=offsets, factored=None)
 
 
 def _row_units(groups: AffineGroups) -> F32:

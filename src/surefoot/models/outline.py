@@ -5,6 +5,7 @@ loaded model (bytes, products) is counted over its outline by the same functions
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from surefoot.ops.arrays import F32
 from surefoot.ops.weights import IntegerWeights, PackedForm, PackedWeights, WeightFormat
 from surefoot.weights.checkpoint import Tensor
 from surefoot.weights.coded import Coded
-from surefoot.weights.gguf import packed_forms
+from surefoot.weights.gguf import packed_forms, packs_narrow
 from surefoot.weights.gguf_header import TensorInfo
 
 
@@ -44,24 +45,28 @@ class OutlineCheckpoint:
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         """For families that take some rows of a matrix."""
-        (form,) = self._forms([name], float_format)
+        (form,) = self._forms([name], float_format, is_narrow=False)
         return round_to(form.format, self.floats(name))
 
     def fused(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
-        return [form.outline() for form in self._forms(names, float_format)]
+        return [form.outline() for form in self._forms(names, float_format, self._is_narrow)]
 
     def fused_experts(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[list[PackedWeights]]:
         num_experts = self.tensors[names[0]].shape[0]
-        return [[form.outline()] * num_experts for form in self._forms(names, float_format)]
+        return [[form.outline()] * num_experts for form in self._forms(names, float_format, self._is_narrow)]
 
-    def _forms(self, names: Sequence[str], float_format: WeightFormat) -> list[PackedForm]:
+    @cached_property
+    def _is_narrow(self) -> bool:
+        return packs_narrow(tensor for tensor in self.tensors.values() if isinstance(tensor, TensorInfo))
+
+    def _forms(self, names: Sequence[str], float_format: WeightFormat, is_narrow: bool) -> list[PackedForm]:
         infos = [tensor for name in names if isinstance(tensor := self.tensors[name], TensorInfo)]
         if infos:
-            return packed_forms(infos, float_format)
+            return packed_forms(infos, is_narrow, float_format)
         runs = groupby(names, lambda name: self._format(name, float_format))
         return [self._stacked(fmt, list(run)) for fmt, run in runs]
 

@@ -43,10 +43,11 @@ class BitFieldStruct(Structure):
 
 class PackBlocksArgs(Structure):
     _fields_ = _fields(
-        blocks=PTR, scales=PTR, offsets=PTR, table=PTR, packed=PTR, packed_bytes=c_int64,
+        blocks=PTR, scales=PTR, offsets=PTR, super_scales=PTR, super_offsets=PTR, group_scales=PTR, group_offsets=PTR,
+        table=PTR, packed=PTR, packed_bytes=c_int64,
         n=c_int64, k=c_int64, first=c_int64, rows=c_int64, row_stride=c_int64, low=BitFieldStruct, high=BitFieldStruct,
         block=c_int32, block_bytes=c_int32, group=c_int32, add=c_int32, stretch=c_int32, centre=c_int32,
-        span_low=c_float, span_high=c_float,
+        width=c_int32, scale_bits=c_int32, power=c_int32, unused=c_int32, span_low=c_float, span_high=c_float,
     )  # fmt: skip
 
 

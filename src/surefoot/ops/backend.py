@@ -75,7 +75,7 @@ def load_library(variant: str) -> CDLL:
     lib.sf_stop.restype = None
     lib.sf_use_threads.argtypes = [c_void_p, c_int32]
     lib.sf_use_threads.restype = None
-    lib.sf_packed_bytes.argtypes = [c_int64, c_int64, c_int32, c_int32, c_int32, c_int32]
+    lib.sf_packed_bytes.argtypes = [c_int64, c_int64, *[c_int32] * 6]
     lib.sf_packed_bytes.restype = c_int64
     lib.sf_alloc.argtypes = [c_int64]
     lib.sf_alloc.restype = c_void_p

@@ -4,26 +4,37 @@ A weight expands to an integer on one grid per output row, in one int8 limb or i
 docs/design/integer-matmul.md has the formulas.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.ops import abi
 from surefoot.ops.activations import TWO_LIMBS, ActivationForm
-from surefoot.ops.arrays import F32, I8, U8, Arena, check, huge_empty, pointer, row_stride
+from surefoot.ops.arrays import F32, I8, U8, Arena, Array, check, huge_empty, pointer, row_stride
 from surefoot.ops.backend import Backend, load_library
 
+F16 = NDArray[np.float16]
 I16 = NDArray[np.int16]
+SUPER_BLOCK = 256  # columns
+_ONE = np.float32(1)
 
 
 @dataclass(frozen=True)
 class WeightFormat:
     """The format of a matrix of integer weights."""
 
-    bits: int  # of a code
+    bits: int  # of a code as kernels multiply it
     limbs: int  # int8 limbs of an expanded weight
     group: int = 0  # columns that share an integer scale; 0: no such scales
+    narrow_bits: int = 0  # of a code in memory, where they are fewer; 0: they are not
+    scale_bits: int = 16  # of a group's scale in memory; 8, 4: it is multiplied by a number for 256 columns
+
+    @property
+    def width(self) -> int:
+        """Bits of a code in memory."""
+        return self.narrow_bits or self.bits
 
     def num_groups(self, k: int) -> int:
         return -(-k // self.group) if self.group else 0
@@ -44,6 +55,10 @@ class IntegerWeights:
     def shape(self) -> tuple[int, int]:
         n, k = self.codes.shape
         return n, k
+
+    @property
+    def has_offsets(self) -> bool:
+        return self.offsets is not None
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,52 @@ class BitField:
 
 
 @dataclass(frozen=True)
+class FactoredScales:
+    """Scales and offsets of groups as products: a number for 256 columns (a super-block) times an integer."""
+
+    steps: F16  # [rows, super-blocks]
+    integers: I8  # [rows, groups]
+    offset_steps: F16 | None = None
+    offset_integers: I8 | None = None
+    bits: int = 8  # of an integer: 4 if none is negative or larger than 15
+    power: int = 0  # all products are multiplied by two to this power
+
+    def reshaped(self, rows: int) -> "FactoredScales":
+        """With two dimensions each, contiguous."""
+        return replace(
+            self,
+            steps=_rows(self.steps, rows),
+            integers=_rows(self.integers, rows),
+            offset_steps=None if self.offset_steps is None else _rows(self.offset_steps, rows),
+            offset_integers=None if self.offset_integers is None else _rows(self.offset_integers, rows),
+        )
+
+    @property
+    def has_offsets(self) -> bool:
+        return self.offset_steps is not None
+
+    def scales(self, factors: F32 | np.float32 = _ONE) -> F32:
+        """The products, [rows, groups]; `factors` [rows, 1] multiply the steps first."""
+        return _products(self.steps, self.integers, factors * np.float32(2.0**self.power))
+
+    def offsets(self, factors: F32 | np.float32 = _ONE) -> F32 | None:
+        if self.offset_steps is None or self.offset_integers is None:
+            return None
+        return _products(self.offset_steps, self.offset_integers, factors * np.float32(2.0**self.power))
+
+
+def _rows(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    return np.ascontiguousarray(array).reshape(rows, -1)
+
+
+def _products(steps: F16, integers: I8, factors: F32 | np.float32) -> F32:
+    wide: F32 = steps.astype(np.float32) * factors
+    return np.repeat(wide, integers.shape[1] // steps.shape[1], axis=1) * integers
+
+
+@dataclass(frozen=True)
 class BlockWeights:
-    """Rows in a file's layout, for `pack_blocks`: codes as bit fields of blocks, a float scale and offset per group.
+    """Rows in a file's layout, for `pack_blocks`: codes as bit fields of blocks, a scale and offset per group.
 
     weight = scale * value + offset. The kernels' code for a value is stretch * (value - centre): an entry of the table,
     or without a table stretch * (bits + add)."""
@@ -97,13 +156,15 @@ class BlockWeights:
     block_bytes: int
     fields: tuple[BitField, ...]  # low bits, then high bits if they are stored separately
     group: int  # columns that share a scale
-    scales: F32  # [rows, groups]
+    scales: F32 | FactoredScales  # [rows, groups], with offsets if factored
     offsets: F32 | None  # [rows, groups]
     table: I8 | None  # kernels' code of each 4-bit code
+    width: int  # bits of a code
     add: int
     stretch: int
     centre: int
     span: tuple[int, int]  # smallest and largest value
+    is_narrow: bool = False  # packed codes and scales have no more bits than they need
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,7 +173,15 @@ class BlockWeights:
 
     @property
     def format(self) -> WeightFormat:
-        return WeightFormat(8 if self.table is None else 4, limbs=2, group=self.group)
+        bits = 8 if self.table is None else 4
+        if not self.is_narrow:
+            return WeightFormat(bits, 2, self.group)
+        scale_bits = self.scales.bits if isinstance(self.scales, FactoredScales) else 16
+        return WeightFormat(bits, 2, self.group, self.width if self.width < bits else 0, scale_bits)
+
+    @property
+    def has_offsets(self) -> bool:
+        return self.scales.has_offsets if isinstance(self.scales, FactoredScales) else self.offsets is not None
 
 
 def pack(backend: Backend, weights: IntegerWeights, arena: Arena | None = None) -> PackedWeights:
@@ -145,7 +214,9 @@ def pack_rows(backend: Backend, weights: IntegerWeights, packed: PackedWeights, 
 
 def packed_bytes(fmt: WeightFormat, n: int, k: int, with_offsets: bool) -> int:
     """The size of a packed matrix, the same for all variants."""
-    nbytes: int = load_library("portable").sf_packed_bytes(n, k, fmt.bits, fmt.limbs, fmt.group, with_offsets)
+    nbytes: int = load_library("portable").sf_packed_bytes(
+        n, k, fmt.bits, fmt.limbs, fmt.group, with_offsets, fmt.width, fmt.scale_bits
+    )
     if nbytes < 0:
         raise ValueError(f"no kernel for {fmt} with shape {n} x {k}")
     return nbytes
@@ -161,23 +232,41 @@ def pack_blocks(backend: Backend, weights: BlockWeights, packed: PackedWeights, 
     """Writes weights to a packed matrix from row `first` on: a multiple of 32 rows, except at the matrix's end.
 
     Raises `OpError` if a scale or offset is not finite."""
-    rows, k = weights.shape
-    groups = k // weights.group
-    check("scales", weights.scales, np.float32, rows, groups)
-    if weights.offsets is not None:
-        check("offsets", weights.offsets, np.float32, rows, groups)
+    (rows, k), fmt = weights.shape, weights.format
+    _check_room(fmt, k, packed)
     if weights.table is not None:
         check("table", weights.table, np.int8, 16)
-    _check_room(weights.format, k, packed)
+    scales, power = _scale_pointers(weights, rows, k)
     low, *more = (abi.BitFieldStruct(field.offset, field.width, field.run) for field in weights.fields)
     high = more[0] if more else abi.BitFieldStruct()
     args = abi.PackBlocksArgs(
-        pointer(weights.blocks), pointer(weights.scales), pointer(weights.offsets), pointer(weights.table),
-        pointer(packed.data), packed.nbytes, packed.n, k, first, rows, row_stride(weights.blocks), low, high,
+        pointer(weights.blocks), *scales, pointer(weights.table), pointer(packed.data), packed.nbytes,
+        packed.n, k, first, rows, row_stride(weights.blocks), low, high,
         weights.block, weights.block_bytes, weights.group,
-        weights.add, weights.stretch, weights.centre, *weights.span,
+        weights.add, weights.stretch, weights.centre, fmt.width, fmt.scale_bits, power, 0, *weights.span,
     )  # fmt: skip
     backend.run("pack_blocks", args, weights, packed)
+
+
+def _scale_pointers(weights: BlockWeights, rows: int, k: int) -> tuple[tuple[int | None, ...], int]:
+    """Scales and offsets, then the same four as factors; and the power of two of these."""
+    groups, scales = k // weights.group, weights.scales
+    if not isinstance(scales, FactoredScales):
+        floats = (scales, weights.offsets)
+        for name, array in zip(("scales", "offsets"), floats, strict=True):
+            if array is not None:
+                check(name, array, np.float32, rows, groups)
+        return (*map(pointer, floats), None, None, None, None), 0
+    steps, integers = (scales.steps, scales.offset_steps), (scales.integers, scales.offset_integers)
+    for array in filter(_is_there, steps):
+        check("steps", array, np.float16, rows, k // SUPER_BLOCK)
+    for array in filter(_is_there, integers):
+        check("integers", array, np.int8, rows, groups)
+    return (None, None, *map(pointer, (*steps, *integers))), scales.power
+
+
+def _is_there(array: Array | None) -> TypeGuard[Array]:
+    return array is not None
 
 
 def _check_room(fmt: WeightFormat, k: int, packed: PackedWeights) -> None:

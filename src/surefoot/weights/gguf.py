@@ -2,15 +2,16 @@
 
 import math
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from surefoot import machine
 from surefoot.formats import W8_GROUPED, ggml, round_to, row_integers
 from surefoot.ops.arrays import F32, U8, Arena
 from surefoot.ops.backend import Backend, OpError
@@ -29,6 +30,7 @@ from surefoot.weights.metadata import MetadataError, check_gguf
 from surefoot.weights.readahead import map_ahead
 
 PANEL = 32  # rows that are packed together
+MAX_WIDE_SHARE = 0.6  # of the memory: more is packed at the file's own width
 PART_WEIGHTS = 1 << 21  # weights converted at a time: scales and temporaries take a megabyte or two
 
 
@@ -43,6 +45,11 @@ class GgufFile:
         with self._naming_file():
             check_gguf(self.metadata)
         self.tensors: Mapping[str, TensorInfo] = all_tensors(self.path, self._shards)
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Are weights packed at the file's own width?"""
+        return packs_narrow(self.tensors.values())
 
     def floats(self, name: str) -> F32:
         """The tensor as float32, whatever its type."""
@@ -142,7 +149,7 @@ class GgufFile:
             with self._naming(section.info):
                 parts = list(self._parts(section))
                 for part, weights in zip(parts, self._converted(backend, parts, float_format), strict=True):
-                    packed = packed or empty_packed(weights.format, n, k, weights.offsets is not None, self._arena)
+                    packed = packed or empty_packed(weights.format, n, k, weights.has_offsets, self._arena)
                     if isinstance(weights, BlockWeights):
                         pack_blocks(backend, weights, packed, at)
                     else:
@@ -160,8 +167,9 @@ class GgufFile:
         packed."""
 
         def convert(part: _Rows) -> BlockWeights | IntegerWeights:
-            weights = _block_weights(part.info.type, self._read(part), float_format)
+            weights = _block_weights(part.info.type, self._read(part), float_format, self.is_narrow)
             if isinstance(weights, BlockWeights) and (factors := self._factors(part)) is not None:
+                assert isinstance(weights.scales, np.ndarray)  # NVFP4's are
                 return replace(weights, scales=weights.scales * factors)
             return weights
 
@@ -224,22 +232,33 @@ def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
     return runs
 
 
-def packed_forms(infos: Sequence[TensorInfo], float_format: WeightFormat = W8_GROUPED) -> list[PackedForm]:
+def packed_forms(
+    infos: Sequence[TensorInfo], is_narrow: bool, float_format: WeightFormat = W8_GROUPED
+) -> list[PackedForm]:
     """What `GgufFile.fused` returns for matrices, or `fused_experts` for each expert, without reading a weight."""
-    return [_packed_form(run, float_format) for run in _runs(infos)]
+    return [_packed_form(run, is_narrow, float_format) for run in _runs(infos)]
 
 
-def _packed_form(run: Sequence[TensorInfo], float_format: WeightFormat) -> PackedForm:
+def _packed_form(run: Sequence[TensorInfo], is_narrow: bool, float_format: WeightFormat) -> PackedForm:
     n, k = sum(info.shape[-2] for info in run), run[0].shape[-1]
-    fmt, has_offsets = _packed_format(run[0].type, float_format)
+    fmt, has_offsets = _packed_format(run[0].type, is_narrow, float_format)
     return PackedForm(fmt, n, k, has_offsets)
 
 
+def packs_narrow(infos: Iterable[TensorInfo]) -> bool:
+    """Whether a file with these tensors is packed at its own width. Answers are the same. One row at a time is slower
+    then, unless many cores share the memory's bandwidth; so only if weights would otherwise take most of the memory."""
+    matrices = [info for info in infos if len(info.shape) > 1 and not info.type.is_float]
+    forms = ((info, packed_forms([info], is_narrow=False)[0]) for info in matrices)
+    wide = sum(form.outline().nbytes * math.prod(info.shape[:-2]) for info, form in forms)
+    return wide > MAX_WIDE_SHARE * machine.memory().limit_bytes
+
+
 @cache
-def _packed_format(kind: ggml.BlockType, float_format: WeightFormat) -> tuple[WeightFormat, bool]:
+def _packed_format(kind: ggml.BlockType, is_narrow: bool, float_format: WeightFormat) -> tuple[WeightFormat, bool]:
     """The format, and whether there are offsets: found by converting a block of zeros."""
-    weights = _block_weights(kind, np.zeros((1, kind.nbytes), np.uint8), float_format)
-    return weights.format, weights.offsets is not None
+    weights = _block_weights(kind, np.zeros((1, kind.nbytes), np.uint8), float_format, is_narrow)
+    return weights.format, weights.has_offsets
 
 
 def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
@@ -248,7 +267,9 @@ def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
     return round_to(fmt, weights)
 
 
-def _block_weights(kind: ggml.BlockType, rows: U8, float_format: WeightFormat) -> BlockWeights | IntegerWeights:
+def _block_weights(
+    kind: ggml.BlockType, rows: U8, float_format: WeightFormat, is_narrow: bool
+) -> BlockWeights | IntegerWeights:
     if kind.is_float:
         return _round(float_format, ggml.decode_floats(kind, rows))
-    return ggml.block_weights(kind, rows)
+    return ggml.block_weights(kind, rows, is_narrow)

@@ -58,7 +58,7 @@ def sizes_by_type(file: GgufFile, fmt: ModelFormat) -> list[TypeSizes]:
     sizes = [
         TypeSizes(
             kind.name, len(infos), sum(math.prod(info.shape) for info in infos), sum(info.nbytes for info in infos),
-            sum(_memory_bytes(info, fmt) for info in infos),
+            sum(_memory_bytes(info, fmt, file.is_narrow) for info in infos),
         )
         for kind, infos in by_type.items()
     ]  # fmt: skip
@@ -77,13 +77,13 @@ def bytes_of_a_token(file: GgufFile, num_experts: int) -> int:
     )
 
 
-def _memory_bytes(info: TensorInfo, fmt: ModelFormat) -> int:
+def _memory_bytes(info: TensorInfo, fmt: ModelFormat, is_narrow: bool) -> int:
     """Of a vector, of a matrix, or of all experts' matrices."""
     if len(info.shape) < 2:
         return math.prod(info.shape) * FLOAT_BITS // 8
     if info.type.is_float:
         return math.prod(info.shape) * _float_bits(fmt) // 8
-    (form,) = packed_forms([info])
+    (form,) = packed_forms([info], is_narrow)
     return form.outline().data.nbytes * math.prod(info.shape[:-2])
 
 

@@ -24,6 +24,7 @@ from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
 from surefoot.weights.background_writes import BackgroundWrites
 from surefoot.weights.cache_folder import SUFFIX, note_use, remove_unfinished
 from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.gguf import GgufFile
 from surefoot.weights.packed_file import LAYOUT, Runs, read_packed, write_packed
 from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 
@@ -110,7 +111,8 @@ def packed_cache(
         folder = cache.folder.expanduser()
         if folder.exists():
             remove_unfinished(own_folder(folder))
-        path = folder / f"{cache_key(model, float_format)}{SUFFIX}"
+        is_narrow = isinstance(checkpoint, GgufFile) and checkpoint.is_narrow
+        path = folder / f"{cache_key(model, float_format, is_narrow)}{SUFFIX}"
         cached = _read(path, report)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
@@ -137,10 +139,10 @@ def _write(path: Path, runs: Mapping[str, Runs], background: BackgroundWrites | 
         write_packed(path, runs)
 
 
-def cache_key(model: Path, float_format: str) -> str:
+def cache_key(model: Path, float_format: str, is_narrow: bool = False) -> str:
     """The cache file's name. It hashes ctime as well as mtime: copies may keep mtime, but nobody can set ctime."""
     facts = [(str(file.resolve()), *_state(file.stat())) for file in (*model_files(model), *_code())]
-    text = json.dumps([LAYOUT, __version__, float_format, facts])
+    text = json.dumps([LAYOUT, __version__, float_format, is_narrow, facts])
     # Not `stem`, which would cut the folder Qwen2.5-Coder-1.5B at its last dot.
     return f"{model.name.removesuffix('.gguf')}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 

@@ -22,7 +22,7 @@ from surefoot.weights.background_writes import Pace, at_once
 from surefoot.weights.cache_folder import make_room, unfinished
 from surefoot.weights.reporting_checkpoint import Report
 
-LAYOUT = "SFPACK2"  # as native/kernels/pack.h names it
+LAYOUT = "SFPACK3"  # as native/kernels/pack.h names it
 MAGIC = b"surefoot packed 2\n".ljust(ALIGNMENT, b"\0")
 STEP = 1 << 23  # bytes that one thread reads at a time
 PIECE = 1 << 20  # bytes that are written at a time; a divisor of STEP
