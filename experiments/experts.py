@@ -1,8 +1,8 @@
 """Models with experts at published sizes, random weights: memory while loading, and speed for 1, 8 and 32 users.
 
-python -m experiments.experts FOLDER [SHAPE[:LAYERS]...]
+python -m experiments.experts FOLDER [SHAPE[:LAYERS[:FORMAT]]...]
 
-Writes each shape's GGUF file into the folder unless it is there (12 to 18 GB), measures it in a process of its own, and
+Writes each shape's GGUF file into the folder unless it is there (12 to 19 GB), measures it in a process of its own, and
 prints one line of JSON for it. Delete the files yourself.
 """
 
@@ -175,8 +175,8 @@ def _high_water() -> int:
 
 def main(folder: str, *names: str) -> None:
     for name in names or SHAPES:
-        shape_name, _, layers = name.partition(":")
-        header = published_header(shape_name, int(layers) if layers else None)
+        shape_name, layers, fmt = f"{name}::".split(":")[:3]
+        header = published_header(shape_name, int(layers) if layers else None, fmt)
         path = make_random_gguf(header, Path(folder), lambda line: print(f"\r{line}", end="", file=sys.stderr))
         subprocess.run([sys.executable, "-m", "experiments.experts", "--measure", str(path)], check=True)
 

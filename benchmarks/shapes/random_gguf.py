@@ -26,15 +26,21 @@ POOL_BLOCKS = (1 << 18) + 1  # odd, so that no matrix is a whole number of pools
 DEVIATION = 0.02
 NORMAL, CONTROL = 1, 3  # kinds of tokens
 # Fields that are not random, so that weights have about the DEVIATION of trained ones.
-SCALES: dict[str, dict[str, float]] = {"Q4_0": {"d": 0.0043}, "Q8_0": {"d": 0.00027}, "MXFP4": {"e": 120}}
+SCALES: dict[str, dict[str, float]] = {
+    "Q4_0": {"d": 0.0043},
+    "Q4_K": {"d": 0.00014, "dmin": 0.00105},
+    "Q6_K": {"d": 0.000015},
+    "Q8_0": {"d": 0.00027},
+    "MXFP4": {"e": 120},
+}
 
 
-def published_header(name: str, layers: int | None = None) -> ShapeHeader:
-    """Of a known shape's file in 4 bits, whose embeddings and head have 8, with all layers or fewer."""
+def published_header(name: str, layers: int | None = None, fmt: str = "") -> ShapeHeader:
+    """Of a known shape's file with all layers or fewer. By default it has 4 bits, embeddings and head 8."""
     shape = known_shapes()[name]
     shape = replace(shape, layers=layers or shape.layers)
-    header = make_header(shape, "mxfp4" if shape.format == "mxfp4" else "q4_0_l")
-    return replace(header, name=f"{name}-random-{shape.layers}-layers")
+    header = make_header(shape, fmt or ("mxfp4" if shape.format == "mxfp4" else "q4_0_l"))
+    return replace(header, name="-".join(filter(None, (name, "random", str(shape.layers), "layers", fmt))))
 
 
 def make_random_gguf(header: ShapeHeader, folder: Path | None, say: Say) -> Path:
@@ -134,6 +140,7 @@ class TensorMaker:
         pool = self._rng.integers(0, 256, POOL_BLOCKS * record.itemsize, np.uint8).view(record)
         for part, value in SCALES[name].items():
             pool[part] = value
-        if "d" in SCALES[name]:  # Q4_0's codes have a mean below 0, which would make all rows alike
-            pool["d"] *= self._rng.choice(np.array([-1, 1], np.float16), len(pool))
+        signs = self._rng.choice(np.array([-1, 1], np.float16), len(pool))
+        for part in SCALES[name].keys() & {"d", "dmin"}:  # codes have a mean that is not 0, which would make rows alike
+            pool[part] *= signs
         return pool

@@ -16,9 +16,9 @@ SHOWN = "goodput_qwen_b"
 
 
 def draw(result: dict[str, Any]) -> str:
-    details = result["details"]
-    lines, spreads = goodput_lines(details["points"])
-    title = details.get("title", "Requests answered in time, by load (SmolLM2-135M, 2 cores)")
+    model, machine = result["details"]["model"], result["details"]["machine"]
+    lines, spreads = goodput_lines(model["points"])
+    title = f"Requests answered in time, by load ({Path(model['path']).stem}, {machine['usable_cores']} cores)"
     return line_plot(title, "requests that arrive a second", "good requests a second", lines, spreads)
 
 

@@ -141,7 +141,8 @@ def _rows(array: NDArray[Any], rows: int) -> NDArray[Any]:
 
 def _products(steps: F16, integers: I8, factors: F32 | np.float32) -> F32:
     wide: F32 = steps.astype(np.float32) * factors
-    return np.repeat(wide, integers.shape[1] // steps.shape[1], axis=1) * integers
+    with np.errstate(invalid="ignore"):  # whoever rounds them refuses what is not finite
+        return np.repeat(wide, integers.shape[1] // steps.shape[1], axis=1) * integers
 
 
 @dataclass(frozen=True)
