@@ -140,7 +140,8 @@ class TensorMaker:
         pool = self._rng.integers(0, 256, POOL_BLOCKS * record.itemsize, np.uint8).view(record)
         for part, value in SCALES[name].items():
             pool[part] = value
-        signs = self._rng.choice(np.array([-1, 1], np.float16), len(pool))
-        for part in SCALES[name].keys() & {"d", "dmin"}:  # codes have a mean that is not 0, which would make rows alike
-            pool[part] *= signs
+        if "d" in SCALES[name]:  # codes have a mean that is not 0, which would make all rows alike
+            signs = self._rng.choice(np.array([-1, 1], np.float16), len(pool))
+            for part in SCALES[name]:
+                pool[part] *= signs
         return pool

@@ -56,7 +56,7 @@ inline Ints stretched(const Ints& codes) {
   else return shl<Stretch / 2>(codes);
 }
 
-// 8-bit codes of 4 bits and High more. No byte exceeds 255 on the way, so that lanes of 32 bits do.
+// 8-bit codes of 4 bits and High more. No byte exceeds 255 on the way, so four can be computed in a lane of 32 bits.
 template <int High, int Stretch>
 [[gnu::noinline]] void expand_bytes(const uint8_t* tile, int32_t base, uint8_t* out) {
   const Ints low_mask = bytes4(15), high_mask = bytes4(((1 << High) - 1) << 4), more = bytes4(base), sign = bytes4(128);

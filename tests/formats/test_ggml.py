@@ -14,6 +14,7 @@ from surefoot.formats import ggml, row_integers
 from surefoot.ops import (
     ActivationForm,
     Backend,
+    IntegerWeights,
     OpError,
     PackedWeights,
     embed,
@@ -195,13 +196,17 @@ def packed_blocks(native: Backend, kind: ggml.BlockType, rows: U8, step: int, is
     return packed
 
 
+def random_problem(kind: ggml.BlockType, n: int, columns: int) -> tuple[U8, IntegerWeights, F32]:
+    """A file's rows, their integers, and 37 rows to multiply with them."""
+    rng = np.random.default_rng(5)
+    rows = random_rows(kind, rng, n, columns // kind.block)
+    return rows, row_integers(ggml.decode(kind, rows)), rng.standard_normal((37, columns)).astype(np.float32)
+
+
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 def test_linear_multiplies_every_type(kind: ggml.BlockType) -> None:
     """The types have negative multipliers and groups of 16 with a table, which rounding of floats never gives."""
-    rng = np.random.default_rng(5)
-    rows = random_rows(kind, rng, 70, 1536 // kind.block)
-    weights = row_integers(ggml.decode(kind, rows))
-    x = rng.standard_normal((37, weights.shape[1])).astype(np.float32)
+    rows, weights, x = random_problem(kind, 70, 1536)
     want = oracle_linear(quantise(backend("portable", 1), x), weights)
     for variant in supported_variants():
         native = backend(variant, 2)
@@ -212,10 +217,7 @@ def test_linear_multiplies_every_type(kind: ggml.BlockType) -> None:
 
 @pytest.mark.parametrize("kind", NARROW, ids=lambda kind: kind.name)
 def test_linear_multiplies_narrow_types_by_one_limb(kind: ggml.BlockType) -> None:
-    rng = np.random.default_rng(6)
-    rows = random_rows(kind, rng, 40, 1024 // kind.block)
-    weights = row_integers(ggml.decode(kind, rows))
-    x = rng.standard_normal((37, weights.shape[1])).astype(np.float32)
+    rows, weights, x = random_problem(kind, 40, 1024)
     for variant, form in itertools.product(supported_variants(), (ActivationForm(1), ActivationForm(1, 128))):
         native = backend(variant, 2)
         for num_rows in (1, 4, 37):

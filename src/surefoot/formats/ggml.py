@@ -74,15 +74,17 @@ def decode(kind: BlockType, rows: U8) -> AffineGroups:
     if kind.values is None:
         # The kernels have no code -128. ggml's quantiser never writes it; it is read as -127.
         codes = np.maximum(codes + np.int8(kind.base), np.int8(-127))
-    scales, offsets = scales_and_offsets(kind, blocks)
     parameters = _parameters(kind, blocks)
     factored = parameters if isinstance(parameters, FactoredScales) else None
-    return AffineGroups(codes, kind.group, scales, offsets, kind.table, kind.span, factored)
+    return AffineGroups(codes, kind.group, *_as_floats(parameters), kind.table, kind.span, factored)
 
 
 def scales_and_offsets(kind: BlockType, blocks: Blocks) -> Parameters:
     """As float32, [n, groups]."""
-    parameters = _parameters(kind, blocks)
+    return _as_floats(_parameters(kind, blocks))
+
+
+def _as_floats(parameters: Parameters | FactoredScales) -> Parameters:
     return (parameters.scales(), parameters.offsets()) if isinstance(parameters, FactoredScales) else parameters
 
 
