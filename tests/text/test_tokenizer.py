@@ -1,5 +1,7 @@
 """Encoding and decoding on small vocabularies; real ones are in test_llama_cpp and test_huggingface."""
 
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -43,6 +45,26 @@ def test_control_tokens_are_encoded_only_on_request() -> None:
         assert end[0] in tokenizer.ids.ends
         assert end[0] not in tokenizer.encode("a<|im_end|>b")
         assert b"<tool>" in _pieces(tokenizer, "a<tool>b")
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    """Else a server's answers would stand still meanwhile. A thread that never gets the GIL back does not count on."""
+    text, num_turns, is_done = "hello hell " * 100_000, 0, threading.Event()
+
+    def take_turns() -> None:
+        nonlocal num_turns
+        while not is_done.is_set():
+            time.sleep(0.001)
+            num_turns += 1
+
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    before = num_turns
+    BYTES.encode(text)
+    after = num_turns
+    is_done.set()
+    thread.join()
+    assert after - before > 10
 
 
 def test_merges_of_missing_tokens_are_ignored() -> None:

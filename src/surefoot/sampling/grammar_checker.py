@@ -6,6 +6,7 @@ grammar, and its answer says what is wrong with it: nothing if it can be used.
 """
 
 import json
+import os
 import resource
 import struct
 import sys
@@ -22,6 +23,7 @@ LEXER_FUEL = 300_000
 LEXER_STATES = 50_000
 ROW_ITEMS = 1000
 STEP_ITEMS = 20_000
+YIELDING = 10  # this program's priority: answers that are being generated come first
 
 
 def limits() -> LLParserLimits:
@@ -78,6 +80,7 @@ def complaint(tokenizer: LLTokenizer, grammar: str) -> str:
 
 
 def main(memory_bytes: int) -> None:
+    os.nice(YIELDING)
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     source, target = sys.stdin.buffer, sys.stdout.buffer
     vocabulary = ByteTokenizer([bytes.fromhex(piece) for piece in json.loads(receive(source) or "[]")] + [b"<end>"])

@@ -2,43 +2,66 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.core.json_bounds import json_excess
+from surefoot.machine.priority import yield_processor
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
 
-ENCODING_THREADS = 2
+T = TypeVar("T")
+LONG_CHARACTERS = 16 << 10  # about 10 ms to tokenise
+SHORT_THREADS = 2
+
+
+class Encoding:
+    """Threads that tokenise. Users take turns, so that one user's texts do not hold up another's.
+
+    Long texts have a thread of their own. It yields the processor to the engine's threads and to short texts; while it
+    tokenises it does not hold the GIL.
+    """
+
+    def __init__(self) -> None:
+        self._short_turns, self._long_turns = Turns(SHORT_THREADS), Turns(1)
+        self._long_thread = ThreadPoolExecutor(1, "surefoot-long-texts", initializer=yield_processor)
+
+    async def run(self, num_characters: int, work: Callable[[], T]) -> T:
+        if num_characters <= LONG_CHARACTERS:
+            async with self._short_turns.turn():
+                return await asyncio.to_thread(work)
+        async with self._long_turns.turn():
+            return await asyncio.get_running_loop().run_in_executor(self._long_thread, work)
 
 
 class PromptEncoder:
-    """Renders and tokenises. Users take turns, so that one user's long texts do not hold up another's."""
+    """Renders and tokenises. Users take turns at both."""
 
     def __init__(self, llm: AsyncLLM) -> None:
         self._llm = llm
         self._longest_piece = max(map(len, llm.tokenizer.pieces))
-        self._template_turns, self._encoding_turns = Turns(1), Turns(ENCODING_THREADS)
+        self._template_turns, self._encoding = Turns(1), Encoding()
         self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all users may share
 
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """The text's token ids. rendered: `render` made it. add_special: put the model's first token before it."""
         self._check_characters(len(text))
         tokenizer = self._llm.tokenizer
-        async with self._encoding_turns.turn():
-            if rendered:
-                return await asyncio.to_thread(tokenizer.encode_rendered, text)
-            return await asyncio.to_thread(tokenizer.encode, text, add_special=add_special)
+        if rendered:
+            return await self._encoding.run(len(text), partial(tokenizer.encode_rendered, text))
+        return await self._encoding.run(len(text), partial(tokenizer.encode, text, add_special=add_special))
 
     async def encode_infill(self, prefix: str | list[int], suffix: str, others: Sequence[OtherFile]) -> list[int]:
         """The token ids of a prompt that asks for the text between prefix and suffix."""
-        self._check_characters(len(prefix) + len(suffix) + sum(len(other.name) + len(other.text) for other in others))
+        length = len(prefix) + len(suffix) + sum(len(other.name) + len(other.text) for other in others)
+        self._check_characters(length)
         try:
-            async with self._encoding_turns.turn():
-                return await asyncio.to_thread(fim_prompt, self._llm.tokenizer, prefix, suffix, others)
+            return await self._encoding.run(length, partial(fim_prompt, self._llm.tokenizer, prefix, suffix, others))
         except NoFimTokens as error:
             raise bad_request(str(error), "suffix", "no_fill_in") from error
 

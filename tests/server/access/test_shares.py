@@ -32,7 +32,7 @@ from surefoot.server.batch import files
 from surefoot.server.batch.lines import Slots
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.errors import ApiError
-from surefoot.server.prompts import ENCODING_THREADS
+from surefoot.server.prompts import LONG_CHARACTERS, SHORT_THREADS, Encoding
 from surefoot.server.schemas.base import GrammarFormat
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
@@ -222,7 +222,7 @@ def test_template(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tokenizer(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocked = Blocked(ENCODING_THREADS)
+    blocked = Blocked(SHORT_THREADS)
     tokenizer = service.llm.tokenizer
     monkeypatch.setattr(type(tokenizer), "encode", lambda _, text, **__: blocked(text))
 
@@ -230,6 +230,30 @@ def test_tokenizer(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         await service.prompts.encode(user)
 
     asyncio.run(fair_order(encode, blocked))
+
+
+def test_long_texts_delay_only_long_texts() -> None:
+    """Two users send long texts, and two short ones are tokenised before the first of these is."""
+    go_on = threading.Event()
+    order: list[str] = []
+
+    async def run() -> None:
+        encoding = Encoding()
+
+        async def encode(name: str, num_characters: int) -> None:
+            await encoding.run(num_characters, lambda: go_on.wait(PATIENCE_S) if num_characters > 9 else None)
+            order.append(name)
+
+        async with asyncio.TaskGroup() as group:
+            for name in ("long", "another long"):
+                group.create_task(encode(name, LONG_CHARACTERS + 1))
+            await asyncio.sleep(0)
+            for name in ("short", "another short"):
+                await encode(name, 9)
+            go_on.set()
+
+    asyncio.run(run())
+    assert order == ["short", "another short", "long", "another long"]
 
 
 def test_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
