@@ -1,11 +1,13 @@
 """Several models behind one address: real processes, tiny models."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -369,6 +371,39 @@ def test_user_whose_model_was_taken_for_a_swap_goes_before_the_swaps_user(tmp_pa
     server.wait_for(r"\nloaded\s+c in")
     assert re.findall(r"\nloaded\s+(\w) in", server.log) == ["a", "b", "a", "c"]
     server.stop()
+
+
+@pytest.mark.nightly
+def test_one_users_swaps_leave_another_user_served(tmp_path: Path) -> None:
+    """One model fits. For two minutes Alice asks for a with pauses, Bob alternates between b and c."""
+    keys = tmp_path / "keys.toml"
+    clients = {user: make_key(keys, user) for user in ("alice", "bob")}
+    server = ManyModels(tmp_path, 1, "--keys", str(keys), "--max-wait", "30s")
+    until, waits = time.monotonic() + 120, {"alice": [], "bob": []}
+
+    def be(user: str, models: Sequence[str], pause_s: float) -> None:
+        headers = {"authorization": f"Bearer {clients[user]}"}
+        for model in itertools.cycle(models):
+            body, began = {"model": model, "prompt": PROMPT, "max_tokens": 4}, time.monotonic()
+            if began > until:
+                return
+            reply = httpx.post(f"{server.url}/completions", json=body, headers=headers, timeout=PATIENCE_S)
+            assert reply.status_code == 200, reply.text
+            waits[user].append(time.monotonic() - began)
+            time.sleep(pause_s)
+
+    with ThreadPoolExecutor() as pool:
+        users = [pool.submit(be, "alice", "a", 0.5), pool.submit(be, "bob", "bc", 0.5)]
+        for user in users:
+            user.result()
+    server.read()
+    loads_s = [float(seconds) for seconds in re.findall(r"\nloaded\s+\w in ([\d.]+) s", server.log)]
+    server.stop()
+    alice, bob = sorted(waits["alice"]), waits["bob"]
+    print(f"loads {loads_s}, alice {alice[-5:]} of {len(alice)}, bob {bob}")
+    assert len(bob) >= 3, "else nothing was swapped"
+    there_and_back = 2 * max(loads_s)
+    assert alice[int(0.95 * len(alice))] <= there_and_back
 
 
 def make_key(file: Path, user: str, *words: str) -> str:
