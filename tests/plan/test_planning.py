@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from surefoot import LLM
+from surefoot.api.opening import open_model
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, ServiceLevel, make_plan
+from surefoot.plan.subject import plan_model
 from tests.plan.machines import GB, machine, model
+from tests.smollm2 import find_file
 from tests.stories import stories_gguf
 
 SERVICE = ServiceLevel(prompt_tokens=60, answer_tokens=20, first_token_s=0.5, tokens_per_second=20.0, pause_s=0.5)
@@ -17,6 +20,16 @@ def test_weights_are_those_of_the_loaded_model() -> None:
     planned = model()
     assert sum(use.read_bytes for use in (*planned.work.matrices, *planned.work.head)) <= llm.read_bytes(0)
     assert planned.token_bytes == llm.read_bytes(1) - llm.read_bytes(0)
+
+
+def test_decoding_is_stated_as_a_share_of_what_the_files_bytes_allow() -> None:
+    """SmolLM2's file has its embeddings once, which are its head too. Files of floats are rounded: no share is stated."""
+    sized = plan_model(open_model(find_file()))
+    alone = ModelPlanner(sized, machine(read=GB), SERVICE).one_user()
+    assert sized.file_bytes is not None
+    assert 0.95 * find_file().stat().st_size < sized.file_bytes < find_file().stat().st_size
+    assert alone.of_file_limit == pytest.approx(alone.tokens_per_second * sized.file_bytes / GB)
+    assert ModelPlanner(model(), machine(), SERVICE).one_user().of_file_limit is None
 
 
 def test_carried_users_are_served_and_many_more_are_not() -> None:

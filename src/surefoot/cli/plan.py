@@ -17,7 +17,7 @@ from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
 from surefoot.plan.page import plan_page
 from surefoot.plan.passing import find_passing, nearest_plan
-from surefoot.plan.planning import MAX_USERS, ModelPlanner, Plan, ServiceLevel, compare_machines, make_plan
+from surefoot.plan.planning import MAX_USERS, ModelPlanner, OneUserPlan, Plan, ServiceLevel, compare_machines, make_plan
 from surefoot.plan.shapes import known_shapes
 from surefoot.plan.subject import SizedModel, find_subject
 from surefoot.plan.wishes import EXAMPLE, Wish, read_wish
@@ -180,7 +180,7 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     if alone is not None:
         rows += [
             ("One user, first token", f"{alone.first_token_s:.2f} s ({alone.first_token_bound})"),
-            ("One user, answer", f"{alone.tokens_per_second:.1f} tokens/s ({alone.tokens_bound})"),
+            ("One user, answer", f"{alone.tokens_per_second:.1f} tokens/s ({alone.tokens_bound}){_of_file(alone)}"),
         ]
     if load is not None:
         met = "meets the service" if load.meets_service else "does not meet the service"
@@ -198,6 +198,11 @@ def _rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.num_users is not None:
         rows.append(("Carries", f"{_num_users(plan.num_users)} users (then {plan.users_bound})"))
     return rows + _expense_rows(plan)
+
+
+def _of_file(alone: OneUserPlan) -> str:
+    share = alone.of_file_limit
+    return "" if share is None else f", {share:.2f} of what the bytes of the file allow"
 
 
 def _expense_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -88,6 +88,7 @@ class OneUserPlan:
     first_token_bound: str  # what limits it
     tokens_per_second: float
     tokens_bound: str
+    of_file_limit: float | None  # share of the tokens/s at which the file's bytes could be read; None: no such file
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,11 @@ class ModelPlanner:
         context = service.prompt_tokens + service.answer_tokens // 2
         prompt = times.parts([ChunkLoad(min(MAX_CHUNK, service.prompt_tokens), service.prompt_tokens // 2)], 1)
         step = times.parts([ChunkLoad(1, context)], 1)
-        return OneUserPlan(self.prefill_seconds(service.prompt_tokens), prompt.bound, 1 / step.total, step.bound)
+        bandwidth, file_bytes = self.machine.rates.read_bytes_per_second, self.model.file_bytes
+        return OneUserPlan(
+            self.prefill_seconds(service.prompt_tokens), prompt.bound, 1 / step.total, step.bound,
+            None if file_bytes is None else file_bytes / step.total / bandwidth,
+        )  # fmt: skip
 
     def prefill_seconds(self, num_tokens: int) -> float:
         """A prompt alone, in the chunks that the scheduler makes: a step must not take long, since another request may

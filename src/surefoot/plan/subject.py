@@ -17,6 +17,7 @@ from surefoot.speed import model_work, weight_bytes
 from surefoot.speed.measure_rates import AttentionShape, LinearShape
 from surefoot.speed.traffic import MatrixUse, ModelWork
 from surefoot.weights import find_headers
+from surefoot.weights.memory import bytes_of_a_token
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class SizedModel:
     work: ModelWork
     weight_bytes: int  # in memory
     kv_bytes: Mapping[int, int]  # that a token keeps, by window
+    file_bytes: int | None = None  # of the file, that a token needs; None: no file, or one of floats
 
     @property
     def token_bytes(self) -> int:
@@ -72,7 +74,7 @@ class SizedModel:
             for use, narrow in zip((*self.work.matrices, *self.work.head), (*matrices, *head), strict=True)
         )
         work = replace(self.work, matrices=matrices, head=head)
-        return replace(self, work=work, weight_bytes=self.weight_bytes - saved)
+        return replace(self, work=work, weight_bytes=self.weight_bytes - saved, file_bytes=None)
 
 
 def find_subject(name: str, float_format: str = "w8") -> SizedModel:
@@ -86,7 +88,9 @@ def find_subject(name: str, float_format: str = "w8") -> SizedModel:
 
 def plan_model(opened: OpenModel, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS) -> SizedModel:
     """Reads no weight."""
-    return size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form)
+    sized, checkpoint = size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form), opened.checkpoint
+    num_experts = sized.config.moe.router.top_k if sized.config.moe else 0
+    return replace(sized, file_bytes=bytes_of_a_token(checkpoint, num_experts))
 
 
 def size_model(

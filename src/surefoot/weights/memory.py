@@ -65,9 +65,14 @@ def sizes_by_type(file: GgufFile, fmt: ModelFormat) -> list[TypeSizes]:
     return sorted(sizes, key=lambda sizes: -sizes.file_bytes)
 
 
-def bytes_of_a_token(file: GgufFile, num_experts: int) -> int:
+def bytes_of_a_token(file: object, num_experts: int) -> int | None:
     """The file's bytes that decoding one token needs: all matrices, `num_experts` of the experts, and no table of
-    embeddings (but a row) unless that is the output head too."""
+    embeddings (but a row) unless that is the output head too. None: its weights are floats, which are rounded."""
+    if not isinstance(file, GgufFile):
+        return None
+    table = file.tensors.get("token_embd.weight")
+    if table is not None and table.type.is_float:
+        return None
     has_head = "output.weight" in file.tensors
     tables = {"per_layer_token_embd.weight", *(["token_embd.weight"] if has_head else [])}
     return sum(

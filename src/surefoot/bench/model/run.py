@@ -22,7 +22,6 @@ from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
 from surefoot.scheduler import Scheduler
 from surefoot.speed import linear_products
-from surefoot.weights import GgufFile
 from surefoot.weights.memory import bytes_of_a_token
 
 MIB = 1 << 20
@@ -119,7 +118,8 @@ def run_model(
     interleaver = Interleaver(limits, TimeBudget(settings.seconds), report=lambda *at: say(progress(*at)))
     measurements = interleaver.run(cases)
     absent |= interleaver.failures
-    file_bytes = _file_bytes(model, llm)
+    moe = llm.config.moe
+    file_bytes = bytes_of_a_token(open_model(model).checkpoint, moe.router.top_k if moe else 0)
     described = loaded.described | {
         "decode_bytes": llm.read_bytes(settings.decode_context), "file_bytes": file_bytes,
     }  # fmt: skip
@@ -128,14 +128,6 @@ def run_model(
     figures = [question.figure() for question in questions]
     named = {"llama.cpp": bench.describe()} if bench else {}
     return BenchResults(measurements, figures, described, named, absent, loaded.run.facts(backend))
-
-
-def _file_bytes(model: str, llm: LLM) -> int | None:
-    """Bytes of the file that decoding one token needs. None: its weights are floats, which are rounded."""
-    checkpoint, moe = open_model(model).checkpoint, llm.config.moe
-    if not isinstance(checkpoint, GgufFile) or checkpoint.tensors["token_embd.weight"].type.is_float:
-        return None
-    return bytes_of_a_token(checkpoint, moe.router.top_k if moe else 0)
 
 
 def _find_peer(
