@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
 from surefoot.sampling import TokenLogprobs
-from surefoot.sampling.logprobs import Logprobs
+from surefoot.sampling.sampler import Logprobs
 
 
 class PromptLogprobs:

@@ -1,5 +1,5 @@
 """Samples tokens from logits: bias, penalties, masks, then the native sampler. A token depends on its request and row
-alone."""
+alone. Logprobs are of the model's own distribution, before bias, penalties, temperature and filters."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,13 +7,39 @@ from typing import NamedTuple
 import numpy as np
 
 from surefoot.core import SamplingParams
-from surefoot.ops import Backend, Sampling
+from surefoot.ops import Backend, Sampling, top_logprobs
 from surefoot.ops.arrays import F32
 from surefoot.sampling.grammar import Constraint
-from surefoot.sampling.logit_bias import apply_bias
-from surefoot.sampling.logprobs import Logprobs, TokenLogprobs
-from surefoot.sampling.penalties import apply_penalties, has_penalties
-from surefoot.sampling.seen import SeenTokens
+from surefoot.sampling.penalties import SeenTokens, apply_bias, apply_penalties, has_penalties
+
+
+class TokenLogprobs(NamedTuple):
+    """The logprob of a sampled token, and the likeliest tokens with theirs."""
+
+    token: int  # that was sampled
+    logprob: float  # in nats
+    top: tuple[tuple[int, float], ...] = ()  # (token, logprob), likeliest first
+
+
+class Logprobs:
+    """Logprobs of some rows of logits, taken before anything changes the logits.
+
+    A token's logprob is (x - max) - log(sum of e^(x - max)), as in docs/design/sampling.md. The likeliest token's is
+    the second term alone, which is therefore known.
+    """
+
+    def __init__(self, backend: Backend, logits: F32, rows: Sequence[int], count: int) -> None:
+        selected = logits if list(rows) == list(range(len(logits))) else logits[list(rows)]
+        self._top = top_logprobs(backend, selected, max(count, 1))
+        self._indices = {row: i for i, row in enumerate(rows)}
+
+    def of(self, row: int, logits: F32, token: int, count: int) -> TokenLogprobs:
+        """The logprobs of a token sampled from the row; `logits` is the row before any change."""
+        ids, values = self._top.ids[self._indices[row]], self._top.logprobs[self._indices[row]]
+        logprob = np.float32(logits[token] - logits[ids[0]]) + values[0]
+        top = zip(ids[:count].tolist(), values[:count].tolist(), strict=True)
+        return TokenLogprobs(token, float(logprob), tuple(top))
+
 
 MIN_TOP_P = 1e-30  # below, float32 may round to 0
 

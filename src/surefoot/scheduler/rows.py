@@ -2,10 +2,9 @@
 
 from surefoot.core import NO_STATES, BlockCopy, Chunk, ChunkStates, RowStart, SampleKey
 from surefoot.kv import BlockKey, KvManager, PrefixNode, snapshot_positions
-from surefoot.scheduler.cold import ColdBlocks
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.queue import PromptQueue
-from surefoot.scheduler.sample import Sample, State
+from surefoot.scheduler.sample import ColdBlocks, Sample, State
 from surefoot.scheduler.users import User, Users
 
 

@@ -1,11 +1,33 @@
-"""The scheduler's view of a sample: its tokens, its blocks and its state."""
+"""The scheduler's view of a sample: its tokens, its blocks and its state, and blocks that it waits for."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
+from typing import Protocol
 
 from surefoot.core import FinishReason, Request, SampleKey, ServiceClass
-from surefoot.kv import BlockKey, Holding
-from surefoot.scheduler.cold import ColdRead
+from surefoot.kv import BlockKey, Holding, PrefixNode
 from surefoot.scheduler.users import User
+
+
+class ColdRead(Protocol):
+    """Blocks on their way into the prefix tree."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of them are in the tree, as far as they could be read."""
+
+    def cancel(self) -> None:
+        """No sample waits for them any more."""
+
+
+class ColdBlocks(Protocol):
+    """Cached blocks outside of memory."""
+
+    def start_read(self, holding: Holding, keys: Sequence[BlockKey], cached: Sequence[PrefixNode]) -> ColdRead | None:
+        """Begin to read the blocks of these keys that follow the cached ones; None if there are none."""
+
+    def expect(self, holding: Holding, keys: Sequence[BlockKey]) -> None:
+        """These blocks will be wanted, but not yet: they may be brought nearer meanwhile."""
 
 
 class State(Enum):
