@@ -1,7 +1,7 @@
 """Bounds on what a JSON text holds and how deep it nests, checked on its bytes before a parser reads it.
 
-A parser's time and memory follow the number of values, not the length: parsed, `[]` takes 30 times its bytes. A recursive
-parser also has a stack."""
+A parser's time and memory follow the number of values, not the length: parsed, `[]` takes 30 times its bytes. And a
+recursive parser has a stack."""
 
 import re
 
