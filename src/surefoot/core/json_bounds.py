@@ -7,6 +7,15 @@ import re
 
 _STRINGS = re.compile(rb'"[^"]*"')
 _AS_LISTS = bytes.maketrans(b"{}", b"[]")
+MOST_NUMBERS = 1 << 18  # and other values that are separated by commas
+MOST_STRINGS = 1 << 17  # keys among them
+MOST_KEYS = 1 << 16
+MOST_NODES = 1 << 15  # lists and objects
+_BOUNDS = (
+    ("lists and objects", b"[{", MOST_NODES),
+    ("keys", b":", MOST_KEYS),
+    ("values", b",", MOST_NUMBERS),
+)
 
 
 def without_escapes(text: bytes) -> bytes:
@@ -32,18 +41,6 @@ def nests_deeper(text: bytes, max_levels: int) -> bool:
             break
         brackets = brackets.replace(b"[]", b"")
     return b"[]" in brackets or brackets.count(b"[") > max_levels
-
-
-MOST_NUMBERS = 1 << 18  # and other values that are separated by commas
-MOST_STRINGS = 1 << 17  # keys among them
-MOST_KEYS = 1 << 16
-MOST_NODES = 1 << 15  # lists and objects
-
-_BOUNDS = (
-    ("lists and objects", b"[{", MOST_NODES),
-    ("keys", b":", MOST_KEYS),
-    ("values", b",", MOST_NUMBERS),
-)
 
 
 def json_excess(text: bytes) -> str | None:

@@ -14,6 +14,8 @@ MOST_GRAMMAR_CHARACTERS = 1 << 18
 LARGEST_TEMPERATURE = 100.0
 LARGEST_SEED = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15  # increment of splitmix64
+LARGEST_PRIORITY = 8
+MEMORY_ONLY = "memory only: "  # a namespace that begins with this has no block on any disk
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,6 @@ def _check_integer(name: str, value: int | None, low: int, high: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-
-
-LARGEST_PRIORITY = 8
-MEMORY_ONLY = "memory only: "  # a namespace that begins with this has no block on any disk
 
 
 class ServiceClass(IntEnum):

@@ -32,8 +32,8 @@ from surefoot.fleet.members import Member, Members
 from surefoot.fleet.replica_transport import MalformedReply
 from surefoot.fleet.request_names import PromptText
 from surefoot.fleet.router import NoReplica
-from surefoot.server.access.request_ids import HEADER as ID_HEADER
-from surefoot.server.access.request_ids import current_id
+from surefoot.server.access.line_log import HEADER as ID_HEADER
+from surefoot.server.access.line_log import current_id
 from surefoot.server.forwarding import HOP_BY_HOP
 
 LOG = logging.getLogger(__name__)

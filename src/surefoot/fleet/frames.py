@@ -21,7 +21,7 @@ from surefoot.api.continuation import SentToken
 from surefoot.cache import BlockQuestion
 from surefoot.disk_cache import DIGEST_BYTES, ID_BYTES
 from surefoot.sampling import TokenLogprobs
-from surefoot.server.access.forwarded import ReplyIdentity
+from surefoot.server.access.request_context import ReplyIdentity
 
 ANSWER_PATH, STATE_PATH, BLOCKS_PATH = "/fleet/answer", "/fleet/state", "/fleet/blocks"
 KEY_HEADER = "x-surefoot-fleet"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from surefoot.fleet.lease_messages import MOST_RATES, LeaseHolding, LeaseQuestion, LeaseReply
 from surefoot.server.access.key_file import hash_of
-from surefoot.server.access.rate_limits import requests_rate, tokens_rate
+from surefoot.server.access.rates import requests_rate, tokens_rate
 from surefoot.server.errors import too_many
 
 LEASE_S = 5.0  # for which leases last without an exchange: less than the keeper's patience

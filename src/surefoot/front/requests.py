@@ -12,17 +12,15 @@ from starlette.types import Message, Receive, Scope, Send
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
-from surefoot.server.access.admission import Admission
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
 from surefoot.server.access.keys import Caller
+from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
 from surefoot.server.access.request_context import RequestContext
-from surefoot.server.access.request_ids import ANTHROPIC_HEADER, HEADER, current_id
-from surefoot.server.access.shares import asking_user
+from surefoot.server.access.shares import Admission, asking_user
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import check_line
-from surefoot.server.disconnection import ClientGone, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import read_body
+from surefoot.server.forwarding import ClientGone, read_body, unless_gone
 from surefoot.server.json_bodies import BodyWork
 
 # What the front has checked, and what only it may say.

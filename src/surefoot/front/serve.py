@@ -22,9 +22,9 @@ from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import HeaderFacts, ModelLists
 from surefoot.models import read_config
-from surefoot.server.access.admission import Admission
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
+from surefoot.server.access.shares import Admission
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import Door
 from surefoot.server.settings import ServerSettings

@@ -15,6 +15,7 @@ from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
 
 MAX_PROGRAMS = 32  # recorded programs of a family that needs one for each shape
+MIN_CAPACITY = (16, 4, 4)  # rows, chunks, rows with logits
 
 
 class StepStates(NamedTuple):
@@ -160,9 +161,6 @@ def last_rows(ends: I64, num_wanted: Sequence[int]) -> I64:
     wanted = np.array(num_wanted, np.int64)
     before = np.cumsum(wanted) - wanted
     return np.repeat(ends - wanted - before, wanted) + np.arange(wanted.sum())
-
-
-MIN_CAPACITY = (16, 4, 4)  # rows, chunks, rows with logits
 
 
 @dataclass

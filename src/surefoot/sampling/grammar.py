@@ -38,6 +38,7 @@ ITS_LIMITS = ("Too many items", "Current row has", LEXER_ERROR)  # llguidance's 
 MARK = b"\x01"  # a byte in no merge, so it is always a token of its own
 # White space is fixed: a model that may write it without end sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+MAX_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
 
 
 class GrammarError(ValueError):
@@ -385,9 +386,6 @@ def _plain(error: str) -> str:
 
 def _short(error: str) -> str:
     return " ".join(error.split())[:300] or "it leads nowhere"
-
-
-MAX_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
 
 
 def lark_of(gbnf: str) -> str:

@@ -12,6 +12,8 @@ from surefoot.ops.arrays import F32
 from surefoot.sampling.grammar import Constraint
 from surefoot.sampling.penalties import SeenTokens, apply_bias, apply_penalties, has_penalties
 
+MIN_TOP_P = 1e-30  # below, float32 may round to 0
+
 
 class TokenLogprobs(NamedTuple):
     """The logprob of a sampled token, and the likeliest tokens with theirs."""
@@ -39,9 +41,6 @@ class Logprobs:
         logprob = np.float32(logits[token] - logits[ids[0]]) + values[0]
         top = zip(ids[:count].tolist(), values[:count].tolist(), strict=True)
         return TokenLogprobs(token, float(logprob), tuple(top))
-
-
-MIN_TOP_P = 1e-30  # below, float32 may round to 0
 
 
 class Draw(NamedTuple):

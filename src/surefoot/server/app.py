@@ -16,18 +16,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from surefoot import __version__
-from surefoot.server.access.draining import unless_draining
 from surefoot.server.access.front_gate import FrontGate
+from surefoot.server.access.gate import unless_draining
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.request_ids import RequestIds
+from surefoot.server.access.line_log import RequestIds
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.lines import answer_line
 from surefoot.server.batch.state import StateFolder
-from surefoot.server.disconnection import ClientGone
+from surefoot.server.channel import FrontLink
 from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
-from surefoot.server.front_link import FrontLink
+from surefoot.server.forwarding import ClientGone
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.chat import chat_router
 from surefoot.server.routes.completions import completions_router

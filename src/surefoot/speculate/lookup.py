@@ -14,6 +14,9 @@ ORDERS = (4, 2)  # n: four tokens tell one occurrence from others, two find an o
 MAX_TRIED = 8  # occurrences of one n-gram that are compared, the latest first
 MAX_MATCH = 32  # longer matches count as this long
 BREAK = -1  # between texts: no token, so that no match and no draft crosses it
+MAX_NAMESPACES = 16
+GENERATION_TOKENS = 4096  # a namespace keeps two generations
+CONTEXT_TOKENS = 8  # last prompt tokens, kept before an answer so that a match can lead to the answer's beginning
 
 
 class Match(NamedTuple):
@@ -90,11 +93,6 @@ class NgramIndex:
         while len(tokens) < count:
             tokens.append(tokens[len(tokens) - period])
         return tuple(tokens)
-
-
-MAX_NAMESPACES = 16
-GENERATION_TOKENS = 4096  # a namespace keeps two generations
-CONTEXT_TOKENS = 8  # last prompt tokens, kept before an answer so that a match can lead to the answer's beginning
 
 
 class AnswerHistory:

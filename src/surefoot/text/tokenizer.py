@@ -18,6 +18,7 @@ from surefoot.text.fim import FimTokens
 from surefoot.text.vocabulary import SpecialIds
 
 MARK = "\ufdd0\ufdef"  # two noncharacters of Unicode: they occur in no ordinary text
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Shield:
@@ -109,9 +110,6 @@ def _as_written(token: AddedToken) -> AddedToken:
         token.content, single_word=token.single_word, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False,
         special=True,
     )  # fmt: skip
-
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)

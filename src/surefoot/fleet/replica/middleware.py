@@ -41,10 +41,9 @@ from surefoot.fleet.replica.peer_client import HttpPeerClient
 from surefoot.fleet.replica.request import HeldPrompts
 from surefoot.server.access.gate import send_error
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.rate_limits import NO_LIMITS
-from surefoot.server.disconnection import ClientGone, unless_gone
+from surefoot.server.access.rates import NO_LIMITS
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import read_body
+from surefoot.server.forwarding import ClientGone, read_body, unless_gone
 from surefoot.server.service import Service
 
 MIN_PATIENCE_S = 2.0  # of a gateway with a silent server

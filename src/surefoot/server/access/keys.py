@@ -8,8 +8,7 @@ from pathlib import Path
 
 from surefoot.core import MEMORY_ONLY
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
-from surefoot.server.access.rate_limits import RateLimits
-from surefoot.server.access.rates import ChargedRate, TokenBucket
+from surefoot.server.access.rates import ChargedRate, RateLimits, TokenBucket
 
 LOG = logging.getLogger(__name__)
 RELOAD_S = 1.0  # between two looks at the file

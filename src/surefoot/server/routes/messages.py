@@ -20,8 +20,7 @@ from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import translated
-from surefoot.server.json_route import JsonRoute
+from surefoot.server.json_bodies import JsonRoute, translated
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service

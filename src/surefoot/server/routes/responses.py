@@ -18,8 +18,7 @@ from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import translated
-from surefoot.server.json_route import JsonRoute
+from surefoot.server.json_bodies import JsonRoute, translated
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service
