@@ -19,9 +19,8 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Admission, asking_user
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import check_line
+from surefoot.server.bodies import BodyWork, ClientGone, read_body, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import ClientGone, read_body, unless_gone
-from surefoot.server.json_bodies import BodyWork
 
 # What the front has checked, and what only it may say.
 OWN_HEADERS = (

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from surefoot.core import ServiceClass
-from surefoot.scheduler.sample import Sample, State
-from surefoot.scheduler.users import LazyHeap, User
+from surefoot.scheduler.sample import LazyHeap, Sample, State, User
 
 
 class FairQueue:

@@ -7,8 +7,7 @@ from surefoot.core import Delta, FinishReason, Request, SampleKey
 from surefoot.kv import KvManager
 from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.rows import RunningSamples
-from surefoot.scheduler.sample import Sample, State
-from surefoot.scheduler.users import LazyHeap, Users
+from surefoot.scheduler.sample import LazyHeap, Sample, State, Users
 
 
 class RequestRefused(ValueError):

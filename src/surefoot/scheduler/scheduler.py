@@ -27,13 +27,11 @@ from surefoot.core import (
 )
 from surefoot.kv import KvManager
 from surefoot.scheduler.config import SchedulerConfig
-from surefoot.scheduler.preemption import Preemption
 from surefoot.scheduler.prompts import PromptBudget, PromptPlanner
 from surefoot.scheduler.queue import PromptQueue
 from surefoot.scheduler.requests import Limits, RequestRefused, Requests
-from surefoot.scheduler.rows import PlannedStep, RunningSamples
-from surefoot.scheduler.sample import ColdBlocks, Sample, State
-from surefoot.scheduler.users import Users
+from surefoot.scheduler.rows import PlannedStep, Preemption, RunningSamples
+from surefoot.scheduler.sample import ColdBlocks, Sample, State, Users
 
 # Makes a named tuple without its call, in half the time: every step makes two for every running sample.
 make_tuple = tuple.__new__

@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot import __version__
 from surefoot.server.access.front_gate import FrontGate
@@ -24,10 +24,10 @@ from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.lines import answer_line
 from surefoot.server.batch.state import StateFolder
+from surefoot.server.bodies import ClientGone
 from surefoot.server.channel import FrontLink
 from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
-from surefoot.server.forwarding import ClientGone
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.chat import chat_router
 from surefoot.server.routes.completions import completions_router
@@ -44,8 +44,8 @@ from surefoot.server.routes.reranking import reranking_router
 from surefoot.server.routes.responses import responses_router
 from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
+from surefoot.server.schemas.unknown import noting_unknown
 from surefoot.server.service import Service
-from surefoot.server.unknown_parameters import UnknownParameterWarning
 
 LOG = logging.getLogger(__name__)
 # Puts something in front of the gated application. Requests that it sends on may have a `Forwarded` in their state.
@@ -190,3 +190,24 @@ def add_errors(app: FastAPI, on_refusal: Callable[[int], None]) -> None:
     async def on_failure(http: HttpRequest, error: Exception) -> Response:
         LOG.error("a request failed", exc_info=error)
         return answer(http, ApiError(500, "the server failed on this request: see its log"))
+
+
+class UnknownParameterWarning:
+    """Wraps all routes. is_strict: unknown parameters are refused. count: adds to the metric."""
+
+    def __init__(self, app: ASGIApp, is_strict: bool, count: Callable[[int], None]) -> None:
+        self._app = app
+        self._is_strict = is_strict
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with noting_unknown(self._is_strict) as unknown:
+
+            async def send_with_warning(message: Message) -> None:
+                if message["type"] == "http.response.start" and unknown.count:
+                    self._count(unknown.count)
+                    headers = [*message.get("headers", ()), (b"warning", unknown.warning.encode("ascii"))]
+                    message = {**message, "headers": headers}
+                await send(message)
+
+            await self._app(scope, receive, send_with_warning)

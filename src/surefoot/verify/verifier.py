@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surefoot.api.continuation import as_token_logprobs
-from surefoot.api.live import AnswerBuilder
+from surefoot.api.live import AnswerBuilder, as_token_logprobs
 from surefoot.api.loading import Loaded, load_model
 from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey

@@ -42,8 +42,8 @@ from surefoot.fleet.replica.request import HeldPrompts
 from surefoot.server.access.gate import send_error
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.rates import NO_LIMITS
+from surefoot.server.bodies import ClientGone, read_body, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import ClientGone, read_body, unless_gone
 from surefoot.server.service import Service
 
 MIN_PATIENCE_S = 2.0  # of a gateway with a silent server

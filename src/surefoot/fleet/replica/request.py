@@ -8,7 +8,7 @@ what the client has.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from surefoot.api.continuation import SentToken, sent_tokens
+from surefoot.api.live import SentToken, sent_tokens
 from surefoot.api.outputs import Piece
 from surefoot.cache import DiskTier, PeerBlocks, PeerOffer
 from surefoot.core import Request

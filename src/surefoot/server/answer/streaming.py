@@ -10,7 +10,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from surefoot.server.forwarding import unless_gone
+from surefoot.server.bodies import unless_gone
 from surefoot.server.service import RequestRun
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
-from surefoot.server.json_bodies import JsonRoute
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.replies import ChatReply, whole_or_stream
 from surefoot.server.service import Service

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.streaming import EventStream, whole_reply
-from surefoot.server.json_bodies import JsonRoute
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.replies import CompletionReply, whole_or_stream
 from surefoot.server.service import Service

@@ -14,8 +14,8 @@ from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, whole_reply
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import JsonRoute
 from surefoot.server.schemas.infill import InfillRequest
 from surefoot.server.schemas.replies import InfillReply, whole_or_stream
 from surefoot.server.service import Service

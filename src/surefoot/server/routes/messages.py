@@ -19,8 +19,8 @@ from surefoot.server.answer.finish_reason import MEMORY, is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
+from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import JsonRoute, translated
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service

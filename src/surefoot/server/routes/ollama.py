@@ -23,8 +23,8 @@ from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
+from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.json_bodies import JsonRoute, translated
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.embeddings import EmbeddingRequest
 from surefoot.server.schemas.ollama import (

@@ -6,7 +6,7 @@ from starlette.requests import Request as HttpRequest
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.answer.streaming import whole_reply
-from surefoot.server.json_bodies import JsonRoute
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.reranking import RerankReply, RerankRequest
 from surefoot.server.service import Service
 

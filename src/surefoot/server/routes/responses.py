@@ -17,8 +17,8 @@ from surefoot.server.answer.conversation import ChatRun, start_conversation
 from surefoot.server.answer.finish_reason import is_cut
 from surefoot.server.answer.sse import event
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
+from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import JsonRoute, translated
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service

@@ -1,11 +1,12 @@
-"""JSON bodies: bounded before they are parsed, and read on another thread if they are large. Routes that take them.
+"""Bodies of requests: JSON is bounded before it is parsed, and read on another thread if it is large. And clients that
+disconnect before their body was read or their answer was made.
 
 A parser holds the GIL, so a thread alone does not keep the event loop free: the bounds of `core/json_bounds.py` do."""
 
 import asyncio
 import json
 from codecs import BOM_UTF8
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,14 +14,63 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
+from starlette.types import Receive
 
 from surefoot.core.json_bounds import json_excess
 from surefoot.server.access.shares import Turns, asking_user
-from surefoot.server.errors import bad_request, of_validation
+from surefoot.server.errors import bad_request, of_validation, too_large
 
-MOST_BYTES_ON_LOOP = 64 << 10
+# Headers about one connection, not about the message.
+HOP_BY_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade".split()
+)
+
 T = TypeVar("T")
+MOST_BYTES_ON_LOOP = 64 << 10
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class ClientGone(Exception):
+    """The client disconnected before its answer was ready."""
+
+
+async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
+    """The result of the work. Raises ClientGone if the client disconnects first. The request's body must have been
+    read."""
+    working: asyncio.Future[T] = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_gone(receive))
+    try:
+        both: set[asyncio.Future[Any]] = {working, leaving}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(receive: Receive, most: int | None = None) -> bytes:
+    """The whole body. most: its largest number of bytes; None: the gate checks it.
+
+    Raises ClientGone if the client disconnects before the end: a part must not pass for the whole.
+    """
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        body += message.get("body", b"")
+        if most is not None and len(body) > most:
+            raise too_large(most)
+        more = message.get("more_body", False)
+    return bytes(body)
 
 
 class BodyWork:
