@@ -25,14 +25,14 @@ pytest.importorskip("safetensors", reason="safetensors is not installed: pip ins
 
 from surefoot.compress.choose_formats import matrix_shapes  # noqa: E402
 from surefoot.compress.format_names import parse_format  # noqa: E402
-from surefoot.compress.forward import GROUPS, TorchForward, check_family, full_forward, layer_weights  # noqa: E402
+from surefoot.compress.forward import GROUPS, TorchForward, check_family, layer_weights  # noqa: E402
 from surefoot.compress.layer import floats_of  # noqa: E402
 from surefoot.compress.loss_cache import LossCache, LossTable  # noqa: E402
 from surefoot.compress.methods import METHODS  # noqa: E402
 from surefoot.compress.scaling import ScaledLayer, fold_factors, shared_lanes  # noqa: E402
 from surefoot.compress.sensitivity import backward, measure_losses, predicted_loss  # noqa: E402
 from surefoot.compress.stream import quantised_tensors  # noqa: E402
-from tests.compress.replaced import divergence  # noqa: E402
+from tests.compress.replaced import divergence, full_forward  # noqa: E402
 
 __all__ = ["model_file"]
 

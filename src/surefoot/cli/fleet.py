@@ -11,9 +11,8 @@ import typer
 
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.logs import start_logging
+from surefoot.cli.options import NO_TLS, refuse_unused
 from surefoot.cli.sizes import time_option
-from surefoot.cli.unused_options import NO_TLS, refuse_unused
 from surefoot.fleet.fleet_file import read_fleet_file
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.ray_cluster import (
@@ -29,6 +28,7 @@ from surefoot.fleet.ray_cluster import (
 from surefoot.fleet.serve_gateway import serve_gateway
 from surefoot.fleet.server_list import read_servers
 from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.log_limit import start_logging
 from surefoot.server.listening import held_address
 from surefoot.server.settings import ServerSettings
 

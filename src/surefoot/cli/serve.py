@@ -16,14 +16,13 @@ from surefoot.api.llm import LLM
 from surefoot.api.opening import open_model, short_name
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.logs import start_logging
-from surefoot.cli.progress import loading
+from surefoot.cli.options import refuse_unused, unused_by_serve
+from surefoot.cli.progress import Spans, lacks_bytecode, loading, process_age_s
 from surefoot.cli.sizes import size_option, time_option
-from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
-from surefoot.cli.unused_options import refuse_unused, unused_by_serve
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.log_limit import start_logging
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import state_opener
 from surefoot.server.listening import bind, check_bind, held_address

@@ -70,9 +70,6 @@ class ModelPool:
     def num_waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def num_waiting_for(self, name: str) -> int:
-        return len(self._waiting[name])
-
     def start(self) -> None:
         self._spawn(self._tick())
         self._decide()

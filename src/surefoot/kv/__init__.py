@@ -14,7 +14,7 @@ from surefoot.kv.blocks import (
     window_blocks,
 )
 from surefoot.kv.manager import Holding, KvManager, KvUsage
-from surefoot.kv.states import StateSlots, num_saved_blocks, snapshot_positions
+from surefoot.kv.states import num_saved_blocks, snapshot_positions
 
 __all__ = [
     "BlockKey",
@@ -28,7 +28,6 @@ __all__ = [
     "LayerKv",
     "PrefixNode",
     "StateLayout",
-    "StateSlots",
     "blocks_for",
     "make_layout",
     "num_saved_blocks",

@@ -1,7 +1,7 @@
 """Tokenizers and chat templates. This package knows nothing of weights, requests or HTTP."""
 
 from surefoot.text.chat import ChatTemplate, TemplateLimits, chat_template_from_folder, chat_template_from_gguf
-from surefoot.text.fim import FimTokens, NoFimTokens, OtherFile, fim_prompt
+from surefoot.text.fim import NoFimTokens, OtherFile, fim_prompt
 from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
 from surefoot.text.llama2c import tokenizer_from_llama2c
@@ -13,7 +13,6 @@ __all__ = [
     "TEMPLATE_NAMES",
     "ChatTemplate",
     "ChatTemplateError",
-    "FimTokens",
     "NoFimTokens",
     "OtherFile",
     "StreamDecoder",

@@ -3,7 +3,7 @@
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.file_digests import BackgroundHash, ModelDigests, hash_in_background, hash_model
 from surefoot.weights.gguf import GgufFile
-from surefoot.weights.gguf_header import GgufError, TensorInfo
+from surefoot.weights.gguf_header import GgufError
 from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from surefoot.weights.metadata import MetadataError
@@ -25,7 +25,6 @@ __all__ = [
     "Report",
     "ReportingCheckpoint",
     "SafetensorsError",
-    "TensorInfo",
     "default_cache",
     "find_headers",
     "find_model",
