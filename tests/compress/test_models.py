@@ -13,8 +13,7 @@ from surefoot.api import LLM
 from surefoot.cli.main import app
 from surefoot.core import SamplingParams
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.engines import float_engine
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import float_engine, open_model
 from surefoot.evaluate.scores import Tally
 from surefoot.ops import Backend
 from tests.stories import stories_gguf, write_llama2c

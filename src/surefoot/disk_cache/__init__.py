@@ -2,12 +2,13 @@
 
 from surefoot.disk_cache.beside import Contents, ask_to_forget, asked_namespaces, read_contents
 from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
-from surefoot.disk_cache.hashes import PUBLIC_ID, BlockHasher
 from surefoot.disk_cache.record import (
     DIGEST_BYTES,
     HEADER_BYTES,
     ID_BYTES,
     NO_PARENT,
+    PUBLIC_ID,
+    BlockHasher,
     BlockName,
     DamagedRecord,
     read_header,

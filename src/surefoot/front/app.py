@@ -13,9 +13,8 @@ from surefoot.front.catalog import Catalog
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.overview import ModelOverview
 from surefoot.front.pool import ModelPool
-from surefoot.front.requests import ModelRequests
+from surefoot.front.requests import SCHEMA, ApiSchema, ModelRequests
 from surefoot.front.routes import ModelLists, front_operations_router, lists_router
-from surefoot.front.schema import SCHEMA, ApiSchema
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds, RequestLogs
 from surefoot.server.access.shares import Admission

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions
 from surefoot.front.config import ModelEntry
 from surefoot.front.proxy import unix_client
 from surefoot.server.channel import Channel

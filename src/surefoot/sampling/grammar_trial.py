@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from surefoot.machine.cpu_allowance import CpuAllowance
+from surefoot.machine.cpu_usage import CpuAllowance
 from surefoot.sampling import grammar_checker
 
 SECONDS = 2.0  # of CPU time, for one grammar

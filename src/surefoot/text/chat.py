@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_text
-from surefoot.machine.cpu_allowance import PATIENCE, CpuAllowance
+from surefoot.machine.cpu_usage import PATIENCE, CpuAllowance
 from surefoot.text.huggingface import read_json, token_text
 from surefoot.text.tokenizer import Tokenizer
 from surefoot.text.vocabulary import ChatTemplateError
