@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.api.live import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.fleet.frames import ForwardedRequest, FrameKind, FrameReader, encode_frame
 from surefoot.sampling import TokenLogprobs
 from surefoot.server.access.request_context import ReplyIdentity

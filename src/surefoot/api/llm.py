@@ -13,11 +13,10 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+from surefoot.api.answers import LiveRequest, Piece, Ranked, RequestOutput
 from surefoot.api.defaults import SamplingDefaults
-from surefoot.api.live import LiveRequest
 from surefoot.api.loading import load_model
 from surefoot.api.opening import OpenModel, open_model
-from surefoot.api.outputs import Piece, Ranked, RequestOutput
 from surefoot.api.pooling import PoolingConfig, embedding_pooling, unit
 from surefoot.api.prompt_cache import NoTier, PromptCache, open_tier
 from surefoot.api.reranking import Reranker, find_reranker, needed_reranker, ranked

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import httpx2
 
-from surefoot.api.live import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.fleet.frames import (
     ANSWER_PATH,
     KEY_HEADER,

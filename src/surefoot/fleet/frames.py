@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from surefoot.api.live import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.cache import BlockQuestion
 from surefoot.disk_cache import DIGEST_BYTES, ID_BYTES
 from surefoot.sampling import TokenLogprobs

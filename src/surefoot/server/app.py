@@ -29,18 +29,14 @@ from surefoot.server.channel import FrontLink
 from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
 from surefoot.server.routes.batches import batches_router
-from surefoot.server.routes.chat import chat_router
-from surefoot.server.routes.completions import completions_router
-from surefoot.server.routes.embeddings import embeddings_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.infill import infill_router
 from surefoot.server.routes.messages import messages_router
-from surefoot.server.routes.models import models_router
 from surefoot.server.routes.ollama import ollama_router
+from surefoot.server.routes.openai import models_router, openai_router
 from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.overview import overview_router
 from surefoot.server.routes.page import page_router
-from surefoot.server.routes.reranking import reranking_router
 from surefoot.server.routes.responses import responses_router
 from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
@@ -69,12 +65,9 @@ def make_app(
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS, tags=["Anthropic"])
     app.include_router(ollama_router(service), responses=OLLAMA_ERRORS, tags=["Ollama"])
     for router in (
-        chat_router(service),
-        completions_router(service),
+        openai_router(service),
         infill_router(service),
         responses_router(service),
-        embeddings_router(service),
-        reranking_router(service),
         models_router(service),
         tokens_router(service),
         files_router(files),

@@ -7,10 +7,9 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
+from surefoot.api.answers import NotExact, Piece, RequestOutput
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
 from surefoot.api.defaults import as_values
-from surefoot.api.live import NotExact
-from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.gate import shutting_down

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surefoot.api.live import AnswerBuilder, as_token_logprobs
+from surefoot.api.answers import AnswerBuilder, CompletionOutput, as_token_logprobs
 from surefoot.api.loading import Loaded, load_model
-from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout

@@ -8,8 +8,7 @@ what the client has.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from surefoot.api.live import SentToken, sent_tokens
-from surefoot.api.outputs import Piece
+from surefoot.api.answers import Piece, SentToken, sent_tokens
 from surefoot.cache import DiskTier, PeerBlocks, PeerOffer
 from surefoot.core import Request
 from surefoot.fleet.frames import ForwardedRequest

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from starlette.requests import Request as HttpRequest
 
-from surefoot.api.live import SentToken
-from surefoot.api.outputs import Piece
+from surefoot.api.answers import Piece, SentToken
 from surefoot.core import Request
 from surefoot.server.access.keys import Caller
 

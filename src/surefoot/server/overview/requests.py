@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from surefoot.api.outputs import RequestOutput
+from surefoot.api.answers import RequestOutput
 from surefoot.core import Phase, SampleStatus
 from surefoot.engine import Times
 

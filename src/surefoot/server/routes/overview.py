@@ -15,8 +15,7 @@ from surefoot.api.async_llm import AsyncLLM
 from surefoot.core import Phase, SampleStatus
 from surefoot.engine import Times
 from surefoot.server.access.gate import check_admin
-from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, NothingToClose
+from surefoot.server.answer.streaming import EventStream, NothingToClose, event
 from surefoot.server.overview.figures import Samples, look, samples_of, tokens_by_user
 from surefoot.server.overview.requests import OpenRequest, PhaseTimes, UserShares, furthest
 from surefoot.server.service import RequestRun, Service

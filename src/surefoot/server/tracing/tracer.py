@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
 
+from surefoot.api.answers import RequestOutput
 from surefoot.api.async_llm import Watcher
-from surefoot.api.outputs import RequestOutput
 
 PROTOCOL = "http/protobuf"
 
