@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from surefoot.api.prompt_cache import PromptCache, default_folder
-from surefoot.cli.sizes import size_option
+from surefoot.cli.sizes import size_option, time_option
 from surefoot.formats import MODEL_FORMATS
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache, default_cache
@@ -169,6 +169,12 @@ TlsCert = Annotated[
 ]
 TlsKey = Annotated[
     Path | None, typer.Option(help="Key of the certificate (default: it stands in the certificate's file).")
+]
+Host = Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")]
+AllowedHost = Annotated[list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")]
+DrainSeconds = Annotated[float, time_option("Time to finish running requests after SIGTERM.")]
+AccessLog = Annotated[
+    Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
 ]
 MaxBodyBytes = Annotated[int, size_option("Largest request body.", at_least=1024, show_default="4MiB")]
 CacheKeyFile = Annotated[

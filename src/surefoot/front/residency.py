@@ -4,7 +4,7 @@ passed in.
 Rules, strongest first:
 1. The memory of all models that are not unloaded never exceeds the limit.
 2. A model that is pinned or answers requests is never unloaded.
-3. A user is paused (swap_accounts.py) after a swap that took a model from other users, if the user's models exceed
+3. A user is paused (`SwapAccounts`) after a swap that took a model from other users, if the user's models exceed
    their share of the memory. Until the pause ends, the user's requests unload no model that unpaused users use, and
    the user's own models may be unloaded for unpaused users at once.
 4. Once a request of an unpaused user has waited `max_wait_s`, its model is loaded next. Rules 5 and 6 do not apply.
