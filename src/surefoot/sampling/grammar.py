@@ -38,7 +38,7 @@ ITS_LIMITS = ("Too many items", "Current row has", LEXER_ERROR)  # llguidance's 
 MARK = b"\x01"  # a byte in no merge, so it is always a token of its own
 # White space is fixed: a model that may write it without end sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
-MAX_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
+MAX_GBNF_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
 
 
 class GrammarError(ValueError):
@@ -390,8 +390,8 @@ def _short(error: str) -> str:
 
 def lark_of(gbnf: str) -> str:
     """The grammar in Lark's notation. Raises GrammarError if it is not valid GBNF."""
-    if len(gbnf) > MAX_CHARACTERS:
-        raise GrammarError(f"a GBNF grammar has at most {MAX_CHARACTERS} characters: make it smaller")
+    if len(gbnf) > MAX_GBNF_CHARACTERS:
+        raise GrammarError(f"a GBNF grammar has at most {MAX_GBNF_CHARACTERS} characters: make it smaller")
     try:
         return gbnf_to_lark(gbnf)
     except Exception as error:  # the converter raises plain Exception, and RecursionError for deep nesting
