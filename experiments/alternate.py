@@ -42,7 +42,7 @@ def measure(path: Path) -> dict[str, float]:
 def run_round(path: Path, peer: LlamaBench) -> dict[str, float]:
     command = [sys.executable, "-m", "experiments.alternate", "--measure", str(path)]
     ours = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    prefills, decodes = zip(*(peer.prefill_and_decode(PROMPT, NEW) for _ in range(NUM_SAMPLES)), strict=True)
+    prefills, decodes = zip(*((peer.prefill(PROMPT), peer.decode(NEW)) for _ in range(NUM_SAMPLES)), strict=True)
     theirs: dict[str, Any] = {"llama_prefill_s": min(prefills), "llama_decode_s": min(decodes) / NEW}
     ratios = {f"{kind}_ratio": theirs[f"llama_{kind}_s"] / ours[f"{kind}_s"] for kind in ("prefill", "decode")}
     return {**ours, **theirs, **ratios}

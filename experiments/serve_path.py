@@ -22,7 +22,7 @@ from surefoot import LLM
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.bench.harness.figures import percentile
 from surefoot.bench.harness.http_load import Endpoint, closed_loop
-from surefoot.bench.harness.machine_facts import RunFacts
+from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.bench.harness.server_process import HOST, MODEL_NAME, free_port
 from surefoot.bench.harness.workloads import Task, ids
 from surefoot.server.app import make_app

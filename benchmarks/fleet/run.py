@@ -18,7 +18,7 @@ from benchmarks.fleet.shares import ShareRow, measure_shares
 from benchmarks.fleet.simulation.routing import FleetShape
 from benchmarks.fleet.simulation.shares import ShareShape
 from surefoot.bench.harness.figures import Figure, Target, percentile
-from surefoot.bench.harness.machine_facts import RunFacts
+from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.workloads import Task, ids

@@ -13,8 +13,7 @@ from benchmarks.ops.peer_install import Peer, find_llama, find_torch, install_ll
 from benchmarks.ops.peers import RunningPeer
 from benchmarks.ops.settings import FORMATS, QUICK, OpsSettings
 from surefoot import machine
-from surefoot.bench.harness.limits import gauges, other_peaks
-from surefoot.bench.harness.machine_facts import RunFacts
+from surefoot.bench.harness.loaded_model import RunFacts, gauges, other_peaks
 from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget

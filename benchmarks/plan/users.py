@@ -17,7 +17,7 @@ import uvloop
 from surefoot.api.opening import open_model
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.http_load import Endpoint, Outcome, ask
-from surefoot.bench.harness.machine_facts import RunFacts
+from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.server_process import free_port, own_launch, running

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.sharing.arrangements import SHARED, Arrangement, fixed_splits, serving, unshared
 from benchmarks.sharing.load import PairLoad, run_load
 from surefoot.bench.harness.figures import Figure, Target
-from surefoot.bench.harness.machine_facts import RunFacts
+from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults
 from surefoot.machine import usable_cores

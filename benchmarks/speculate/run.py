@@ -11,8 +11,7 @@ from benchmarks.speculate.figures import TARGETS, speculate_questions, speculate
 from benchmarks.speculate.prompts import NUM_CHATS
 from benchmarks.speculate.versus import LOADS, SpeculateVersus, run_speculate_versus
 from surefoot.api import LLM
-from surefoot.bench.harness.limits import gauges
-from surefoot.bench.harness.loaded_model import load_model
+from surefoot.bench.harness.loaded_model import gauges, load_model
 from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from surefoot import machine
-from surefoot.bench.harness.machine_facts import RunFacts
+from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.ops import Backend
 
 HERE = Path(__file__).parent

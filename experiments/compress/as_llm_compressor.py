@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.compress import assign, grids, write_compressed_tensors
-from surefoot.compress.options import CompressOptions
+from surefoot.compress.methods import CompressOptions
 from surefoot.compress.run import compress_model
 
 METHODS = {"rtn": "rtn", "gptq": "gptq-ends"}

@@ -20,7 +20,7 @@ from surefoot.compress.make_hf_config import make_hf_config
 from surefoot.compress.run import evenly_spaced
 from surefoot.compress.write_compressed_tensors import _halves, _hf_name, _hf_names
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from surefoot.models import read_config
 from surefoot.text import save_tokenizer
 

@@ -17,7 +17,7 @@ from surefoot.compress.methods import METHODS, Method
 from surefoot.compress.run import with_threads
 from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from surefoot.models import read_config
 
 CONTEXT, TOKENS = 512, 16384

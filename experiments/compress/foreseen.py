@@ -17,7 +17,7 @@ from surefoot.compress.run import evenly_spaced, with_threads
 from surefoot.compress.sensitivity import measure_losses, predicted_loss
 from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from tests.compress.replaced import divergence
 
 CONTEXT, TOKENS, MEASURED = 512, 4096, 2048

@@ -15,7 +15,7 @@ from surefoot.compress.moments import Moments
 from surefoot.compress.scaling import smoothquant
 from surefoot.compress.stream import initial_states
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 
 NUM_TOKENS, CONTEXT = 512, 256
 

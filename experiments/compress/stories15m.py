@@ -11,7 +11,7 @@ from pathlib import Path
 
 import gguf
 
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from surefoot.formats import FLOAT32
 from surefoot.models import load
 from surefoot.ops import Backend, SamplingRows

@@ -21,7 +21,7 @@ from surefoot.compress.moments import Moments
 from surefoot.compress.run import evenly_spaced, with_threads
 from surefoot.compress.stream import initial_states, layer_moments
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 
 CONTEXT, UNSEEN = 512, 4096
 SEEN = (4096, 16384)

@@ -23,7 +23,7 @@ from surefoot.compress.forward import GROUPS, TorchForward, as_tensor, check_fam
 from surefoot.compress.run import with_threads
 from surefoot.compress.stream import initial_states
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from surefoot.formats import ggml
 from surefoot.weights.gguf import GgufFile
 

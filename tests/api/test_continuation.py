@@ -6,8 +6,7 @@ import functools
 import pytest
 
 from surefoot.api import LLM, AsyncLLM, Piece, SamplingParams
-from surefoot.api.answer_builder import logprobs_by_token
-from surefoot.api.continuation import NotExact, SentToken, as_token_logprobs, begin_requests, sent_tokens
+from surefoot.api.answers import NotExact, SentToken, as_token_logprobs, begin_requests, logprobs_by_token, sent_tokens
 from surefoot.core import Request
 from surefoot.sampling import TokenLogprobs
 from surefoot.sampling.grammar import json_grammar

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from surefoot import LLM
-from surefoot.api.footprint import plan_footprint
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions, plan_footprint
 from surefoot.api.opening import open_model
 from tests.stories import stories_gguf
 

@@ -9,8 +9,7 @@ import pytest
 
 from surefoot import LLM
 from surefoot.api.opening import open_model
-from surefoot.api.pooling import PoolingConfig, find_pooling
-from surefoot.api.vectors import unit
+from surefoot.api.pooling import PoolingConfig, find_pooling, unit
 from surefoot.core import Pooling
 from surefoot.ops import KvForm
 from tests.api import pooled

@@ -20,8 +20,8 @@ from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
 from surefoot.runner import SessionRunner
 from surefoot.weights import GgufFile, HuggingFaceCheckpoint, ModelDigests, hash_model
-from surefoot.weights.derived import InMemory
 from tests.api.kill_loop import run_answer_kills
+from tests.models.in_memory import InMemory
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.api.stops import StopFinder
+from surefoot.api.answers import StopFinder
 
 texts = st.text("ab\n", max_size=30)
 stops = st.lists(st.text("ab\n", min_size=1, max_size=5), max_size=3)

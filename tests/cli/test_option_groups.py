@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typer import Typer
 from typer.testing import CliRunner
 
-from surefoot.cli.option_groups import with_groups
+from surefoot.cli.one_user import with_groups
 
 
 @dataclass(frozen=True)

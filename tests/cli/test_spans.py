@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
+from surefoot.cli.progress import Spans, lacks_bytecode, process_age_s
 from tests.server.process import Server
 from tests.stories import stories_gguf
 
@@ -33,7 +33,7 @@ def test_parts_follow_each_other() -> None:
 
 
 def test_age_is_of_the_process() -> None:
-    code = "import time; time.sleep(0.3); from surefoot.cli.spans import process_age_s; print(process_age_s())"
+    code = "import time; time.sleep(0.3); from surefoot.cli.progress import process_age_s; print(process_age_s())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0.3 <= float(done.stdout) < process_age_s()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from surefoot.compress.forward import full_forward
+from surefoot.compress.forward import TorchForward, as_tensor, check_family, head_name, layer_weights
 
 
 class Replaced:
@@ -24,3 +24,16 @@ def divergence(checkpoint: Any, tensors: Mapping[str, Any], windows: Any) -> flo
         p, q = (torch.log_softmax(full_forward(model, window).double(), -1) for model in (checkpoint, other))
         divergences.append((p.exp() * (p - q)).sum(-1).mean())
     return float(torch.stack(divergences).mean())
+
+
+def full_forward(checkpoint: Any, tokens: Any) -> Any:
+    """Logits of windows of tokens, from a whole model in memory."""
+    config = check_family(checkpoint)
+    forward = TorchForward(config)
+    with torch.no_grad():
+        h = forward.embed(as_tensor(checkpoint, "token_embd.weight"), tokens)
+        for number in range(len(config.layers)):
+            h = forward.layer(number, layer_weights(checkpoint, number), h)
+        return forward.logits(
+            h, as_tensor(checkpoint, "output_norm.weight"), as_tensor(checkpoint, head_name(checkpoint))
+        )

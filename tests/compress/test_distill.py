@@ -11,7 +11,7 @@ pytest.importorskip("safetensors", reason="safetensors is not installed: pip ins
 from surefoot.compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
 from surefoot.compress.draft import DraftOptions, make_draft  # noqa: E402
 from surefoot.compress.errors import CompressError  # noqa: E402
-from surefoot.evaluate.open_model import open_model  # noqa: E402
+from surefoot.evaluate.engines import open_model  # noqa: E402
 from surefoot.models import load  # noqa: E402
 from surefoot.ops import Backend  # noqa: E402
 from surefoot.runner import SessionRunner  # noqa: E402

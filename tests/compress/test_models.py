@@ -13,8 +13,7 @@ from surefoot.api import LLM
 from surefoot.cli.main import app
 from surefoot.core import SamplingParams
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.engines import float_engine
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import float_engine, open_model
 from surefoot.evaluate.scores import Tally
 from surefoot.ops import Backend
 from tests.stories import stories_gguf, write_llama2c
@@ -25,14 +24,14 @@ pytest.importorskip("safetensors", reason="safetensors is not installed: pip ins
 
 from surefoot.compress.choose_formats import matrix_shapes  # noqa: E402
 from surefoot.compress.format_names import parse_format  # noqa: E402
-from surefoot.compress.forward import GROUPS, TorchForward, check_family, full_forward, layer_weights  # noqa: E402
+from surefoot.compress.forward import GROUPS, TorchForward, check_family, layer_weights  # noqa: E402
 from surefoot.compress.layer import floats_of  # noqa: E402
 from surefoot.compress.loss_cache import LossCache, LossTable  # noqa: E402
 from surefoot.compress.methods import METHODS  # noqa: E402
 from surefoot.compress.scaling import ScaledLayer, fold_factors, shared_lanes  # noqa: E402
 from surefoot.compress.sensitivity import backward, measure_losses, predicted_loss  # noqa: E402
 from surefoot.compress.stream import quantised_tensors  # noqa: E402
-from tests.compress.replaced import divergence  # noqa: E402
+from tests.compress.replaced import divergence, full_forward  # noqa: E402
 
 __all__ = ["model_file"]
 

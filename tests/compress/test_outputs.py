@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from surefoot.cli.main import app
 from surefoot.compress.errors import CompressError
-from surefoot.compress.options import CompressOptions
+from surefoot.compress.methods import CompressOptions
 from surefoot.compress.outputs import check_output
 from tests.models import tiny
 from tests.stories import stories_gguf

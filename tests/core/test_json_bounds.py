@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.core import json_bounds
-from surefoot.core.json_bounds import MOST_KEYS, MOST_NODES, MOST_NUMBERS, MOST_STRINGS, json_excess
-from surefoot.core.json_depth import without_strings
+from surefoot.core.json_bounds import MOST_KEYS, MOST_NODES, MOST_NUMBERS, MOST_STRINGS, json_excess, without_strings
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(alphabet='[]{}",:\\a', max_size=6),

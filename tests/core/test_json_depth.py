@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.core.json_depth import nests_deeper
+from surefoot.core.json_bounds import nests_deeper
 
 VALUES = st.recursive(
     st.none() | st.text(alphabet='[]{}"\\a', max_size=6),

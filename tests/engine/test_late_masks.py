@@ -11,7 +11,7 @@ from surefoot.core import FinishReason, Request, SamplingParams
 from surefoot.engine import Engine, Event
 from surefoot.runner import Runner
 from surefoot.runner.executor import _settle
-from surefoot.runner.verification import DrawState
+from surefoot.runner.results import DrawState
 from surefoot.sampling.grammar import Constraint, Spending, lark_grammar
 from surefoot.sampling.mask_worker import MaskWorker, WorkerTools
 from surefoot.speculate import LookupDrafter, Speculator

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from surefoot import LLM, SamplingParams
-from surefoot.api.outputs import RequestOutput
+from surefoot.api.answers import RequestOutput
 from tests.stories import stories_gguf
 
 TEXT = "Once upon a time there was a little girl who loved to play with her red ball in the park, and one day"

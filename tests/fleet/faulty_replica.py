@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from surefoot.fleet.frames import ANSWER_PATH, STATE_PATH, FrameKind, encode_frame, json_frame
-from surefoot.fleet.lease_messages import LEASES_PATH
+from surefoot.fleet.leases import LEASES_PATH
 
 STATE: dict[str, Any] = {
     "boot": "b", "started": 1.0, "identity": "same", "is_draining": False, "patience_s": 2.0, "backlog_tokens": 0,

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from surefoot.fleet.lease_messages import LeaseQuestion
-from surefoot.fleet.leases import Leases, RequestCharge
+from surefoot.fleet.leases import LeaseQuestion, Leases, RequestCharge
 from surefoot.fleet.replica.lease_keeper import LateQuestion, LeaseKeeper
 from surefoot.server.access.key_file import hash_of
-from surefoot.server.access.rate_limits import RateLimits, requests_rate, tokens_rate
+from surefoot.server.access.rates import RateLimits, requests_rate, tokens_rate
 from surefoot.server.errors import ApiError
 
 KEY = "a client's key"

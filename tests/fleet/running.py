@@ -13,7 +13,7 @@ from surefoot.fleet.failover import FleetAnswer, ReplyHead
 from surefoot.fleet.frames import ANSWER_PATH, ForwardedRequest, FrameKind, FrameReader, encode_frame
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
-from surefoot.server.access.forwarded import ReplyIdentity
+from surefoot.server.access.request_context import ReplyIdentity
 from tests.cli.process import COMMAND
 from tests.server.process import Server
 from tests.stories import stories_gguf

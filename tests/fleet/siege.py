@@ -35,7 +35,7 @@ from surefoot.fleet.members import CONNECT_S, Member, Members
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.request_names import PromptText
 from surefoot.server import KeyEntry, add_key, hash_of, make_key
-from surefoot.server.access.forwarded import ReplyIdentity
+from surefoot.server.access.request_context import ReplyIdentity
 from tests.fleet.failover import CHAT, CHAT_PATH, REQUESTS, STREAM, TOOL
 from tests.fleet.network import Machine, NoNamespaces, machines
 from tests.fleet.running import KEY, ask, by_choice, key_file

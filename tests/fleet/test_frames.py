@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.api.continuation import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.fleet.frames import ForwardedRequest, FrameKind, FrameReader, encode_frame
 from surefoot.sampling import TokenLogprobs
-from surefoot.server.access.forwarded import ReplyIdentity
+from surefoot.server.access.request_context import ReplyIdentity
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 TOPS = st.lists(st.tuples(st.integers(0, 10**6), FLOATS), max_size=3).map(tuple)

@@ -15,7 +15,7 @@ import pytest
 from surefoot.core.json_bounds import MOST_NODES
 from surefoot.fleet.frames import ANSWER_PATH, KEY_HEADER, ForwardedRequest
 from surefoot.fleet.request_names import MOST_PARSED, PromptText
-from surefoot.server.access.forwarded import ReplyIdentity
+from surefoot.server.access.request_context import ReplyIdentity
 from tests.fleet.failover import CHAT, CHAT_PATH
 from tests.fleet.running import KEY, num_ready, start_gateway, start_replica
 from tests.server.access.sharing import quick_key

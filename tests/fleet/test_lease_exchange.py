@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from surefoot.fleet.frames import KEY_HEADER, STATE_PATH, ReplicaState
 from surefoot.fleet.lease_exchange import LeaseExchange, choose_keeper
-from surefoot.fleet.lease_messages import LEASES_PATH, KeeperStatus, LeaseHolding, LeaseQuestion
+from surefoot.fleet.leases import LEASES_PATH, KeeperStatus, LeaseHolding, LeaseQuestion
 from surefoot.fleet.members import Members
 from surefoot.fleet.replica.lease_keeper import LeaseKeeper
 from tests.fleet.lease_world import KEY, OwnClock, limits_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from surefoot.fleet.user_spread import UserSpread
+from surefoot.fleet.members import UserSpread
 
 
 def test_one_request_is_all_of_it() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 from openai import OpenAI
 
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions
 from surefoot.front.config import ModelEntry
 from surefoot.front.serve import FRONT_BYTES, plan_model
 from tests.machine.memory_group import MemoryGroup

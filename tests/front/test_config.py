@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.config import (
     FrontConfigError,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.front.cores import share_cores
+from surefoot.front.pool import share_cores
 
 
 @pytest.mark.parametrize(

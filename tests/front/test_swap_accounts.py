@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.bench.harness.figures import percentile
+from surefoot.front.residency import IN_USE_S, PAUSE, SwapAccounts
 from surefoot.front.resident import ModelTraits
-from surefoot.front.swap_accounts import IN_USE_S, PAUSE, SwapAccounts
 from tests.front.simulation import TICK_S, UNLOAD_S, Simulation
 
 MAX_WAIT_S = 30.0

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from surefoot.machine import cpu_allowance
-from surefoot.machine.cpu_allowance import CpuAllowance, cpu_seconds
+from surefoot.machine import cpu_usage
+from surefoot.machine.cpu_usage import CpuAllowance, cpu_seconds
 
 
 def test_work_uses_it_up() -> None:
@@ -24,7 +24,7 @@ def test_work_uses_it_up() -> None:
 def test_waiting_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until patience ends, which is of the wall."""
     now = 0.0
-    monkeypatch.setattr(cpu_allowance.time, "monotonic", lambda: now)
+    monkeypatch.setattr(cpu_usage.time, "monotonic", lambda: now)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as idle:
         allowance = CpuAllowance(idle.pid, 1000.0)
         now = 29_999.0

@@ -6,7 +6,7 @@ import numpy as np
 
 from surefoot.ops.arrays import F32
 from surefoot.weights import HuggingFaceCheckpoint
-from surefoot.weights.derived import InMemory
+from tests.models.in_memory import InMemory
 
 LAYER_PARTS = (  # in the file's order, each for all layers
     ("input_layernorm", "dim", None), ("self_attn.q_proj", "dim", "dim"), ("self_attn.k_proj", "kv", "dim"),

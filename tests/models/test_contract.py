@@ -12,10 +12,10 @@ from surefoot.models.config import SharedKv
 from surefoot.models.load import Loader
 from surefoot.ops import Backend
 from surefoot.runner import Session, SessionRunner, Work
-from surefoot.weights.derived import InMemory
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from tests.models import tiny
 from tests.models.conftest import make_backend
+from tests.models.in_memory import InMemory
 
 pytestmark = pytest.mark.long
 

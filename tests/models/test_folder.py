@@ -7,9 +7,9 @@ import pytest
 
 from surefoot.models import read_config
 from surefoot.weights import HuggingFaceCheckpoint
-from surefoot.weights.derived import InMemory
 from surefoot.weights.safetensors import read_safetensors
 from tests.models import tiny
+from tests.models.in_memory import InMemory
 
 
 @pytest.mark.parametrize("name", ["llama", "llama3", "qwen3_moe", "deepseek_v2"])

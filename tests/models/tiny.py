@@ -15,8 +15,8 @@ from surefoot.ops import Backend, KvForm
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle.linear import dequantise
 from surefoot.runner import SessionRunner, Work
-from surefoot.weights.derived import InMemory
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
+from tests.models.in_memory import InMemory
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[reference]'")
 transformers = pytest.importorskip(

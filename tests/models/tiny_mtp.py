@@ -15,9 +15,10 @@ from safetensors.numpy import save_file
 from surefoot.models import Model, load
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
-from surefoot.weights.derived import InMemory, Stored
+from surefoot.weights.derived import Stored
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from tests.models import tiny
+from tests.models.in_memory import InMemory
 
 torch = tiny.torch
 NAMES = ("qwen3_5", "qwen3_5_moe", "qwen3_next")

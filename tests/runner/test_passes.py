@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.models import empty_batch
-from surefoot.runner.passes import BatchRows, FlatStep, last_rows
+from surefoot.runner.runner import BatchRows, FlatStep, last_rows
 
 BLOCK, WIDTH = 4, 8
 CHUNKS = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=5)

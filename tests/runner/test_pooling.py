@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from surefoot.core import Pooling, Request, SamplingParams
 from surefoot.ops.arrays import F32
-from surefoot.runner.pooling import make_pool
+from surefoot.runner.results import make_pool
 from tests.runner.pooling import CUTS, LENGTH, WIDTH
 
 STATES: F32 = np.random.default_rng(7).standard_normal((LENGTH, WIDTH), dtype=np.float32)

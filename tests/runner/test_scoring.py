@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
-from surefoot.runner.scoring import PromptLogprobs
+from surefoot.runner.results import PromptLogprobs
 from tests.runner.pooling import CUTS, LENGTH
 from tests.runner.tokens import logits_of
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.core import SamplingParams, sample_seed
-from surefoot.runner.verification import DrawState, Verification
+from surefoot.runner.results import DrawState, Verification
 from tests.runner.tokens import drafted, drawn
 
 TOKENS = st.integers(0, 3)

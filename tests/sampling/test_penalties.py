@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from surefoot.core import SamplingParams
 from surefoot.sampling import SeenTokens
-from surefoot.sampling.logit_bias import apply_bias
-from surefoot.sampling.penalties import apply_penalties, has_penalties
+from surefoot.sampling.sampler import apply_bias, apply_penalties, has_penalties
 
 VOCAB = 40
 tokens = st.lists(st.integers(0, VOCAB - 1), max_size=60)

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 
 from surefoot.core import ServiceClass
 from surefoot.scheduler import SchedulerConfig
-from surefoot.scheduler.users import Users
+from surefoot.scheduler.sample import Users
 from tests.scheduler.fake_runner import Loop
 from tests.scheduler.workloads import key, make_loop, request
 

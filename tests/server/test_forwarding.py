@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import pytest
 from starlette.types import Message
 
-from surefoot.server.disconnection import ClientGone
+from surefoot.server.bodies import ClientGone, read_body
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import read_body
 
 
 def part(body: bytes, more: bool) -> Message:

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from surefoot.core import BandMedians, SampleKey, StepCost
 from surefoot.speculate import DepthController, DraftOffer
-from surefoot.speculate.acceptance import AcceptanceEstimator
-from surefoot.speculate.controller import MAX_PROBE_INTERVAL, MIN_SPEEDUP, PROBE_DEPTH, PROBE_INTERVAL, best_depths
+from surefoot.speculate.controller import (
+    MAX_PROBE_INTERVAL,
+    MIN_SPEEDUP,
+    PROBE_DEPTH,
+    PROBE_INTERVAL,
+    AcceptanceEstimator,
+    best_depths,
+)
 from tests.speculate.simulated_answers import Simulation
 
 PROBABILITIES = st.lists(st.floats(0, 0.99), min_size=1, max_size=12)

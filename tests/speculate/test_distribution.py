@@ -10,7 +10,7 @@ import pytest
 
 from surefoot.core import Chunk, SampleKey, SamplingParams
 from surefoot.ops import Backend, SamplingRows, sample
-from surefoot.runner.verification import DrawState, Verification
+from surefoot.runner.results import DrawState, Verification
 from surefoot.sampling import Sampler, SeenTokens
 
 VOCAB, NUM_CHAINS, LENGTH = 8, 500, 200  # 100,000 samples

@@ -5,8 +5,16 @@ from hypothesis import strategies as st
 
 from surefoot.core import Request, SampleKey
 from surefoot.speculate import LookupDrafter
-from surefoot.speculate.lookup import GENERATION_TOKENS, MAX_NAMESPACES, match_kind
-from surefoot.speculate.ngrams import BREAK, MAX_MATCH, MAX_TRIED, ORDERS, NgramIndex
+from surefoot.speculate.lookup import (
+    BREAK,
+    GENERATION_TOKENS,
+    MAX_MATCH,
+    MAX_NAMESPACES,
+    MAX_TRIED,
+    ORDERS,
+    NgramIndex,
+    match_kind,
+)
 
 TEXTS = st.lists(st.integers(0, 3), min_size=2, max_size=60)
 

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from surefoot.text import Tokenizer, chat_template_from_gguf, tokenizer_from_folder, tokenizer_from_gguf
 from surefoot.text import tokenizer_from_json as from_json
-from surefoot.text.shield import MARK, Shield
+from surefoot.text.tokenizer import MARK, Shield
 from surefoot.text.vocabulary import TokenKind
 from tests.text import small
 from tests.text.references import gguf_metadata, model_file, tokenizer_folder

@@ -10,8 +10,7 @@ import pytest
 from surefoot.core import SampleKey
 from surefoot.ops import supported_variants
 from surefoot.verify import HOSTILE, QUICK, TOGETHER, Condition, Verifier, differences, on_variants
-from surefoot.verify.requests import MAX_RANDOM_PROMPT, SEGMENT
-from surefoot.verify.texts import TEXTS
+from surefoot.verify.requests import MAX_RANDOM_PROMPT, SEGMENT, TEXTS
 from tests.stories import stories_gguf
 
 

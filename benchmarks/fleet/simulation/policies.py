@@ -6,8 +6,8 @@ from itertools import count
 
 import numpy as np
 
+from benchmarks.fleet.simulation.cells import home_cell
 from benchmarks.fleet.simulation.routing import Asked, FleetShape, SimulatedReplica
-from surefoot.fleet.cells import home_cell
 from surefoot.fleet.prefix_index import PrefixIndex
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
 

@@ -13,8 +13,8 @@ from itertools import count
 
 from benchmarks.fleet.simulation.timeline import Timeline
 from surefoot.core import Output, Request, SampleKey, SamplingParams, StepResult
+from surefoot.fleet.members import UserSpread
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
-from surefoot.fleet.user_spread import UserSpread
 from surefoot.kv import KvGroup, KvLayout, KvManager
 from surefoot.scheduler import Scheduler, SchedulerConfig
 

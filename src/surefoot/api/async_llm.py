@@ -13,10 +13,18 @@ from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from surefoot.api.continuation import NotExact, SentToken, begin_requests, first_answers, replay
-from surefoot.api.live import LiveRequest, merged
+from surefoot.api.answers import (
+    LiveRequest,
+    NotExact,
+    Piece,
+    RequestOutput,
+    SentToken,
+    begin_requests,
+    first_answers,
+    merged,
+    replay,
+)
 from surefoot.api.llm import LLM, Messages, bandwidth_buffer
-from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.api.pooling import PoolingConfig
 from surefoot.api.reranking import Reranker
 from surefoot.cache import DiskTier

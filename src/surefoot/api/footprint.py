@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.api.model_options import ModelOptions
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.api.speculation import DRAFT, HEAD, OFF
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
@@ -21,6 +20,20 @@ KV_SHARE = 0.5  # of the weights' memory, for keys and values, unless a long req
 TYPICAL_CONTEXT = 8192  # tokens of a request that fit, where no context is asked for
 MAX_CHUNK = 512
 ROUNDING = 1.1  # blocks of several groups of layers are not all filled by one request
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """As for `LLM`."""
+
+    float_format: str = "w8"
+    max_context: int | None = None
+    max_running: int = 32
+    speculate: str = "auto"
+    kv_bytes: int | None = None
+    pooling: str | None = None
+    chat_template: str | None = None
+    sampling: tuple[str, ...] = ()  # KEY=VALUE
 
 
 @dataclass(frozen=True)

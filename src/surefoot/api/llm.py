@@ -13,16 +13,14 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+from surefoot.api.answers import LiveRequest, Piece, Ranked, RequestOutput
 from surefoot.api.defaults import SamplingDefaults
-from surefoot.api.live import LiveRequest
 from surefoot.api.loading import load_model
 from surefoot.api.opening import OpenModel, open_model
-from surefoot.api.outputs import Piece, Ranked, RequestOutput
-from surefoot.api.pooling import PoolingConfig, embedding_pooling
+from surefoot.api.pooling import PoolingConfig, embedding_pooling, unit
 from surefoot.api.prompt_cache import NoTier, PromptCache, open_tier
 from surefoot.api.reranking import Reranker, find_reranker, needed_reranker, ranked
 from surefoot.api.speculation import AUTO, load_speculation
-from surefoot.api.vectors import unit
 from surefoot.cache import DiskTier
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory

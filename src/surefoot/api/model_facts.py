@@ -76,7 +76,7 @@ def model_facts(opened: OpenModel) -> ModelFacts:
         experts=config.moe.router.top_k if config.moe else 0,
         weight_format=_weight_format(types),
         weight_types=types,
-        weight_bytes=weight_bytes(opened.checkpoint, SERVED),
+        weight_bytes=sum(sizes.memory_bytes for sizes in types) or weight_bytes(checkpoint, SERVED),
         kv_bytes=sum(slot_bytes(Backend(threads=1), config).values()),
         state_bytes=config.state_bytes,
         licence=opened.checkpoint.metadata.get("general.license"),

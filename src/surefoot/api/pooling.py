@@ -4,7 +4,9 @@ GGUF files have a key for it. Hugging Face folders have the files of sentence-tr
 and the folder of the module Pooling says which states it takes.
 """
 
-from collections.abc import Mapping
+import math
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,3 +145,11 @@ def _is_called_reranker(folder: Path, checkpoint: Checkpoint) -> bool:
     """Whether the folder's name says so: the hub's cache has it two folders above."""
     names = " ".join(folder.absolute().parts[-3:]).lower()
     return checkpoint.metadata.get("model_type") == "qwen3" and RERANKER_NAME in names
+
+
+def unit(vector: Sequence[float], dimensions: int | None = None) -> tuple[float, ...]:
+    """The vector, or its first dimensions, scaled to length 1, in float32. The length is the root of an exactly rounded
+    sum."""
+    kept = vector[:dimensions]
+    length = math.sqrt(math.fsum(value * value for value in kept)) or 1.0
+    return struct.unpack(f"<{len(kept)}f", struct.pack(f"<{len(kept)}f", *(value / length for value in kept)))

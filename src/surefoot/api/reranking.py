@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.api.answers import Ranked
 from surefoot.api.loading import Loaded
 from surefoot.api.opening import OpenModel
-from surefoot.api.outputs import Ranked
 from surefoot.api.pooling import CLASSIFIER
 from surefoot.ops.arrays import F32
 from surefoot.text import Tokenizer

@@ -19,12 +19,11 @@ LOG = logging.getLogger(__name__)
 class BlockWriter:
     """Copies of blocks on their way to the store. A disk that fails loses blocks, and disturbs nobody else."""
 
-    def __init__(self, store: BlockStore, look: Callable[[], None] = lambda: None, rate: float = RATE) -> None:
+    def __init__(self, store: BlockStore, look: Callable[[], None] = lambda: None) -> None:
         """look: called about once a second, between two writes."""
         self._store = store
         self._look = look
         self._last_look = time.monotonic()
-        self._rate = rate
         self._queue: deque[tuple[BlockName, memoryview]] = deque()
         self._num_bytes = 0  # in the queue, and being written
         self._changed = threading.Condition()
@@ -89,7 +88,7 @@ class BlockWriter:
             with self._changed:
                 self._num_bytes -= len(payload)
                 self._changed.notify_all()
-            time.sleep(max(0.0, len(payload) / self._rate - (time.monotonic() - began)))
+            time.sleep(max(0.0, len(payload) / RATE - (time.monotonic() - began)))
             self._look_if_due()
 
     def _next(self) -> tuple[BlockName, memoryview] | None:

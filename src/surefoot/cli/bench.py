@@ -14,15 +14,12 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from surefoot.bench.engine.report import show_engine
 from surefoot.bench.engine.run import QUICK as QUICK_ENGINE
-from surefoot.bench.engine.run import EngineSettings, run_engine
-from surefoot.bench.harness.as_json import as_json
+from surefoot.bench.engine.run import EngineSettings, run_engine, show_engine
 from surefoot.bench.harness.progress import Say
-from surefoot.bench.harness.results import BenchResults
-from surefoot.bench.model.report import show_model
+from surefoot.bench.harness.results import BenchResults, as_json
 from surefoot.bench.model.run import QUICK as QUICK_MODEL
-from surefoot.bench.model.run import ModelSettings, run_model
+from surefoot.bench.model.run import ModelSettings, run_model, show_model
 from surefoot.bench.peers.all_serving import SERVING_PEERS
 from surefoot.bench.peers.serving import PEERS, ServingPeer
 from surefoot.bench.serve.report import goodput_plot, show_serve

@@ -16,11 +16,8 @@ from surefoot.api.opening import short_name
 from surefoot.cli import options
 from surefoot.cli.errors import EXPECTED, exit_on_error
 from surefoot.cli.interrupts import interrupts
-from surefoot.cli.keyboard import quiet_terminal
-from surefoot.cli.one_user import OneUserOptions, needs_template
-from surefoot.cli.option_groups import with_groups
-from surefoot.cli.prompt import Read, choose_reader
-from surefoot.cli.status import Speedometer
+from surefoot.cli.keyboard import Read, choose_reader, quiet_terminal
+from surefoot.cli.one_user import OneUserOptions, Speedometer, needs_template, with_groups
 from surefoot.cli.wrapping import Layout, Verbatim, WordWrap, visible
 from surefoot.weights import writing_beside
 

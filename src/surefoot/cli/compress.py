@@ -16,8 +16,7 @@ from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.progress import progress
 from surefoot.cli.sizes import size_option
-from surefoot.compress.methods import METHODS
-from surefoot.compress.options import CompressOptions
+from surefoot.compress.methods import METHODS, CompressOptions
 from surefoot.compress.run import CompressSummary, compress_model
 from surefoot.machine import usable_cores
 from surefoot.weights import find_model

@@ -23,13 +23,12 @@ from surefoot.evaluate import LogitsEngine, as_json, cut_windows, page
 from surefoot.evaluate import evaluate as run
 from surefoot.evaluate.compare import EvaluatedModel, compare
 from surefoot.evaluate.compare import as_json as comparison_as_json
-from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine
+from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine, open_model
 from surefoot.evaluate.llama_cpp import LlamaCpp
-from surefoot.evaluate.open_model import open_model
-from surefoot.evaluate.prompts import read_prompts
 from surefoot.evaluate.report import table
 from surefoot.evaluate.speed import load_served, measure_served
 from surefoot.evaluate.verdict import verdicts
+from surefoot.evaluate.windows import read_prompts
 from surefoot.formats import to_format
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm

@@ -11,9 +11,8 @@ import typer
 
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.logs import start_logging
+from surefoot.cli.options import NO_TLS, refuse_unused
 from surefoot.cli.sizes import time_option
-from surefoot.cli.unused_options import NO_TLS, refuse_unused
 from surefoot.fleet.fleet_file import read_fleet_file
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.ray_cluster import (
@@ -29,6 +28,7 @@ from surefoot.fleet.ray_cluster import (
 from surefoot.fleet.serve_gateway import serve_gateway
 from surefoot.fleet.server_list import read_servers
 from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.log_limit import start_logging
 from surefoot.server.listening import held_address
 from surefoot.server.settings import ServerSettings
 
@@ -53,14 +53,12 @@ def gateway(
         Path | None,
         typer.Option(help="File with the servers' addresses, one a line. It is read again on change."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8080,
     keys_file: Annotated[
         Path | None, typer.Option("--keys", help="File of clients' API keys, as the servers have it (--keys).")
     ] = None,
-    allowed_host: Annotated[
-        list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")
-    ] = None,
+    allowed_host: options.AllowedHost = None,
     allowed_origin: Annotated[
         list[str] | None, typer.Option(help="Origin of web pages that may call the gateway (*: all).")
     ] = None,
@@ -68,13 +66,11 @@ def gateway(
     deadline_s: Annotated[
         float, time_option("Longest time for a request, as the servers have it (--deadline-s).", at_least=1)
     ] = 600.0,
-    drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
+    drain_s: options.DrainSeconds = 30.0,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
     audit_log: Annotated[Path | None, typer.Option(help="Write a line for each request without a valid key.")] = None,
-    access_log: Annotated[
-        Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
-    ] = None,
+    access_log: options.AccessLog = None,
 ) -> None:
     """Pass requests on to servers. If a server dies, hangs or drains, its answers go on at another, byte for byte."""
     start_logging()

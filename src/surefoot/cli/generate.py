@@ -13,10 +13,8 @@ from surefoot.api.defaults import as_values
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
-from surefoot.cli.one_user import OneUserOptions, needs_template
-from surefoot.cli.option_groups import with_groups
-from surefoot.cli.status import Speedometer
-from surefoot.cli.unused_options import refuse_unused
+from surefoot.cli.one_user import OneUserOptions, Speedometer, needs_template, with_groups
+from surefoot.cli.options import refuse_unused
 from surefoot.cli.wrapping import visible
 
 INTERRUPTED = 130  # exit status that shells expect after Ctrl-C

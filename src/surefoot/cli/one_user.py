@@ -1,18 +1,88 @@
-"""A model for one user at a terminal: the options that `chat` and `generate` share, and what they ask for."""
+"""A model for one user at a terminal: the options that `chat` and `generate` share, and how fast an answer came."""
 
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass, replace
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from surefoot.api import LLM, SamplingParams
+from surefoot.api import LLM, RequestOutput, SamplingParams
 from surefoot.api.defaults import SETTABLE, parse_sampling
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.cli import options
 from surefoot.cli.progress import loading
-from surefoot.cli.status import Speedometer
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer sees it: the fields of each dataclass parameter are parameters of their own."""
+    signature = inspect.signature(command)
+    annotations: dict[str, Any] = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    groups = {name: group for name, group in annotations.items() if _is_group(group)}
+    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
+    flat = signature.replace(
+        parameters=[
+            field.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in signature.parameters.items()
+            for field in (fields[name].values() if name in groups else [parameter])
+        ]
+    )
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        bound = flat.bind(**values)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        filled = {
+            name: group(**{field: arguments.pop(field) for field in fields[name]}) for name, group in groups.items()
+        }
+        command(**arguments, **filled)
+
+    run.__signature__ = flat  # type: ignore[attr-defined]
+    return run
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and is_dataclass(annotation)
+
+
+class Speedometer:
+    """Holds answers against the memory bandwidth that was measured at its start: decoding reads all weights, and all
+    keys and values before it, for every token."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+        self.bytes_per_second = llm.measure_bandwidth()
+
+    def of_bandwidth(self, output: RequestOutput) -> float | None:
+        """Share of the memory bandwidth that decoding used after the first token; None if there are too few tokens."""
+        speed, usage = output.timings.tokens_per_second, output.usage
+        if speed is None or len(output.outputs) > 1:  # samples share a step's weights
+            return None
+        length = usage.num_prompt + usage.num_generated // 2
+        passes = usage.num_passes / usage.num_generated  # for each token; fewer than one where drafts were right
+        return speed * passes * self._llm.read_bytes(length) / self.bytes_per_second
+
+    def line(self, output: RequestOutput) -> str:
+        timings, usage = output.timings, output.usage
+        parts = [f"TTFT {_seconds(timings.to_first_token)}"]
+        if timings.tokens_per_second is not None:
+            parts.append(f"{timings.tokens_per_second:.1f} tokens/s")
+        if (share := self.of_bandwidth(output)) is not None:
+            parts.append(f"{share:.0%} of the bandwidth limit ({self.bytes_per_second / 1e9:.1f} GB/s)")
+        if usage.num_drafted:
+            share = usage.num_accepted / usage.num_drafted
+            parts.append(f"{usage.num_generated / usage.num_passes:.1f} tokens a pass, {share:.0%} of drafts right")
+        parts.append(f"{usage.num_prompt} + {usage.num_generated} of {self._llm.max_context} tokens")
+        return " · ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
-"""Options that the commands share."""
+"""Options that the commands share. Options that would have no effect are refused, so that nobody relies on one."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from surefoot.api.prompt_cache import PromptCache, default_folder
-from surefoot.cli.sizes import size_option
+from surefoot.cli.sizes import size_option, time_option
 from surefoot.formats import MODEL_FORMATS
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache, default_cache
@@ -169,6 +170,12 @@ TlsCert = Annotated[
 TlsKey = Annotated[
     Path | None, typer.Option(help="Key of the certificate (default: it stands in the certificate's file).")
 ]
+Host = Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")]
+AllowedHost = Annotated[list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")]
+DrainSeconds = Annotated[float, time_option("Time to finish running requests after SIGTERM.")]
+AccessLog = Annotated[
+    Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
+]
 MaxBodyBytes = Annotated[int, size_option("Largest request body.", at_least=1024, show_default="4MiB")]
 CacheKeyFile = Annotated[
     Path | None,
@@ -182,6 +189,22 @@ Stats = Annotated[
     bool | None,
     typer.Option("--stats/--no-stats", help="Show speed and share of the bandwidth limit (default: at a terminal)."),
 ]
+NO_CACHE = dict.fromkeys(("cache_disk", "cache_key_file"), "has no effect with --cache-dir none, which keeps nothing")
+NO_AUDIT = {"audit_required": "needs --audit-log FILE"}
+NO_TLS = {"tls_key": "needs --tls-cert FILE"}
+SEVERAL = "is for several models: leave it out, or name more of them"
+# Options of `surefoot serve` that have no effect, and why: for one model, and for several.
+OF_ONE_MODEL = {"memory": SEVERAL, "keep_alive": SEVERAL, "max_wait": SEVERAL}
+OF_MANY_MODELS = {
+    "model_name": "names one model: with several, give each its `name` in a file for --config",
+    "fleet_key": "is for a server of one model: start one for each model, and a gateway for each fleet",
+}
+# Options of `surefoot run-batch`: with --fleet, and without.
+THE_SERVERS = "is the servers' own where --fleet answers: start them with it"
+OF_FLEET_BATCH = dict.fromkeys(
+    ("float_format", "context", "threads", "variant", "speculate", "sampling", "chat_template", "pooling"), THE_SERVERS
+)
+OF_LOCAL_BATCH = dict.fromkeys(("fleet_key", "key"), "is for servers: name them with --fleet")
 
 
 def prompt_cache(
@@ -206,3 +229,21 @@ def cache(chosen: str) -> PackedCache | None:
     if chosen == OFF:
         return None
     return default_cache() if chosen == AUTO else replace(default_cache(), folder=Path(chosen))
+
+
+def unused_by_serve(given: Mapping[str, Any], is_one: bool) -> Mapping[str, str]:
+    """Options of `surefoot serve` that have no effect beside the given ones, and why. is_one: one model is served."""
+    return (
+        (OF_ONE_MODEL if is_one else OF_MANY_MODELS)
+        | (NO_AUDIT if given["audit_log"] is None else {})
+        | (NO_CACHE if given["cache_dir"] == NONE else {})
+        | (NO_TLS if given["tls_cert"] is None else {})
+    )
+
+
+def refuse_unused(ctx: typer.Context, unused: Mapping[str, str]) -> None:
+    """Raises ValueError for an option of the command line that has no effect. unused: why, by the parameter's name."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in unused and source is not None and source.name == "COMMANDLINE":
+            raise ValueError(f"{parameter.opts[0]} {unused[parameter.name]}")

@@ -15,9 +15,9 @@ from surefoot.api.defaults import parse_sampling
 from surefoot.api.opening import open_model
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
 from surefoot.cli.progress import loading
 from surefoot.cli.startup import without_collection
-from surefoot.cli.unused_options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
 from surefoot.server.batch.input_lines import named_model

@@ -16,14 +16,13 @@ from surefoot.api.llm import LLM
 from surefoot.api.opening import open_model, short_name
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
-from surefoot.cli.logs import start_logging
-from surefoot.cli.progress import loading
+from surefoot.cli.options import refuse_unused, unused_by_serve
+from surefoot.cli.progress import Spans, lacks_bytecode, loading, process_age_s
 from surefoot.cli.sizes import size_option, time_option
-from surefoot.cli.spans import Spans, lacks_bytecode, process_age_s
 from surefoot.cli.startup import import_in_background, without_collection
-from surefoot.cli.unused_options import refuse_unused, unused_by_serve
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.log_limit import start_logging
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import state_opener
 from surefoot.server.listening import bind, check_bind, held_address
@@ -40,7 +39,7 @@ def serve(
     config: Annotated[
         Path | None, typer.Option(help="TOML file with models and their settings (see the page on many models).")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to bind. Other than loopback only with --keys.")] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind (0: any free one).")] = 8000,
     model_name: Annotated[
         list[str] | None,
@@ -58,11 +57,9 @@ def serve(
     max_running: Annotated[int, typer.Option(min=1, help="Largest number of answers generated at once.")] = 32,
     max_queue: Annotated[int, typer.Option(min=1, help="Longest queue; further requests get status 429.")] = 256,
     deadline_s: Annotated[float, time_option("Longest time for a request.", at_least=1)] = 600.0,
-    drain_s: Annotated[float, time_option("Time to finish running requests after SIGTERM.")] = 30.0,
+    drain_s: options.DrainSeconds = 30.0,
     max_body_bytes: options.MaxBodyBytes = options.MAX_BODY_BYTES,
-    allowed_host: Annotated[
-        list[str] | None, typer.Option(help="Host name that clients may use. Can be repeated.")
-    ] = None,
+    allowed_host: options.AllowedHost = None,
     allowed_origin: Annotated[
         list[str] | None, typer.Option(help="Origin of web pages that may call the server (*: all).")
     ] = None,
@@ -73,9 +70,7 @@ def serve(
         bool,
         typer.Option("--audit-required", help="Refuse requests (status 503) while the audit log cannot be written."),
     ] = False,
-    access_log: Annotated[
-        Path | None, typer.Option(help="Write a line for each HTTP request: client, path, status, time, size, id.")
-    ] = None,
+    access_log: options.AccessLog = None,
     state_dir: Annotated[
         Path | None,
         typer.Option(

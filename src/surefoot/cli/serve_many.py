@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from surefoot import machine
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions
 from surefoot.api.opening import short_name
 from surefoot.front.config import ConfigTables, FrontConfig, ModelEntry, ModelTable, read_config_file
 from surefoot.front.serve import serve_many

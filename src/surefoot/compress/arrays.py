@@ -38,3 +38,9 @@ def _usual_mode() -> int:
 def load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     with _package("safetensors").safe_open(path, "numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+def check_output_path(path: Path) -> None:
+    """Refuses a path that cannot be written, before hours of work for it."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise CompressError(f"{path} cannot be written: name a file in a folder that exists")

@@ -8,8 +8,7 @@ from surefoot.compress.format_names import DEFAULT_CANDIDATES, fallback_format, 
 from surefoot.compress.forward import MATRICES, check_family
 from surefoot.compress.grids import Format
 from surefoot.compress.loss_cache import CachePart, LossTable
-from surefoot.compress.methods import METHODS
-from surefoot.compress.options import CompressOptions
+from surefoot.compress.methods import METHODS, CompressOptions
 from surefoot.compress.progress import ReportProgress, step_counter
 from surefoot.compress.sensitivity import Candidates, measure_losses
 from surefoot.compress.write_gguf import overhead_bytes

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from surefoot.compress.arrays import check_output_path
 from surefoot.compress.distill import Student, Teacher, TrainingProgress, TrainingSettings, agreement, teach
 from surefoot.compress.errors import CompressError
 from surefoot.compress.forward import check_family
@@ -13,11 +14,10 @@ from surefoot.compress.ggml_grids import GGML
 from surefoot.compress.layer import CompressedTensor, quantise
 from surefoot.compress.lazy_torch import torch
 from surefoot.compress.methods import METHODS
-from surefoot.compress.output_path import check_output_path
 from surefoot.compress.prune import Pruning, choose_pruning, importances
 from surefoot.compress.write_gguf import write_gguf
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from surefoot.weights import GgufFile
 
 IMPORTANCE_WINDOWS = 8  # windows that importance is measured on

@@ -147,16 +147,3 @@ def _mask(num_tokens: int, window: int) -> Tensor:
     distance = position[:, None] - position[None, :]
     hidden = (distance < 0) | (distance >= window) if window else distance < 0
     return torch.zeros(num_tokens, num_tokens).masked_fill(hidden, -torch.inf)
-
-
-def full_forward(checkpoint: Checkpoint, tokens: Tensor) -> Tensor:
-    """Logits of windows of tokens, from a whole model in memory: for small models and tests."""
-    config = check_family(checkpoint)
-    forward = TorchForward(config)
-    with torch.no_grad():
-        h = forward.embed(as_tensor(checkpoint, "token_embd.weight"), tokens)
-        for number in range(len(config.layers)):
-            h = forward.layer(number, layer_weights(checkpoint, number), h)
-        return forward.logits(
-            h, as_tensor(checkpoint, "output_norm.weight"), as_tensor(checkpoint, head_name(checkpoint))
-        )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from surefoot.api import LLM
 from surefoot.compress.answers import WAVE, write_answers
+from surefoot.compress.arrays import check_output_path
 from surefoot.compress.distill import TrainingProgress, TrainingSettings, train
 from surefoot.compress.errors import CompressError
 from surefoot.compress.head import (
@@ -18,7 +19,6 @@ from surefoot.compress.head import (
     most_likely_tokens,
 )
 from surefoot.compress.lazy_torch import torch
-from surefoot.compress.output_path import check_output_path
 
 HELD_OUT = 16  # answers, the last, that acceptance is measured on
 LONGEST_PROMPT = 224  # tokens

@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from surefoot.compress.arrays import check_output_path
 from surefoot.compress.errors import CompressError
 from surefoot.compress.format_names import parse_format
 from surefoot.compress.ggml_grids import GgmlFormat
 from surefoot.compress.grids import IntFormat
 from surefoot.compress.layer import CompressedTensor
 from surefoot.compress.make_hf_config import make_hf_config
-from surefoot.compress.methods import METHODS
-from surefoot.compress.options import CompressOptions
-from surefoot.compress.output_path import check_output_path
+from surefoot.compress.methods import METHODS, CompressOptions
 from surefoot.compress.write_compressed_tensors import write_compressed_tensors
 from surefoot.compress.write_gguf import write_gguf
 from surefoot.weights import Checkpoint, GgufFile

@@ -13,14 +13,13 @@ from surefoot.compress.forward import check_family
 from surefoot.compress.layer import CompressedTensor, Quantised
 from surefoot.compress.lazy_torch import torch
 from surefoot.compress.loss_cache import LossCache
-from surefoot.compress.methods import METHODS
-from surefoot.compress.options import CompressOptions
+from surefoot.compress.methods import METHODS, CompressOptions
 from surefoot.compress.outputs import check_output, write
 from surefoot.compress.progress import ReportProgress, step_counter
 from surefoot.compress.sensitivity import predicted_loss
 from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
-from surefoot.evaluate.open_model import open_model
+from surefoot.evaluate.engines import open_model
 from surefoot.evaluate.windows import Windows
 from surefoot.weights import fingerprint
 

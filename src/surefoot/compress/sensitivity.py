@@ -100,13 +100,12 @@ def measure_losses(
     advance: Advance = lambda: None,
     threads: int = 1,
     cache: CachePart = no_cache,
-    seed: int = 0,
 ) -> LossTable:
     """Bytes and loss of every matrix in each of its candidate formats. For layers in the cache only the gradients are
     computed again, which is a fraction of the work."""
     config = check_family(checkpoint)
     forward = TorchForward(config)
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     states = _forward(checkpoint, forward, windows)
     head = _OutputHead(checkpoint, forward)
     table = cache("head", partial(head.options, states[-1], candidates))

@@ -1,7 +1,15 @@
 """Plain data that all layers share, and the cost model of a step. Standard library only."""
 
-from surefoot.core.request import MEMORY_ONLY, FinishReason, Pooling, Request, SampleKey, ServiceClass
-from surefoot.core.sampling import SamplingParams, sample_seed
+from surefoot.core.request import (
+    MEMORY_ONLY,
+    FinishReason,
+    Pooling,
+    Request,
+    SampleKey,
+    SamplingParams,
+    ServiceClass,
+    sample_seed,
+)
 from surefoot.core.step import (
     BAND_ROWS,
     NO_BLOCK,

@@ -1,18 +1,46 @@
-"""Bounds on what a JSON text holds, checked on its bytes. A parser's time and memory follow the number of values, not
-the length: parsed, `[]` takes 30 times its bytes."""
+"""Bounds on what a JSON text holds and how deep it nests, checked on its bytes before a parser reads it.
 
-from surefoot.core.json_depth import without_escapes, without_strings
+A parser's time and memory follow the number of values, not the length: parsed, `[]` takes 30 times its bytes. And a
+recursive parser has a stack."""
 
+import re
+
+_STRINGS = re.compile(rb'"[^"]*"')
+_AS_LISTS = bytes.maketrans(b"{}", b"[]")
 MOST_NUMBERS = 1 << 18  # and other values that are separated by commas
 MOST_STRINGS = 1 << 17  # keys among them
 MOST_KEYS = 1 << 16
 MOST_NODES = 1 << 15  # lists and objects
-
 _BOUNDS = (
     ("lists and objects", b"[{", MOST_NODES),
     ("keys", b":", MOST_KEYS),
     ("values", b",", MOST_NUMBERS),
 )
+
+
+def without_escapes(text: bytes) -> bytes:
+    """The text without escaped quotes and backslashes. Most have none, and to look for one byte is quicker."""
+    return text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
+
+
+def without_strings(unescaped: bytes, marks: bytes) -> bytes:
+    """These marks of a JSON text that stand outside of its strings. unescaped: the text without escaped quotes."""
+    others = bytes(byte for byte in range(256) if byte not in marks and byte != ord('"'))
+    # Most strings hold no mark: to remove them as one byte pair is quicker than to match them.
+    return _STRINGS.sub(b"", unescaped.translate(None, delete=others).replace(b'""', b""))
+
+
+def nests_deeper(text: bytes, max_levels: int) -> bool:
+    """Whether lists and objects nest more than `max_levels` deep, or more than `max_levels` of them are never closed.
+
+    Strings are cut out first. Then each pass removes the brackets that enclose nothing: one level.
+    """
+    brackets = without_strings(without_escapes(text), b"[]{}").translate(_AS_LISTS)
+    for _ in range(max_levels):
+        if b"[]" not in brackets:
+            break
+        brackets = brackets.replace(b"[]", b"")
+    return b"[]" in brackets or brackets.count(b"[") > max_levels
 
 
 def json_excess(text: bytes) -> str | None:

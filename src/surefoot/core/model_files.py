@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from surefoot.core.json_depth import nests_deeper
+from surefoot.core.json_bounds import nests_deeper
 
 MAX_CONFIG_BYTES = 8 << 20  # config.json: kilobytes in practice; tokenizer_config.json: 1.2 MB (Gemma 3)
 MAX_TEXT_BYTES = 64 << 20  # tokenizer.json, indices: Gemma 3's tokenizer.json takes 33 MB

@@ -1,14 +1,123 @@
-"""A request: a prompt with its parameters, its user, and how urgent it is."""
+"""A request: a prompt with its sampling parameters, its user, and how urgent it is. Values are validated here, once."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from surefoot.core.sampling import SamplingParams
-
+MOST_SAMPLES = 128
+MOST_LOGPROBS = 20
+MOST_STOPS = 64
+MOST_BIASES = 4096
+MOST_GRAMMAR_CHARACTERS = 1 << 18
+LARGEST_TEMPERATURE = 100.0
+LARGEST_SEED = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15  # increment of splitmix64
 LARGEST_PRIORITY = 8
 MEMORY_ONLY = "memory only: "  # a namespace that begins with this has no block on any disk
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How the tokens of one request are sampled."""
+
+    temperature: float = 1.0  # 0: greedy
+    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # 1: off
+    min_p: float = 0.0  # 0: off
+    repetition_penalty: float = 1.0  # 1: off
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    stop: tuple[str, ...] = ()  # stop strings
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None  # None: chosen when the request is made; a request in the engine always has a seed
+    n: int = 1  # number of continuations
+    max_tokens: int | None = None  # None: until the context is full
+    logprobs: int | None = None  # alternatives reported for each token; 0: only the token's logprob; None: none
+    ignore_eos: bool = False
+    grammar: str | None = None  # constrains the output; in the form that sampling/grammar.py makes
+    min_tokens: int = 0  # before that, no stop token is sampled; stop strings still end the output
+    skip_special_tokens: bool = True  # leave special tokens out of the text
+    prompt_logprobs: int | None = None  # as logprobs, for prompt tokens; all of them are then computed, cached or not
+
+    def __post_init__(self) -> None:
+        _check_range("temperature", self.temperature, 0.0, LARGEST_TEMPERATURE)
+        _check_integer("top_k", self.top_k, 0, 2**31 - 1)
+        _check_range("top_p", self.top_p, 0.0, 1.0, above=True)
+        _check_range("min_p", self.min_p, 0.0, 1.0)
+        _check_range("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
+        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_integer("n", self.n, 1, MOST_SAMPLES)
+        _check_integer("seed", self.seed, 0, LARGEST_SEED)
+        _check_integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
+        _check_integer("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        _check_integer("prompt_logprobs", self.prompt_logprobs, 0, MOST_LOGPROBS)
+        _check_integer("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        self._check_stops()
+        self._check_biases()
+        self._check_grammar()
+
+    def _check_stops(self) -> None:
+        if len(self.stop) > MOST_STOPS or not all(isinstance(text, str) and text for text in self.stop):
+            raise ValueError(f"stop must be at most {MOST_STOPS} strings, none of them empty")
+        if len(self.stop_token_ids) > MOST_STOPS:
+            raise ValueError(f"stop_token_ids must be at most {MOST_STOPS}")
+        for token in self.stop_token_ids:
+            _check_integer("stop_token_ids", token, 0, 2**31 - 1)
+
+    def _check_biases(self) -> None:
+        if len(self.logit_bias) > MOST_BIASES:
+            raise ValueError(f"logit_bias must name at most {MOST_BIASES} tokens")
+        for token, bias in self.logit_bias.items():
+            _check_integer("logit_bias's tokens", token, 0, 2**31 - 1)
+            _check_range("logit_bias", bias, -100.0, 100.0)
+
+    def _check_grammar(self) -> None:
+        if self.grammar is not None and len(self.grammar) > MOST_GRAMMAR_CHARACTERS:
+            raise ValueError(f"grammar must have at most {MOST_GRAMMAR_CHARACTERS} characters")
+        if self.grammar is not None and self.ignore_eos:
+            raise ValueError("grammar does not go with ignore_eos: it ends the answer")
+        if self.grammar is not None and self.min_tokens:
+            raise ValueError("grammar does not go with min_tokens: it ends the answer")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether penalties, biases, a grammar or `min_tokens` change logits before sampling."""
+        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        is_masked = self.grammar is not None or self.min_tokens > 0
+        return bool(self.logit_bias) or is_masked or penalties != (1.0, 0.0, 0.0)
+
+
+def sample_seed(seed: int, sample: int) -> int:
+    """The seed of a request's sample: the request's seed for the first, hashed with splitmix64 for the others."""
+    if sample == 0:
+        return seed
+    z = (seed + sample * GOLDEN) & LARGEST_SEED
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & LARGEST_SEED
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & LARGEST_SEED
+    return z ^ (z >> 31)
+
+
+def _check_range(name: str, value: float, low: float, high: float, above: bool = False) -> None:
+    """above: `low` itself is not allowed."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    if not low <= value <= high or (above and value == low):
+        raise ValueError(f"{name} must lie {'above' if above else 'between'} {low} and {high}, not at {value}")
+
+
+def _check_integer(name: str, value: int | None, low: int, high: int) -> None:
+    if value is None and name in ("seed", "max_tokens", "logprobs", "prompt_logprobs"):
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
 
 
 class ServiceClass(IntEnum):

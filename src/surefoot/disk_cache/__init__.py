@@ -2,19 +2,19 @@
 
 from surefoot.disk_cache.beside import Contents, ask_to_forget, asked_namespaces, read_contents
 from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
-from surefoot.disk_cache.hashes import PUBLIC_ID, BlockHasher
-from surefoot.disk_cache.index import Holdings
 from surefoot.disk_cache.record import (
     DIGEST_BYTES,
     HEADER_BYTES,
     ID_BYTES,
     NO_PARENT,
+    PUBLIC_ID,
+    BlockHasher,
     BlockName,
     DamagedRecord,
     read_header,
 )
 from surefoot.disk_cache.segments import LOCK
-from surefoot.disk_cache.store import BlockStore, CacheInUse, StoreCounters, VerifyReport
+from surefoot.disk_cache.store import BlockStore, CacheInUse
 
 __all__ = [
     "DIGEST_BYTES",
@@ -31,9 +31,6 @@ __all__ = [
     "CacheKeyError",
     "Contents",
     "DamagedRecord",
-    "Holdings",
-    "StoreCounters",
-    "VerifyReport",
     "ask_to_forget",
     "asked_namespaces",
     "read_contents",

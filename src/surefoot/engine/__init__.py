@@ -10,7 +10,7 @@ from surefoot.engine.capacity import (
     plan_memory,
     workspace_bytes,
 )
-from surefoot.engine.engine import Engine, Event, Planner, Times, Usage
+from surefoot.engine.engine import Engine, Event, Times, Usage
 
 __all__ = [
     "BLOCK_SIZE",
@@ -18,7 +18,6 @@ __all__ = [
     "Engine",
     "Event",
     "MemoryRequest",
-    "Planner",
     "Times",
     "Usage",
     "fit_context",

@@ -156,11 +156,9 @@ def _state_layout(config: ModelConfig, request: MemoryRequest, context: int) -> 
     return StateLayout(promised + snapshots, promised, stride, slot_bytes)
 
 
-def workspace_bytes(
-    config: ModelConfig, max_running: int, max_drafts: int = 0, step_tokens: int = MAX_STEP_TOKENS
-) -> int:
+def workspace_bytes(config: ModelConfig, max_running: int, max_drafts: int = 0) -> int:
     """Upper bound on the activations of a step: residual stream, attention, feed-forward, and logits."""
-    rows, heads = step_tokens + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
+    rows, heads = MAX_STEP_TOKENS + max_running, max(kv.key_dim + kv.value_dim for kv in _kv_layers(config))
     copies = config.moe.router.top_k + 1 if config.moe is not None else 1
     per_row = (
         8 * config.width

@@ -1,7 +1,8 @@
-"""Engines that compute surefoot's own logits: in integers with any KV form, and in float32."""
+"""Opens a model for its logits: surefoot's own, in integers with any KV form, or in float32."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from surefoot.formats import FLOAT32, W8_GROUPED
 from surefoot.models import Model, load
@@ -9,7 +10,8 @@ from surefoot.ops import Backend, KvForm, WeightFormat
 from surefoot.ops.arrays import F32
 from surefoot.ops.oracle.linear import dequantise
 from surefoot.runner import SessionRunner, Work
-from surefoot.weights import Checkpoint
+from surefoot.text import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
+from surefoot.weights import Checkpoint, open_checkpoint
 
 CHUNK = 128  # tokens in a step: with a large vocabulary, the logits of a token take a megabyte
 
@@ -65,3 +67,9 @@ class DequantisedCheckpoint:
         if len(self.tensors[name].shape) != 2 or "gate_inp" in name:
             return self._checkpoint.floats(name)
         return dequantise(self._checkpoint.integers(name, self._format))
+
+
+def open_model(path: Path) -> tuple[Checkpoint, Tokenizer]:
+    checkpoint = open_checkpoint(path)
+    tokenizer = tokenizer_from_folder(path) if path.is_dir() else tokenizer_from_gguf(checkpoint.metadata)
+    return checkpoint, tokenizer

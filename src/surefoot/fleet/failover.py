@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import httpx2
 
-from surefoot.api.continuation import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.fleet.frames import (
     ANSWER_PATH,
     KEY_HEADER,
@@ -32,9 +32,9 @@ from surefoot.fleet.members import Member, Members
 from surefoot.fleet.replica_transport import MalformedReply
 from surefoot.fleet.request_names import PromptText
 from surefoot.fleet.router import NoReplica
-from surefoot.server.access.request_ids import HEADER as ID_HEADER
-from surefoot.server.access.request_ids import current_id
-from surefoot.server.forwarding import HOP_BY_HOP
+from surefoot.server.access.line_log import HEADER as ID_HEADER
+from surefoot.server.access.line_log import current_id
+from surefoot.server.bodies import HOP_BY_HOP
 
 LOG = logging.getLogger(__name__)
 FIRST_PATIENCE_S = 5.0  # until a replica has said how long its silence may last

@@ -17,11 +17,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from surefoot.api.continuation import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.cache import BlockQuestion
 from surefoot.disk_cache import DIGEST_BYTES, ID_BYTES
 from surefoot.sampling import TokenLogprobs
-from surefoot.server.access.forwarded import ReplyIdentity
+from surefoot.server.access.request_context import ReplyIdentity
 
 ANSWER_PATH, STATE_PATH, BLOCKS_PATH = "/fleet/answer", "/fleet/state", "/fleet/blocks"
 KEY_HEADER = "x-surefoot-fleet"

@@ -21,13 +21,10 @@ from surefoot.fleet.lease_exchange import LeaseExchange
 from surefoot.fleet.leases import RequestCharge
 from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
-from surefoot.server.access.admins import check_admin
-from surefoot.server.access.draining import shutting_down
-from surefoot.server.access.forwarded import ReplyIdentity
-from surefoot.server.access.gate import client_key, send_error
-from surefoot.server.disconnection import ClientGone, unless_gone
+from surefoot.server.access.gate import check_admin, client_key, send_error, shutting_down
+from surefoot.server.access.request_context import ReplyIdentity
+from surefoot.server.bodies import HOP_BY_HOP, ClientGone, read_body, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import HOP_BY_HOP, read_body
 
 LOG = logging.getLogger(__name__)
 # Host and origin were checked here: the replicas' own names are not those that clients use.

@@ -9,8 +9,7 @@ from contextlib import suppress
 import httpx2
 
 from surefoot.fleet.frames import KEY_HEADER, decode
-from surefoot.fleet.lease_messages import LEASES_PATH, MOST_REPLY_BYTES, KeeperStatus, LeaseReply
-from surefoot.fleet.leases import Leases
+from surefoot.fleet.leases import LEASES_PATH, MOST_REPLY_BYTES, KeeperStatus, LeaseReply, Leases
 from surefoot.fleet.members import Member, Members
 from surefoot.fleet.replica_transport import MalformedReply, read_reply
 

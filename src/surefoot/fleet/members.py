@@ -23,7 +23,6 @@ from surefoot.fleet.frames import (
 from surefoot.fleet.replica_transport import MalformedReply, read_reply
 from surefoot.fleet.request_names import BYTES_PER_TOKEN, TEXT_BLOCK, PromptText
 from surefoot.fleet.router import ReplicaReport, ReplicaRouter
-from surefoot.fleet.user_spread import UserSpread
 
 LOG = logging.getLogger(__name__)
 REPORT_S = 1.0  # between two polls of a replica's state
@@ -32,6 +31,35 @@ FIRST_ANSWER_S = 30.0  # timeout of the first poll, whose replies decide the fle
 CONNECT_S = 2.0  # timeout of a connection to a replica
 NUM_STRIKES, STRIKES_S = 3, 60.0  # a replica is refused after this many malformed messages in this time
 MOST_ASSUMED = 200_000  # limit on the blocks of text that a replica is assumed to have cached
+
+
+class UserSpread:
+    """Which part of a user's requests is at which replica, as far as this gateway has forwarded them.
+
+    A replica multiplies the user's weight by its part. So a user's weights over all replicas add up to the user's own,
+    and a user who floods the whole fleet gets no more of it than a user of one replica.
+    """
+
+    def __init__(self) -> None:
+        self._replicas: dict[str, Counter[int]] = {}  # requests by user and replica
+
+    def __len__(self) -> int:
+        """Users with requests in flight."""
+        return len(self._replicas)
+
+    def enter(self, user: str, replica: int) -> float:
+        """The user has one more request at the replica. Returns the part of the user's requests that is there now."""
+        counts = self._replicas.setdefault(user, Counter())
+        counts[replica] += 1
+        return counts[replica] / counts.total()
+
+    def leave(self, user: str, replica: int) -> None:
+        counts = self._replicas[user]
+        counts[replica] -= 1
+        if not counts[replica]:
+            del counts[replica]
+        if not counts:
+            del self._replicas[user]
 
 
 @dataclass

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.fleet.fleet_file import FleetFile
-from surefoot.fleet.lazy_ray import import_ray
 from surefoot.fleet.process_keeper import ProcessKeeper, ProcessState
 from surefoot.fleet.server_list import write_servers
 
@@ -32,6 +31,15 @@ NUM_THREADS = 4  # of an actor: it answers while its server drains
 TOKEN_SHARE = 0.001  # of a resource that says where an actor belongs
 OK = 200
 GATEWAY = "gateway"
+
+
+def import_ray() -> Any:
+    """Raises ValueError if it is not installed."""
+    try:
+        import ray  # noqa: PLC0415
+    except ImportError:
+        raise ValueError("Ray is not installed: pip install 'surefoot[fleet]'") from None
+    return ray
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.members import CONNECT_S, Members
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.request_names import PromptText
-from surefoot.server.access.forwarded import ReplyIdentity
-from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_context import ReplyIdentity, RequestContext
 from surefoot.server.batch.disk import Disk
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import FAILED, Slots, answer_all, check_line

@@ -11,8 +11,7 @@ from surefoot.fleet.members import CONNECT_S, Members
 from surefoot.fleet.replica_transport import ReplicaTransport
 from surefoot.fleet.server_list import follow_servers
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import RequestLogs
-from surefoot.server.access.request_ids import RequestIds
+from surefoot.server.access.line_log import RequestIds, RequestLogs
 from surefoot.server.door import Door, guarded
 from surefoot.server.settings import ServerSettings
 

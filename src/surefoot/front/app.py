@@ -13,13 +13,11 @@ from surefoot.front.catalog import Catalog
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.overview import ModelOverview
 from surefoot.front.pool import ModelPool
-from surefoot.front.requests import ModelRequests
+from surefoot.front.requests import SCHEMA, ApiSchema, ModelRequests
 from surefoot.front.routes import ModelLists, front_operations_router, lists_router
-from surefoot.front.schema import SCHEMA, ApiSchema
-from surefoot.server.access.admission import Admission
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import RequestLogs
-from surefoot.server.access.request_ids import RequestIds
+from surefoot.server.access.line_log import RequestIds, RequestLogs
+from surefoot.server.access.shares import Admission
 from surefoot.server.app import add_errors, keys_and_batches
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files

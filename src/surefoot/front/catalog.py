@@ -5,8 +5,8 @@ from typing import Any
 
 from surefoot.front.config import ModelEntry
 from surefoot.server.access.keys import Caller
+from surefoot.server.bodies import parse_json
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import parse_json
 from surefoot.server.schemas.ollama import LATEST
 
 

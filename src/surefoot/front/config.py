@@ -23,7 +23,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions
 from surefoot.machine.sizes import duration_s, size_bytes
 from surefoot.server.errors import first_fault
 

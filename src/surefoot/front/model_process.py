@@ -12,12 +12,11 @@ from typing import Any
 
 import httpx2
 
-from surefoot.api.model_options import ModelOptions
+from surefoot.api.footprint import ModelOptions
 from surefoot.front.config import ModelEntry
 from surefoot.front.proxy import unix_client
 from surefoot.server.channel import Channel
 
-BACKLOG = 2048
 END_S = 30.0  # for a process to end after SIGTERM, before it is killed
 ERROR_BYTES = 4096  # kept of what a process writes to stderr, to say why it ended
 

@@ -11,10 +11,9 @@ from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
 from surefoot.front.requests import REPLY_HEADERS, RETRY_S, trusted_request
-from surefoot.server.access.admins import check_admin
-from surefoot.server.disconnection import ClientGone, unless_gone
+from surefoot.server.access.gate import check_admin
+from surefoot.server.bodies import ClientGone, read_body, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import read_body
 
 
 class ModelOverview:

@@ -1,4 +1,4 @@
-"""The models' processes: started and ended as the policy decides, lent to requests."""
+"""The models' processes: started and ended as the policy decides, lent to requests, with cores by their requests."""
 
 import asyncio
 import itertools
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from surefoot.front.config import ModelEntry
-from surefoot.front.cores import share_cores
 from surefoot.front.model_process import ModelProcess
 from surefoot.front.residency import LoadModel, Residency, UnloadModel
 from surefoot.front.resident import ModelState
@@ -69,9 +68,6 @@ class ModelPool:
     @property
     def num_waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
-
-    def num_waiting_for(self, name: str) -> int:
-        return len(self._waiting[name])
 
     def start(self) -> None:
         self._spawn(self._tick())
@@ -237,3 +233,19 @@ def lost(name: str, what: str, pause_s: float) -> ApiError:
         503, f"the model {name!r} {what}: send the request again in {seconds} s", code="model_unavailable",
         headers={"Retry-After": str(seconds)},
     )  # fmt: skip
+
+
+def share_cores(num_cores: int, num_busy: Mapping[str, int]) -> dict[str, int]:
+    """Threads for each model, by its number of requests. A model without requests keeps one, which it does not use.
+
+    Cores are handed out one by one, each to the model with the most requests for each thread that it has: the largest
+    remainders win, and no busy model goes without. With more busy models than cores, each has one and they take turns.
+    """
+    threads = dict.fromkeys(num_busy, 1)
+    busy = [name for name in num_busy if num_busy[name] > 0]
+    if not busy:
+        return dict.fromkeys(num_busy, num_cores)
+    for _ in range(num_cores - len(busy)):
+        neediest = max(busy, key=lambda name: num_busy[name] / threads[name])
+        threads[neediest] += 1
+    return threads

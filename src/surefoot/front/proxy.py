@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import httpx2
 from starlette.types import Message, Scope, Send
 
-from surefoot.server.forwarding import HOP_BY_HOP
+from surefoot.server.bodies import HOP_BY_HOP
 
 RawHeaders = list[tuple[bytes, bytes]]
 MOST_IDLE, IDLE_S = 64, 10.0  # connections kept for later requests; servers close them after 30 s

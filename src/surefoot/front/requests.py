@@ -1,4 +1,5 @@
-"""Requests for models: each goes to the process of the model that its body names."""
+"""Requests for models: each goes to the process of the model that its body names. /openapi.json is the same for all, so
+one process is asked, once."""
 
 import json
 from collections.abc import Mapping
@@ -7,23 +8,22 @@ from functools import partial
 from typing import Any
 
 import httpx2
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
-from surefoot.server.access.admission import Admission
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
 from surefoot.server.access.keys import Caller
+from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
 from surefoot.server.access.request_context import RequestContext
-from surefoot.server.access.request_ids import ANTHROPIC_HEADER, HEADER, current_id
-from surefoot.server.access.shares import asking_user
+from surefoot.server.access.shares import Admission, asking_user
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import check_line
-from surefoot.server.disconnection import ClientGone, unless_gone
+from surefoot.server.bodies import BodyWork, ClientGone, read_body, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import read_body
-from surefoot.server.json_bodies import BodyWork
 
 # What the front has checked, and what only it may say.
 OWN_HEADERS = (
@@ -33,6 +33,7 @@ REPLY_HEADERS = (HEADER.encode(), ANTHROPIC_HEADER.encode())  # the front adds t
 PASSING = (429, 503, 504)  # a line of a batch is tried again
 RETRY_S = 1.0
 WITH_SAMPLING = ("/v1/chat/completions", "/v1/completions")
+SCHEMA = "/openapi.json"
 
 
 class ModelRequests:
@@ -109,3 +110,30 @@ def last_words(reply: Message, error: ApiError, path: str) -> bytes | None:
         event = b"event: error\n" if path.startswith("/v1/messages") else b""
         return b"\n\n" + event + b"data: " + body + b"\n\n"
     return b"\n" + body + b"\n" if kind == b"application/x-ndjson" else None
+
+
+class ApiSchema:
+    """An ASGI application. Only if no model of the caller's is loaded is the first one loaded for it."""
+
+    def __init__(self, catalog: Catalog, pool: ModelPool) -> None:
+        self._catalog = catalog
+        self._pool = pool
+        self._schema: bytes | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._schema is None:
+            self._schema = await self._ask(HttpRequest(scope).state.caller)
+        await Response(self._schema, media_type="application/json")(scope, receive, send)
+
+    async def _ask(self, caller: Caller) -> bytes:
+        first = self._catalog.find(None, caller)
+        loaded = (entry for entry in self._catalog.of(caller) if entry.name in self._pool.processes)
+        name = next(loaded, first).name
+        try:
+            async with self._pool.using(name, caller.user) as process:
+                reply = await process.client.get(SCHEMA, headers=trusted_headers(caller))
+        except httpx2.TransportError as error:
+            raise lost(name, "has ended while it answered", RETRY_S) from error
+        if reply.status_code != 200:
+            raise ApiError(503, "the schema cannot be read now", headers={"Retry-After": "1"})
+        return reply.content

@@ -4,11 +4,24 @@ import math
 from dataclasses import dataclass, field
 from enum import Enum
 
-from surefoot.front.decay import DecayedCount
-
 USE_MEMORY_S = 600.0  # time constant of a model's use: after it, a request counts 1/e
 RESIDENCE = 2.0  # a model in demand stays loaded for this multiple of its load time
 CERTAINTY = 1.645  # standard deviations of a one-sided 95 % confidence bound
+
+
+@dataclass(frozen=True)
+class DecayedCount:
+    """Events, each counted as exp(-age / memory_s)."""
+
+    memory_s: float
+    value: float = 0.0
+    time: float = 0.0  # at which the value holds
+
+    def at(self, now: float) -> float:
+        return self.value * math.exp(-max(0.0, now - self.time) / self.memory_s)
+
+    def plus_one(self, now: float) -> "DecayedCount":
+        return DecayedCount(self.memory_s, self.at(now) + 1.0, now)
 
 
 class ModelState(Enum):

@@ -15,7 +15,7 @@ from surefoot.front.config import ModelEntry
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.pool import ModelPool
 from surefoot.front.resident import ModelState
-from surefoot.server.access.admins import check_admin
+from surefoot.server.access.gate import check_admin
 from surefoot.server.access.keys import Caller
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.routes.ollama import VERSION

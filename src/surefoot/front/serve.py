@@ -22,9 +22,9 @@ from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
 from surefoot.front.routes import HeaderFacts, ModelLists
 from surefoot.models import read_config
-from surefoot.server.access.admission import Admission
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
+from surefoot.server.access.shares import Admission
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import Door
 from surefoot.server.settings import ServerSettings
@@ -82,7 +82,6 @@ def serve_many(
     variant: str | None,
     num_cores: int,
     tell: Callable[[str], None],
-    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Run until the server is told to end and has drained. words: options of `surefoot serve` for every model's
     process. open_state: called once all models have been found. num_cores: that they share. tell: prints a line of the
@@ -100,7 +99,7 @@ def serve_many(
         pool = ModelPool({plan.entry.name: plan.entry for plan in plans}, policy, launcher, num_cores, tell)
         door = Door.open(settings, keys)
         parts = _parts(plans, door.settings, pool)
-        door.serve(make_front_app(parts, keys, open_state()), FrontServer(parts, keys, tell, on_ready), sockets)
+        door.serve(make_front_app(parts, keys, open_state()), FrontServer(parts, keys, tell), sockets)
 
 
 def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:
@@ -153,13 +152,10 @@ def sockets_folder() -> Iterator[Path]:
 class FrontServer:
     """What the front does at its start, on signals and at its end."""
 
-    def __init__(
-        self, parts: FrontParts, keys: KeyStore | None, tell: Callable[[str], None], on_ready: Callable[[], None]
-    ) -> None:
+    def __init__(self, parts: FrontParts, keys: KeyStore | None, tell: Callable[[str], None]) -> None:
         self._parts = parts
         self._keys = keys
         self._tell = tell
-        self._on_ready = on_ready
 
     @property
     def num_requests(self) -> int:
@@ -167,7 +163,6 @@ class FrontServer:
 
     async def started(self, address: str) -> None:
         self._tell(f"ready    {address}")
-        self._on_ready()
 
     def read_again(self) -> None:
         """Read the keys again and reopen the logs, here and in the models' processes."""

@@ -1,10 +1,20 @@
 """Which block holds which tokens: the allocator of block ids, a tree of shared prefixes. Ids, never bytes."""
 
-from surefoot.kv.layout import KvGroup, KvKind, KvLayout, LayerKv, StateLayout, blocks_for, make_layout, window_blocks
+from surefoot.kv.blocks import (
+    BlockKey,
+    BlockPool,
+    KvGroup,
+    KvKind,
+    KvLayout,
+    LayerKv,
+    PrefixNode,
+    StateLayout,
+    blocks_for,
+    make_layout,
+    window_blocks,
+)
 from surefoot.kv.manager import Holding, KvManager, KvUsage
-from surefoot.kv.pool import BlockPool
-from surefoot.kv.prefix_tree import BlockKey, PrefixNode
-from surefoot.kv.states import StateSlots, num_saved_blocks, snapshot_positions
+from surefoot.kv.states import num_saved_blocks, snapshot_positions
 
 __all__ = [
     "BlockKey",
@@ -18,7 +28,6 @@ __all__ = [
     "LayerKv",
     "PrefixNode",
     "StateLayout",
-    "StateSlots",
     "blocks_for",
     "make_layout",
     "num_saved_blocks",

@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from surefoot.core import NO_BLOCK, BlockCopy, BlockTable
-from surefoot.kv.layout import KvLayout
-from surefoot.kv.pool import BlockPool
-from surefoot.kv.prefix_tree import PUBLIC, BlockKey, PrefixNode, PrefixTree, visible_child
+from surefoot.kv.blocks import PUBLIC, BlockKey, BlockPool, KvLayout, PrefixNode, PrefixTree, visible_child
 from surefoot.kv.states import HeldStates, StateSlots
 
 

@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from surefoot.core import NO_BLOCK, ChunkStates
-from surefoot.kv.layout import StateLayout
-from surefoot.kv.pool import BlockPool
-from surefoot.kv.prefix_tree import PrefixNode, PrefixTree
+from surefoot.kv.blocks import BlockPool, PrefixNode, PrefixTree, StateLayout
 
 NUM_COMPARED = 8  # snapshots, those unused longest, of which the one that saves least computing is evicted
 

@@ -1,11 +1,13 @@
-"""Measures how much processor time other programs used."""
+"""Processor time: how much other programs used, and how much one process may use."""
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC_STAT = Path("/proc/stat")
 MAX_OTHERS_SHARE = 0.05  # up to this share of other programs, a run's ratios can be trusted
+PATIENCE = 30.0  # times the allowance, in seconds of the wall: for a process that waits instead of working
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,28 @@ def others_share(before: CpuUsage, after: CpuUsage) -> float:
     total = after.all_seconds - before.all_seconds
     others = (after.busy_seconds - before.busy_seconds) - (after.own_seconds - before.own_seconds)
     return max(0.0, others / total) if total > 0 else 0.0
+
+
+class CpuAllowance:
+    """Processor time that another process may use from now on, for one piece of work."""
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        self._pid = pid
+        self._until = cpu_seconds(pid) + seconds
+        self._give_up = time.monotonic() + PATIENCE * seconds
+
+    def wait_s(self) -> float:
+        """Seconds to wait before asking again; less cannot use up the allowance. Raises TimeoutError if it is used up,
+        and ProcessLookupError if the process is gone."""
+        left = min(self._until - cpu_seconds(self._pid), self._give_up - time.monotonic())
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that all threads of a process have used. Raises ProcessLookupError if there is no such process."""
+    try:
+        return time.clock_gettime(~pid << 3 | 2)  # Linux's number for the CPU clock of a process
+    except OSError as error:
+        raise ProcessLookupError(f"no process {pid}") from error

@@ -5,8 +5,7 @@ from surefoot.runner.draft_model import DraftModel
 from surefoot.runner.executor import Executed, Executor
 from surefoot.runner.kv_store import KvStore, slot_bytes
 from surefoot.runner.mtp_drafter import MtpDrafter
-from surefoot.runner.passes import FlatStep
-from surefoot.runner.runner import Runner
+from surefoot.runner.runner import FlatStep, Runner
 from surefoot.runner.sessions import Session, SessionRunner, Work
 
 __all__ = [

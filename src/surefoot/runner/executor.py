@@ -14,10 +14,8 @@ from surefoot.models import Model
 from surefoot.ops import Backend, Stopped
 from surefoot.ops.arrays import F32, I64
 from surefoot.runner.kv_store import KvStore
-from surefoot.runner.passes import FlatStep, StepStates
-from surefoot.runner.pooling import StatePool, make_pool
-from surefoot.runner.scoring import PromptLogprobs
-from surefoot.runner.verification import DrawState, Verification
+from surefoot.runner.results import DrawState, PromptLogprobs, StatePool, Verification, make_pool
+from surefoot.runner.runner import FlatStep, StepStates
 from surefoot.sampling import Drawn, Grammars, Sampler, TokenLogprobs
 from surefoot.speculate import DraftOutcome, SampledTokens, Speculator, TargetRow
 

@@ -10,8 +10,7 @@ from surefoot.kv import BlockPool, blocks_for, window_blocks
 from surefoot.models import Model
 from surefoot.ops import Backend, KvForm, Sampled, SamplingRows, sample
 from surefoot.ops.arrays import F32, I64
-from surefoot.runner.passes import FlatStep, StepStates
-from surefoot.runner.runner import Runner
+from surefoot.runner.runner import FlatStep, Runner, StepStates
 
 
 @dataclass(eq=False)

@@ -1,8 +1,6 @@
-"""Samples tokens from logits: one feature per file, over whole rows of logits where possible."""
+"""Samples tokens from logits: over whole rows of logits where possible."""
 
 from surefoot.sampling.grammar import GrammarError, Grammars, GrammarTimeout
-from surefoot.sampling.logprobs import TokenLogprobs
-from surefoot.sampling.sampler import Draw, Drawn, Sampler
-from surefoot.sampling.seen import SeenTokens
+from surefoot.sampling.sampler import Draw, Drawn, Sampler, SeenTokens, TokenLogprobs
 
 __all__ = ["Draw", "Drawn", "GrammarError", "GrammarTimeout", "Grammars", "Sampler", "SeenTokens", "TokenLogprobs"]

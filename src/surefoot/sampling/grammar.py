@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from llguidance import LLExecutor, LLMatcher, LLTokenizer, TokenizerWrapper, regex_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from surefoot.ops.arrays import F32
@@ -37,6 +38,7 @@ ITS_LIMITS = ("Too many items", "Current row has", LEXER_ERROR)  # llguidance's 
 MARK = b"\x01"  # a byte in no merge, so it is always a token of its own
 # White space is fixed: a model that may write it without end sometimes does.
 JSON_STYLE = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+MAX_GBNF_CHARACTERS = 16 << 10  # the converter is written in Python: this many take up to 0.1 s
 
 
 class GrammarError(ValueError):
@@ -384,3 +386,13 @@ def _plain(error: str) -> str:
 
 def _short(error: str) -> str:
     return " ".join(error.split())[:300] or "it leads nowhere"
+
+
+def lark_of(gbnf: str) -> str:
+    """The grammar in Lark's notation. Raises GrammarError if it is not valid GBNF."""
+    if len(gbnf) > MAX_GBNF_CHARACTERS:
+        raise GrammarError(f"a GBNF grammar has at most {MAX_GBNF_CHARACTERS} characters: make it smaller")
+    try:
+        return gbnf_to_lark(gbnf)
+    except Exception as error:  # the converter raises plain Exception, and RecursionError for deep nesting
+        raise GrammarError(f"the grammar cannot be read as GBNF: {str(error)[:200]}") from error

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
-from surefoot.machine.cpu_allowance import CpuAllowance
+from surefoot.machine.cpu_usage import CpuAllowance
 from surefoot.sampling import grammar_checker
 
 SECONDS = 2.0  # of CPU time, for one grammar
@@ -30,9 +30,8 @@ class Trial:
     Complaints are cached for a while, so that a client that repeats a bad grammar delays no other client.
     """
 
-    def __init__(self, pieces: Sequence[bytes], seconds: float = SECONDS) -> None:
+    def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces
-        self._seconds = seconds
         self._lock = threading.Lock()
         self._complaints: OrderedDict[bytes, tuple[float, str]] = OrderedDict()  # by digest: expiry and complaint
         self._process: subprocess.Popen[bytes] | None = None
@@ -60,10 +59,10 @@ class Trial:
             process = self._start()
             assert process.stdin is not None
             grammar_checker.send(process.stdin, grammar)
-            return _receive(process, self._seconds)
+            return _receive(process, SECONDS)
         except TimeoutError:
             self._end()
-            return f"it takes more than {self._seconds:g} s to prepare: make it simpler"
+            return f"it takes more than {SECONDS:g} s to prepare: make it simpler"
         except (OSError, EOFError):
             self._end()
             return "it takes too much memory to prepare: make it simpler"

@@ -1,11 +1,10 @@
-"""Settings of the scheduler, and the limits that requests must respect."""
+"""Settings of the scheduler."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from surefoot.core import FinishReason, Request, TimedStep
-from surefoot.kv import KvManager
+from surefoot.core import TimedStep
 
 AT_LEAST_ONE = (
     "max_context", "max_running", "max_chunk", "min_chunk", "first_chunk", "full_chunk", "num_candidates",
@@ -82,56 +81,3 @@ class SchedulerConfig:
             raise ValueError("turn_every must be at least 2: at 1 only waiting time would decide the order")
         if min(self.gap_ms, self.crowd_ms, self.slow_gap_ratio - 1, *self.user_weights.values()) <= 0:
             raise ValueError("gaps and weights must be above 0, and slow_gap_ratio above 1")
-
-
-class RequestRefused(ValueError):
-    """The request can never run here, or the queue is full."""
-
-
-class Limits:
-    """The limits of requests. A request that could never run is refused before anything is allocated."""
-
-    def __init__(self, config: SchedulerConfig, kv: KvManager) -> None:
-        self._config = config
-        self._kv = kv
-
-    def end(self, request: Request) -> tuple[int, FinishReason]:
-        """Length in tokens at which each of its samples ends, and the reason. Only MEMORY depends on this machine."""
-        context, max_tokens = self._config.context_length or self._config.max_context, request.params.max_tokens
-        length = context if max_tokens is None else min(context, len(request.prompt) + max_tokens)
-        if length > self._config.max_context:
-            return self._config.max_context, FinishReason.MEMORY
-        return length, FinishReason.LENGTH
-
-    def price(self, request: Request) -> tuple[int, ...]:
-        """The most blocks that it can take, for each group of the layout."""
-        num_prompt = len(request.prompt)
-        num_new = self.end(request)[0] - num_prompt
-        return self._kv.layout.price(num_prompt, num_new, request.params.n, self._config.max_chunk)
-
-    def check(self, request: Request) -> None:
-        """Raises RequestRefused if the request could never run."""
-        if self._config.whole_prompts and not request.embeds:
-            raise RequestRefused("this model makes embeddings and generates no text: use /v1/embeddings")
-        num_prompt, memory = len(request.prompt), self._config.max_context
-        context = self._config.context_length or memory
-        if num_prompt >= context:
-            raise RequestRefused(f"the prompt has {num_prompt} tokens, the context holds {context}: shorten the prompt")
-        if num_prompt >= memory:
-            raise RequestRefused(
-                f"the prompt has {num_prompt} tokens, memory on this machine holds {memory}: shorten the prompt, or "
-                "grant the process more memory"
-            )
-        if request.begun and num_prompt + max(map(len, request.begun)) >= self.end(request)[0]:
-            num_most = self.end(request)[0] - num_prompt
-            raise RequestRefused(f"the resumed answer already has all of its {num_most} tokens")
-        if request.params.n > self._config.max_running:
-            raise RequestRefused(
-                f"n is {request.params.n}, but {self._config.max_running} samples run at once: lower n"
-            )
-        for blocks, pool in zip(self.price(request), self._kv.pools, strict=True):
-            if blocks > pool.num_blocks:
-                raise RequestRefused(
-                    f"{self.end(request)[0]} tokens in {request.params.n} samples may need {blocks} blocks of memory, "
-                    f"there are {pool.num_blocks}: lower max_tokens or n"
-                )

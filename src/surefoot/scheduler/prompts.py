@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from surefoot.core import BAND_ROWS, Chunk, ChunkStates
 from surefoot.kv import PrefixNode
 from surefoot.scheduler.config import SchedulerConfig
-from surefoot.scheduler.preemption import Preemption
 from surefoot.scheduler.queue import PromptQueue
-from surefoot.scheduler.rows import PlannedStep, RunningSamples
+from surefoot.scheduler.rows import PlannedStep, Preemption, RunningSamples
 from surefoot.scheduler.sample import Sample, State
 
 MAX_SCORED_TOKENS = 64  # tokens of a chunk with prompt logprobs: each costs as much as a decoded token

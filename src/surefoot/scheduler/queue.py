@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from surefoot.core import ServiceClass
-from surefoot.scheduler.heap import LazyHeap
-from surefoot.scheduler.sample import Sample, State
-from surefoot.scheduler.users import User
+from surefoot.scheduler.sample import LazyHeap, Sample, State, User
 
 
 class FairQueue:

@@ -26,15 +26,12 @@ from surefoot.core import (
     StepResult,
 )
 from surefoot.kv import KvManager
-from surefoot.scheduler.cold import ColdBlocks
-from surefoot.scheduler.config import Limits, RequestRefused, SchedulerConfig
-from surefoot.scheduler.preemption import Preemption
+from surefoot.scheduler.config import SchedulerConfig
 from surefoot.scheduler.prompts import PromptBudget, PromptPlanner
 from surefoot.scheduler.queue import PromptQueue
-from surefoot.scheduler.requests import Requests
-from surefoot.scheduler.rows import PlannedStep, RunningSamples
-from surefoot.scheduler.sample import Sample, State
-from surefoot.scheduler.users import Users
+from surefoot.scheduler.requests import Limits, RequestRefused, Requests
+from surefoot.scheduler.rows import PlannedStep, Preemption, RunningSamples
+from surefoot.scheduler.sample import ColdBlocks, Sample, State, Users
 
 # Makes a named tuple without its call, in half the time: every step makes two for every running sample.
 make_tuple = tuple.__new__

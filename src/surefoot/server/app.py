@@ -13,39 +13,35 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot import __version__
-from surefoot.server.access.draining import unless_draining
 from surefoot.server.access.front_gate import FrontGate
+from surefoot.server.access.gate import unless_draining
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.request_ids import RequestIds
+from surefoot.server.access.line_log import RequestIds
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.lines import answer_line
 from surefoot.server.batch.state import StateFolder
-from surefoot.server.disconnection import ClientGone
+from surefoot.server.bodies import ClientGone
+from surefoot.server.channel import FrontLink
 from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
-from surefoot.server.front_link import FrontLink
 from surefoot.server.routes.batches import batches_router
-from surefoot.server.routes.chat import chat_router
-from surefoot.server.routes.completions import completions_router
-from surefoot.server.routes.embeddings import embeddings_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.infill import infill_router
 from surefoot.server.routes.messages import messages_router
-from surefoot.server.routes.models import models_router
 from surefoot.server.routes.ollama import ollama_router
+from surefoot.server.routes.openai import models_router, openai_router
 from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.overview import overview_router
 from surefoot.server.routes.page import page_router
-from surefoot.server.routes.reranking import reranking_router
 from surefoot.server.routes.responses import responses_router
 from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
+from surefoot.server.schemas.unknown import noting_unknown
 from surefoot.server.service import Service
-from surefoot.server.unknown_parameters import UnknownParameterWarning
 
 LOG = logging.getLogger(__name__)
 # Puts something in front of the gated application. Requests that it sends on may have a `Forwarded` in their state.
@@ -69,12 +65,9 @@ def make_app(
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS, tags=["Anthropic"])
     app.include_router(ollama_router(service), responses=OLLAMA_ERRORS, tags=["Ollama"])
     for router in (
-        chat_router(service),
-        completions_router(service),
+        openai_router(service),
         infill_router(service),
         responses_router(service),
-        embeddings_router(service),
-        reranking_router(service),
         models_router(service),
         tokens_router(service),
         files_router(files),
@@ -190,3 +183,24 @@ def add_errors(app: FastAPI, on_refusal: Callable[[int], None]) -> None:
     async def on_failure(http: HttpRequest, error: Exception) -> Response:
         LOG.error("a request failed", exc_info=error)
         return answer(http, ApiError(500, "the server failed on this request: see its log"))
+
+
+class UnknownParameterWarning:
+    """Wraps all routes. is_strict: unknown parameters are refused. count: adds to the metric."""
+
+    def __init__(self, app: ASGIApp, is_strict: bool, count: Callable[[int], None]) -> None:
+        self._app = app
+        self._is_strict = is_strict
+        self._count = count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with noting_unknown(self._is_strict) as unknown:
+
+            async def send_with_warning(message: Message) -> None:
+                if message["type"] == "http.response.start" and unknown.count:
+                    self._count(unknown.count)
+                    headers = [*message.get("headers", ()), (b"warning", unknown.warning.encode("ascii"))]
+                    message = {**message, "headers": headers}
+                await send(message)
+
+            await self._app(scope, receive, send_with_warning)

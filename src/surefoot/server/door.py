@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 from starlette.types import ASGIApp, Scope
 
 from surefoot.server.access.connections import ConnectionLimits, Connections, raise_file_limit
-from surefoot.server.access.cors import with_cors
-from surefoot.server.access.draining import unless_draining
-from surefoot.server.access.gate import Gate
+from surefoot.server.access.gate import Gate, unless_draining, with_cors
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.line_log import LineLog
-from surefoot.server.access.request_ids import MOST_PATH_CHARACTERS
+from surefoot.server.access.line_log import MOST_PATH_CHARACTERS, LineLog
 from surefoot.server.access.tls import Certificate
 from surefoot.server.draining_server import DrainingServer, ServerLife, uvicorn_config
 from surefoot.server.errors import ApiError

@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from surefoot import machine
+from surefoot.api.answers import RequestOutput
 from surefoot.api.async_llm import AsyncLLM
-from surefoot.api.outputs import RequestOutput
 from surefoot.cache import DiskTier
 from surefoot.core import Chunk, SampleKey
 from surefoot.engine import Event

@@ -15,13 +15,13 @@ from surefoot.server.access.keys import KeyStore
 from surefoot.server.app import InFront, make_app
 from surefoot.server.banner import describe, describe_speed
 from surefoot.server.batch.state import StateFolder
+from surefoot.server.channel import FrontLink
 from surefoot.server.door import Door
-from surefoot.server.front_link import FrontLink
 from surefoot.server.metrics import StepMetrics
 from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
-from surefoot.server.tracing.open_tracer import open_tracer
 from surefoot.server.tracing.steps import Watchers
+from surefoot.server.tracing.tracer import open_tracer
 
 IDLE_POLL_S = 1.0
 NUM_READS = 4  # of 25 ms or so, to measure bandwidth

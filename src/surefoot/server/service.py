@@ -7,21 +7,18 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
+from surefoot.api.answers import NotExact, Piece, RequestOutput
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
-from surefoot.api.continuation import NotExact
 from surefoot.api.defaults import as_values
-from surefoot.api.outputs import Piece, RequestOutput
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.sampling import GrammarError, GrammarTimeout
-from surefoot.server.access.admission import Admission, Ticket
-from surefoot.server.access.draining import shutting_down
-from surefoot.server.access.forwarded import Forwarded
+from surefoot.server.access.gate import shutting_down
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.line_log import LineLog
-from surefoot.server.access.request_context import RequestContext
-from surefoot.server.access.shares import Turns
+from surefoot.server.access.request_context import Forwarded, RequestContext
+from surefoot.server.access.shares import Admission, Ticket, Turns
+from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.json_bodies import BodyWork
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
 from surefoot.server.prompts import PromptEncoder

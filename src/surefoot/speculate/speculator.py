@@ -38,12 +38,10 @@ class Speculator:
         self,
         drafter: Drafter,
         chooser: DepthChooser | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """chooser: a DepthController by default."""
         self._drafter: Drafter | None = drafter
         self._chooser: DepthChooser = chooser or DepthController()
-        self._clock = clock
         self._kinds: dict[SampleKey, int] = {}  # of each sample's last draft
         self.is_paused = False  # no drafts for now, but the drafter follows the texts
 
@@ -120,7 +118,7 @@ class Speculator:
     def _draft(self, drafter: Drafter, depths: Mapping[SampleKey, int]) -> dict[SampleKey, tuple[int, ...]]:
         if not depths:
             return {}
-        begin = self._clock()
+        begin = time.perf_counter()
         drafts = drafter.draft(depths)
-        self._chooser.observe_drafting(max(depths.values()), (self._clock() - begin) * 1000)
+        self._chooser.observe_drafting(max(depths.values()), (time.perf_counter() - begin) * 1000)
         return drafts

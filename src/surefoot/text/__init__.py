@@ -1,21 +1,18 @@
 """Tokenizers and chat templates. This package knows nothing of weights, requests or HTTP."""
 
 from surefoot.text.chat import ChatTemplate, TemplateLimits, chat_template_from_folder, chat_template_from_gguf
-from surefoot.text.errors import ChatTemplateError, TokenizerError
-from surefoot.text.fim import FimTokens, NoFimTokens, OtherFile, fim_prompt
+from surefoot.text.fim import NoFimTokens, OtherFile, fim_prompt
 from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
 from surefoot.text.llama2c import tokenizer_from_llama2c
 from surefoot.text.named_templates import TEMPLATE_NAMES, find_template
-from surefoot.text.saving import save_tokenizer
-from surefoot.text.shield import without_marks
-from surefoot.text.tokenizer import StreamDecoder, Tokenizer
+from surefoot.text.tokenizer import StreamDecoder, Tokenizer, save_tokenizer, without_marks
+from surefoot.text.vocabulary import ChatTemplateError, TokenizerError
 
 __all__ = [
     "TEMPLATE_NAMES",
     "ChatTemplate",
     "ChatTemplateError",
-    "FimTokens",
     "NoFimTokens",
     "OtherFile",
     "StreamDecoder",

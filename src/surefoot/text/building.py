@@ -5,10 +5,9 @@ from collections.abc import Callable, Collection, Sequence
 import tokenizers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
-from surefoot.text.errors import TokenizerError
 from surefoot.text.pretokenizers import PreTokenizer
 from surefoot.text.tokenizer import Library
-from surefoot.text.vocabulary import TokenKind, Vocabulary, byte_level_piece, byte_of, spaced_piece
+from surefoot.text.vocabulary import TokenizerError, TokenKind, Vocabulary, byte_level_piece, byte_of, spaced_piece
 
 SPACE = "▁"
 _MAX_PIECE_CHARACTERS = 4096  # merges are found in time quadratic in this

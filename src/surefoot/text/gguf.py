@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from surefoot.text import building
-from surefoot.text.errors import TokenizerError
 from surefoot.text.fim import find_fim
 from surefoot.text.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from surefoot.text.tokenizer import Library, Tokenizer
-from surefoot.text.vocabulary import END_TEXTS, SpecialIds, TokenKind, Vocabulary, find_ends
+from surefoot.text.vocabulary import END_TEXTS, SpecialIds, TokenizerError, TokenKind, Vocabulary, find_ends
 
 Metadata = Mapping[str, Any]
 _KEY = "tokenizer.ggml."

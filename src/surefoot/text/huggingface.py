@@ -10,10 +10,9 @@ import tokenizers
 from surefoot.core import model_files
 from surefoot.core.model_files import MAX_CONFIG_BYTES, MAX_TEXT_BYTES, ModelFileError, in_folder
 from surefoot.text import building
-from surefoot.text.errors import TokenizerError
 from surefoot.text.fim import find_fim
 from surefoot.text.tokenizer import Library, Tokenizer
-from surefoot.text.vocabulary import SpecialIds, TokenKind, Vocabulary, find_ends, is_byte
+from surefoot.text.vocabulary import SpecialIds, TokenizerError, TokenKind, Vocabulary, find_ends, is_byte
 
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:

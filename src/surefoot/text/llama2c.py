@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from surefoot.text import building
-from surefoot.text.errors import TokenizerError
 from surefoot.text.tokenizer import Tokenizer
-from surefoot.text.vocabulary import SpecialIds, TokenKind, Vocabulary
+from surefoot.text.vocabulary import SpecialIds, TokenizerError, TokenKind, Vocabulary
 
 _BOS, _EOS = 1, 2
 _HEADER = struct.Struct("<i")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from surefoot.text.chat import ChatTemplate, TemplateLimits
-from surefoot.text.errors import ChatTemplateError
+from surefoot.text.vocabulary import ChatTemplateError
 
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE_NAMES = tuple(sorted(file.stem for file in FOLDER.glob("*.jinja")))

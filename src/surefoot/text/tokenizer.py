@@ -1,23 +1,118 @@
-"""Encodes text to token ids and decodes it. Its vocabulary comes from a reader (gguf, huggingface, llama2c)."""
+"""Encodes text to token ids, decodes it, and shields control tokens in it. The vocabulary comes from a reader (gguf,
+huggingface, llama2c)."""
 
 import codecs
+import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
+from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken, decoders, normalizers, processors
 
 from surefoot.text.fim import FimTokens
-from surefoot.text.shield import MARK, Shield, shielded
 from surefoot.text.vocabulary import SpecialIds
 
+MARK = "\ufdd0\ufdef"  # two noncharacters of Unicode: they occur in no ordinary text
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Read by `tokenizers` when it is first used: a batch is encoded by the thread that calls, whose priority then counts.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+class Shield:
+    """Keeps control tokens that a user writes out, such as `<|im_end|>`, from taking effect in a rendered conversation.
+
+    A chat template mixes its own control tokens with the user's text, and its output is parsed for control tokens as a
+    whole. So before rendering, the given texts are broken up by a mark wherever they occur in the user's data, or could
+    be completed at its start or end. Parsing then finds only the template's own tokens, and the marks are removed
+    before the rest is encoded (`shielded`).
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = frozenset(text for text in texts if len(text) > 1)
+
+    def apply(self, value: Any) -> Any:
+        """Plain data with all texts shielded, including keys."""
+        if isinstance(value, str):
+            return self._shield(value)
+        if isinstance(value, Mapping):
+            return {self.apply(key): self.apply(member) for key, member in value.items()}
+        return [self.apply(member) for member in value] if isinstance(value, list | tuple) else value
+
+    def _shield(self, text: str) -> str:
+        inside = self._starts.sub(self._broken, text) if self._texts else text
+        before = MARK if any(text[:length] in self._suffixes for length in self._lengths) else ""
+        after = MARK if any(text[-length:] in self._prefixes for length in self._lengths) else ""
+        return before + inside + after
+
+    def _broken(self, start: re.Match[str]) -> str:
+        """The first two characters of a control token, with a mark between them if the rest of the token follows."""
+        text, position = start.string, start.start()
+        lengths = self._lengths_by_start[start[0]]
+        is_token = any(text[position : position + length] in self._texts for length in lengths)
+        return start[0][0] + MARK + start[0][1:] if is_token else start[0]
+
+    @cached_property
+    def _lengths_by_start(self) -> dict[str, list[int]]:
+        """Lengths of the texts by their first two characters. There may be thousands of texts, most with the same
+        start."""
+        return {
+            start: sorted({len(text) for text in self._texts if text.startswith(start)})
+            for start in {text[:2] for text in self._texts}
+        }
+
+    @cached_property
+    def _starts(self) -> re.Pattern[str]:
+        return re.compile("|".join(re.escape(start) for start in sorted(self._lengths_by_start)))
+
+    @cached_property
+    def _prefixes(self) -> frozenset[str]:
+        """Proper prefixes of the texts, except of those that begin with a letter or digit: a word such as a role's name
+        must reach the template unchanged."""
+        texts = [text for text in self._texts if not text[0].isalnum()]
+        return frozenset(text[:length] for text in texts for length in range(1, len(text)))
+
+    @cached_property
+    def _suffixes(self) -> frozenset[str]:
+        texts = [text for text in self._texts if not text[-1].isalnum()]
+        return frozenset(text[-length:] for text in texts for length in range(1, len(text)))
+
+    @cached_property
+    def _lengths(self) -> range:
+        return range(1, max(map(len, self._texts), default=1))
+
+
+def without_marks(text: str) -> str:
+    return text.replace(MARK, "")
+
+
+def shielded(parsing: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The same tokenizer over the same model, that cuts out control tokens first and then removes the marks."""
+    shielding = tokenizers.Tokenizer(parsing.model)
+    added = parsing.get_added_tokens_decoder()
+    shielding.add_tokens(
+        [_as_written(added[token]) for token in sorted(added)]
+    )  # in this order they get the same ids again
+    normalizer = [] if parsing.normalizer is None else [parsing.normalizer]
+    shielding.normalizer = normalizers.Sequence([normalizers.Replace(MARK, ""), *normalizer])
+    if parsing.pre_tokenizer is not None:
+        shielding.pre_tokenizer = parsing.pre_tokenizer
+    return shielding
+
+
+def _as_written(token: AddedToken) -> AddedToken:
+    """The token, matched in the text as written: control tokens are found before the marks are removed."""
+    if not token.special:
+        return token
+    return AddedToken(
+        token.content, single_word=token.single_word, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False,
+        special=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,3 +220,36 @@ class StreamDecoder:
     def finish(self) -> str:
         """U+FFFD if the last character is incomplete, else nothing."""
         return self._utf8.decode(b"", final=True)
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, chat_template: str | None = None) -> None:
+    """Writes tokenizer.json and tokenizer_config.json, including the ids that begin and end a text."""
+    converted = tokenizers.Tokenizer.from_str(tokenizer.library.parsing.to_str())
+    texts = {token: converted.id_to_token(token) for token in tokenizer.special}
+    converted.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in texts.values() if text])
+    converted.decoder = _decoder(converted, tokenizer.drops_first_space)
+    converted.post_processor = _surrounded(converted, tokenizer)
+    converted.save(str(folder / "tokenizer.json"))
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": bool(tokenizer.ids.before)}
+    for name, token in (("bos_token", tokenizer.ids.bos), ("eos_token", tokenizer.ids.eos)):
+        if token is not None:
+            config[name] = converted.id_to_token(token)
+    if chat_template:
+        config["chat_template"] = chat_template
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False))
+
+
+def _decoder(converted: tokenizers.Tokenizer, drops_first_space: bool) -> decoders.Decoder:
+    if json.loads(converted.to_str())["model"].get("byte_fallback"):
+        strip = [decoders.Strip(" ", 1, 0)] if drops_first_space else []
+        return decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return decoders.ByteLevel()
+
+
+def _surrounded(converted: tokenizers.Tokenizer, tokenizer: Tokenizer) -> processors.PostProcessor:
+    before, after = (
+        [(str(converted.id_to_token(token)), token) for token in ids]
+        for ids in (tokenizer.ids.before, tokenizer.ids.after)
+    )
+    single = " ".join([*(text for text, _ in before), "$A", *(text for text, _ in after)])
+    return processors.TemplateProcessing(single=single, special_tokens=[*before, *after])

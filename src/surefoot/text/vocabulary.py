@@ -1,4 +1,4 @@
-"""A vocabulary as plain data: the text and kind of each id, and the special ids."""
+"""A vocabulary as plain data: the text and kind of each id, and the special ids. Errors of this package."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,13 @@ from enum import IntEnum
 from functools import cached_property
 from string import hexdigits
 
-from surefoot.text.errors import TokenizerError
+
+class TokenizerError(ValueError):
+    """A tokenizer's file or metadata cannot be used."""
+
+
+class ChatTemplateError(ValueError):
+    """A chat template is unusable or refused the conversation."""
 
 
 class TokenKind(IntEnum):

@@ -1,8 +1,8 @@
 """Checks a model's exactness on this machine: requests alone and under hostile conditions, bit for bit."""
 
 from surefoot.verify.conditions import ALL, HOSTILE, QUICK, TOGETHER, Condition, on_variants
-from surefoot.verify.findings import Difference, Finding, differences
-from surefoot.verify.verifier import ConditionedEngine, Verifier
+from surefoot.verify.findings import Finding, differences
+from surefoot.verify.verifier import Verifier
 
 __all__ = [
     "ALL",
@@ -10,8 +10,6 @@ __all__ = [
     "QUICK",
     "TOGETHER",
     "Condition",
-    "ConditionedEngine",
-    "Difference",
     "Finding",
     "Verifier",
     "differences",

@@ -50,8 +50,8 @@ class ScriptedDrafter:
 class RandomDepths:
     """A DepthChooser that chooses at random and learns nothing."""
 
-    def __init__(self, max_depth: int = 9, seed: int = 0) -> None:
-        self._max_depth, self._rng = max_depth, random.Random(seed)
+    def __init__(self, max_depth: int = 9) -> None:
+        self._max_depth, self._rng = max_depth, random.Random(0)
 
     def observe_step(self, num_tokens: int, elapsed_ms: float) -> None: ...
     def observe_drafting(self, depth: int, elapsed_ms: float) -> None: ...

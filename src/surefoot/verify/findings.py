@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from surefoot.api.outputs import CompletionOutput
+from surefoot.api.answers import CompletionOutput
 from surefoot.core import SampleKey
 from surefoot.verify.conditions import Condition
 

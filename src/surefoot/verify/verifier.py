@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surefoot.api.answer_builder import AnswerBuilder
-from surefoot.api.continuation import as_token_logprobs
+from surefoot.api.answers import AnswerBuilder, CompletionOutput, as_token_logprobs
 from surefoot.api.loading import Loaded, load_model
-from surefoot.api.outputs import CompletionOutput
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
 from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout
@@ -20,12 +18,10 @@ from surefoot.sampling import GrammarError, Grammars
 from surefoot.sampling.grammar import json_grammar, regex_grammar
 from surefoot.scheduler import Scheduler, SchedulerConfig
 from surefoot.speculate import DepthController, Drafter, LookupDrafter, Speculator
-from surefoot.verify.conditions import Condition
+from surefoot.verify.conditions import Condition, HostileScheduler
 from surefoot.verify.drafters import RULES, RandomDepths, ScriptedDrafter
 from surefoot.verify.findings import EMBEDDING, Answers, Finding, differences
-from surefoot.verify.hostile import HostileScheduler
-from surefoot.verify.requests import MAX_RANDOM_PROMPT, Traits, make_requests
-from surefoot.verify.texts import DATE, SCHEMA
+from surefoot.verify.requests import DATE, MAX_RANDOM_PROMPT, SCHEMA, Traits, make_requests
 from surefoot.weights import Report
 
 NEVER_MS = 1e12  # as a target time: chunks do not depend on measured time

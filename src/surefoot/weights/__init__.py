@@ -1,15 +1,13 @@
 """Reads checkpoint files: their metadata and tensors, checked before use, and the tensors as integer weights."""
 
-from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.checkpoint import Checkpoint, Report, ReportingCheckpoint
 from surefoot.weights.file_digests import BackgroundHash, ModelDigests, hash_in_background, hash_model
 from surefoot.weights.gguf import GgufFile
-from surefoot.weights.gguf_header import GgufError, TensorInfo
+from surefoot.weights.gguf_header import GgufError
 from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
-from surefoot.weights.huggingface import HuggingFaceCheckpoint
+from surefoot.weights.huggingface import HuggingFaceCheckpoint, open_checkpoint
 from surefoot.weights.metadata import MetadataError
-from surefoot.weights.open_checkpoint import open_checkpoint
 from surefoot.weights.packed_cache import PackedCache, default_cache, fingerprint, packed_cache, writing_beside
-from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
@@ -25,7 +23,6 @@ __all__ = [
     "Report",
     "ReportingCheckpoint",
     "SafetensorsError",
-    "TensorInfo",
     "default_cache",
     "find_headers",
     "find_model",

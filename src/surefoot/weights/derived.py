@@ -20,20 +20,6 @@ class Stored(Protocol):
 
 
 @dataclass(frozen=True)
-class InMemory:
-    """A tensor whose values are in memory."""
-
-    array: F32  # its values
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    def floats(self, rows: slice = slice(None)) -> F32:
-        return self.array[rows]
-
-
-@dataclass(frozen=True)
 class Derived:
     """A tensor computed from stored ones on demand."""
 

@@ -16,6 +16,7 @@ from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat, empty_packed, pack, pack_rows
 from surefoot.weights.coded import Coded
 from surefoot.weights.derived import Stacked, Stored
+from surefoot.weights.gguf import GgufFile
 from surefoot.weights.huggingface_names import renamed
 from surefoot.weights.metadata import MetadataError, check_config, need
 from surefoot.weights.quantised import collect_quantised
@@ -29,6 +30,7 @@ PART_WEIGHTS = 1 << 18  # weights rounded at a time: a megabyte of floats, which
 INDEX = "model.safetensors.index.json"
 MAX_SHARDS = 1024  # files that are mapped at once
 MAX_DENSE = 2  # matrices after the pooling
+Piece = list[tuple[Stored, slice]]  # rows of tensors, to be stacked
 
 
 class HuggingFaceCheckpoint:
@@ -103,9 +105,6 @@ class HuggingFaceCheckpoint:
             at += weights.shape[0]
         assert packed is not None
         return packed
-
-
-Piece = list[tuple[Stored, slice]]  # rows of tensors, to be stacked
 
 
 def _pieces(tensors: Sequence[Stored], num_rows: int) -> Iterator[Piece]:
@@ -219,3 +218,7 @@ def _stacked(run: Sequence[IntegerWeights]) -> IntegerWeights:
         scales=stacked([matrix.scales for matrix in run]),
         offsets=stacked([matrix.offsets for matrix in run]),
     )
+
+
+def open_checkpoint(path: Path) -> GgufFile | HuggingFaceCheckpoint:
+    return HuggingFaceCheckpoint.open(path) if path.is_dir() else GgufFile(path)

@@ -23,10 +23,9 @@ from surefoot.ops.backend import Backend
 from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
 from surefoot.weights.background_writes import BackgroundWrites
 from surefoot.weights.cache_folder import SUFFIX, note_use, remove_unfinished
-from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.checkpoint import Checkpoint, Report, ReportingCheckpoint
 from surefoot.weights.gguf import GgufFile
 from surefoot.weights.packed_file import LAYOUT, Runs, read_packed, write_packed
-from surefoot.weights.reporting_checkpoint import Report, ReportingCheckpoint
 
 PACKED_BY = ("formats/*.py", "weights/*.py", "ops/*.py", "ops/_lib/*", "models/load.py")
 PAYS_S = 0.5  # seconds; a shorter load is not worth caching

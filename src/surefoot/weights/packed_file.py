@@ -20,7 +20,7 @@ from surefoot.ops.arrays import ALIGNMENT, U8, huge_empty
 from surefoot.ops.weights import PackedWeights, WeightFormat
 from surefoot.weights.background_writes import Pace, at_once
 from surefoot.weights.cache_folder import make_room, unfinished
-from surefoot.weights.reporting_checkpoint import Report
+from surefoot.weights.checkpoint import Report
 
 LAYOUT = "SFPACK3"  # as native/kernels/pack.h names it
 MAGIC = b"surefoot packed 2\n".ljust(ALIGNMENT, b"\0")

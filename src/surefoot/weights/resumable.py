@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 PART = ".part"
 BUFFER_BYTES = 1 << 20
+PAUSE_S = 1.0  # after a connection that broke
 MAX_FAILURES = 5  # in a row, without a byte received between them
 
 # Opens a stream of the file's bytes from an offset on. Raises OSError if the connection fails.
@@ -34,9 +35,7 @@ class RemoteFile:
     sha256: str
 
 
-def download(
-    file: RemoteFile, open_at: OpenAt, path: Path, report: Report = lambda _: None, pause_s: float = 1.0
-) -> None:
+def download(file: RemoteFile, open_at: OpenAt, path: Path, report: Report = lambda _: None) -> None:
     """Write the file to `path`. Until it is complete, its bytes are in a part file beside it, which survives a kill."""
     part = path.with_name(path.name + PART)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +44,7 @@ def download(
             part.unlink()
             return
         digest = _digest_of(out, file.nbytes, report)
-        _receive(open_at, out, file.nbytes, digest, report, pause_s)
+        _receive(open_at, out, file.nbytes, digest, report)
         if out.tell() != file.nbytes or digest.hexdigest() != file.sha256:
             part.unlink()
             raise ChecksumError(
@@ -82,9 +81,7 @@ def _digest_of(out: BinaryIO, limit: int, report: Report) -> "hashlib._Hash":
     return digest
 
 
-def _receive(
-    open_at: OpenAt, out: BinaryIO, nbytes: int, digest: "hashlib._Hash", report: Report, pause_s: float
-) -> None:
+def _receive(open_at: OpenAt, out: BinaryIO, nbytes: int, digest: "hashlib._Hash", report: Report) -> None:
     """Append the missing bytes. A connection that breaks is opened again from the last byte received."""
     failures = 0
     while (start := out.tell()) < nbytes:
@@ -97,7 +94,7 @@ def _receive(
         except OSError:
             if failures == MAX_FAILURES:
                 raise
-            time.sleep(pause_s)
+            time.sleep(PAUSE_S)
         failures = failures + 1 if out.tell() == start else 0
         if failures > MAX_FAILURES:
             raise OSError("the hub closes the connection without sending anything")

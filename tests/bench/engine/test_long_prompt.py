@@ -1,6 +1,6 @@
 import pytest
 
-from surefoot.bench.engine.long_prompt import stall, worst_over_usual
+from surefoot.bench.engine.versus import stall, worst_over_usual
 from surefoot.bench.harness.server_process import RunningServer
 from surefoot.bench.harness.timing import EngineError
 from surefoot.bench.harness.workloads import Task

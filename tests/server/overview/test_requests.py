@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from surefoot.api.outputs import RequestOutput, Timings
+from surefoot.api.answers import RequestOutput, Timings
 from surefoot.core import Phase, SampleKey, SampleStatus
 from surefoot.engine import Times, Usage
 from surefoot.server.overview.requests import (

@@ -1,7 +1,6 @@
 """Users' shares over a window of readings."""
 
-from surefoot.server.overview.requests import OpenRequest, PhaseTimes
-from surefoot.server.overview.users import NUM_READINGS, UserShares
+from surefoot.server.overview.requests import NUM_READINGS, OpenRequest, PhaseTimes, UserShares
 
 
 def request(user: str, phase: str) -> OpenRequest:

@@ -10,8 +10,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from surefoot import LLM
-from surefoot.api.pooling import PoolingConfig
-from surefoot.api.vectors import unit
+from surefoot.api.pooling import PoolingConfig, unit
 from surefoot.core import Pooling
 from surefoot.server.answer.conversation import check_chats
 from surefoot.server.errors import ApiError

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from surefoot.server.tracing.open_tracer import is_asked_for, open_tracer
+from surefoot.server.tracing.tracer import is_asked_for, open_tracer
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 

@@ -5,15 +5,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from rich.console import Console, Group
+from rich.table import Table
+
 from surefoot.api import LLM
 from surefoot.bench.engine.figures import engine_questions, versus_questions
-from surefoot.bench.engine.step_profile import profile_steps
+from surefoot.bench.engine.step_profile import StepProfile, profile_steps
 from surefoot.bench.engine.versus import run_versus
 from surefoot.bench.harness.engine_load import EngineLoad, EngineSpeed
-from surefoot.bench.harness.limits import gauges
-from surefoot.bench.harness.loaded_model import load_model
+from surefoot.bench.harness.loaded_model import gauges, load_model
 from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
+from surefoot.bench.harness.tables import make_table, model_parts, model_title, title
 from surefoot.bench.harness.timing import Case, Interleaver, Label, TimeBudget
 from surefoot.bench.harness.workloads import LONG_PROMPT, Task, mixed, num_tokens, queued, scaled, shared_prefix
 from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
@@ -131,3 +134,30 @@ def _queued(load: EngineLoad, lengths: str, way: str, size: float) -> float:
     if way == "continuous":
         return load.run(tasks, STATIC_SLOTS)
     return load.run_static(tasks, STATIC_SLOTS, drops=way == "dropping")
+
+
+def show_engine(results: BenchResults, console: Console) -> None:
+    console.print(
+        Group(
+            *model_parts(results, _engine_times(results), _step_profile(StepProfile(**results.model["step_profile"])))
+        )
+    )
+
+
+def _engine_times(results: BenchResults) -> Table:
+    table = make_table(model_title(results.model), "case", "lengths", "best s", "median", "output tokens/s")
+    for m in results.measurements.values():
+        if m.case.kind != "limit" and m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", 0)) if m.case.kind in ("mix", "versus") else 0.0
+            speed = f"{tokens / m.median:,.1f}" if tokens else ""
+            table.add_row(title(m), f"{m.case.labels['percent']} %", f"{m.best:.3f}", f"{m.median:.3f}", speed)
+    return table
+
+
+def _step_profile(profile: StepProfile) -> Table:
+    heading = f"A step that decodes {profile.num_requests}: {profile.total * 1e3:.2f} ms"
+    table = make_table(heading, "part", "µs", "share")
+    for name, seconds in profile.parts.items():
+        table.add_row(name, f"{seconds * 1e6:,.0f}", f"{seconds / profile.total:.1%}")
+    table.add_row("of sampling, native", f"{profile.sampling_native * 1e6:,.0f}", "")
+    return table

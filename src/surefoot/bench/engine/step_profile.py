@@ -167,33 +167,33 @@ class _TimedExecutor:
         self.inner.clear()
 
 
-def profile_steps(llm: LLM, num_requests: int, num_steps: int = STEPS) -> StepProfile:
+def profile_steps(llm: LLM, num_requests: int) -> StepProfile:
     """Profiles a separate engine over the model's memory. The model's own engine loses its cache."""
     clocks = _Clocks()
     with _timed_engine(llm, clocks):
         load = EngineLoad(llm)
         for task in mixed(num_requests, load.vocab, load.seed()):
-            load.add(Task(task.prompt[:PROMPT], num_steps + num_requests))
+            load.add(Task(task.prompt[:PROMPT], STEPS + num_requests))
         load.until_all_decode(num_requests)
         vars(clocks).update(vars(_Clocks()))
         native, start = llm.backend.native_seconds, time.perf_counter()
-        for _ in range(num_steps):
+        for _ in range(STEPS):
             llm.engine.step()
         clocks.step = time.perf_counter() - start
         clocks.all_native = llm.backend.native_seconds - native
-    return _profile(clocks, num_requests, num_steps)
+    return _profile(clocks, num_requests)
 
 
-def _profile(clocks: _Clocks, num_requests: int, num_steps: int) -> StepProfile:
+def _profile(clocks: _Clocks, num_requests: int) -> StepProfile:
     return StepProfile(
         num_requests,
-        schedule=clocks.schedule / num_steps,
-        gather=(clocks.before_forward + clocks.forward - clocks.native) / num_steps,
-        native=clocks.native / num_steps,
-        sampling=(clocks.execute - clocks.before_forward - clocks.forward) / num_steps,
-        sampling_native=(clocks.all_native - clocks.native) / num_steps,
-        commit=clocks.commit / num_steps,
-        events=(clocks.step - clocks.schedule - clocks.execute - clocks.commit) / num_steps,
+        schedule=clocks.schedule / STEPS,
+        gather=(clocks.before_forward + clocks.forward - clocks.native) / STEPS,
+        native=clocks.native / STEPS,
+        sampling=(clocks.execute - clocks.before_forward - clocks.forward) / STEPS,
+        sampling_native=(clocks.all_native - clocks.native) / STEPS,
+        commit=clocks.commit / STEPS,
+        events=(clocks.step - clocks.schedule - clocks.execute - clocks.commit) / STEPS,
     )
 
 

@@ -1,4 +1,4 @@
-"""What every benchmark returns."""
+"""What every benchmark returns, and its form in JSON."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 from surefoot.api import LLM
 from surefoot.bench.harness.figures import Figure, Measurements
+from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Measurement, share
 
 
 @dataclass(frozen=True)
@@ -28,3 +29,59 @@ def describe_model(path: str, llm: LLM, load_seconds: float) -> dict[str, Any]:
         "width": llm.config.width,
         "load_seconds": load_seconds,
     }
+
+
+def as_json(results: BenchResults) -> dict[str, Any]:
+    return {
+        "figures": {figure.name: figure.value for figure in results.figures},
+        "samples": {figure.name: figure.samples for figure in results.figures if figure.samples},
+        "targets": {
+            f.name: {"bound": f.target.bound, "at_least": f.target.at_least, "met": f.met}
+            for f in results.figures
+            if f.target
+        },
+        "reasons": {figure.name: figure.reason for figure in results.figures if figure.reason},
+        "limits": {m.case.name: _limit(m) for m in results.measurements.values() if m.case.kind == "limit"},
+        "cases": [_case(m) for m in results.measurements.values() if m.case.kind != "limit"],
+        "peers": results.peers,
+        "absent_peers": results.absent,
+        "machine": results.machine,
+        "model": results.model,
+    }
+
+
+def _limit(measurement: Measurement) -> dict[str, Any]:
+    """A limit of the machine as a rate, in bytes or operations per second."""
+    case = measurement.case
+    amount = case.bytes or case.operations
+    best, median = measurement.best, measurement.median
+    return {
+        "unit": "bytes/s" if case.bytes else "operations/s",
+        "best": amount / best if best else None,
+        "median": amount / median if median else None,
+        "samples": len(measurement.samples),
+    }
+
+
+def _case(measurement: Measurement) -> dict[str, Any]:
+    """A case with its times per call."""
+    case, median = measurement.case, measurement.median
+    row = {
+        "name": case.name,
+        "kind": case.kind,
+        "engine": case.engine,
+        **case.labels,
+        "bytes": case.bytes,
+        "operations": case.operations,
+        "calls_per_sample": case.calls,
+        "samples": len(measurement.samples),
+        "best_seconds": measurement.best,
+        "median_seconds": median,
+    }
+    if median:
+        row["bytes_per_second"] = case.bytes / median
+        row["operations_per_second"] = case.operations / median
+    if median and measurement.samples[0].limits:
+        row["of_bandwidth"] = share([measurement], BANDWIDTH)
+        row["of_int8_peak"] = share([measurement], INT8_PEAK)
+    return row

@@ -8,15 +8,17 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console, Group
+from rich.table import Table
 
 from surefoot.api import LLM, SamplingParams
 from surefoot.api.opening import open_model
 from surefoot.bench.harness.engine_load import EngineLoad
-from surefoot.bench.harness.limits import gauges
-from surefoot.bench.harness.loaded_model import load_model
+from surefoot.bench.harness.loaded_model import gauges, load_model
 from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
-from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget
+from surefoot.bench.harness.tables import make_table, model_parts, model_title, share_of, title
+from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case, Interleaver, TimeBudget
 from surefoot.bench.model.figures import BATCH, LONG_PREFILL, SNAPSHOTS_PROMPT, model_questions
 from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
@@ -171,3 +173,18 @@ def _peer_cases(bench: LlamaBench, settings: ModelSettings, products: int) -> It
 def _prefill_operations(products: int, num_tokens: int) -> float:
     """Operations that count as useful: one product for each weight and token, whatever number of limbs we compute."""
     return 2.0 * products * num_tokens
+
+
+def show_model(results: BenchResults, console: Console) -> None:
+    console.print(Group(*model_parts(results, _model_speeds(results))))
+
+
+def _model_speeds(results: BenchResults) -> Table:
+    table = make_table(model_title(results.model), "case", "best tokens/s", "median", "of limit")
+    for m in results.measurements.values():
+        if m.case.kind in ("prefill", "decode", "batch") and m.best and m.median:
+            tokens = float(m.case.labels.get("tokens", m.case.labels.get("requests", 1)))
+            gauge = INT8_PEAK if m.case.operations else BANDWIDTH
+            limit = share_of([m], gauge) if m.case.engine == "surefoot" else ""
+            table.add_row(title(m), f"{tokens / m.best:,.1f}", f"{tokens / m.median:,.1f}", limit)
+    return table

@@ -140,11 +140,6 @@ class LlamaBench:
         (seconds,) = self._seconds("-p", "0", "-n", str(num_tokens))
         return seconds
 
-    def prefill_and_decode(self, num_prompt: int, num_new: int) -> tuple[float, float]:
-        """Seconds of both, loading the file once."""
-        prefill, decode = self._seconds("-p", str(num_prompt), "-n", str(num_new))
-        return prefill, decode
-
     def describe(self) -> dict[str, Any]:
         return {"build": self.build.described, "program": self.program.name}
 

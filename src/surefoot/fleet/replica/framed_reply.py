@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from surefoot.api.continuation import SentToken
+from surefoot.api.answers import SentToken
 from surefoot.fleet.frames import ForwardedRequest, FrameKind, encode_frame, encode_tokens, json_frame
 from surefoot.fleet.replica.request import HeldPrompts, ReplicaRequest
 

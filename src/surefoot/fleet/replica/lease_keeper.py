@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from surefoot.fleet.lease_messages import KeeperStatus, LeaseGrant, LeaseHolding, LeaseQuestion, LeaseReply
-from surefoot.server.access.rate_limits import RateLimits
+from surefoot.fleet.leases import KeeperStatus, LeaseGrant, LeaseHolding, LeaseQuestion, LeaseReply
+from surefoot.server.access.rates import RateLimits
 
 SILENT_S = 10.0  # after which a gateway is forgotten: longer than its leases last without a word
 MINUTE_S = 60.0

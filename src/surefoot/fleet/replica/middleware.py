@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from surefoot.cache import PeerBlocks
 from surefoot.fleet.frames import (
     ANSWER_PATH,
     BLOCKS_PATH,
@@ -31,25 +32,46 @@ from surefoot.fleet.frames import (
     ReplicaState,
     decode_question,
 )
-from surefoot.fleet.lease_messages import LEASES_PATH, MOST_LEASE_BYTES, LeaseQuestion
-from surefoot.fleet.replica.block_server import BlockServer
+from surefoot.fleet.leases import LEASES_PATH, MOST_LEASE_BYTES, LeaseQuestion
+from surefoot.fleet.replica.block_server import BlockServer, SentCounters
 from surefoot.fleet.replica.framed_reply import FramedReply
 from surefoot.fleet.replica.held_names import HeldNames
 from surefoot.fleet.replica.lease_keeper import LeaseKeeper
-from surefoot.fleet.replica.metrics import watch_fetched, watch_leases, watch_sent
 from surefoot.fleet.replica.peer_client import HttpPeerClient
 from surefoot.fleet.replica.request import HeldPrompts
 from surefoot.server.access.gate import send_error
 from surefoot.server.access.keys import KeyStore
-from surefoot.server.access.rate_limits import NO_LIMITS
-from surefoot.server.disconnection import ClientGone, unless_gone
+from surefoot.server.access.rates import NO_LIMITS
+from surefoot.server.bodies import ClientGone, read_body, unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.forwarding import read_body
+from surefoot.server.metrics import Metrics
 from surefoot.server.service import Service
 
 MIN_PATIENCE_S = 2.0  # of a gateway with a silent server
 PATIENCE_STEPS = 5  # the same, in steps of the longest kind, by the cost model
 PATHS = (ANSWER_PATH, STATE_PATH, BLOCKS_PATH, LEASES_PATH)
+
+
+def watch_fetched(metrics: Metrics, peers: PeerBlocks) -> None:
+    """Blocks from other servers."""
+    counters, watch = peers.counters, metrics.watch
+    watch("surefoot:fleet_fetched_tokens_total", "Tokens fetched, not computed", lambda: counters.num_fetched_tokens)
+    watch("surefoot:fleet_fetched_bytes_total", "Bytes of these", lambda: counters.fetched_bytes)
+    watch("surefoot:fleet_fetch_failures_total", "Fetches that broke off or were late", lambda: counters.num_failures)
+    watch("surefoot:fleet_fetch_checksum_failures_total", "Damaged fetches", lambda: counters.num_damaged)
+
+
+def watch_sent(metrics: Metrics, counters: SentCounters) -> None:
+    metrics.watch("surefoot:fleet_sent_blocks_total", "Blocks for other servers", lambda: counters.num_blocks)
+    metrics.watch("surefoot:fleet_sent_bytes_total", "Bytes of these", lambda: counters.num_bytes)
+
+
+def watch_leases(metrics: Metrics, keeper: LeaseKeeper) -> None:
+    """Rates that this server keeps for gateways. All are 0 on the servers that do not keep them."""
+    watch = metrics.watch
+    watch("surefoot:fleet_lease_gateways", "Gateways whose clients' rates it keeps", lambda: keeper.num_gateways)
+    watch("surefoot:fleet_leased_rates", "Rates of which gateways hold a part", lambda: keeper.num_rates)
+    watch("surefoot:fleet_lease_exchanges_total", "Exchanges of leases", lambda: keeper.num_exchanges)
 
 
 def join_fleet(fleet_key: str, app: ASGIApp, service: Service, keys: KeyStore | None) -> ASGIApp:

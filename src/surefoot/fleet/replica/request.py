@@ -8,14 +8,13 @@ what the client has.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from surefoot.api.continuation import SentToken, sent_tokens
-from surefoot.api.outputs import Piece
+from surefoot.api.answers import Piece, SentToken, sent_tokens
 from surefoot.cache import DiskTier, PeerBlocks, PeerOffer
 from surefoot.core import Request
 from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.replica.held_names import HeldNames
-from surefoot.server.access.forwarded import ReplyIdentity
 from surefoot.server.access.keys import Caller
+from surefoot.server.access.request_context import ReplyIdentity
 
 
 @dataclass(frozen=True)

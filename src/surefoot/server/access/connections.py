@@ -20,8 +20,7 @@ import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from surefoot.server.access.gate import send_error
-from surefoot.server.access.open_routes import PROBES
+from surefoot.server.access.gate import PROBES, send_error
 from surefoot.server.errors import ApiError
 
 MOST_CONNECTIONS = 2048

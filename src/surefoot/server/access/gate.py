@@ -1,24 +1,56 @@
-"""Checks that every request passes before its route: host name, origin, key, size and speed of the body."""
+"""Checks that every request passes before its route: host name, origin, key, size and speed of the body; and whether
+the server drains."""
 
 import asyncio
 import ipaddress
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from surefoot.server.access.cors import ANY_ORIGIN
 from surefoot.server.access.keys import ANYONE, Caller, KeyStore
-from surefoot.server.access.open_routes import PROBES, needs_no_key
 from surefoot.server.access.shares import SharedBudget
 from surefoot.server.errors import ApiError, too_large, too_many
 from surefoot.server.settings import ServerSettings
 
+ANY_ORIGIN = "*"
+METHODS = ("GET", "POST", "DELETE")
+READABLE_HEADERS = ("Retry-After", "Warning", "WWW-Authenticate", "X-Request-Id", "Request-Id")
+PREFLIGHT_S = 600  # for which a browser may cache the answer to a preflight
+PROBES = frozenset({"/health", "/ready"})  # always answered, even when every place is taken
+PAGE = "/"
+PAGE_FILES = "/page/"
+DOCS = "/docs"
+DOCS_FILES = "/docs/"
 UPLOADS = "/v1/files"
 MOST_KEY_CHARACTERS = 512
+WATCHED = PROBES | {"/metrics"}
+
+
+def with_cors(app: ASGIApp, origins: Collection[str]) -> ASGIApp:
+    """The application behind starlette's CORS middleware. A preflight needs no key; refusals are readable too.
+
+    Pages of the server's own origin need none of this. Cookies are never used, so credentials are not allowed.
+    """
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=METHODS,
+        allow_headers=["*"],
+        allow_private_network=True,
+        expose_headers=READABLE_HEADERS,
+        max_age=PREFLIGHT_S,
+    )
+
+
+def needs_no_key(path: str) -> bool:
+    """Probes, and the files of the pages, which hold no secret."""
+    return path in PROBES or path in (PAGE, DOCS) or path.startswith((PAGE_FILES, DOCS_FILES))
 
 
 class Gate:
@@ -199,3 +231,29 @@ async def send_error(scope: Scope, send: Send, error: ApiError) -> None:
     raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": error.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+def shutting_down() -> ApiError:
+    """A client's next connection may reach the next process, so this one is closed."""
+    return ApiError(
+        503, "the server is shutting down: try another", headers={"Retry-After": "10", "Connection": "close"}
+    )
+
+
+def unless_draining(app: ASGIApp, is_draining: Callable[[], bool], on_refusal: Callable[[int], None]) -> ASGIApp:
+    """The application, reduced to /health, /ready and /metrics while the server drains."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and is_draining() and scope["path"] not in WATCHED:
+            on_refusal(503)
+            await send_error(scope, send, shutting_down())
+        else:
+            await app(scope, receive, send)
+
+    return serve
+
+
+def check_admin(http: HttpRequest, has_keys: bool, why: str) -> None:
+    """Raises ApiError unless the caller's key is an admin's. Without keys, everybody who reaches the server may."""
+    if has_keys and not http.state.caller.is_admin:
+        raise ApiError(403, f"{why}: use an admin key (surefoot keys add --admin)")

@@ -1,6 +1,5 @@
 """The callers that a file of hashed keys allows, with their limits. The file is read again whenever it changes."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +7,8 @@ from pathlib import Path
 
 from surefoot.core import MEMORY_ONLY
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
-from surefoot.server.access.rate_limits import RateLimits
-from surefoot.server.access.rates import ChargedRate, TokenBucket
+from surefoot.server.access.rates import ChargedRate, RateLimits, TokenBucket
+from surefoot.server.access.watched_files import WatchedFiles
 
 LOG = logging.getLogger(__name__)
 RELOAD_S = 1.0  # between two looks at the file
@@ -43,7 +42,7 @@ class KeyStore:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp = self._read_stamp()
+        self._files = WatchedFiles(path)
         entries = read_keys(path)
         self._callers = self._make(entries, {})
         self.limits = RateLimits.of(entries)
@@ -67,18 +66,15 @@ class KeyStore:
         return next((caller for caller in self._callers.values() if caller.key == key), None)
 
     def reload_if_changed(self) -> bool:
-        stamp = self._read_stamp()
-        return stamp != self._stamp and self.reload()
+        return self._files.have_changed and self.reload()
 
     async def watch(self) -> None:
         """Notice changes of the file, for ever."""
-        while True:
-            await asyncio.sleep(RELOAD_S)
-            self.reload_if_changed()
+        await self._files.watch(RELOAD_S, self.reload)
 
     def reload(self) -> bool:
         """Read the file again. Returns whether it could be read."""
-        self._stamp = self._read_stamp()
+        self._files.note()
         try:
             entries = read_keys(self._path)
             if not entries and self._callers:
@@ -90,13 +86,6 @@ class KeyStore:
         self.limits = RateLimits.of(entries)
         LOG.info("%d keys read from %s", len(self._callers), self._path)
         return True
-
-    def _read_stamp(self) -> tuple[int, int, int]:
-        try:
-            facts = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return facts.st_mtime_ns, facts.st_size, facts.st_ino
 
     @staticmethod
     def _make(entries: list[KeyEntry], before: Mapping[str, Caller]) -> dict[str, Caller]:

@@ -1,4 +1,4 @@
-"""A bound on what clients can make the server log: at most LINES_A_MINUTE lines a minute of each kind."""
+"""The log of every command that serves, bounded: clients can make it log LINES_A_MINUTE lines a minute of each kind."""
 
 import logging
 import threading
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 LINES_A_MINUTE = 20
 WINDOW_S = 60.0
 MOST_KINDS = 1000
+CHATTY = ("httpx2", "uvicorn")  # a line for each request
 
 
 @dataclass
@@ -57,3 +58,11 @@ class LogLimit(logging.Filter):
 
 def _add(record: logging.LogRecord, text: str) -> None:
     record.msg, record.args = record.getMessage() + text, None
+
+
+def start_logging() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname).1s %(name)s: %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)

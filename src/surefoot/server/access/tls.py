@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from surefoot.server.access.connections import Connections, network_of
+from surefoot.server.access.watched_files import WatchedFiles
 
 LOG = logging.getLogger(__name__)
 WATCH_S = 5.0
@@ -29,46 +30,33 @@ class Certificate:
 
     def __init__(self, certificate: Path, key: Path | None) -> None:
         """key: None if it stands in the certificate's file. Raises TlsError."""
-        self._files = (certificate, key)
+        self._certificate, self._key = certificate, key
+        self._files = WatchedFiles(certificate, key)
         self.context = self._read()
-        self._stamp = self._read_stamp()
 
     async def watch(self) -> None:
         """Notice changes of the files, for ever."""
-        while True:
-            await asyncio.sleep(WATCH_S)
-            if self._read_stamp() != self._stamp:
-                self.reload()
+        await self._files.watch(WATCH_S, self.reload)
 
     def reload(self) -> None:
         """New connections get the new certificate. Files that do not belong together leave everything as it was."""
-        self._stamp = self._read_stamp()
+        self._files.note()
         try:
             self.context = self._read()
         except TlsError as error:
             LOG.error("the certificate stays as it was: %s", error)
         else:
-            LOG.info("certificate read from %s", self._files[0])
+            LOG.info("certificate read from %s", self._certificate)
 
     def _read(self) -> ssl.SSLContext:
-        certificate, key = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(certificate, key, password=_refuse_password)
+            context.load_cert_chain(self._certificate, self._key, password=_refuse_password)
         except OSError as error:  # ssl.SSLError is one
             reason = "the key does not belong to it" if "MISMATCH" in str(error) else error.strerror or str(error)
-            raise TlsError(f"{certificate}: no certificate to serve with: {reason}") from None
+            raise TlsError(f"{self._certificate}: no certificate to serve with: {reason}") from None
         return context
-
-    def _read_stamp(self) -> tuple[int, ...]:
-        stamps = []
-        for file in self._files:
-            try:
-                stamps.append(file.stat().st_mtime_ns if file is not None else 0)
-            except OSError:
-                stamps.append(0)
-        return tuple(stamps)
 
 
 def _refuse_password() -> str:

@@ -4,13 +4,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from surefoot.api.outputs import CompletionOutput, Logprob, Piece
+from surefoot.api.answers import CompletionOutput, Logprob, Piece
 from surefoot.server.answer.conversation import ChatRun
-from surefoot.server.answer.finish_reason import finish_fields
 from surefoot.server.answer.parsing import MessageDelta
-from surefoot.server.answer.sse import ChunkTemplate, openai_stream
+from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
 from surefoot.server.answer.tool_calls import whole_calls
-from surefoot.server.answer.usage import usage_of
 from surefoot.server.stream_position import StreamPosition
 from surefoot.text import Tokenizer
 

@@ -5,13 +5,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from surefoot.api.outputs import Logprob, RequestOutput
+from surefoot.api.answers import Logprob, RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.conversation import find_position
-from surefoot.server.answer.finish_reason import finish_fields
-from surefoot.server.answer.sse import ChunkTemplate, openai_stream
+from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
 from surefoot.server.answer.structured import constrain
-from surefoot.server.answer.usage import usage_of
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import RequestRun, Service

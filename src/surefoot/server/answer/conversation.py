@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from surefoot.api.answers import CompletionOutput, Piece
 from surefoot.api.defaults import for_calls
-from surefoot.api.outputs import CompletionOutput, Piece
 from surefoot.api.pooling import PoolingConfig
-from surefoot.server.access.forwarded import ReplyIdentity
-from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_context import ReplyIdentity, RequestContext
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import check_tools, constrain
 from surefoot.server.answer.tool_calls import CallParser, knows_calls, with_instructions

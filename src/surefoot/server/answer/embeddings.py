@@ -7,8 +7,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from surefoot.api.pooling import PoolingConfig, embedding_pooling
-from surefoot.api.vectors import unit
+from surefoot.api.pooling import PoolingConfig, embedding_pooling, unit
 from surefoot.core import SamplingParams
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.errors import bad_request

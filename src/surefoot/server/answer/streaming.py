@@ -1,7 +1,8 @@
 """Replies to clients that may disconnect, which ends their requests."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -10,8 +11,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from surefoot.server.disconnection import unless_gone
+from surefoot.api.answers import RequestOutput
+from surefoot.engine import Usage
+from surefoot.server.bodies import unless_gone
+from surefoot.server.errors import ApiError
 from surefoot.server.service import RequestRun
+from surefoot.server.stream_position import StreamPosition
 
 T = TypeVar("T")
 EVENTS = "text/event-stream; charset=utf-8"
@@ -19,6 +24,7 @@ HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # so that proxies pass events on at once
 ]
+MEMORY = "memory"
 
 
 class Closable(Protocol):
@@ -84,3 +90,76 @@ async def whole_reply(http: HttpRequest, run: RequestRun, work: Callable[[], Cor
         return await unless_gone(http.receive, work())
     finally:
         run.close()
+
+
+class ChunkTemplate:
+    """Writes chunks that differ only in their choices and usage: the rest is serialised once."""
+
+    def __init__(self, head: dict[str, Any], usage: bool) -> None:
+        """usage: every chunk has this field, null in all but the last."""
+        self._head = json.dumps(head, separators=(",", ":"))[:-1]
+        self._tail = ',"usage":null}' if usage else "}"
+
+    def event(self, choice: dict[str, Any], position: StreamPosition) -> bytes:
+        text = json.dumps(choice, separators=(",", ":"))
+        return f'id: {position}\ndata: {self._head},"choices":[{text}]{self._tail}\n\n'.encode()
+
+    def last(self, usage: dict[str, Any], position: StreamPosition) -> bytes:
+        text = json.dumps(usage, separators=(",", ":"))
+        return f'id: {position}\ndata: {self._head},"choices":[],"usage":{text}}}\n\n'.encode()
+
+
+def event(data: Any, name: str | None = None) -> bytes:
+    lines = [] if name is None else [f"event: {name}"]
+    text = data if isinstance(data, str) else json.dumps(data, separators=(",", ":"))
+    return ("\n".join([*lines, f"data: {text}"]) + "\n\n").encode()
+
+
+async def openai_stream(chunks: AsyncIterator[bytes], refuse: Callable[[int], None]) -> AsyncGenerator[bytes, None]:
+    """The chunks, then `[DONE]`. An error ends the stream as an event of its own, and is counted."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except ApiError as error:
+        refuse(error.status)
+        yield event(error.as_openai())
+        return
+    yield event("[DONE]")
+
+
+def finish_fields(reason: str | None, has_calls: bool = False) -> dict[str, Any]:
+    """A choice's fields. OpenAI has no reason for lack of memory: the finish_reason is `length`, and `stop_reason` says
+    that the machine, not the request, set the limit."""
+    if reason == MEMORY:
+        return {"finish_reason": "length", "stop_reason": MEMORY}
+    return {"finish_reason": "tool_calls" if has_calls and reason == "stop" else reason}
+
+
+def is_cut(reason: str | None) -> bool:
+    """Whether the answer was cut off before its end."""
+    return reason in ("length", MEMORY)
+
+
+def _predicted(usages: Sequence[Usage]) -> dict[str, int]:
+    """Tokens that were guessed ahead, under OpenAI's names."""
+    drafted, accepted = sum(usage.num_drafted for usage in usages), sum(usage.num_accepted for usage in usages)
+    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": drafted - accepted}
+
+
+def usage_of(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
+    """timings_ms: of the slowest, so that they add up to what the client waited."""
+    prompt = sum(output.usage.num_prompt for output in outputs)
+    generated = sum(output.usage.num_generated for output in outputs)
+    slowest = max((output.timings for output in outputs), key=lambda timings: timings.total)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": generated,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": sum(output.usage.num_cached for output in outputs)},
+        "completion_tokens_details": _predicted([output.usage for output in outputs]),
+        "timings_ms": {
+            "queue": round(slowest.queued * 1000, 3),
+            "prefill": round((slowest.to_first_token - slowest.queued) * 1000, 3),
+            "decode": round((slowest.total - slowest.to_first_token) * 1000, 3),
+        },
+    }

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot.core.json_bounds import json_excess
-from surefoot.core.json_depth import nests_deeper
+from surefoot.core.json_bounds import json_excess, nests_deeper
 
 MAX_LINE_BYTES = 4 << 20  # as the body of one request
 MAX_LEVELS = 100  # of nested brackets; Python's parser fails at about ten times as many

@@ -16,8 +16,8 @@ from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.batch.disk import Disk
 from surefoot.server.batch.input_lines import BatchLine
+from surefoot.server.bodies import validate
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.json_bodies import validate
 from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest

@@ -8,7 +8,7 @@ from starlette.requests import Request as HttpRequest
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.records import page
 from surefoot.server.batch.state import no_folder, storage_errors
-from surefoot.server.json_route import JsonRoute
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.batches import After, BatchList, BatchRecord, BatchReply, BatchRequest
 
 ROUTE = "/v1/batches"

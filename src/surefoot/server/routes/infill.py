@@ -8,14 +8,12 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from surefoot.api.outputs import RequestOutput
+from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import TextCompletion, start_completion
-from surefoot.server.answer.finish_reason import is_cut
-from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, whole_reply
+from surefoot.server.answer.streaming import EventStream, event, is_cut, whole_reply
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
-from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.infill import InfillRequest
 from surefoot.server.schemas.replies import InfillReply, whole_or_stream
 from surefoot.server.service import Service

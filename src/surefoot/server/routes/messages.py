@@ -10,18 +10,15 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from surefoot.api.outputs import CompletionOutput
+from surefoot.api.answers import CompletionOutput
 from surefoot.engine import Usage
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
 from surefoot.server.answer.conversation import ChatRun, render_chat, start_conversation
-from surefoot.server.answer.finish_reason import MEMORY, is_cut
-from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
+from surefoot.server.answer.streaming import MEMORY, EventStream, event, is_cut, notice_headers, whole_reply
 from surefoot.server.answer.tool_calls import arguments_of
+from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import translated
-from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
 from surefoot.server.service import Service

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from surefoot.server.access.admins import check_admin
+from surefoot.server.access.gate import check_admin
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.service import Service
 

@@ -14,12 +14,10 @@ from starlette.requests import Request as HttpRequest
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.core import Phase, SampleStatus
 from surefoot.engine import Times
-from surefoot.server.access.admins import check_admin
-from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, NothingToClose
+from surefoot.server.access.gate import check_admin
+from surefoot.server.answer.streaming import EventStream, NothingToClose, event
 from surefoot.server.overview.figures import Samples, look, samples_of, tokens_by_user
-from surefoot.server.overview.requests import OpenRequest, PhaseTimes, furthest
-from surefoot.server.overview.users import UserShares
+from surefoot.server.overview.requests import OpenRequest, PhaseTimes, UserShares, furthest
 from surefoot.server.service import RequestRun, Service
 
 PERIOD_S = 1.0

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
-from surefoot.server.access.open_routes import DOCS, DOCS_FILES, PAGE, PAGE_FILES
+from surefoot.server.access.gate import DOCS, DOCS_FILES, PAGE, PAGE_FILES
 from surefoot.server.errors import ApiError
 
 INDEX, DOCS_INDEX = "index.html", "docs.html"

@@ -10,16 +10,13 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from surefoot.api.outputs import RequestOutput
+from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
 from surefoot.server.answer.conversation import ChatRun, start_conversation
-from surefoot.server.answer.finish_reason import is_cut
-from surefoot.server.answer.sse import event
-from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
+from surefoot.server.answer.streaming import EventStream, event, is_cut, notice_headers, whole_reply
+from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
-from surefoot.server.json_bodies import translated
-from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import Service

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
-from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.tokens import (
     DetokenizeReply,
     DetokenizeRequest,

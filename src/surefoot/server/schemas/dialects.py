@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from surefoot.core.json_bounds import json_excess
-from surefoot.sampling.gbnf import lark_of
+from surefoot.sampling.grammar import lark_of
 
 Json = dict[str, Any]
 MOST_GRAMMAR_CHARACTERS = 64 << 10

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from surefoot import __version__
-from surefoot.api.outputs import RequestOutput
+from surefoot.api.answers import RequestOutput
 from surefoot.server.tracing.steps import StepLog, TracedChunk, TracedSteps
 from surefoot.server.tracing.tracer import TracedRequest
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from surefoot.fleet.cells import home_cell
+from benchmarks.fleet.simulation.cells import home_cell
 
 CELLS = [f"cell {number}" for number in range(10)]
 USERS = [f"user {number}" for number in range(5000)]

@@ -1,0 +1,74 @@
+"""OpenAI's API but for responses, files and batches: chats, completions, embeddings and models; and rerankings, whose
+paths are Jina's, Cohere's and vLLM's."""
+
+from fastapi import APIRouter
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from surefoot.server.access.request_context import RequestContext
+from surefoot.server.answer.chat import ChatCompletion
+from surefoot.server.answer.completions import start_completion
+from surefoot.server.answer.conversation import start_conversation
+from surefoot.server.answer.embeddings import start_embeddings
+from surefoot.server.answer.reranking import start_reranking
+from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
+from surefoot.server.bodies import JsonRoute
+from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.embeddings import EmbeddingReply, EmbeddingRequest
+from surefoot.server.schemas.replies import ChatReply, CompletionReply, whole_or_stream
+from surefoot.server.schemas.reranking import RerankReply, RerankRequest
+from surefoot.server.schemas.tokens import ModelCard, ModelList
+from surefoot.server.service import Service
+
+RERANKINGS = ("/v1/rerank", "/rerank", "/v2/rerank")  # Jina's, Cohere's old one and vLLM's; vLLM's; Cohere's new one
+
+
+def openai_router(service: Service) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute)
+
+    @router.post("/v1/chat/completions", responses=whole_or_stream(ChatReply))
+    async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
+        chat = ChatCompletion(await start_conversation(service, body, RequestContext.of(http)))
+        if body.stream:
+            return EventStream(chat.run, chat.events(), service.settings.read_s)
+        reply = await whole_reply(http, chat.run, chat.reply)
+        return JSONResponse(reply, headers=notice_headers(chat.run.notices))
+
+    @router.post("/v1/completions", responses=whole_or_stream(CompletionReply))
+    async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
+        completion = await start_completion(service, body, RequestContext.of(http))
+        if body.stream:
+            return EventStream(completion.run, completion.events(), service.settings.read_s)
+        return JSONResponse(await whole_reply(http, completion.run, completion.reply))
+
+    @router.post("/v1/embeddings")
+    async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> EmbeddingReply:
+        answer = await start_embeddings(service, body, RequestContext.of(http))
+        return await whole_reply(http, answer.run, answer.whole)
+
+    async def rerank(body: RerankRequest, http: HttpRequest) -> RerankReply:
+        answer = await start_reranking(service, body, RequestContext.of(http))
+        return await whole_reply(http, answer.run, answer.whole)
+
+    for path in RERANKINGS:
+        router.post(path, response_model_exclude_none=True)(rerank)
+    return router
+
+
+def models_router(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    def card(name: str) -> ModelCard:
+        return ModelCard(id=name, created=service.created, max_model_len=service.llm.max_context)
+
+    @router.get("/v1/models")
+    async def models() -> ModelList:
+        return ModelList(data=[card(name) for name in service.settings.model_names])
+
+    @router.get("/v1/models/{model:path}")
+    async def model(model: str) -> ModelCard:
+        service.check_model(model)
+        return card(model)
+
+    return router
