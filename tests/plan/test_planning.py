@@ -23,7 +23,7 @@ def test_weights_are_those_of_the_loaded_model() -> None:
 
 
 def test_decoding_is_stated_as_a_share_of_what_the_files_bytes_allow() -> None:
-    """SmolLM2's file has its embeddings once, which are its head too. Files of floats are rounded, so none is stated."""
+    """SmolLM2's file has its embeddings once: they are its head too. Of a file of floats no share is stated."""
     sized = plan_model(open_model(find_file()))
     alone = ModelPlanner(sized, machine(read=GB), SERVICE).one_user()
     assert sized.file_bytes is not None
