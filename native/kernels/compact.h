@@ -150,17 +150,19 @@ class CompactPanel {
   // Expands the tile that begins with this line. Then codes and parameters are where those of the whole panel would
   // begin, and may be read for the lines of this tile. to_next: bytes to the panel that is read after this one.
   void enter(int64_t line, int64_t to_next, const uint8_t*& codes, const uint8_t*& parameters) {
-    const int64_t tile = line / kTileLines;
-    if (h_->has_narrow_scales()) {
-      const int64_t super = tile / kSuperTiles;
-      if (super != super_) enter_super(super, to_next);
-      parameters = compact::before(parameters_, super * (kSuper / h_->group) * h_->group_bytes());
-    }
+    if (h_->has_narrow_scales()) enter_scales(line, to_next, parameters);
     if (!h_->has_narrow_codes()) return;
-    const int64_t at = tile * h_->tile_bytes();
+    const int64_t tile = line / kTileLines, at = tile * h_->tile_bytes();
     prefetch_codes(at + kAhead, to_next);
     compact::expand_codes(*h_, panel_ + h_->codes + at, codes_);
     codes = compact::before(codes_, tile * h_->full_tile_bytes());
+  }
+  // The same for narrow scales alone.
+  void enter_scales(int64_t line, int64_t to_next, const uint8_t*& parameters) {
+    const int64_t super = line / (kTileLines * kSuperTiles);
+    if (super == super_) return;
+    enter_super(super, to_next);
+    parameters = compact::before(parameters_, super * h_->super_groups() * h_->group_bytes());
   }
 
  private:
@@ -174,7 +176,8 @@ class CompactPanel {
     h_->with_offsets ? compact::expand_scales<8, true>(*h_, at, inverse_, parameters_)
                      : compact::expand_scales<8, false>(*h_, at, inverse_, parameters_);
   }
-  void prefetch_codes(int64_t at, int64_t to_next) const {
+  // Inlined as prefetch is: calls of it were dropped.
+  [[gnu::always_inline]] inline void prefetch_codes(int64_t at, int64_t to_next) const {
     const int64_t all = h_->num_tiles() * h_->tile_bytes();
     const uint8_t* from = panel_ + h_->codes + (at < all ? at : at - all + to_next);
     for (int64_t i = 0; i < h_->tile_bytes(); i += kLine) prefetch(from + i);

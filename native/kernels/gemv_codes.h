@@ -15,6 +15,7 @@
 #include "core/context.h"
 #include "kernels/int16_words.h"
 #include "kernels/linear.h"
+#include "planes.h"  // of the variant
 
 namespace sf {
 
@@ -186,12 +187,61 @@ struct LookedUp : SpanSums {
   }
 };
 
+// Lines of 8-bit codes from some line on, and of the three after it: as they are in memory or a tile's buffer.
+struct WholeCodes {
+  static constexpr int64_t kLineBytes = 2 * kLine;
+  using Source = WideSource<8>;
+  const uint8_t* at;
+  int64_t ahead;
+
+  WholeCodes(const Source& w, int64_t line, int64_t bytes_ahead)
+      : at(w.codes + line / kTileLines * (2 * kPlaneBytes) + line % kTileLines * kLine), ahead(bytes_ahead) {}
+  void skip_four() { at += 4 * kLine; }
+  template <int I>
+  [[gnu::always_inline]] inline void load(Line (&codes)[2]) const {
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* p = at + half * kPlaneBytes + I * kLine;
+      prefetch(p + ahead);
+      codes[half] = load_line(p);
+    }
+  }
+};
+
+// Codes of 4 bits and High more, made from their planes in registers.
+template <int High, int Stretch>
+struct PlaneCodes {
+  static constexpr int64_t kLineBytes = (plane_bytes(4) + plane_bytes(High)) / kTileLines;
+  struct Source : WideSource<8> {
+    Source(const PackedHeader& h, int64_t panel) : WideSource<8>(h, panel) { narrow_codes = false; }
+    bool enter(int64_t line, int64_t to_next) const {
+      if (narrow_scales) compact.enter_scales(line, to_next, parameters);
+      return narrow_scales;
+    }
+  };
+  const uint8_t *low, *high;
+  int64_t ahead;
+
+  PlaneCodes(const Source& w, int64_t line, int64_t bytes_ahead) : ahead(bytes_ahead) {
+    const uint8_t* tile = w.codes + line / kTileLines * (kTileLines * kLineBytes);
+    low = in_register(tile + line % kTileLines * kLine);
+    high = in_register(tile + plane_bytes(4) + line % kTileLines / 4 * (High * kLine));
+  }
+  void skip_four() { low += 4 * kLine, high += High * kLine; }
+  template <int I>
+  [[gnu::always_inline]] inline void load(Line (&codes)[2]) const {
+    prefetch(low + I * kLine + ahead);
+    if constexpr (I < High) prefetch(high + I * kLine + ahead);
+    plane_codes<High, Stretch, I>(low, high, codes);
+  }
+};
+
 // 8-bit codes. The sums of a span are T and H of its pieces (int16_words.h).
+template <class Codes, bool WithOffsets>
 struct Int16Weights {
   static constexpr int64_t kRows = 16;
-  static constexpr int64_t kLineBytes = 2 * kLine;
+  static constexpr int64_t kLineBytes = Codes::kLineBytes;
   static constexpr int kBlock = kRowBlock;
-  using Source = WideSource<8>;
+  using Source = typename Codes::Source;
 
   static int64_t row_prepared(const Problem& p) { return WordRow::count(p); }
   static void prepare(const Problem& p, int64_t row, int32_t* out) { WordRow::prepare(p, row, out); }
@@ -200,45 +250,47 @@ struct Int16Weights {
   [[gnu::always_inline]] static inline void add(const Source& w, const CodeRows& x, int64_t span,
                                                 const uint8_t* parameters, const PrefetchOffsets& ahead,
                                                 LimbSums<Rows>& sums) {
-    const Wide group[2] = {for_words(load_wide(parameters, w.with_offsets)),
-                           for_words(load_wide(parameters + w.half_bytes, w.with_offsets))};
+    const Wide group[2] = {for_words(load_wide(parameters, WithOffsets)),
+                           for_words(load_wide(parameters + w.half_bytes, WithOffsets))};
     const int64_t line = span * Span;
-    const uint8_t* codes = w.codes + line / kTileLines * (2 * kPlaneBytes) + line % kTileLines * kLine;
+    Codes codes(w, line, ahead.codes);
     const int32_t* pairs = x.prepared + WordRow::at(line);
     const bool long_pieces = piece_lines<Rows>(x.prepared, x.row_prepared) >= 4;
-    for (int i = 0; i < Span; i += 4, codes += 4 * kLine, pairs += 4) {
+    for (int i = 0; i < Span; i += 4, codes.skip_four(), pairs += 4) {
       if (long_pieces) {
-        add_piece<Rows, 4>(codes, group, pairs, x.row_prepared, ahead.codes, sums);
+        add_piece<Rows, 0, 1, 2, 3>(codes, group, pairs, x.row_prepared, sums);
       } else {
-        add_piece<Rows, 2>(codes, group, pairs, x.row_prepared, ahead.codes, sums);
-        add_piece<Rows, 2>(codes + 2 * kLine, group, pairs + 2, x.row_prepared, ahead.codes, sums);
+        add_piece<Rows, 0, 1>(codes, group, pairs, x.row_prepared, sums);
+        add_piece<Rows, 2, 3>(codes, group, pairs, x.row_prepared, sums);
       }
     }
   }
-  template <int Rows, int Lines>
-  [[gnu::always_inline]] static inline void add_piece(const uint8_t* codes, const Wide (&group)[2],
-                                                      const int32_t* pairs, int64_t row_stride, int64_t ahead,
-                                                      LimbSums<Rows>& sums) {
+  template <int Rows, int... Lines>
+  [[gnu::always_inline]] static inline void add_piece(const Codes& codes, const Wide (&group)[2], const int32_t* pairs,
+                                                      int64_t row_stride, LimbSums<Rows>& sums) {
     Ints piece[Rows][2];
     for (int r = 0; r < Rows; ++r) piece[r][0] = piece[r][1] = set1i(0);
-#pragma GCC unroll 8
-    for (int i = 0; i < Lines; ++i)
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half) {
-        const uint8_t* at = codes + half * kPlaneBytes + i * kLine;
-        prefetch(at + ahead);
-        Ints even, odd;
-        words<8>(load_line(at), group[half], even, odd);
-        for (int r = 0; r < Rows; ++r) {
-          const int32_t* pair = pairs + r * row_stride + i;
-          piece[r][half] = dot_pairs(dot_pairs(piece[r][half], even, set1i(pair[0])), odd, set1i(pair[kTileLines]));
-        }
-      }
+    (add_line<Rows, Lines>(codes, group, pairs + Lines, row_stride, piece), ...);
     for (int r = 0; r < Rows; ++r)
       for (int half = 0; half < 2; ++half) {
         sums[r][0][half] = addi(sums[r][0][half], piece[r][half]);
         sums[r][1][half] = addi(sums[r][1][half], sar<16>(piece[r][half]));
       }
+  }
+  template <int Rows, int I>
+  [[gnu::always_inline]] static inline void add_line(const Codes& codes, const Wide (&group)[2], const int32_t* pairs,
+                                                     int64_t row_stride, Ints (&piece)[Rows][2]) {
+    Line both[2];
+    codes.template load<I>(both);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      Ints even, odd;
+      words<8, WithOffsets>(both[half], group[half], even, odd);
+      for (int r = 0; r < Rows; ++r) {
+        const int32_t* pair = pairs + r * row_stride;
+        piece[r][half] = dot_pairs(dot_pairs(piece[r][half], even, set1i(pair[0])), odd, set1i(pair[kTileLines]));
+      }
+    }
   }
   static Doubles add_to(const Doubles& total, const Ints& t, const Ints& h) { return add_pieces(total, t, h); }
 };
@@ -263,8 +315,9 @@ template <class Method, int Rows, int Span>
   constexpr int64_t kSpanBytes = Span * Method::kLineBytes, kSpansAhead = kAhead / kSpanBytes;
   const int64_t group_spans = std::max<int64_t>(w.sources->group_lines / Span, 1),
                 group_bytes = 2 * w.sources->half_bytes;
-  const auto parameters_at = [=](int64_t span) {
-    return static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans) * group_bytes;
+  const auto parameters_at = [=](int64_t span) {  // a division would delay the first product
+    const int64_t group = group_spans == 1 ? span : static_cast<uint32_t>(span) / static_cast<uint32_t>(group_spans);
+    return group * group_bytes;
   };
   for (int64_t span = first; span < last; ++span) {
     const int64_t at = parameters_at(span);
@@ -365,7 +418,15 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
 // Calls f with the method for the weights' format.
 template <class F>
 auto with_method(const Problem& p, const F& f) {
-  if (p.w->bits == 8) return f(Int16Weights{});
+  if constexpr (kReadsPlanes)  // with the first codes and the offsets of ggml's types
+    if (const PackedHeader& h = *p.w;
+        h.bits == 8 && h.has_narrow_codes() && 128 - h.base == h.stretch << (h.width - 1)) {
+      if (h.stretch == 5 && h.with_offsets) return f(Int16Weights<PlaneCodes<1, 5>, true>{});    // Q5_K, Q5_1
+      if (h.stretch == 4 && !h.with_offsets) return f(Int16Weights<PlaneCodes<1, 4>, false>{});  // Q5_0
+      if (h.stretch == 2 && !h.with_offsets) return f(Int16Weights<PlaneCodes<2, 2>, false>{});  // Q6_K
+    }
+  if (p.w->bits == 8)
+    return p.w->with_offsets ? f(Int16Weights<WholeCodes, true>{}) : f(Int16Weights<WholeCodes, false>{});
   if (p.w->limbs == 1) return f(Direct<NarrowPairs>{});
   return p.w->is_linear() ? f(Direct<WidePairs>{}) : f(LookedUp{});
 }

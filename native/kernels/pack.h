@@ -78,7 +78,9 @@ struct PackedHeader {
   int64_t tile_bytes() const {
     return has_narrow_codes() ? plane_bytes(low_width()) + plane_bytes(high_width()) : full_tile_bytes();
   }
-  int64_t num_super_lines() const { return kSuper / group / 4; }  // of s, for one half
+  // Groups of a super-block, and lines of their s for one half. Not divided: it is asked for while multiplying.
+  int64_t super_groups() const { return group == 16 ? kSuper / 16 : kSuper / 32; }
+  int64_t num_super_lines() const { return super_groups() / 4; }
   int64_t super_bytes() const {
     return (1 + with_offsets) * kPanel * 2 + num_super_lines() * 2 * kLine * (scale_bits == 8 ? 1 + with_offsets : 1);
   }
@@ -166,7 +168,7 @@ struct GroupParameters {
 };
 inline GroupParameters narrow_parameters(const PackedHeader& h, const uint8_t* panel, int64_t group, int64_t output,
                                          float row_scale) {
-  const int64_t each = kSuper / h.group, of_super = group % each;
+  const int64_t each = h.super_groups(), of_super = group % each;
   const uint8_t* super = panel + group / each * h.super_bytes();
   const uint8_t* lines = super + (1 + h.with_offsets) * kPanel * 2;
   const int64_t place = (of_super / 4 * 2 + output / kHalf) * kLine + output % kHalf * 4 + of_super % 4;

@@ -228,7 +228,7 @@ TEST(linear_narrow_codes_and_scales) {
           args.n = args.rows = kOutputs, args.k = args.row_stride = kCols;
           args.low = {0, 8, 256, 0};
           args.block = args.block_bytes = 256, args.group = f.group, args.width = f.width;
-          args.scale_bits = f.scale_bits, args.stretch = f.width == 5 ? 4 : f.width == 6 ? 2 : 1;
+          args.scale_bits = f.scale_bits, args.stretch = f.width == 5 ? 4 + f.offsets : f.width == 6 ? 2 : 1;
           args.add = f.bits == 8 ? -(1 << (f.width - 1)) : 0;
           args.span_low = -32.0f, args.span_high = 32.0f;
           CHECK(session.run("pack_blocks", args) == sf::kOk);

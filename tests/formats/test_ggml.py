@@ -216,6 +216,25 @@ def test_linear_multiplies_every_type(kind: ggml.BlockType) -> None:
 
 
 @pytest.mark.parametrize("kind", NARROW, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("byte", [0, 255])
+def test_sums_of_the_largest_narrow_codes_are_exact(kind: ggml.BlockType, byte: int) -> None:
+    """Every code the first or the last one, every scale of a block the same, and rows of the largest number alone."""
+    records = random_rows(kind, np.random.default_rng(2), 40, 2304 // kind.block).reshape(-1, kind.nbytes)
+    for name, (field, at, *_) in (kind.record.fields or {}).items():
+        if name not in ("d", "dmin", "m"):
+            records[:, at : at + field.itemsize] = 127 if name == "scales" else byte
+    rows = records.reshape(40, -1)
+    weights = row_integers(ggml.decode(kind, rows))
+    x = np.repeat(np.array([[1], [-1], [1e-3], [1]], np.float32), rows.size // 40 // kind.nbytes * kind.block, axis=1)
+    x[2, 7], x[3, ::2] = 1, 0.999
+    want = oracle_linear(quantise(backend("portable", 1), x), weights)
+    for variant, num_rows in itertools.product(supported_variants(), (1, 3, 4)):
+        native = backend(variant, 2)
+        packed = packed_blocks(native, kind, rows, 40, is_narrow=True)
+        assert np.array_equal(linear(native, quantise(native, x[:num_rows]), packed), want[:num_rows])
+
+
+@pytest.mark.parametrize("kind", NARROW, ids=lambda kind: kind.name)
 def test_linear_multiplies_narrow_types_by_one_limb(kind: ggml.BlockType) -> None:
     rows, weights, x = random_problem(kind, 40, 1024)
     for variant, form in itertools.product(supported_variants(), (ActivationForm(1), ActivationForm(1, 128))):

@@ -96,16 +96,16 @@ inline Wide for_words(const Wide& p) {
   const __m256i sixty_four = _mm256_set1_epi16(64);
   return {p.scale, {_mm256_sub_epi16(p.offset.lo, sixty_four), _mm256_sub_epi16(p.offset.hi, sixty_four)}};
 }
-template <int Bits>
+template <int Bits, bool WithOffsets>
 inline void words_half(__m256i values, __m256i scale, __m256i offset, __m256i& even, __m256i& odd) {
-  even = _mm256_add_epi16(product<Bits>(_mm256_slli_epi16(values, 8), scale), offset);
-  odd = _mm256_add_epi16(
-      product<Bits>(_mm256_and_si256(values, _mm256_set1_epi16(static_cast<int16_t>(0xFF00))), scale), offset);
+  even = product<Bits>(_mm256_slli_epi16(values, 8), scale);
+  odd = product<Bits>(_mm256_and_si256(values, _mm256_set1_epi16(static_cast<int16_t>(0xFF00))), scale);
+  if constexpr (WithOffsets) even = _mm256_add_epi16(even, offset), odd = _mm256_add_epi16(odd, offset);
 }
-template <int Bits>
+template <int Bits, bool WithOffsets = true>
 inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
-  words_half<Bits>(values.lo, p.scale.lo, p.offset.lo, even.lo, odd.lo);
-  words_half<Bits>(values.hi, p.scale.hi, p.offset.hi, even.hi, odd.hi);
+  words_half<Bits, WithOffsets>(values.lo, p.scale.lo, p.offset.lo, even.lo, odd.lo);
+  words_half<Bits, WithOffsets>(values.hi, p.scale.hi, p.offset.hi, even.hi, odd.hi);
 }
 
 inline Ints pair_up(Ints sum, int32_t extra) {

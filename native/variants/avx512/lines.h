@@ -76,11 +76,12 @@ inline void expand(Line values, Wide p, Line& high, Line& low) {
 }
 
 inline Wide for_words(const Wide& p) { return {p.scale, _mm512_sub_epi16(p.offset, _mm512_set1_epi16(64))}; }
-template <int Bits>
+template <int Bits, bool WithOffsets = true>
 inline void words(Line values, const Wide& p, Ints& even, Ints& odd) {
   const __m512i odd_bytes = _mm512_set1_epi16(static_cast<int16_t>(0xFF00));
-  even.v = _mm512_add_epi16(product<Bits>(_mm512_slli_epi16(values.v, 8), p.scale), p.offset);
-  odd.v = _mm512_add_epi16(product<Bits>(_mm512_and_si512(values.v, odd_bytes), p.scale), p.offset);
+  even.v = product<Bits>(_mm512_slli_epi16(values.v, 8), p.scale);
+  odd.v = product<Bits>(_mm512_and_si512(values.v, odd_bytes), p.scale);
+  if constexpr (WithOffsets) even.v = _mm512_add_epi16(even.v, p.offset), odd.v = _mm512_add_epi16(odd.v, p.offset);
 }
 
 inline Ints pair_up(Ints sum, int32_t extra) {

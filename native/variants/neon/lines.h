@@ -103,7 +103,7 @@ inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
 }
 
 inline Wide for_words(const Wide& p) { return p; }
-template <int Bits>
+template <int Bits, bool WithOffsets = true>
 inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
   for (int i = 0; i < 4; ++i) {
     int16x8_t e, o;

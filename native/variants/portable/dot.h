@@ -99,8 +99,9 @@ inline void expand(const Line& values, const Wide& p, Line& high, Line& low) {
 
 // load_wide's, for words instead of limbs.
 inline Wide for_words(const Wide& p) { return p; }
-// Weights as pairs of int16 in 32 bits: an output's columns 0 and 2, and its columns 1 and 3.
-template <int Bits>
+// Weights as pairs of int16 in 32 bits: an output's columns 0 and 2, and its columns 1 and 3. Where there are no
+// offsets they need not be added.
+template <int Bits, bool WithOffsets = true>
 inline void words(const Line& values, const Wide& p, Ints& even, Ints& odd) {
   const auto weight = [&](int i) {
     const int product = values.v[i] * p.scale[i / 4];

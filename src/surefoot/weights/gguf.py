@@ -246,8 +246,8 @@ def _packed_form(run: Sequence[TensorInfo], is_narrow: bool, float_format: Weigh
 
 
 def packs_narrow(infos: Iterable[TensorInfo]) -> bool:
-    """Whether a file with these tensors is packed at its own width. Answers are the same. One row at a time is slower
-    then, unless many cores share the memory's bandwidth; so only if weights would otherwise take most of the memory."""
+    """Whether a file with these tensors is packed at its own width. Answers are the same. Four to
+    eight rows are slower then, and 4 bits always; so only if weights would otherwise take most of the memory."""
     matrices = [info for info in infos if len(info.shape) > 1 and not info.type.is_float]
     forms = ((info, packed_forms([info], is_narrow=False)[0]) for info in matrices)
     wide = sum(form.outline().nbytes * math.prod(info.shape[:-2]) for info, form in forms)
