@@ -1,10 +1,12 @@
 """Server-sent events: one event as bytes, and the streams of chunks that OpenAI's clients read."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from surefoot.server.errors import ApiError
+from surefoot.server.service import RequestRun
 from surefoot.server.stream_position import StreamPosition
 
 
@@ -23,6 +25,11 @@ class ChunkTemplate:
     def last(self, usage: dict[str, Any], position: StreamPosition) -> bytes:
         text = json.dumps(usage, separators=(",", ":"))
         return f'id: {position}\ndata: {self._head},"choices":[],"usage":{text}}}\n\n'.encode()
+
+
+def comments(run: RequestRun) -> Callable[[], Awaitable[bytes]]:
+    """Makes a comment, which clients pass over, that tells how far the prompt has come."""
+    return partial(run.beat, lambda progress: f": prompt {progress.processed}/{progress.total}\n\n".encode())
 
 
 def event(data: Any, name: str | None = None) -> bytes:

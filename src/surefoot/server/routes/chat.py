@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.conversation import start_conversation
+from surefoot.server.answer.sse import comments
 from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
 from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
@@ -23,7 +24,7 @@ def chat_router(service: Service) -> APIRouter:
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
         chat = ChatCompletion(await start_conversation(service, body, RequestContext.of(http)))
         if body.stream:
-            return EventStream(chat.run, chat.events(), service.settings.read_s)
+            return EventStream(chat.run, chat.events(), service.settings.read_s, beat=comments(chat.run))
         reply = await whole_reply(http, chat.run, chat.reply)
         return JSONResponse(reply, headers=notice_headers(chat.run.notices))
 

@@ -6,6 +6,7 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import start_completion
+from surefoot.server.answer.sse import comments
 from surefoot.server.answer.streaming import EventStream, whole_reply
 from surefoot.server.json_route import JsonRoute
 from surefoot.server.schemas.completions import CompletionRequest
@@ -22,7 +23,9 @@ def completions_router(service: Service) -> APIRouter:
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
         completion = await start_completion(service, body, RequestContext.of(http))
         if body.stream:
-            return EventStream(completion.run, completion.events(), service.settings.read_s)
+            return EventStream(
+                completion.run, completion.events(), service.settings.read_s, beat=comments(completion.run)
+            )
         return JSONResponse(await whole_reply(http, completion.run, completion.reply))
 
     return router

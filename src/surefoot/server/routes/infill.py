@@ -12,7 +12,7 @@ from surefoot.api.outputs import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.finish_reason import is_cut
-from surefoot.server.answer.sse import event
+from surefoot.server.answer.sse import comments, event
 from surefoot.server.answer.streaming import EventStream, whole_reply
 from surefoot.server.errors import ApiError
 from surefoot.server.json_route import JsonRoute
@@ -31,7 +31,7 @@ def infill_router(service: Service) -> APIRouter:
         completion = body.as_completion(service.settings.model_name)
         answer = InfillAnswer(await start_completion(service, completion, RequestContext.of(http)), body.n_predict == 0)
         if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s)
+            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=comments(answer.run))
         return JSONResponse(await whole_reply(http, answer.run, answer.reply))
 
     return router
