@@ -55,7 +55,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "tracing": (),
         "schemas": ("errors",),
         "access": ("errors", "settings"),
-        "prompts": ("access",),
+        "system_messages": (),
+        "prompts": ("access", "system_messages"),
         "bodies": ("access",),
         "stream_position": ("schemas",),
         "service": (

@@ -84,6 +84,11 @@ BAD_FRAMES = {
     "head: deep": [encode_frame(FrameKind.HEAD, b"[" * 100_000)],
     "body: no head": [encode_frame(FrameKind.BODY, b"x")],
     "body: empty": [HEAD, encode_frame(FrameKind.BODY, b"")],
+    "beat: no head": [encode_frame(FrameKind.BEAT, b"x")],
+    "beat: no stream": [
+        json_frame(FrameKind.HEAD, [200, [["content-length", "4"]]]),
+        encode_frame(FrameKind.BEAT, b"x"),
+    ],
     "end: no head": [json_frame(FrameKind.END, [1, 2])],
     "end: twice": [*WHOLE[:1], *WHOLE[-1:] * 2],
     "end: not what was used": [HEAD, json_frame(FrameKind.END, {"a": 1})],
@@ -111,6 +116,19 @@ BAD_FRAMES = {
 @pytest.mark.parametrize("frames", BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
 def test_a_malformed_frame_is_a_strike_and_the_answer_comes_from_another(frames: list[bytes]) -> None:
     assert ask_faulty_first(frames) == (ANSWER, 1)
+
+
+def test_a_sign_of_life_is_no_part() -> None:
+    """The first server shows life twice and dies after a part: the second one leaves out one part, not three."""
+    beat = encode_frame(FrameKind.BEAT, b": alive\n\n")
+    dying = FaultyReplica([WHOLE[0], beat, *WHOLE[1:3], beat])
+    healthy = FaultyReplica(WHOLE, {**STATE, "token_ms": 100.0})
+
+    async def ask(members: Members) -> bytes:
+        return await body_of(FleetAnswer(members, REQUEST, PromptText((), 100)))
+
+    assert with_fleet([dying, healthy], ask) == b": alive\n\n" + BODY + b": alive\n\n" + BODY
+    assert dying.num_asked == healthy.num_asked == 1
 
 
 BAD_HTTP = {

@@ -13,13 +13,15 @@ BLOCK = 16
 def request(
     name: str, num_prompt: int, num_new: int, *, text: int | None = None, n: int = 1, user: str = "", priority: int = 0,
     service: ServiceClass = ServiceClass.INTERACTIVE, deadline: float | None = None, namespace: str = "",
-    weight: float | None = None,
+    weight: float | None = None, answer_s: float | None = None,
 ) -> Request:  # fmt: skip
     """Prompts differ from the first token on, unless they have the same `text`."""
     first = crc32(name.encode()) if text is None else text
     prompt = (first, *range(num_prompt - 1))
     params = SamplingParams(max_tokens=num_new, n=n)
-    return Request(name, prompt, params, user, priority, service, namespace, deadline=deadline, weight=weight)
+    return Request(
+        name, prompt, params, user, priority, service, namespace, deadline=deadline, answer_s=answer_s, weight=weight
+    )
 
 
 def make_loop(

@@ -74,7 +74,7 @@ def test_half_a_surrogate_pair_is_answered(door: Server) -> None:
 
 
 def test_the_client_raises_its_own_errors(client: OpenAI) -> None:
-    with pytest.raises(BadRequestError, match="shorten the prompt") as caught:
+    with pytest.raises(BadRequestError, match="reduce the length") as caught:
         client.completions.create(model="small", prompt="word " * 3000)
     assert caught.value.code == "context_length_exceeded"
     with pytest.raises(NotFoundError, match="use 'small'"):

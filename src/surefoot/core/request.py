@@ -167,6 +167,7 @@ class Request:
     num_public_tokens: int = 0  # first tokens of the prompt that all namespaces share
     eos_token_ids: frozenset[int] = frozenset()
     deadline: float | None = None  # seconds on the scheduler's clock
+    answer_s: float | None = None  # allowed from the end of the prompt's computation on, which itself may take any time
     weight: float | None = None  # of the user's fair share from now on; None: unchanged
     pooling: Pooling | None = None  # return a vector of the prompt's hidden states, no tokens; nothing is cached
     begun: tuple[tuple[int, ...], ...] = ()

@@ -247,11 +247,13 @@ class FleetAnswer:
                 raise ValueError("a reply that is shorter than it said")
             self._used = decode_used(payload)
             return ()
+        if kind is FrameKind.BEAT and self._num_left is not None:
+            raise ValueError("a sign of life in a reply that is no stream")
         if not payload or (self._num_left is not None and len(payload) > self._num_left):
             raise ValueError("a part that is empty, or longer than the reply")
         if self._num_left is not None:
             self._num_left -= len(payload)
-        self._num_parts += 1
+        self._num_parts += kind is FrameKind.BODY
         self._progress_at = time.monotonic()
         return (payload,)
 

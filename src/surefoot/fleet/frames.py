@@ -59,6 +59,7 @@ class FrameKind(Enum):
     HEAD = b"h"  # status and headers of the reply
     TOKENS = b"t"  # tokens whose bytes may follow
     BODY = b"b"  # bytes of the reply
+    BEAT = b"s"  # bytes of the reply that show life: they depend on time, so that they are not counted as a part
     ALIVE = b"a"  # the engine takes its steps; how long a silence means that it does not
     END = b"e"  # the reply is complete; what it used of the client's rates, if the gateway charges these
     RETURNED = b"r"  # another server must go on

@@ -72,6 +72,8 @@ class Requests:
         self._running = running
         self._samples: dict[str, dict[int, Sample]] = {}
         self._deadlines: LazyHeap[str] = LazyHeap()
+        self._num_computed: dict[str, int] = {}  # of requests that were overdue in their prompt
+        self._answering: list[str] = []  # requests whose prompt has been computed since the last look at deadlines
         self._arrivals = count()
 
     def __len__(self) -> int:
@@ -139,6 +141,7 @@ class Requests:
         if not siblings:
             del self._samples[sample.key.request]
             self._deadlines.discard(sample.key.request)
+            self._num_computed.pop(sample.key.request, None)
 
     def end_request(self, request_id: str, reason: FinishReason) -> list[Delta]:
         """End all samples of a request, forked or not. Does nothing if the request has ended."""
@@ -148,9 +151,36 @@ class Requests:
             self.end(sample)
         return [Delta(SampleKey(request_id, number), (), reason, num_cached) for number, num_cached in ended]
 
+    def begin_answer(self, sample: Sample) -> None:
+        """Its prompt is computed. The time of its answer counts from the next look at deadlines on."""
+        if sample.request.answer_s is not None:
+            self._answering.append(sample.key.request)
+
     def end_overdue(self, now: float) -> list[Delta]:
-        """End the requests whose deadline has passed."""
+        """End the requests whose deadline has passed, but for prompts that advance."""
+        for request_id in self._answering:
+            if request_id in self._deadlines:
+                self._postpone(request_id, now)
+        self._answering.clear()
         dropped: list[Delta] = []
         while (first := self._deadlines.peek()) is not None and first[0] <= now:
-            dropped += self.end_request(first[1], FinishReason.DEADLINE)
+            if self._prompt_advances(first[1]):
+                self._postpone(first[1], now)
+            else:
+                dropped += self.end_request(first[1], FinishReason.DEADLINE)
         return dropped
+
+    def _postpone(self, request_id: str, now: float) -> None:
+        sample = next(iter(self._samples[request_id].values()))
+        assert sample.request.answer_s is not None
+        self._deadlines.push(now + sample.request.answer_s, request_id)
+
+    def _prompt_advances(self, request_id: str) -> bool:
+        """Whether more of its prompt has been computed since the deadline that has passed was set."""
+        samples = self._samples[request_id].values()
+        if any(sample.request.answer_s is None or sample.num_answered for sample in samples):
+            return False
+        num_computed = sum(sample.num_computed for sample in samples)
+        before = self._num_computed.get(request_id, 0)
+        self._num_computed[request_id] = num_computed
+        return num_computed > before

@@ -272,6 +272,12 @@ class Sample:
         """Tokens to compute before the next token can be sampled."""
         return len(self.tokens) - self.num_computed
 
+    @property
+    def num_answered(self) -> int:
+        """Tokens of the answer that were sampled here."""
+        begun = self.request.begun
+        return len(self.tokens) - len(self.request.prompt) - (len(begun[self.key.sample]) if begun else 0)
+
     def accept(self, sampled: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
         """Append sampled tokens up to the one that ends the sample. Returns those tokens, and the reason if it ends.
 

@@ -314,6 +314,8 @@ class Scheduler:
         self._running.blocks.advance(sample, num_computed)
         if sample.state is State.PREFILLING:
             self._running.start_decoding(sample)
+            if sample.num_answered == len(accepted):
+                self._requests.begin_answer(sample)
         self._running.charge_output(sample)
         for other in others:
             self._fork(sample, other, deltas)

@@ -55,6 +55,27 @@ class ApiError(Exception):
         return self.as_anthropic() if path.startswith("/v1/messages") else self.as_openai()
 
 
+class ContextOverflow(ApiError):
+    """A prompt longer than the context, in the words by which each API's clients know it and make it shorter."""
+
+    def __init__(self, count: int, most: int, param: str = "messages") -> None:
+        """count: tokens of the prompt, or at least so many. most: the most that a prompt may have."""
+        message = (
+            f"This model's maximum context length is {most} tokens. However, your messages resulted in {count} tokens. "
+            "Please reduce the length of the messages."
+        )
+        super().__init__(400, message, param=param, code="context_length_exceeded")
+        self.count = count
+        self.most = most
+
+    def as_anthropic(self) -> dict[str, Any]:
+        message = f"prompt is too long: {self.count} tokens > {self.most} maximum"
+        return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+
+    def as_ollama(self) -> dict[str, Any]:
+        return {"error": f"the input length exceeds the context length: {self.count} tokens > {self.most} maximum"}
+
+
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     return ApiError(400, message, param=param, code=code)
 

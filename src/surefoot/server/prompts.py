@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,7 +13,8 @@ from surefoot.core.json_bounds import json_excess
 from surefoot.machine.priority import yield_processor
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
-from surefoot.server.errors import ApiError, bad_request
+from surefoot.server.errors import ContextOverflow, bad_request
+from surefoot.server.system_messages import SystemPlaces, placed
 from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
 
 T = TypeVar("T")
@@ -47,6 +49,7 @@ class PromptEncoder:
         self._longest_piece = max(map(len, llm.tokenizer.pieces))
         self._template_turns, self._encoding = Turns(1), Encoding()
         self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all users may share
+        self._places: SystemPlaces | None = None  # of the model's template, once it was tried
 
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """The text's token ids. rendered: `render` made it. add_special: put the model's first token before it."""
@@ -68,7 +71,7 @@ class PromptEncoder:
     def _check_characters(self, count: int) -> None:
         """Refuse a text too long for the context before it is tokenised: no token is longer than the longest piece."""
         if count > self._llm.max_context * self._longest_piece:
-            raise self._too_long("too many", self._llm.max_context)
+            raise ContextOverflow(math.ceil(count / self._longest_piece), self._llm.max_context)
 
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         if not self._llm.chat_template.templates:
@@ -88,6 +91,9 @@ class PromptEncoder:
         excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
         if excess is not None:  # the arguments are parsed for the template
             raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
+        if any(message["role"] == "system" for message in messages):
+            self._places = self._places or SystemPlaces.probe(self._llm.render)
+            messages = placed(messages, self._places)
         return self._llm.render(messages, **variables)
 
     async def learn_public_prefixes(self, system_messages: Sequence[str]) -> None:
@@ -104,17 +110,12 @@ class PromptEncoder:
         """Tokens at the prompt's beginning that all users may share."""
         return max((len(_common(prompt, known)) for known in self._public), default=0)
 
-    def _too_long(self, count: int | str, context: int) -> ApiError:
-        return bad_request(
-            f"the prompt has {count} tokens, the context holds {context}: shorten the prompt",
-            "messages", "context_length_exceeded",
-        )  # fmt: skip
-
     def check_length(self, caller: Caller, num_prompt: int, max_tokens: int | None) -> int:
         """The answer's token limit: set by model, key and request, never by this machine's memory."""
         context = min(self._llm.context_length, caller.max_context or self._llm.context_length)
-        if num_prompt >= context:
-            raise self._too_long(num_prompt, context)
+        most = min(context, self._llm.max_context) - 1  # one token is the answer's
+        if num_prompt > most:
+            raise ContextOverflow(num_prompt, most)
         return min(max_tokens or context, context - num_prompt)
 
     def check_tokens(self, tokens: Sequence[int], param: str = "prompt") -> None:

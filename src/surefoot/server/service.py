@@ -1,16 +1,18 @@
 """The service behind all routes: admits requests, runs them in the engine, and accounts for them."""
 
+import asyncio
 import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 
 from surefoot.api.answers import NotExact, Piece, RequestOutput
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
 from surefoot.api.defaults import as_values
-from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
+from surefoot.core import Phase, Pooling, Request, SampleStatus, SamplingParams, ServiceClass
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.gate import shutting_down
 from surefoot.server.access.keys import Caller
@@ -27,6 +29,8 @@ from surefoot.server.stream_position import StreamPosition
 from surefoot.server.tracing.tracer import RequestTrace, RequestTracer, TracedRequest
 
 PATIENT_TIERS = ("flex",)
+POLL_S = 0.005  # between two looks at a request that has just come
+PROGRESS_S = 1.0  # how long a look at a request's progress may wait for a step to end
 LOG = logging.getLogger(__name__)
 
 
@@ -91,6 +95,7 @@ class Service:
         self._audit_begin(context, caller, position)
         run = RequestRun(self, ticket, context.route, position, sum(map(len, prompts)), params[0], context.forwarded)
         now, most_s = time.monotonic(), context.deadline_s or self.settings.deadline_s
+        is_own = context.deadline_s is None and (deadline_s is None or deadline_s >= most_s)
         is_patient = context.is_patient or tier in PATIENT_TIERS
         requests = [
             Request(
@@ -105,6 +110,7 @@ class Service:
                 num_public_tokens=self.prompts.num_public(prompt),
                 eos_token_ids=self.llm.tokenizer.ids.ends,
                 deadline=now + min(deadline_s or most_s, most_s),
+                answer_s=most_s if is_own else None,
                 pooling=pooling,
             )
             for prompt, own in zip(prompts, params, strict=True)
@@ -195,6 +201,15 @@ def _failure(error: str) -> ApiError:
     return ApiError(500, "the model failed on this request: see the server's log")
 
 
+@dataclass(frozen=True)
+class PromptProgress:
+    """Tokens of a prompt, in the words of llama-server's clients."""
+
+    total: int
+    cache: int  # that came from the prefix cache
+    processed: int  # whose keys and values are there, cached ones included
+
+
 class RequestRun:
     """One HTTP request in the engine, until its last token. Must be closed, however it ends."""
 
@@ -225,6 +240,7 @@ class RequestRun:
         self.outputs: list[RequestOutput] = []
         self.notices: tuple[str, ...] = ()  # parts of the request that were not honoured
         self.end = "refused"
+        self._progress = PromptProgress(num_prompt, 0, 0)
         self._is_open = True
 
     async def pieces(self) -> AsyncIterator[Piece]:
@@ -289,6 +305,34 @@ class RequestRun:
     def num_cached(self) -> int:
         """Prompt tokens of ended answers that came from the prefix cache."""
         return sum(output.usage.num_cached for output in self.outputs)
+
+    async def beat(self, write: Callable[[PromptProgress], bytes]) -> bytes:
+        """A sign of life for a silent stream; nothing if the engine is stuck."""
+        progress = await self._find_progress()
+        return write(progress) if self.service.llm.is_alive(self.service.settings.patience_s) else b""
+
+    async def _find_progress(self) -> PromptProgress:
+        """As it was known last if the engine is in a long step."""
+        with suppress(TimeoutError):
+            own = await asyncio.wait_for(self._statuses(), PROGRESS_S)
+            self._progress = PromptProgress(
+                self.num_prompt,
+                sum(status.num_cached for status in own),
+                min(self.num_prompt, sum(status.num_computed for status in own)),
+            )
+        return self._progress
+
+    async def _statuses(self) -> list[SampleStatus]:
+        return [status for status, _ in await self.service.llm.statuses() if status.key.request in self.request_ids]
+
+    async def cached_at_start(self) -> int:
+        """Prompt tokens that came from the prefix cache, as the first step knows them. 0 if none is planned soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PROGRESS_S):
+                while (own := await self._statuses()) and all(status.phase is Phase.QUEUE for status in own):
+                    await asyncio.sleep(POLL_S)
+                return sum(status.num_cached for status in own)
+        return 0
 
     def summary(self) -> EndedRequest:
         """Where its time went, now that it has ended."""

@@ -27,9 +27,7 @@ SCHEMA = {
 TOOLS = [CallableTool("weather", SCHEMA), CallableTool("weather.v2", {"type": "object", "additionalProperties": False})]
 NAMES = [tool.name for tool in TOOLS]
 JUDGES = {tool.name: jsonschema_rs.Draft202012Validator(tool.schema) for tool in TOOLS}
-GRAMMAR = LLMatcher(
-    TOKENIZER, lark_grammar(f"start: answer\n{call_rules(TOOLS, 'auto', True, has_plain=True)}"), log_level=0
-)
+GRAMMAR = LLMatcher(TOKENIZER, lark_grammar(f"start: answer\n{call_rules(TOOLS, 'auto', True, TOOLS)}"), log_level=0)
 
 CALL = '{"name": "weather", "arguments": {"city": "} ```", "days": [1, 2]}}'
 PRETTY = json.dumps(json.loads(CALL), indent=2)

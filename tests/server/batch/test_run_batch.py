@@ -94,7 +94,7 @@ def test_without_a_seed_the_line_is_the_seed(tmp_path: Path) -> None:
         (line(1, COMPLETIONS, prompt=["a", [600]], max_tokens=3), "vocabulary"),
         (line(1, CHAT, messages=[]), "messages"),
         (line(1, CHAT, messages=[{"role": "user", "content": "a"}], max_tokens=-9), "max_tokens"),
-        (line(1, COMPLETIONS, prompt=[1] * 9999, max_tokens=3), "shorten the prompt"),
+        (line(1, COMPLETIONS, prompt=[1] * 9999, max_tokens=3), "reduce the length"),
         (line(1, CHAT, messages=[{"content": "a"}]), "role"),
         (line(1, CHAT, messages=[{"role": "user", "content": "a"}], logit_bias={"a": 1}), "logit_bias"),
         ({"custom_id": "line-1", "url": CHAT}, "a body"),

@@ -360,6 +360,6 @@ def test_images_and_sound(client: OpenAI, server: Server) -> None:
     claude = Anthropic(base_url=server.root, api_key="none", max_retries=0)
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "image", "source": source}]}
-    for part in ({"type": "image", "source": source}, result):
-        with pytest.raises(ClaudeError, match="this model sees no images"):
-            claude.messages.create(model="small", max_tokens=1, messages=said(part))
+    with pytest.raises(ClaudeError, match="this model sees no images"):
+        claude.messages.create(model="small", max_tokens=1, messages=said({"type": "image", "source": source}))
+    assert claude.messages.create(model="small", max_tokens=1, messages=said(result)), "a tool's, not the user's"

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from surefoot.api.answers import SentToken
 from surefoot.fleet.frames import ForwardedRequest, FrameKind, encode_frame, encode_tokens, json_frame
 from surefoot.fleet.replica.request import HeldPrompts, ReplicaRequest
+from surefoot.server.answer.streaming import BEAT
 
 ALIVE_S = 0.5  # between signs of life
 
@@ -85,7 +86,9 @@ class FramedReply:
             self._pending += json_frame(FrameKind.HEAD, [message["status"], headers])
         elif body := message.get("body", b""):
             # Parts, not bytes: the last event of a stream has times, which differ in length.
-            if self._num_skipped:
+            if message.get(BEAT):
+                self._pending += encode_frame(FrameKind.BEAT, body)
+            elif self._num_skipped:
                 self._num_skipped -= 1
             else:
                 self._pending += encode_frame(FrameKind.BODY, body)

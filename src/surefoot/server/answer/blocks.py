@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from surefoot.server.answer.custom_calls import CUSTOM
 from surefoot.server.answer.parsing import MessageDelta
 
 
@@ -22,6 +23,7 @@ class Block:
     id: str = ""  # of a call
     name: str = ""  # of the called tool
     text: str = ""  # so far; for a call, its arguments
+    is_custom: bool = False  # a call whose text is free, not JSON
 
 
 class BlockChange(Enum):
@@ -46,7 +48,9 @@ class Blocks:
         for call in delta.tool_calls:
             function = call["function"]
             if "id" in call:
-                yield from self._begin(Block(BlockKind.CALL, len(self.blocks), call["id"], function["name"]))
+                is_custom = call["type"] == CUSTOM
+                place = len(self.blocks)
+                yield from self._begin(Block(BlockKind.CALL, place, call["id"], function["name"], is_custom=is_custom))
             if function["arguments"]:
                 yield from self._more(BlockKind.CALL, function["arguments"])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from surefoot.api.answers import CompletionOutput, Logprob, Piece
 from surefoot.server.answer.conversation import ChatRun
+from surefoot.server.answer.custom_calls import as_openai
 from surefoot.server.answer.parsing import MessageDelta
 from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
 from surefoot.server.answer.tool_calls import whole_calls
@@ -37,7 +38,7 @@ class ChatCompletion:
 
     def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
         whole = self._conversation.parts_of(answer)
-        calls = whole_calls(whole.tool_calls)
+        calls = [*map(as_openai, whole_calls(whole.tool_calls))]
         content = whole.content if whole.content or not calls else None
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if calls:
@@ -118,7 +119,7 @@ def _as_message(delta: MessageDelta) -> dict[str, Any]:
     if delta.reasoning:
         message["reasoning_content"] = delta.reasoning
     if delta.tool_calls:
-        message["tool_calls"] = list(delta.tool_calls)
+        message["tool_calls"] = [*map(as_openai, delta.tool_calls)]
     if delta.content or not message:
         message["content"] = delta.content
     return message

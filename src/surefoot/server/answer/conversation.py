@@ -11,11 +11,13 @@ from surefoot.api.answers import CompletionOutput, Piece
 from surefoot.api.defaults import for_calls
 from surefoot.api.pooling import PoolingConfig
 from surefoot.server.access.request_context import ReplyIdentity, RequestContext
+from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import check_tools, constrain
 from surefoot.server.answer.tool_calls import CallParser, knows_calls, with_instructions
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.chat import ChatRequest
+from surefoot.server.schemas.tools import CustomTool
 from surefoot.server.service import RequestRun, Service
 from surefoot.server.stream_position import StreamPosition, digest_of
 
@@ -29,12 +31,14 @@ class ChatRun:
         self.body = body
         self._is_thinking = is_thinking
         self._plain = plain
+        self._custom = frozenset(tool.custom.name for tool in body.tools or () if isinstance(tool, CustomTool))
 
     def _parser(self, index: int) -> Parser:
         reasoning = ReasoningParser(self._is_thinking)
         if not self.body.tools or self.body.tool_choice == "none":
             return reasoning
-        return Chain(reasoning, CallParser(f"call_{self.run.position.request[:16]}_{index}_", self._plain))
+        calls = CallParser(f"call_{self.run.position.request[:16]}_{index}_", self._plain)
+        return Chain(reasoning, CustomInputs(calls, self._custom) if self._custom else calls)
 
     def parts_of(self, answer: CompletionOutput) -> MessageDelta:
         parser = self._parser(answer.index)
@@ -54,8 +58,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
     check_chats(service.llm.pooling)
     with service.admit(context.caller) as ticket:
         position = await find_position(service, context, body, body.n or 1)
-        tools, choice = body.tools or [], body.tool_choice or "auto"
-        check_tools(tools, choice)
+        tools, choice = check_tools(body.tools or (), body.tool_choice)
         prompt = await render_chat(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
@@ -107,7 +110,7 @@ def _for_template(body: ChatRequest, has_tools: bool) -> tuple[list[dict[str, An
     messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
     tools = None
     if body.tools and body.tool_choice != "none":
-        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
+        tools = [tool.as_function().model_dump(exclude_none=True) for tool in body.tools]
     return (messages, tools) if has_tools else (with_instructions(messages, tools or ()), None)
 
 

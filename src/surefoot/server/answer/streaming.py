@@ -2,9 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request as HttpRequest
@@ -19,12 +21,15 @@ from surefoot.server.service import RequestRun
 from surefoot.server.stream_position import StreamPosition
 
 T = TypeVar("T")
+BEAT_S = 5.0  # of silence, after which a stream shows that it lives
 EVENTS = "text/event-stream; charset=utf-8"
 HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # so that proxies pass events on at once
 ]
 MEMORY = "memory"
+Beat = Callable[[], Awaitable[bytes]]
+BEAT = "surefoot.beat"  # in a message of a body: the part depends on time, and belongs to no answer
 
 
 class Closable(Protocol):
@@ -54,8 +59,13 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         read_s: float,
         content_type: str = EVENTS,
+        beat: Beat | None = None,
     ) -> None:
+        """beat: what is sent after each BEAT_S of silence; None: nothing."""
         super().__init__()
+        self._beat = beat
+        self._sent_at = 0.0
+        self._is_sending = False
         more = {"content-type": content_type, **notice_headers(run.notices)}
         self._all_headers = [*HEADERS, *((name.lower().encode(), value.encode()) for name, value in more.items())]
         self._run = run
@@ -72,10 +82,30 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._all_headers})
-        async for event in self._events:
-            async with asyncio.timeout(self._read_s):
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+        beating = asyncio.ensure_future(self._beat_on(send))
+        try:
+            async for event in self._events:
+                await self._send_part(send, event)
+        finally:
+            beating.cancel()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _send_part(self, send: Send, data: bytes, **more: Any) -> None:
+        self._is_sending = True
+        async with asyncio.timeout(self._read_s):
+            await send({"type": "http.response.body", "body": data, "more_body": True, **more})
+        self._sent_at, self._is_sending = time.monotonic(), False
+
+    async def _beat_on(self, send: Send) -> None:
+        self._sent_at = time.monotonic()
+        while self._beat is not None:
+            await asyncio.sleep(max(0.0, self._sent_at + BEAT_S - time.monotonic()))
+            if time.monotonic() < self._sent_at + BEAT_S:
+                continue
+            data = await self._beat()
+            if data and not self._is_sending:
+                await self._send_part(send, data, **{BEAT: True})
+            self._sent_at = time.monotonic()
 
 
 def notice_headers(notices: Sequence[str]) -> dict[str, str]:
@@ -107,6 +137,11 @@ class ChunkTemplate:
     def last(self, usage: dict[str, Any], position: StreamPosition) -> bytes:
         text = json.dumps(usage, separators=(",", ":"))
         return f'id: {position}\ndata: {self._head},"choices":[],"usage":{text}}}\n\n'.encode()
+
+
+def comments(run: RequestRun) -> Beat:
+    """Makes a comment, which clients pass over, that tells how far the prompt has come."""
+    return partial(run.beat, lambda progress: f": prompt {progress.processed}/{progress.total}\n\n".encode())
 
 
 def event(data: Any, name: str | None = None) -> bytes:

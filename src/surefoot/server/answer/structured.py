@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from surefoot.sampling import GrammarError, Grammars, GrammarTimeout
@@ -17,6 +17,7 @@ from surefoot.server.answer.json_schemas import (
     prepare,
     unenforced_sentence,
 )
+from surefoot.server.answer.quoted_grammar import quoted_lark, quoted_regex
 from surefoot.server.answer.tool_calls import CallableTool, call_rules
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import (
@@ -28,8 +29,19 @@ from surefoot.server.schemas.base import (
     TextFormat,
 )
 from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS
-from surefoot.server.schemas.tools import NamedChoice, Tool, ToolChoice
+from surefoot.server.schemas.tools import (
+    AnyChoice,
+    AnyTool,
+    InputGrammar,
+    NamedChoice,
+    Tool,
+    ToolChoice,
+    callable_tools,
+)
 
+MOST_OWN_CHARACTERS = 4 * MOST_GRAMMAR_CHARACTERS  # of a grammar that is made here, of many tools
+FREE_INPUT = "tools: the grammar of a custom tool is not enforced"
+FREE_ARGUMENTS = "tools: schemas beyond the first 64 KiB are not enforced"
 TOO_LONG = f"it comes to more than {MOST_GRAMMAR_CHARACTERS} characters: make it smaller"
 # Lazy: the thought ends at the first closing tag.
 THOUGHT = 'start: thought BREAKS answer\nthought[lazy]: ANYTHING "</think>"\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n'
@@ -64,12 +76,18 @@ def _whole_schema(schema: Mapping[str, Any]) -> Any:
     return prepared.schema
 
 
-def check_tools(tools: Sequence[Tool], choice: ToolChoice) -> None:
-    names = [tool.function.name for tool in tools]
+def check_tools(tools: Sequence[AnyTool], choice: AnyChoice | None) -> tuple[list[Tool], ToolChoice]:
+    """The tools that may be called, all as functions, and how."""
+    names = [tool.as_function().function.name for tool in tools]
     if len(set(names)) < len(names):
         raise bad_request("two tools have the same name: rename one", "tools")
-    if isinstance(choice, NamedChoice) and choice.function.name not in names:
-        raise bad_request(f"there is no tool {choice.function.name!r} in tools", "tool_choice")
+    try:
+        functions, chosen = callable_tools(tools, choice)
+    except ValueError as error:
+        raise bad_request(str(error), "tool_choice") from error
+    if isinstance(chosen, NamedChoice) and chosen.function.name not in names:
+        raise bad_request(f"there is no tool {chosen.function.name!r} in tools", "tool_choice")
+    return functions, chosen
 
 
 async def constrain(
@@ -120,9 +138,22 @@ def _compiled(
     is_thinking: bool,
     any_of: bool,
 ) -> AnswerConstraint:
-    constraint = make_grammar(wanted, tools, choice, parallel, is_thinking, any_of)
+    try:
+        return _tried(grammars, make_grammar(wanted, tools, choice, parallel, is_thinking, any_of))
+    except GrammarTimeout:
+        raise
+    except GrammarError:
+        if all(tool.grammar is None for tool in tools):
+            raise
+    free = [Tool(type="function", function=tool.function) for tool in tools]
+    constraint = _tried(grammars, make_grammar(wanted, free, choice, parallel, is_thinking, any_of))
+    return replace(constraint, notices=(*constraint.notices, FREE_INPUT))
+
+
+def _tried(grammars: Grammars, constraint: AnswerConstraint) -> AnswerConstraint:
+    """The constraint, if it can be used. Raises GrammarError."""
     if constraint.grammar is not None:
-        if len(constraint.grammar) > MOST_GRAMMAR_CHARACTERS:
+        if len(constraint.grammar) > MOST_OWN_CHARACTERS:
             raise GrammarError(TOO_LONG)
         grammars.compile(constraint.grammar)
     return constraint
@@ -153,24 +184,46 @@ def _constrain_calls(
 ) -> AnswerConstraint:
     """Calls without tags repeat each schema in the grammar. Where that makes it too long, only tagged calls are
     allowed."""
-    prepared = _prepared(tools, any_of)
-    callables = [CallableTool(tool.function.name, item.schema) for tool, item in zip(tools, prepared, strict=True)]
-    words = list(dict.fromkeys(word for item in prepared for word in item.unenforced))
-    notices = (f"tools: {unenforced_sentence(words)}",) if words else ()
-    for plain in (tuple(item.name for item in callables) if choice == "auto" else (), ()):
-        grammar = lark_grammar(_beginning(is_thinking) + call_rules(callables, choice, parallel, bool(plain)))
-        if not plain or len(grammar) <= MOST_GRAMMAR_CHARACTERS:
+    callables, notices = _callables(tools, any_of)
+    plain = [item for item in callables if item.text is None] if choice == "auto" else []
+    for untagged in (plain, []):
+        grammar = lark_grammar(_beginning(is_thinking) + call_rules(callables, choice, parallel, untagged))
+        if not untagged or len(grammar) <= MOST_GRAMMAR_CHARACTERS:
             break
-    return AnswerConstraint(grammar, notices, plain)
+    return AnswerConstraint(grammar, notices, tuple(item.name for item in untagged))
 
 
-def _prepared(tools: Sequence[Tool], any_of: bool) -> list[PreparedSchema]:
-    """The tools' schemas. Stops as soon as they alone are too long for a grammar: to prepare them takes a while."""
-    prepared: list[PreparedSchema] = []
-    length = 0
+def _callables(tools: Sequence[Tool], any_of: bool) -> tuple[list[CallableTool], tuple[str, ...]]:
+    """The tools as the grammar needs them, and what it does not enforce. Where all schemas together are longer than a
+    grammar may be, the arguments of the last tools are only held to be an object."""
+    callables: list[CallableTool] = []
+    words: dict[str, None] = {}
+    notices: dict[str, None] = {}
+    num_sent = num_held = 0  # characters of schemas
     for tool in tools:
-        prepared.append(prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of))
-        length += len(json.dumps(prepared[-1].schema))
-        if length > MOST_GRAMMAR_CHARACTERS:
-            raise GrammarError(TOO_LONG)
-    return prepared
+        num_sent += len(json.dumps(tool.function.parameters))
+        prepared = PreparedSchema({"type": "object"}, ())
+        if num_sent <= MOST_OWN_CHARACTERS:  # to prepare them takes a while
+            prepared = prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of)
+        num_held += len(json.dumps(prepared.schema))
+        if num_sent > MOST_OWN_CHARACTERS or num_held > MOST_GRAMMAR_CHARACTERS:
+            callables.append(CallableTool(tool.function.name, {"type": "object"}))
+            notices |= {FREE_ARGUMENTS: None}
+            continue
+        words |= dict.fromkeys(prepared.unenforced)
+        text = _input_rules(tool.grammar)
+        notices |= {FREE_INPUT: None} if tool.grammar is not None and text is None else {}
+        callables.append(CallableTool(tool.function.name, prepared.schema, text))
+    if words:
+        notices = {f"tools: {unenforced_sentence([*words])}": None, **notices}
+    return callables, tuple(notices)
+
+
+def _input_rules(grammar: InputGrammar | None) -> str | None:
+    """The grammar of a custom tool's input inside of JSON; None if there is none, or none that can be had there."""
+    if grammar is None:
+        return None
+    try:
+        return quoted_lark(grammar.definition) if grammar.syntax == "lark" else quoted_regex(grammar.definition)
+    except ValueError:
+        return None

@@ -16,7 +16,7 @@ from typing import Any
 from surefoot.sampling.grammar import json_rule
 from surefoot.server.answer.call_heads import BEGIN, FENCE, HeadFinder, Style, head_regex
 from surefoot.server.answer.parsing import MessageDelta, TagFinder
-from surefoot.server.schemas.tools import NamedChoice, ToolChoice
+from surefoot.server.schemas.tools import INPUT, NamedChoice, ToolChoice
 
 END = "</tool_call>"
 _HEAD = re.compile(r'\s*\{"name": "([^"]+)", "arguments": ')
@@ -77,10 +77,20 @@ class CallableTool:
 
     name: str
     schema: dict[str, Any]  # of its arguments
+    text: str | None = None  # of a custom tool: the grammar of its input, inside of a JSON string
+
+    def arguments_rule(self) -> str:
+        if self.text is None:
+            return json_rule(self.schema)
+        head = json.dumps(f'{{"{INPUT}": "')
+        return f'{head} %lark {{\n{self.text}\n}} "\\"}}"'
 
 
-def call_rules(tools: Sequence[CallableTool], choice: ToolChoice, parallel: bool, has_plain: bool = False) -> str:
-    """Lark rules, the first of which is `answer`. has_plain: calls may come without tags where the answer is free."""
+def call_rules(
+    tools: Sequence[CallableTool], choice: ToolChoice, parallel: bool, plain: Sequence[CallableTool] = ()
+) -> str:
+    """Lark rules, the first of which is `answer`. plain: tools whose calls may come without tags where the answer is
+    free."""
     if isinstance(choice, NamedChoice):
         tools = [tool for tool in tools if tool.name == choice.function.name]
     bodies = " | ".join(f"tool_{number}" for number in range(len(tools)))
@@ -88,8 +98,8 @@ def call_rules(tools: Sequence[CallableTool], choice: ToolChoice, parallel: bool
     for number, tool in enumerate(tools):
         head = json.dumps(f'{{"name": "{tool.name}", "arguments": ')
         rules.append(f'tool_{number}: {head} arguments_{number} "}}"')
-        rules.append(f"arguments_{number}: {json_rule(tool.schema)}")
-    return "\n".join([*_answer_rules(tools if has_plain else (), choice, parallel), *rules])
+        rules.append(f"arguments_{number}: {tool.arguments_rule()}")
+    return "\n".join([*_answer_rules(plain, choice, parallel), *rules])
 
 
 def _answer_rules(plain: Sequence[CallableTool], choice: ToolChoice, parallel: bool) -> list[str]:
@@ -253,7 +263,7 @@ def whole_calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for delta in deltas:
         if "id" in delta:
             function = dict(delta["function"])
-            calls.append({"id": delta["id"], "type": "function", "function": function})
+            calls.append({"id": delta["id"], "type": delta["type"], "function": function})
         else:
             calls[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
     return calls

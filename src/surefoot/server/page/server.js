@@ -58,7 +58,7 @@ async function* events(reply) {
     text += value;
     const events = text.split("\n\n");
     text = events.pop();
-    for (const event of events) yield parseEvent(event);
+    for (const event of events) if (!event.startsWith(":")) yield parseEvent(event); // a comment shows life
   }
 }
 

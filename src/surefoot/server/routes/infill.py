@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import TextCompletion, start_completion
-from surefoot.server.answer.streaming import EventStream, event, is_cut, whole_reply
+from surefoot.server.answer.streaming import EventStream, comments, event, is_cut, whole_reply
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.infill import InfillRequest
@@ -29,7 +29,7 @@ def infill_router(service: Service) -> APIRouter:
         completion = body.as_completion(service.settings.model_name)
         answer = InfillAnswer(await start_completion(service, completion, RequestContext.of(http)), body.n_predict == 0)
         if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s)
+            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=comments(answer.run))
         return JSONResponse(await whole_reply(http, answer.run, answer.reply))
 
     return router

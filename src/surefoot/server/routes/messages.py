@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -33,9 +34,9 @@ def messages_router(service: Service) -> APIRouter:
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
         context = RequestContext.of(http)
         chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
-        answer = MessageAnswer(await start_conversation(service, chat, context))
+        answer = MessageAnswer(await start_conversation(service, chat, context), body.num_left_out)
         if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s)
+            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=answer.beat)
         reply = await whole_reply(http, answer.run, answer.reply)
         return JSONResponse(reply, headers=notice_headers(answer.run.notices))
 
@@ -52,9 +53,11 @@ def messages_router(service: Service) -> APIRouter:
 
 
 class MessageAnswer:
-    def __init__(self, conversation: ChatRun) -> None:
+    def __init__(self, conversation: ChatRun, num_left_out: int) -> None:
+        """num_left_out: characters of the system text that the model did not get."""
         self.run = conversation.run
         self._conversation = conversation
+        self._num_left_out = num_left_out
 
     async def reply(self) -> dict[str, Any]:
         (output,) = await self.run.whole()
@@ -72,9 +75,14 @@ class MessageAnswer:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**_usage(usage), "sampling": self.run.sampling},
+            "usage": {**_usage(usage), "sampling": self.run.sampling, "left_out_characters": self._num_left_out},
             **more,
         }
+
+    async def beat(self) -> bytes:
+        return await self.run.beat(
+            lambda progress: event({"type": "ping", "prompt_progress": asdict(progress)}, name="ping")
+        )
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         try:
@@ -85,7 +93,8 @@ class MessageAnswer:
             yield event(error.as_anthropic(), name="error")
 
     async def _events(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        yield "message_start", {"message": self._message([], Usage(self.run.num_prompt, 0))}
+        num_cached = await self.run.cached_at_start()  # some clients read it here, and no more at the end
+        yield "message_start", {"message": self._message([], Usage(self.run.num_prompt, 0, num_cached))}
         blocks = Blocks()
         async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
             async for _, delta in deltas:

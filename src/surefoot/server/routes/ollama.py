@@ -46,7 +46,7 @@ from surefoot.server.schemas.ollama import (
     VersionReply,
 )
 from surefoot.server.schemas.replies import Responses
-from surefoot.server.service import RequestRun, Service
+from surefoot.server.service import PromptProgress, RequestRun, Service
 
 VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it
 LINES = "application/x-ndjson"
@@ -132,11 +132,14 @@ class OllamaReply(Protocol):
 
     async def reply(self) -> Json: ...
     def lines(self) -> AsyncIterator[Json]: ...
+    def beat(self, progress: PromptProgress) -> bytes:
+        """A line without text: this API has no other sign of life."""
 
 
 async def _answered(http: HttpRequest, answer: OllamaReply, streams: bool) -> Response:
     if streams:
-        return EventStream(answer.run, _written(answer), answer.run.service.settings.read_s, LINES)
+        read_s = answer.run.service.settings.read_s
+        return EventStream(answer.run, _written(answer), read_s, LINES, partial(answer.run.beat, answer.beat))
     return JSONResponse(await whole_reply(http, answer.run, answer.reply), headers=notice_headers(answer.run.notices))
 
 
@@ -214,6 +217,9 @@ class OllamaChat:
         blocks = blocks_of(self._conversation.parts_of(output.outputs[0]))
         return {**_head(self.run), **self._shape(blocks), **_end(output)}
 
+    def beat(self, progress: PromptProgress) -> bytes:
+        return _line({**_head(self.run), **self._shape([]), "done": False})
+
     async def lines(self) -> AsyncIterator[Json]:
         blocks = Blocks()
         async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
@@ -243,6 +249,9 @@ class OllamaGeneration:
     async def reply(self) -> Json:
         (output,) = await self.run.whole()
         return {**_head(self.run), "response": output.outputs[0].text, **_end(output)}
+
+    def beat(self, progress: PromptProgress) -> bytes:
+        return _line({**_head(self.run), "response": "", "done": False})
 
     async def lines(self) -> AsyncIterator[Json]:
         async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]

@@ -11,7 +11,7 @@ from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.reranking import start_reranking
-from surefoot.server.answer.streaming import EventStream, notice_headers, whole_reply
+from surefoot.server.answer.streaming import EventStream, comments, notice_headers, whole_reply
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
@@ -31,7 +31,7 @@ def openai_router(service: Service) -> APIRouter:
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
         chat = ChatCompletion(await start_conversation(service, body, RequestContext.of(http)))
         if body.stream:
-            return EventStream(chat.run, chat.events(), service.settings.read_s)
+            return EventStream(chat.run, chat.events(), service.settings.read_s, beat=comments(chat.run))
         reply = await whole_reply(http, chat.run, chat.reply)
         return JSONResponse(reply, headers=notice_headers(chat.run.notices))
 
@@ -39,7 +39,9 @@ def openai_router(service: Service) -> APIRouter:
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
         completion = await start_completion(service, body, RequestContext.of(http))
         if body.stream:
-            return EventStream(completion.run, completion.events(), service.settings.read_s)
+            return EventStream(
+                completion.run, completion.events(), service.settings.read_s, beat=comments(completion.run)
+            )
         return JSONResponse(await whole_reply(http, completion.run, completion.reply))
 
     @router.post("/v1/embeddings")

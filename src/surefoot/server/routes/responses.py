@@ -1,8 +1,8 @@
 """/v1/responses, without state. Its streams have no ids: they cannot be resumed."""
 
-import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
-from surefoot.server.service import Service
+from surefoot.server.service import PromptProgress, Service
 
 ROUTE = "/v1/responses"
 Event = tuple[str, dict[str, Any]]
@@ -34,7 +34,7 @@ def responses_router(service: Service) -> APIRouter:
         chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
         answer = ResponseAnswer(await start_conversation(service, chat, context), body)
         if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s)
+            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=answer.beat)
         reply = await whole_reply(http, answer.run, answer.reply)
         return JSONResponse(reply, headers=notice_headers(answer.run.notices))
 
@@ -46,6 +46,8 @@ class ResponseAnswer:
         self.run = conversation.run
         self._conversation = conversation
         self._body = body
+        self._names = body.names()
+        self._number = -1  # of the last event
 
     async def reply(self) -> dict[str, Any]:
         (output,) = await self.run.whole()
@@ -86,25 +88,50 @@ class ResponseAnswer:
     def _item(self, block: Block, status: str) -> dict[str, Any]:
         name = f"{self.run.position.request[:24]}_{block.index}"
         if block.kind is BlockKind.CALL:
-            call = {"call_id": block.id, "name": block.name, "arguments": block.text}
-            return {"type": "function_call", "id": f"fc_{name}", "status": status, **call}
+            return self._call(block, name, status)
         if block.kind is BlockKind.THINKING:
             content = [{"type": "reasoning_text", "text": block.text}]
             return {"type": "reasoning", "id": f"rs_{name}", "summary": [], "content": content, "status": status}
         content = [_part(block)]
         return {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": status, "content": content}
 
+    def _call(self, block: Block, name: str, status: str) -> dict[str, Any]:
+        space, own = self._names.get(block.name, (None, block.name))
+        call = {"call_id": block.id, "name": own, **({"namespace": space} if space is not None else {})}
+        if block.is_custom:
+            return {"type": "custom_tool_call", "id": f"ctc_{name}", "status": status, **call, "input": block.text}
+        return {"type": "function_call", "id": f"fc_{name}", "status": status, **call, "arguments": block.text}
+
+    def _done(self, block: Block) -> dict[str, Any]:
+        if block.kind is not BlockKind.CALL:
+            return {"text": block.text}
+        name = self._names.get(block.name, (None, block.name))[1]
+        return {"input": block.text} if block.is_custom else {"arguments": block.text, "name": name}
+
     # ---- as a stream ----
 
+    async def beat(self) -> bytes:
+        """Codex waits for events, not for bytes. It has no number of its own: those of an answer depend on no clock."""
+        return await self.run.beat(self._in_progress)
+
+    def _in_progress(self, progress: PromptProgress) -> bytes:
+        brief: dict[str, Any] = {"instructions": None, "tools": [], "prompt_progress": asdict(progress)}
+        response = {**self._response([], None), **brief}
+        return self._numbered("response.in_progress", {"response": response})
+
+    def _numbered(self, name: str, data: dict[str, Any]) -> bytes:
+        return event({"type": name, "sequence_number": self._number, **data}, name=name)
+
     async def events(self) -> AsyncGenerator[bytes, None]:
-        numbers = itertools.count()
         try:
             async for name, data in self._events():
-                yield event({"type": name, "sequence_number": next(numbers), **data}, name=name)
+                self._number += 1
+                yield self._numbered(name, data)
         except ApiError as error:
             self.run.service.metrics.refuse(error.status)
             problem = {"code": error.code or "server_error", "message": error.message, "param": error.param}
-            yield event({"type": "error", "sequence_number": next(numbers), **problem}, name="error")
+            self._number += 1
+            yield self._numbered("error", problem)
 
     async def _events(self) -> AsyncIterator[Event]:
         blocks = Blocks()
@@ -132,11 +159,11 @@ class ResponseAnswer:
             if block.kind is BlockKind.TEXT:
                 yield "response.content_part.added", {**place, "part": _part(block)}
             return
-        name = _NAMES[block.kind]
+        name = "response.custom_tool_call_input" if block.is_custom else _NAMES[block.kind]
         if change is BlockChange.MORE:
             yield f"{name}.delta", {**place, "delta": text, **_NO_LOGPROBS[block.kind]}
             return
-        yield f"{name}.done", {**place, **_done(block), **_NO_LOGPROBS[block.kind]}
+        yield f"{name}.done", {**place, **self._done(block), **_NO_LOGPROBS[block.kind]}
         if block.kind is BlockKind.TEXT:
             yield "response.content_part.done", {**place, "part": _part(block)}
         yield "response.output_item.done", {"output_index": block.index, "item": self._item(block, "completed")}
@@ -152,10 +179,6 @@ _NO_LOGPROBS: dict[BlockKind, dict[str, Any]] = {
     BlockKind.THINKING: {},
     BlockKind.CALL: {},
 }
-
-
-def _done(block: Block) -> dict[str, Any]:
-    return {"arguments": block.text, "name": block.name} if block.kind is BlockKind.CALL else {"text": block.text}
 
 
 def _part(block: Block) -> dict[str, Any]:

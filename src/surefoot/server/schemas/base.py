@@ -20,7 +20,7 @@ MOST_STOP_CHARACTERS = 256
 MOST_STOP_IDS = 64
 MOST_BIASES = 1024
 MOST_MESSAGES = 4096
-MOST_TOOLS = 128
+MOST_TOOLS = 512
 MOST_PROMPTS = 32
 LARGEST_SEED = 2**63 - 1
 LARGEST_TOKEN = 2**31 - 1
@@ -30,7 +30,7 @@ Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=LARGEST_TOKEN)]
 StopString = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
 ModelName = Annotated[str, Field(min_length=1, max_length=256)]  # left out: the first model
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.:-]+$")]
 
 
 def _stop_at_first_error(schema: Any) -> None:
@@ -101,21 +101,6 @@ class Reply(BaseModel):
     """A reply to a client, or a part of one."""
 
     model_config = ConfigDict(extra="allow")
-
-
-MEDIA = {
-    **dict.fromkeys(("image", "image_url", "input_image", "video", "video_url", "input_video"), "sees no images"),
-    **dict.fromkeys(("audio", "audio_url", "input_audio"), "hears no sound"),
-    **dict.fromkeys(("file", "input_file", "document"), "reads no files"),
-}
-
-
-def refuse_media(part: Any) -> Any:
-    """Refuse images, sound and files in a message, with a clearer error than a list of allowed types."""
-    kind = part.get("type") if isinstance(part, dict) else None
-    if isinstance(kind, str) and kind in MEDIA:
-        raise ValueError(f"this model {MEDIA[kind]}: send text alone")
-    return part
 
 
 def tools_of(*kinds: str | None) -> Callable[[Any], Any]:

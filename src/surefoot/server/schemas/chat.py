@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from surefoot.server.schemas.base import (
     MOST_LOGPROBS,
@@ -12,10 +12,10 @@ from surefoot.server.schemas.base import (
     Positive,
     ResponseFormat,
     SamplingFields,
-    refuse_media,
     tools_of,
 )
-from surefoot.server.schemas.tools import Tool, ToolCall, ToolChoice
+from surefoot.server.schemas.media import MediaPart, refuse_media, text_of
+from surefoot.server.schemas.tools import AnyCall, AnyChoice, AnyTool, CustomCall, ToolCall
 
 MOST_VARIABLES = 16
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -30,8 +30,12 @@ class RefusalPart(Lenient):
     type: Literal["refusal"]
     refusal: str
 
+    @property
+    def text(self) -> str:
+        return self.refusal
 
-Part = Annotated[TextPart | RefusalPart, Field(discriminator="type"), BeforeValidator(refuse_media)]
+
+Part = Annotated[TextPart | RefusalPart | MediaPart, Field(discriminator="type")]
 Content = str | list[Part]
 
 
@@ -39,7 +43,7 @@ class Message(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: Annotated[str | None, Field(max_length=256)] = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[AnyCall] | None = None
     tool_call_id: Annotated[str | None, Field(max_length=128)] = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -58,31 +62,40 @@ class Message(Lenient):
 
     def as_template(self) -> dict[str, Any]:
         """The message for a chat template: the content as one text, the role developer as system."""
-        message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal"})
+        message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal", "tool_calls"})
+        if self.tool_calls is not None:
+            message["tool_calls"] = [call.model_dump(exclude_none=True) for call in self.functions]
         return {
             "role": "system" if self.role == "developer" else self.role,
             "content": text_of(self.content or self.refusal or ""),
             **message,
         }
 
+    @property
+    def functions(self) -> list[ToolCall]:
+        """Its calls, all as calls of functions."""
+        return [call.as_function() if isinstance(call, CustomCall) else call for call in self.tool_calls or ()]
 
-def text_of(content: Content) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+
+def _refuse_new_media(messages: list[Message]) -> list[Message]:
+    if messages[-1].role == "user":
+        refuse_media(messages[-1].content)
+    return messages
 
 
 class ChatRequest(SamplingFields):
     """OpenAI's chat request. deadline_s, top_k, min_p …, chat_template_kwargs and return_token_ids are extensions."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)]
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function"))] = None
-    tool_choice: ToolChoice | None = None
+    tools: Annotated[
+        list[AnyTool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function", "custom"))
+    ] = None
+    tool_choice: AnyChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     chat_template_kwargs: Annotated[dict[str, str | bool | int | float | None], Field(max_length=MOST_VARIABLES)] = {}  # noqa: RUF012

@@ -1,9 +1,10 @@
 """Anthropic's /v1/messages."""
 
 import json
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from surefoot.server.schemas.base import (
     MOST_MESSAGES,
@@ -19,56 +20,40 @@ from surefoot.server.schemas.base import (
     RequestBody,
     StopString,
     Whole,
-    refuse_media,
     tools_of,
 )
 from surefoot.server.schemas.chat import ChatRequest, Effort, Message
-from surefoot.server.schemas.tools import Function, NamedChoice, NamedFunction, Tool, ToolCall, ToolChoice
+from surefoot.server.schemas.media import text_of
+from surefoot.server.schemas.message_blocks import (
+    AnyBlock,
+    SourceBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    refuse_new_media,
+)
+from surefoot.server.schemas.tools import AnyCall, Function, NamedChoice, NamedFunction, Tool, ToolCall, ToolChoice
+
+# Claude Code heads its system text with a line of its own, which differs from session to session and says nothing to a
+# model: with it no prefix would ever be found in the cache.
+_BILLING = re.compile(r"x-anthropic-billing-header:[^\n]*\n*")
 
 
-class TextBlock(Lenient):
-    type: Literal["text"]
-    text: str
-
-
-OnlyText = Annotated[TextBlock, BeforeValidator(refuse_media)]
-
-
-class ToolUseBlock(Lenient):
-    type: Literal["tool_use"]
-    id: Annotated[str, Field(max_length=128)]
-    name: Name
-    input: dict[str, Any]
-
-
-class ToolResultBlock(Lenient):
-    type: Literal["tool_result"]
-    tool_use_id: Annotated[str, Field(max_length=128)]
-    content: str | list[OnlyText] = ""
-    is_error: bool | None = None
-
-
-class ThinkingBlock(Lenient):
-    type: Literal["thinking"]
-    thinking: str
-
-
-class RedactedThinkingBlock(Lenient):
-    """Encrypted by another server: it cannot be read here."""
-
-    type: Literal["redacted_thinking"]
-
-
-AnyBlock = Annotated[
-    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock,
-    Field(discriminator="type"),
-    BeforeValidator(refuse_media),
-]
+def _refuse_new_media(messages: "list[MessageParam]") -> "list[MessageParam]":
+    if messages[-1].role == "user":
+        refuse_new_media(messages[-1].content)
+    return messages
 
 
 class MessageParam(Lenient):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[AnyBlock]
+
+
+Messages = Annotated[
+    list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)
+]
+System = str | list[SourceBlock]
 
 
 class ToolParam(Lenient):
@@ -107,8 +92,8 @@ class Metadata(Body):
 class MessagesRequest(RequestBody):
     model: ModelName | None = None
     max_tokens: Positive
-    messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[OnlyText] | None = None
+    messages: Messages
+    system: System | None = None
     stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
     stream: bool | None = None
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
@@ -120,6 +105,7 @@ class MessagesRequest(RequestBody):
     output_config: OutputConfig | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+    normalise: bool = True  # leave out what agents change without meaning; an extension
 
     def as_chat(self) -> ChatRequest:
         choice, messages = self.tool_choice, self._messages()
@@ -148,31 +134,39 @@ class MessagesRequest(RequestBody):
         return self.output_config.effort if self.output_config is not None else None
 
     def _messages(self) -> list[Message]:
-        messages = [Message(role="system", content=_text(self.system))] if self.system else []
+        text = self._system_text()
+        messages = [Message(role="system", content=text)] if text else []
         for message in self.messages:
             messages += _as_openai(message)
         return messages
+
+    def _system_text(self) -> str:
+        return text_of(self.system or "")[self.num_left_out :]
+
+    @property
+    def num_left_out(self) -> int:
+        """Characters at the head of the system text that the model does not get."""
+        head = self.system if isinstance(self.system, str) else text_of((self.system or [])[:1])
+        match = _BILLING.match(head) if self.normalise else None
+        return match.end() if match is not None else 0
 
 
 class CountRequest(RequestBody):
     """/v1/messages/count_tokens."""
 
     model: ModelName | None = None
-    messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES)]
-    system: str | list[OnlyText] | None = None
+    messages: Messages
+    system: System | None = None
     tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
     tool_choice: ToolChoiceParam | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    normalise: bool = True
 
     def as_chat(self) -> ChatRequest:
         return MessagesRequest(
             **{name: getattr(self, name) for name in type(self).model_fields}, max_tokens=1
         ).as_chat()
-
-
-def _text(content: str | list[TextBlock]) -> str:
-    return content if isinstance(content, str) else "".join(block.text for block in content)
 
 
 def _format(config: OutputConfig | None) -> JsonSchemaFormat | None:
@@ -198,17 +192,19 @@ def _as_openai(message: MessageParam) -> list[Message]:
     """The message in OpenAI's form: tool results become messages of their own, before the user's text."""
     if isinstance(message.content, str):
         return [Message(role=message.role, content=message.content)]
-    results, calls, text, thinking = [], [], "", ""
+    results, text, thinking = [], "", ""
+    calls: list[AnyCall] = []
     for block in message.content:
         if isinstance(block, ToolResultBlock):
-            results.append(Message(role="tool", content=_text(block.content), tool_call_id=block.tool_use_id))
+            content = text_of(block.content or "")
+            results.append(Message(role="tool", content=content, tool_call_id=block.tool_use_id))
         elif isinstance(block, ToolUseBlock):
             function = {"name": block.name, "arguments": json.dumps(block.input)}
             calls.append(ToolCall.model_validate({"id": block.id, "function": function}))
-        elif isinstance(block, TextBlock):
-            text += block.text
         elif isinstance(block, ThinkingBlock):
             thinking += block.thinking
+        else:
+            text += block.text
     if not text and not calls and results:
         return results
     own = Message(role=message.role, content=text, tool_calls=calls or None, reasoning_content=thinking or None)

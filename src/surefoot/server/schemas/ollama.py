@@ -25,7 +25,7 @@ from surefoot.server.schemas.base import (
 from surefoot.server.schemas.chat import ChatRequest, Message
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.embeddings import MOST_INPUTS, EmbeddingRequest
-from surefoot.server.schemas.tools import CalledFunction, Tool, ToolCall
+from surefoot.server.schemas.tools import AnyCall, CalledFunction, Tool, ToolCall
 
 LATEST = ":latest"
 Think = bool | Literal["low", "medium", "high"] | None
@@ -115,7 +115,7 @@ class OllamaChatRequest(Generating):
         return ChatRequest(
             model=model,
             messages=messages,
-            tools=self.tools or None,
+            tools=[*(self.tools or ())] or None,
             add_generation_prompt=not is_begun,
             continue_final_message=is_begun,
             **self._shared(),
@@ -144,7 +144,7 @@ class GenerateRequest(Generating):
 def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
     """The message in OpenAI's form. Ollama's calls have no ids, so they are made up: a result belongs to the call
     before."""
-    calls = [
+    calls: list[AnyCall] = [
         ToolCall(
             id=call.id or f"call_{number}_{index}",
             function=CalledFunction(name=call.function.name, arguments=json.dumps(call.function.arguments)),

@@ -1,8 +1,10 @@
 """/v1/responses, without what needs memory of earlier responses."""
 
+import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from surefoot.server.schemas.base import (
     MOST_LOGPROBS,
@@ -20,26 +22,32 @@ from surefoot.server.schemas.base import (
     ResponseFormat,
     StreamOptions,
     TextFormat,
-    refuse_media,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, Message
+from surefoot.server.schemas.chat import ChatRequest, Effort, Message, RefusalPart
+from surefoot.server.schemas.media import MediaPart, refuse_media, text_of
 from surefoot.server.schemas.tools import (
+    INPUT,
+    AllowedChoice,
+    AllowedTool,
+    AllowedTools,
+    AnyChoice,
+    AnyTool,
     CalledFunction,
+    CustomFunction,
+    CustomTool,
     Function,
+    GrammarInput,
+    InputGrammar,
     NamedChoice,
     NamedFunction,
+    TextInput,
     Tool,
     ToolCall,
-    ToolChoice,
 )
+from surefoot.server.schemas.unknown import is_strict, note
 
 Id = Annotated[str, Field(max_length=128)]
-
-
-class RefusalContent(Lenient):
-    type: Literal["refusal"]
-    refusal: str
 
 
 class TextContent(Lenient):
@@ -47,7 +55,7 @@ class TextContent(Lenient):
     text: str
 
 
-AnyContent = Annotated[TextContent | RefusalContent, Field(discriminator="type"), BeforeValidator(refuse_media)]
+AnyContent = Annotated[TextContent | RefusalPart | MediaPart, Field(discriminator="type")]
 
 
 class MessageItem(Lenient):
@@ -61,36 +69,149 @@ class CallItem(Lenient):
     call_id: Id
     name: Name
     arguments: str
+    namespace: Name | None = None
+
+
+class CustomCallItem(Lenient):
+    type: Literal["custom_tool_call"]
+    call_id: Id
+    name: Name
+    input: str
+    namespace: Name | None = None
+
+    @property
+    def arguments(self) -> str:
+        return json.dumps({INPUT: self.input})
+
+
+class ShellAction(Lenient):
+    command: list[str] = []  # noqa: RUF012
+    commands: list[str] = []  # noqa: RUF012
+
+
+class ShellCallItem(Lenient):
+    """OpenAI's own shell tools."""
+
+    type: Literal["local_shell_call", "shell_call"]
+    call_id: Id | None = None
+    action: ShellAction
+
+    @property
+    def name(self) -> str:
+        return self.type.removesuffix("_call")
+
+    @property
+    def arguments(self) -> str:
+        return json.dumps({"command": self.action.command or self.action.commands})
+
+
+class ShellOutput(Lenient):
+    stdout: str = ""
+    stderr: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.stdout + self.stderr
 
 
 class CallOutputItem(Lenient):
-    type: Literal["function_call_output"]
-    call_id: Id
+    type: Literal["function_call_output", "custom_tool_call_output", "local_shell_call_output"]
+    call_id: Id | None = None
+    id: Id | None = None
     output: str | list[AnyContent]
 
 
+class ShellOutputItem(Lenient):
+    type: Literal["shell_call_output"]
+    call_id: Id
+    id: Id | None = None
+    output: list[ShellOutput]
+
+
 class ReasoningItem(Lenient):
-    """Earlier reasoning, which is not sent back to the model."""
+    """Earlier reasoning. Its text goes to the template, which keeps or drops it."""
 
     type: Literal["reasoning"]
+    summary: list[TextContent] = []  # noqa: RUF012
+    content: list[TextContent] | None = None
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content or self.summary)
+
+
+class SearchAction(Lenient):
+    type: Annotated[str, Field(max_length=64)] = ""
+    query: str | None = None
+    url: str | None = None
+
+
+class SearchItem(Lenient):
+    """A search that another server ran; what it found is not in the item."""
+
+    type: Literal["web_search_call"]
+    action: SearchAction | None = None
+
+    @property
+    def text(self) -> str:
+        action = self.action or SearchAction()
+        return f"[web_search: {action.query or action.url or action.type}]"
+
+
+class UnreadableItem(Lenient):
+    """What only the server that wrote it can read: an encrypted summary, a reference to an item that it keeps."""
+
+    type: Literal["compaction", "compaction_summary", "context_compaction", "item_reference"]
+
+    @property
+    def text(self) -> str:
+        return f"[{self.type}: kept on another server, and not read here]"
+
+
+class OtherItem(Lenient):
+    """An item of a kind that this server does not know: it is left out and named in the Warning header."""
+
+    type: Annotated[str, Field(max_length=64)]
+
+    @model_validator(mode="after")
+    def _is_noted(self) -> "OtherItem":
+        if is_strict():
+            raise ValueError(f"unknown item type {self.type!r}: leave it out")
+        note(f"items of type {self.type}")
+        return self
+
+
+_ITEMS = {
+    **dict.fromkeys(("function_call_output", "custom_tool_call_output", "local_shell_call_output"), "output"),
+    **dict.fromkeys(("local_shell_call", "shell_call"), "shell"),
+    **dict.fromkeys(("compaction", "compaction_summary", "context_compaction", "item_reference"), "unreadable"),
+    **{kind: kind for kind in ("message", "function_call", "custom_tool_call", "shell_call_output", "reasoning")},
+    "web_search_call": "search",
+}
 
 
 def _kind(item: Any) -> Any:
-    """The item's type; an item without one is a message."""
-    return item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    """The form of the item; an item without a type is a message."""
+    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    return _ITEMS.get(kind, "other") if isinstance(kind, str) else None
 
 
 Item = Annotated[
     Annotated[CallItem, Tag("function_call")]
-    | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[CustomCallItem, Tag("custom_tool_call")]
+    | Annotated[ShellCallItem, Tag("shell")]
+    | Annotated[CallOutputItem, Tag("output")]
+    | Annotated[ShellOutputItem, Tag("shell_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[MessageItem, Tag("message")],
-    Discriminator(
-        _kind,
-        custom_error_type="unknown_item",
-        custom_error_message="an item is a message, function_call, function_call_output or reasoning",
-    ),
+    | Annotated[SearchItem, Tag("search")]
+    | Annotated[UnreadableItem, Tag("unreadable")]
+    | Annotated[MessageItem, Tag("message")]
+    | Annotated[OtherItem, Tag("other")],
+    Discriminator(_kind, custom_error_type="unknown_item", custom_error_message="an item is an object with a type"),
 ]
+
+
+Said = MessageItem | ReasoningItem | SearchItem | UnreadableItem | CallItem | CustomCallItem | ShellCallItem
 
 
 class FunctionTool(Lenient):
@@ -101,9 +222,54 @@ class FunctionTool(Lenient):
     strict: bool | None = None
 
 
-class ChosenTool(Body):
-    type: Literal["function"]
+class FlatGrammar(InputGrammar):
+    type: Literal["grammar"]
+
+
+class CustomFreeTool(Lenient):
+    """A tool that is called with free text."""
+
+    type: Literal["custom"]
     name: Name
+    description: str | None = None
+    format: Annotated[TextInput | FlatGrammar, Field(discriminator="type")] | None = None
+
+
+InnerTool = Annotated[FunctionTool | CustomFreeTool, Field(discriminator="type")]
+
+
+class NamespaceTool(Lenient):
+    """Several tools under one name."""
+
+    type: Literal["namespace"]
+    name: Name
+    description: str | None = None
+    tools: Annotated[list[InnerTool], Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function", "custom"))]
+
+
+ResponseTool = Annotated[FunctionTool | CustomFreeTool | NamespaceTool, Field(discriminator="type")]
+
+
+class ChosenTool(Body):
+    type: Literal["function", "custom"]
+    name: Name
+    namespace: Name | None = None
+
+
+class AllowedName(Lenient):
+    """A tool that may be called. One of another kind has no name."""
+
+    name: Name | None = None
+    namespace: Name | None = None
+
+
+class AllowedNames(Body):
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[AllowedName], Field(max_length=MOST_TOOLS)]
+
+
+Choice = Literal["none", "auto", "required"] | Annotated[ChosenTool | AllowedNames, Field(discriminator="type")]
 
 
 class JsonSchemaText(JsonSchema):
@@ -120,11 +286,18 @@ class Reasoning(Body):
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
+def _refuse_new_media(items: list[Item]) -> list[Item]:
+    last = items[-1]
+    if isinstance(last, MessageItem) and last.role == "user":
+        refuse_media(last.content)
+    return items
+
+
 class ResponsesRequest(RequestBody):
     """OpenAI's request for a response. seed, top_k and min_p are extensions."""
 
     model: ModelName | None = None
-    input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES)]
+    input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
@@ -132,10 +305,12 @@ class ResponsesRequest(RequestBody):
     top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[FunctionTool] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("function"))] = (
-        None
-    )
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    tools: Annotated[
+        list[ResponseTool] | None,
+        Field(max_length=MOST_TOOLS),
+        BeforeValidator(tools_of("function", "custom", "namespace")),
+    ] = None
+    tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     text: Text | None = None
     reasoning: Reasoning | None = None
@@ -171,13 +346,29 @@ class ResponsesRequest(RequestBody):
             min_p=self.min_p,
             seed=self.seed,
             stream=self.stream,
-            tools=[_tool(tool) for tool in self.tools or ()] or None,
+            tools=self.chat_tools() or None,
             tool_choice=_choice(self.tool_choice) if self.tools else None,
             parallel_tool_calls=self.parallel_tool_calls,
             response_format=_format(self.text),
             reasoning_effort=self.reasoning.effort if self.reasoning is not None else None,
             service_tier=self.service_tier,
         )
+
+    def chat_tools(self) -> list[AnyTool]:
+        """Tools of a namespace bear both names."""
+        return [_tool(tool, flat_name(space, tool.name)) for space, tool in self._named_tools()]
+
+    def names(self) -> dict[str, tuple[str, str]]:
+        """Namespace and name of each tool in a namespace, by the name that the model has for it."""
+        named = [(space, tool.name) for space, tool in self._named_tools() if space is not None]
+        return {flat_name(space, name): (space, name) for space, name in named}
+
+    def _named_tools(self) -> Iterator[tuple[str | None, FunctionTool | CustomFreeTool]]:
+        for tool in self.tools or ():
+            if isinstance(tool, NamespaceTool):
+                yield from ((tool.name, inner) for inner in tool.tools)
+            else:
+                yield None, tool
 
     def _messages(self) -> list[Message]:
         messages = [Message(role="system", content=self.instructions)] if self.instructions else []
@@ -188,15 +379,26 @@ class ResponsesRequest(RequestBody):
         return messages
 
 
-def _tool(tool: FunctionTool) -> Tool:
-    function = Function(name=tool.name, description=tool.description, parameters=tool.parameters)
-    return Tool(type="function", function=function)
+def flat_name(namespace: str | None, name: str) -> str:
+    return name if namespace is None else f"{namespace}.{name}"
 
 
-def _choice(choice: Literal["none", "auto", "required"] | ChosenTool | None) -> ToolChoice | None:
+def _tool(tool: FunctionTool | CustomFreeTool, name: str) -> AnyTool:
+    if isinstance(tool, FunctionTool):
+        function = Function(name=name, description=tool.description, parameters=tool.parameters)
+        return Tool(type="function", function=function)
+    form = GrammarInput(type="grammar", grammar=tool.format) if isinstance(tool.format, FlatGrammar) else tool.format
+    return CustomTool(type="custom", custom=CustomFunction(name=name, description=tool.description, format=form))
+
+
+def _choice(choice: Choice | None) -> AnyChoice | None:
+    if isinstance(choice, AllowedNames):
+        named = [flat_name(tool.namespace, tool.name) for tool in choice.tools if tool.name is not None]
+        tools = [AllowedTool(type="function", function=NamedFunction(name=name)) for name in named]
+        return AllowedChoice(type="allowed_tools", allowed_tools=AllowedTools(mode=choice.mode, tools=tools))
     if not isinstance(choice, ChosenTool):
         return choice
-    return NamedChoice(type="function", function=NamedFunction(name=choice.name))
+    return NamedChoice(type="function", function=NamedFunction(name=flat_name(choice.namespace, choice.name)))
 
 
 def _format(text: Text | None) -> ResponseFormat | None:
@@ -206,21 +408,31 @@ def _format(text: Text | None) -> ResponseFormat | None:
     return wanted
 
 
-def _text(content: str | list[AnyContent]) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part.text if isinstance(part, TextContent) else part.refusal for part in content)
-
-
 def _add(messages: list[Message], item: Item) -> None:
-    """Append an item. Calls join the assistant's message before them; reasoning is not sent back to the model."""
-    if isinstance(item, MessageItem):
-        messages.append(Message(role=item.role, content=_text(item.content)))
-    elif isinstance(item, CallOutputItem):
-        messages.append(Message(role="tool", content=_text(item.output), tool_call_id=item.call_id))
-    elif isinstance(item, CallItem):
-        call = ToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=item.arguments))
-        if messages and messages[-1].role == "assistant":
-            messages[-1].tool_calls = [*(messages[-1].tool_calls or ()), call]
+    """Append an item. What the assistant thought, said and called without anything between is one message."""
+    if isinstance(item, MessageItem) and item.role != "assistant":
+        messages.append(Message(role=item.role, content=text_of(item.content)))
+    elif isinstance(item, CallOutputItem | ShellOutputItem):
+        messages.append(Message(role="tool", content=text_of(item.output), tool_call_id=item.call_id or item.id))
+    elif not isinstance(item, OtherItem):
+        _add_said(messages, item)
+
+
+def _add_said(messages: list[Message], item: Said) -> None:
+    last = messages[-1] if messages and messages[-1].role == "assistant" else None
+    if isinstance(item, ReasoningItem):
+        if item.text:
+            messages.append(Message(role="assistant", content="", reasoning_content=item.text))
+    elif isinstance(item, MessageItem | SearchItem | UnreadableItem):
+        text = text_of(item.content) if isinstance(item, MessageItem) else item.text
+        if last is not None and not last.content and not last.tool_calls:
+            last.content = text
+        else:
+            messages.append(Message(role="assistant", content=text))
+    else:
+        name = item.name if isinstance(item, ShellCallItem) else flat_name(item.namespace, item.name)
+        call = ToolCall(id=item.call_id or "?", function=CalledFunction(name=name, arguments=item.arguments))
+        if last is not None:
+            last.tool_calls = [*(last.tool_calls or ()), call]
         else:
             messages.append(Message(role="assistant", content="", tool_calls=[call]))
