@@ -62,7 +62,7 @@ class ContextOverflow(ApiError):
         """count: tokens of the prompt, or at least so many. most: the most that a prompt may have."""
         message = (
             f"This model's maximum context length is {most} tokens. However, your messages resulted in {count} tokens. "
-            "Please reduce the length of the messages."
+            "Please reduce the length of the messages, or shorten the input."
         )
         super().__init__(400, message, param=param, code="context_length_exceeded")
         self.count = count

@@ -194,7 +194,7 @@ def test_an_overflow_in_words_that_agents_know(server: Server) -> None:
     assert error["message"] == f"prompt is too long: {count} tokens > 2047 maximum"
     sentence = (
         f"This model's maximum context length is 2047 tokens. However, your messages resulted in {count} tokens. "
-        "Please reduce the length of the messages."
+        "Please reduce the length of the messages, or shorten the input."
     )
     expected = {"message": sentence, "type": "invalid_request_error", "param": "messages",
                 "code": "context_length_exceeded"}  # fmt: skip

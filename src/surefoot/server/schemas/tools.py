@@ -36,7 +36,7 @@ class Tool(Lenient):
 class InputGrammar(Lenient):
     """What the input of a custom tool looks like."""
 
-    syntax: Literal["lark", "regex"]
+    syntax: Literal["lark", "regex"] = "lark"
     definition: Annotated[str, Field(min_length=1, max_length=MOST_GRAMMAR_CHARACTERS)]
 
 
