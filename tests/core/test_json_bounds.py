@@ -31,6 +31,15 @@ def test_marks_outside_of_strings_are_the_parsers(value: Any) -> None:
     assert len(marks) == nodes_of(value)
 
 
+@given(VALUES, st.integers(0, 60))
+def test_the_head_of_a_text_holds_no_more_than_all_of_it(value: Any, num_bytes: int) -> None:
+    text = json.dumps(value).encode()
+    head, whole = json_bounds._without_open_string(text[:num_bytes]), json_bounds.without_escapes(text)
+    assert head.count(b'"') <= whole.count(b'"')
+    for marks in (b"[{", b":", b","):
+        assert len(without_strings(head, marks)) <= len(without_strings(whole, marks))
+
+
 @pytest.mark.parametrize(
     ("item", "most", "name"),
     [("[]", MOST_NODES, "lists and objects"), ('"a"', MOST_STRINGS, "strings"), ("1", MOST_NUMBERS, "values")],

@@ -117,6 +117,17 @@ def test_honest_requests_are_answered_while_hostile_bodies_arrive(gateway: Serve
     wait_for(lambda: num_ready(gateway) == 1)
 
 
+def test_a_body_that_every_server_refuses_is_sent_to_none(tmp_path: Path) -> None:
+    gone = start_replica(tmp_path)
+    gone.stop()
+    gateway = start_gateway([gone], tmp_path)
+    try:
+        reply = httpx.post(gateway.root + "/v1/completions", content=ARRAYS, headers=JSON, timeout=PATIENCE_S)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "body_too_complex")
+    finally:
+        assert "Traceback" not in gateway.stop()
+
+
 def test_a_body_without_a_key_is_refused_before_it_is_read(replica: Server, tmp_path: Path) -> None:
     quick_key(tmp_path / "keys.toml", "alice")
     gateway = start_gateway([replica], tmp_path, "--keys", str(tmp_path / "keys.toml"))

@@ -11,6 +11,7 @@ MOST_NUMBERS = 1 << 18  # and other values that are separated by commas
 MOST_STRINGS = 1 << 17  # keys among them
 MOST_KEYS = 1 << 16
 MOST_NODES = 1 << 15  # lists and objects
+HEAD_BYTES = 5 * MOST_NUMBERS  # in which most texts that hold too much already do
 _BOUNDS = (
     ("lists and objects", b"[{", MOST_NODES),
     ("keys", b":", MOST_KEYS),
@@ -48,6 +49,17 @@ def json_excess(text: bytes) -> str | None:
 
     The text is UTF-8. That it is JSON is not checked.
     """
+    in_head = _excess(_without_open_string(text[:HEAD_BYTES])) if len(text) > HEAD_BYTES else None
+    return in_head or _excess(text)
+
+
+def _without_open_string(text: bytes) -> bytes:
+    """The beginning of a JSON text without a string that ends later."""
+    unescaped = without_escapes(text)
+    return unescaped[: unescaped.rfind(b'"')] if unescaped.count(b'"') % 2 else unescaped
+
+
+def _excess(text: bytes) -> str | None:
     if text.count(b'"') <= 2 * MOST_STRINGS and _too_much(text) is None:
         return None  # even with what stands inside of strings
     unescaped = without_escapes(text)

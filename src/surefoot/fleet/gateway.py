@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from secrets import compare_digest
 from typing import Any
@@ -23,7 +24,8 @@ from surefoot.fleet.members import Members
 from surefoot.fleet.request_names import PromptText
 from surefoot.server.access.gate import check_admin, client_key, send_error, shutting_down
 from surefoot.server.access.request_context import ReplyIdentity
-from surefoot.server.bodies import HOP_BY_HOP, ClientGone, read_body, unless_gone
+from surefoot.server.access.shares import asking_user
+from surefoot.server.bodies import HOP_BY_HOP, BodyWork, ClientGone, check_bounds, read_body, unless_gone
 from surefoot.server.errors import ApiError
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Gateway:
         self._beside = beside
         self._exchange = LeaseExchange(members)
         self._metrics = GatewayMetrics(members, self._exchange)
+        self._body_work = BodyWork()
         self._running: set[asyncio.Future[None]] = set()  # replies that are passed on
         self._is_aborted = False
 
@@ -124,6 +127,9 @@ class Gateway:
         request = forwarded_request(scope, await read_body(receive))
         began = time.monotonic()
         user = client_key(dict(request.headers))
+        asking_user.set(user)
+        # What a server would refuse at once is not sent to it: the bytes alone would hold up others.
+        await self._body_work.run(len(request.body), partial(check_bounds, request.body))
         charge = await self._charge(user) if request.method == "POST" else None
         request = replace(request, is_charged=charge is not None)
         answer = FleetAnswer(self._members, request, PromptText.of(request.body, user), user, self._stall_s)

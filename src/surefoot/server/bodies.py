@@ -87,11 +87,16 @@ class BodyWork:
             return await asyncio.to_thread(work)
 
 
-def parse_json(body: bytes) -> Any:
-    """Raises ApiError if the body is not JSON in UTF-8, or holds more than a server parses."""
+def check_bounds(body: bytes) -> None:
+    """Raises ApiError if the body, which should be JSON, holds more than a server parses."""
     excess = json_excess(body) if len(body) > MOST_BYTES_ON_LOOP else None
     if excess is not None:
         raise bad_request(f"the body has {excess}: send less", code="body_too_complex")
+
+
+def parse_json(body: bytes) -> Any:
+    """Raises ApiError if the body is not JSON in UTF-8, or holds more than a server parses."""
+    check_bounds(body)
     try:
         return json.loads(body.removeprefix(BOM_UTF8).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
