@@ -43,6 +43,10 @@ def test_json_contains_the_measurements() -> None:
     assert measured["int8_operations_per_second"] > 1e8
 
 
+def test_the_limit_of_decoding_is_bandwidth_over_bytes() -> None:
+    assert doctor._decode_limit(18e9).startswith("18 tokens/s for 1 GB · 3.6 tokens/s for 5 GB · 1 tokens/s for 18 GB")
+
+
 def test_table_without_measuring() -> None:
     result = run(app, ["doctor", "--no-measure"])
     assert result.exit_code == 0

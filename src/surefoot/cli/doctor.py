@@ -15,6 +15,7 @@ from surefoot.ops.backend import FEATURES, NEEDS, choose_variant, cpu_features, 
 
 MOST_BUFFER_BYTES = 1 << 30  # beyond most last-level caches
 GIB = 1 << 30
+FILE_GB = (1, 5, 18)  # a model of 1.5, of 8 and of 30 billion weights in 4 bits
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,14 @@ def _measured_rows(measured: MachineSpeeds) -> list[tuple[str, str]]:
     if measured.bfloat16_operations_per_second is not None:
         rows.append(("bfloat16 peak", f"{measured.bfloat16_operations_per_second / 1e12:.2f} TFLOPS"))
     threads = "1 thread" if measured.threads == 1 else f"{measured.threads} threads"
-    return [(name, f"{value} with {threads}") for name, value in rows]
+    with_threads = [(name, f"{value} with {threads}") for name, value in rows]
+    return [*with_threads, ("Limit of decoding", _decode_limit(measured.read_bytes_per_second))]
+
+
+def _decode_limit(bandwidth: float) -> str:
+    """Of one user without speculation: a token takes one read of the file."""
+    rates = " · ".join(f"{bandwidth / (size * 1e9):.2g} tokens/s for {size} GB" for size in FILE_GB)
+    return f"{rates} (a file's bytes; of a mixture of experts, those that a token reads)"
 
 
 def _node_line(node: machine.NumaNode) -> str:
