@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from surefoot.server.schemas.base import Lenient, Name
 from surefoot.server.schemas.media import MediaPart, text_of
-from surefoot.server.schemas.unknown import is_strict, note
+from surefoot.server.schemas.unknown import note_kind
 
 Id = Annotated[str, Field(max_length=128)]
 Kind = Annotated[str, Field(max_length=64)]
@@ -26,9 +26,7 @@ class OtherBlock(Lenient):
 
     @model_validator(mode="after")
     def _is_noted(self) -> "OtherBlock":
-        if is_strict():
-            raise ValueError(f"unknown block type {self.type!r}: leave it out")
-        note(f"blocks of type {self.type}")
+        note_kind("block", self.type)
         return self
 
     @property

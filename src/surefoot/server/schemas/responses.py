@@ -45,7 +45,7 @@ from surefoot.server.schemas.tools import (
     Tool,
     ToolCall,
 )
-from surefoot.server.schemas.unknown import is_strict, note
+from surefoot.server.schemas.unknown import note_kind
 
 Id = Annotated[str, Field(max_length=128)]
 
@@ -175,9 +175,7 @@ class OtherItem(Lenient):
 
     @model_validator(mode="after")
     def _is_noted(self) -> "OtherItem":
-        if is_strict():
-            raise ValueError(f"unknown item type {self.type!r}: leave it out")
-        note(f"items of type {self.type}")
+        note_kind("item", self.type)
         return self
 
 

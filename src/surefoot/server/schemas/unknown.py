@@ -63,6 +63,13 @@ def note(name: str) -> None:
         unknown.note(name)
 
 
+def note_kind(part: str, kind: str) -> None:
+    """A part of a conversation, such as a block, of a kind that is not known. Raises ValueError where it is refused."""
+    if is_strict():
+        raise ValueError(f"unknown {part} type {kind!r}: leave it out")
+    note(f"{part}s of type {kind}")
+
+
 def without_unknown(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
     """The parameters that pydantic is to check. An unknown parameter that is null is dropped without a note. Where
     unknown ones are refused, the first is kept for pydantic to refuse."""
