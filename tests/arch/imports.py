@@ -45,7 +45,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "bench": {
         "harness": (),
         "peers": ("harness",),
-        **dict.fromkeys(("model", "engine", "serve"), ("peers",)),
+        **dict.fromkeys(("model", "engine", "serve", "agent"), ("peers",)),
     },
     "server": {
         "errors": (),
