@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.bench.agent.session import MAX_NEW, Body, Session, chat_body, messages_body
+from surefoot.bench.agent.session import MAX_NEW, Body, AgentSession, chat_body, messages_body
 from surefoot.bench.harness.http_load import MAX_ERROR, Endpoint
 from surefoot.bench.harness.timing import EngineError
 
-FORMS: Mapping[str, tuple[str, Callable[[Session, int], Body]]] = {
+FORMS: Mapping[str, tuple[str, Callable[[AgentSession, int], Body]]] = {
     "messages": ("/v1/messages", messages_body),
     "chat": ("/v1/chat/completions", chat_body),
 }
@@ -36,7 +36,7 @@ class Turn:
         return self.prompt_tokens - self.cached_tokens
 
 
-def play_turn(endpoint: Endpoint, form: str, sessions: Sequence[Session], number: int) -> list[Turn]:
+def play_turn(endpoint: Endpoint, form: str, sessions: Sequence[AgentSession], number: int) -> list[Turn]:
     """Sends one turn of every session at once. Raises EngineError if a request fails."""
     path, make_body = FORMS[form]
     options = {"model": endpoint.model, "max_tokens": MAX_NEW, "temperature": 0, "stream": True}

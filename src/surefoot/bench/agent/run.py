@@ -13,7 +13,7 @@ from rich.console import Console, Group
 
 from surefoot.api.opening import open_model
 from surefoot.bench.agent.replay import Turn, play_turn
-from surefoot.bench.agent.session import MAX_NEW, Session, Sizes, make_session
+from surefoot.bench.agent.session import MAX_NEW, AgentSession, Sizes, make_session
 from surefoot.bench.harness.figures import MissingError, Question, Target, percentile
 from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.bench.harness.progress import Say
@@ -104,7 +104,7 @@ class _Stage:
 
     model: str
     form: str
-    sessions: Sequence[Session]
+    sessions: Sequence[AgentSession]
     variant: str
     threads: int
     say: Say

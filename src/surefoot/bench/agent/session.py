@@ -71,7 +71,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Session:
+class AgentSession:
     """Everything that one user's agent sends."""
 
     system: str
@@ -80,7 +80,7 @@ class Session:
     reads: tuple[Read, ...]  # one before each turn but the first
 
 
-def make_session(user: int, sizes: Sizes, count: Callable[[str], int]) -> Session:
+def make_session(user: int, sizes: Sizes, count: Callable[[str], int]) -> AgentSession:
     """The session of a user. count: number of a text's tokens. Tools and rules are those of all users; the folder that
     ends the rules, the task and the files are the user's own."""
     shared, own = random.Random(0), random.Random(1 + user)
@@ -94,7 +94,7 @@ def make_session(user: int, sizes: Sizes, count: Callable[[str], int]) -> Sessio
     paths = [f"src/{own.choice(NOUNS)}_{number}.py" for number in range(1, sizes.turns)]
     reads = tuple(Read(f"call_{user}_{i}", path, code(own, length)) for i, path in enumerate(paths))
     system = f"You are a coding agent.\n{rules}\nYour working directory is /home/user{user}/project."
-    return Session(system, tools, task, reads)
+    return AgentSession(system, tools, task, reads)
 
 
 def _tools(describe: Callable[[], str]) -> dict[str, tuple[str, Body]]:
@@ -107,7 +107,7 @@ def _schema(names: tuple[str, ...]) -> Body:
     return {"type": "object", "properties": kinds, "required": required, "additionalProperties": False}
 
 
-def messages_body(session: Session, turn: int) -> Body:
+def messages_body(session: AgentSession, turn: int) -> Body:
     """The request of a turn as Claude Code sends it. Each answer is to be a call of a tool."""
     history: list[Body] = [{"role": "user", "content": session.task}]
     for read in session.reads[:turn]:
@@ -120,7 +120,7 @@ def messages_body(session: Session, turn: int) -> Body:
     return {"system": session.system, "messages": history, "tools": tools, "tool_choice": {"type": "any"}}
 
 
-def chat_body(session: Session, turn: int) -> Body:
+def chat_body(session: AgentSession, turn: int) -> Body:
     """The same as OpenCode and Qwen Code send it."""
     history: list[Body] = [{"role": "system", "content": session.system}, {"role": "user", "content": session.task}]
     for read in session.reads[:turn]:

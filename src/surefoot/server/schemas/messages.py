@@ -104,7 +104,7 @@ class MessagesRequest(RequestBody):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     metadata: Metadata | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
+    service_tier: Literal["auto", "standard_only", "flex"] | None = None  # flex, an extension: when nobody waits
     normalise: bool = True  # leave out what agents change without meaning; an extension
 
     def as_chat(self) -> ChatRequest:
@@ -126,6 +126,7 @@ class MessagesRequest(RequestBody):
             parallel_tool_calls=None if choice is None else not choice.disable_parallel_tool_use,
             reasoning_effort=self._effort(),
             response_format=_format(self.output_config),
+            service_tier="flex" if self.service_tier == "flex" else None,
         )
 
     def _effort(self) -> Effort | None:
