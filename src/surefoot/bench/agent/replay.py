@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.bench.agent.session import MAX_NEW, Body, AgentSession, chat_body, messages_body
+from surefoot.bench.agent.session import MAX_NEW, AgentSession, Body, chat_body, messages_body
 from surefoot.bench.harness.http_load import MAX_ERROR, Endpoint
 from surefoot.bench.harness.timing import EngineError
 
