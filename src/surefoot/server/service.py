@@ -128,6 +128,10 @@ class Service:
             if sent:
                 self.prompts.check_tokens([token.token for token in sent], "sent")
             run.stream = await self.llm.submit(requests, continues=continues, single=single, sent=sent)
+            # Without keys all clients are one user, and may still be several people. Replies of a fleet and of a batch
+            # must not depend on what this server was asked before.
+            if caller.key and pooling is None and len(prompts) == 1 and not (is_patient or context.forwarded):
+                run.departure = self.recent_prompts.add(caller.namespace, prompts[0])
         except ValueError as error:
             run.close()
             raise bad_request(str(error)) from error

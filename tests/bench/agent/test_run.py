@@ -45,7 +45,7 @@ def test_users_share_tools_and_rules_and_nothing_else() -> None:
     first, second, again = (make_session(user, Sizes(turns=4), len) for user in (0, 1, 0))
     assert first == again
     assert first.tools == second.tools
-    assert first.system.partition("Your working")[0] == second.system.partition("Your working")[0]
+    assert first.system[1].partition("Your working")[0] == second.system[1].partition("Your working")[0]
     assert (first.system, first.task, first.reads[0].text) != (second.system, second.task, second.reads[0].text)
     for make_body, growth in ((messages_body, 2), (chat_body, 2)):
         bodies = [make_body(first, turn) for turn in range(4)]
@@ -63,6 +63,7 @@ def test_figures_of_a_peer() -> None:
     figures = {question.name: question.figure() for question in agent_questions([ours, theirs], [1, 4], {})}
     assert figures["turn_vs_llamacpp_1"].samples == (2.0, 1.5, 1.0)
     assert figures["turn_vs_llamacpp_1"].met is True
+    assert figures["first_vs_llamacpp_1"].samples == (2.0, 1.5, 1.0)
     assert figures["turn_vs_llamacpp_4"].value is None
     assert (figures["turn_p50_s_1"].value, figures["turn_p50_s_llamacpp_1"].value) == (4.0, 4.0)
     assert (figures["computed_tokens_1"].value, figures["cached_tokens_llamacpp_1"].value) == (30, 270)

@@ -24,7 +24,7 @@ class Turn:
 
     user: int
     number: int  # from 0
-    first_s: float  # until the answer began
+    first_s: float  # until the answer began; until its end if it was empty
     seconds: float  # until it ended
     prompt_tokens: int
     cached_tokens: int  # of the prompt
@@ -67,9 +67,10 @@ def _send(endpoint: Endpoint, path: str, body: bytes) -> tuple[float, float, int
         raise EngineError(f"the connection was lost: {failure}") from failure
     finally:
         connection.close()
-    if first_s is None or not usage:
-        raise EngineError("an answer had no text or no usage")
-    return (first_s, time.perf_counter() - begin, *_tokens(usage))
+    seconds = time.perf_counter() - begin
+    if not usage:
+        raise EngineError("an answer ended without its usage")
+    return (seconds if first_s is None else first_s, seconds, *_tokens(usage))
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:

@@ -55,10 +55,10 @@ class Played:
         """A field of every turn."""
         return [getattr(turn, name) for turn in self.turns]
 
-    def by_turn(self) -> list[float]:
-        """Seconds of each turn, of all users together."""
-        numbers = range(len(self.turns) // self.users)
-        return [sum(turn.seconds for turn in self.turns if turn.number == number) for number in numbers]
+    def by_turn(self, name: str) -> list[float]:
+        """A field of each turn, summed over the users."""
+        values = self.of(name)
+        return [sum(values[start : start + self.users]) for start in range(0, len(values), self.users)]
 
     def restart_share(self, name: str) -> float:
         """Seconds of the first turn after a restart over those of the first turn of all. name: of a field."""
@@ -174,17 +174,19 @@ def agent_questions(played: Sequence[Played], users: Sequence[int], absent: Mapp
             yield Question(f"restart_first_share{suffix}", meaning, target, partial(each.restart_share, "first_s"))
     sessions = {(each.engine, each.users): each for each in played}
     for count in users:
-        bound = FASTER_TARGETS.get(count)
-        yield Question(
-            f"turn_vs_{PEER}_{count}", f"{count} users: {PEER}'s seconds a turn over ours, median of turns",
-            Target(bound) if bound else None, partial(_versus, sessions, count, absent),
-        )  # fmt: skip
+        bound, who = FASTER_TARGETS.get(count), f"{count} user{'s' if count > 1 else ''}"
+        meaning, aim = f"{who}: {PEER}'s seconds a turn over ours, median of turns", Target(bound) if bound else None
+        yield Question(f"turn_vs_{PEER}_{count}", meaning, aim, partial(_versus, sessions, count, "seconds", absent))
+        meaning = f"{who}: the same until the answer begins"
+        yield Question(f"first_vs_{PEER}_{count}", meaning, aim, partial(_versus, sessions, count, "first_s", absent))
 
 
-def _versus(sessions: Mapping[tuple[str, int], Played], users: int, absent: Mapping[str, str]) -> list[float]:
+def _versus(
+    sessions: Mapping[tuple[str, int], Played], users: int, name: str, absent: Mapping[str, str]
+) -> list[float]:
     if (PEER, users) not in sessions:
         raise MissingError(absent.get(PEER, "not part of this run"))
-    theirs, ours = (sessions[engine, users].by_turn() for engine in (PEER, OURS))
+    theirs, ours = (sessions[engine, users].by_turn(name) for engine in (PEER, OURS))
     return [their / our for their, our in zip(theirs, ours, strict=True)]
 
 

@@ -74,7 +74,7 @@ class Read:
 class AgentSession:
     """Everything that one user's agent sends."""
 
-    system: str
+    system: tuple[str, ...]  # blocks of the system text
     tools: Mapping[str, tuple[str, Body]]  # descriptions and JSON schemas, by name
     task: str
     reads: tuple[Read, ...]  # one before each turn but the first
@@ -93,7 +93,7 @@ def make_session(user: int, sizes: Sizes, count: Callable[[str], int]) -> AgentS
     length = int((grown - count(CALL)) / code_tokens)
     paths = [f"src/{own.choice(NOUNS)}_{number}.py" for number in range(1, sizes.turns)]
     reads = tuple(Read(f"call_{user}_{i}", path, code(own, length)) for i, path in enumerate(paths))
-    system = f"You are a coding agent.\n{rules}\nYour working directory is /home/user{user}/project."
+    system = ("You are a coding agent.\n", f"{rules}\nYour working directory is /home/user{user}/project.")
     return AgentSession(system, tools, task, reads)
 
 
@@ -117,12 +117,14 @@ def messages_body(session: AgentSession, turn: int) -> Body:
     tools = [
         {"name": name, "description": text, "input_schema": schema} for name, (text, schema) in session.tools.items()
     ]
-    return {"system": session.system, "messages": history, "tools": tools, "tool_choice": {"type": "any"}}
+    system = [{"type": "text", "text": text} for text in session.system]
+    return {"system": system, "messages": history, "tools": tools, "tool_choice": {"type": "any"}}
 
 
 def chat_body(session: AgentSession, turn: int) -> Body:
     """The same as OpenCode and Qwen Code send it."""
-    history: list[Body] = [{"role": "system", "content": session.system}, {"role": "user", "content": session.task}]
+    first = {"role": "system", "content": "".join(session.system)}
+    history: list[Body] = [first, {"role": "user", "content": session.task}]
     for read in session.reads[:turn]:
         function = {"name": "read_file", "arguments": json.dumps({"path": read.path})}
         calls = [{"id": read.id, "type": "function", "function": function}]

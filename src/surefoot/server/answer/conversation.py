@@ -77,8 +77,6 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
             continues=body.continue_final_message,
         )  # fmt: skip
         run.notices = constraint.notices
-        if run.caller.key:  # without keys all clients are one user, and may still be several people
-            run.departure = service.recent_prompts.add(run.caller.namespace, tokens)
     return ChatRun(run, body, is_thinking, constraint.plain)
 
 
