@@ -1,60 +1,16 @@
-"""Settings of coding agents for a surefoot server, and a check that the server answers as each of them asks.
+"""Checks that a server answers coding agents: a tool call by each of the APIs that they use.
 
 pip install httpx
-python docs/cookbook/coding_agent.py settings/ --url http://127.0.0.1:8000 --model coder
+python docs/cookbook/coding_agent.py --url http://127.0.0.1:8000 --model coder
 """
 
 import argparse
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
-
-CONTINUE = """name: surefoot
-version: 1.0.0
-schema: v1
-models:
-  - name: surefoot
-    provider: openai
-    model: {model}
-    apiBase: {url}/v1
-    apiKey: {key}
-    roles: [chat, edit, apply]
-    capabilities: [tool_use]
-  - name: surefoot autocomplete
-    provider: openai
-    model: {model}
-    apiBase: {url}/v1
-    apiKey: {key}
-    roles: [autocomplete]
-"""
-CODEX = """model = "{model}"
-model_provider = "surefoot"
-
-[model_providers.surefoot]
-name = "surefoot"
-base_url = "{url}/v1"
-env_key = "SUREFOOT_KEY"
-wire_api = "responses"
-"""
-CLAUDE_CODE = """export ANTHROPIC_BASE_URL={url}
-export ANTHROPIC_AUTH_TOKEN={key}
-export ANTHROPIC_MODEL={model}
-export ANTHROPIC_SMALL_FAST_MODEL={model}
-"""
-AIDER = """model: openai/{model}
-openai-api-base: {url}/v1
-openai-api-key: {key}
-"""
-FILES = {
-    "continue-config.yaml": CONTINUE,
-    "codex-config.toml": CODEX,
-    "claude-code.env": CLAUDE_CODE,
-    "aider.conf.yml": AIDER,
-}
 
 QUESTION = "Which Python version does this project need? Read pyproject.toml."
 PARAMETERS = {
@@ -65,7 +21,7 @@ FUNCTION = {"name": "read_file", "description": "Reads a file of the project.", 
 
 
 def ask_chat(send: Callable[[str, Any], Any], model: str) -> Any:
-    """As Continue and aider ask."""
+    """As OpenCode, Qwen Code, Continue and aider ask."""
     body = {
         "model": model, "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 200,
         "tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "required",
@@ -97,7 +53,6 @@ def ask_messages(send: Callable[[str, Any], Any], model: str) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--model", default="coder")
     given = parser.parse_args()
@@ -109,10 +64,6 @@ def main() -> None:
 
     for ask in (ask_chat, ask_responses, ask_messages):
         print(f"{ask.__doc__} read_file({ask(send, given.model)})")
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for name, text in FILES.items():
-        (given.folder / name).write_text(text.format(url=given.url, model=given.model, key=key))
-        print(f"written: {given.folder / name}")
 
 
 if __name__ == "__main__":

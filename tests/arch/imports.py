@@ -45,7 +45,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     "bench": {
         "harness": (),
         "peers": ("harness",),
-        **dict.fromkeys(("model", "engine", "serve"), ("peers",)),
+        **dict.fromkeys(("model", "engine", "serve", "agent"), ("peers",)),
     },
     "server": {
         "errors": (),
@@ -57,12 +57,14 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "access": ("errors", "settings"),
         "system_messages": (),
         "prompts": ("access", "system_messages"),
+        "recent_prompts": (),
         "bodies": ("access",),
         "stream_position": ("schemas",),
         "service": (
             "metrics",
             "overview",
             "prompts",
+            "recent_prompts",
             "stream_position",
             "tracing",
             "bodies",

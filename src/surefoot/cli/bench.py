@@ -14,13 +14,18 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from surefoot.bench.agent.replay import FORMS
+from surefoot.bench.agent.run import QUICK as QUICK_AGENT
+from surefoot.bench.agent.run import AgentSettings, run_agent, show_agent
 from surefoot.bench.engine.run import QUICK as QUICK_ENGINE
 from surefoot.bench.engine.run import EngineSettings, run_engine, show_engine
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults, as_json
+from surefoot.bench.harness.timing import EngineError
 from surefoot.bench.model.run import QUICK as QUICK_MODEL
 from surefoot.bench.model.run import ModelSettings, run_model, show_model
 from surefoot.bench.peers.all_serving import SERVING_PEERS
+from surefoot.bench.peers.llama_server import LlamaServer
 from surefoot.bench.peers.serving import PEERS, ServingPeer
 from surefoot.bench.serve.report import goodput_plot, show_serve
 from surefoot.bench.serve.run import GOODPUT, ServeSettings, run_serve
@@ -108,6 +113,45 @@ def serve(
         svg.write_text(goodput_plot(results.model))
 
 
+@bench.command()
+def agent(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Short sessions: 3 turns up to 3,000 tokens.")] = False,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Also measure llama.cpp's server, compiled here (once).")
+    ] = False,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns of a session (default: 20).")] = None,
+    users: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Numbers of users at once (default: 1,4,8).")
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(metavar="N,N", help="Tokens of the first and the last prompt (default: 6000,30000).")
+    ] = None,
+    form: Annotated[str, typer.Option(help=f"API that the agents use: {' or '.join(FORMS)}.")] = "messages",
+) -> None:
+    """Replay growing sessions of coding agents against a real server process, and restart it."""
+    if form not in FORMS:
+        raise typer.BadParameter(f"there is no form {form!r}: take {' or '.join(FORMS)}")
+    settings = given(QUICK_AGENT if quick else AgentSettings(), users=numbers(users), form=form)
+    lengths = dict(zip(("first_tokens", "last_tokens"), numbers(tokens) or (), strict=False))
+    settings = replace(settings, sizes=given(settings.sizes, turns=turns, **lengths))
+    chosen = [LlamaServer()] if peers else []
+    report(lambda say: run_agent(path, settings, variant, threads, chosen, say), show_agent, as_json_)
+
+
+def numbers(text: str | None) -> tuple[int, ...] | None:
+    """The numbers of a list such as 1,4,8."""
+    if text is None:
+        return None
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise typer.BadParameter(f"{text!r} is no list of numbers such as 1,4,8")
+    return tuple(map(int, words))
+
+
 def chosen_peers(peers: bool, only: list[str] | None) -> list[ServingPeer]:
     if unknown := set(only or ()) - set(PEERS):
         raise typer.BadParameter(f"there is no peer {unknown.pop()!r}: take one of {', '.join(PEERS)}")
@@ -124,7 +168,10 @@ def report(
 ) -> BenchResults:
     """Runs a benchmark under a status line, and prints its results."""
     with exit_on_error(), status_line() as say:
-        results = run(say)
+        try:
+            results = run(say)
+        except EngineError as failure:
+            raise ValueError(str(failure)) from failure
     if as_json_:
         typer.echo(json.dumps(as_json(results), indent=2))
     else:

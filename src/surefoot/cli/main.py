@@ -30,6 +30,7 @@ COMMANDS = {
     "plan": Entry("plan", "Say what a model will do on a machine"),
     "serve": Entry("serve", "Serve a model to any OpenAI client."),
     "warm": Entry("warm", "Compute documents and system prompts ahead, so that questions about them start at once."),
+    "agent": Entry("agent", "Print the settings with which a coding agent uses a server"),
     "cache": Entry("cache", "Look after the prompt cache on disk."),
     "top": Entry("top", "Watch a running server"),
     "fleet": Entry("fleet", "Several machines as one server."),

@@ -184,6 +184,11 @@ CacheKeyFile = Annotated[
         rich_help_panel=MACHINE,
     ),
 ]
+SERVER_URL = "http://127.0.0.1:8000"
+ServerUrl = Annotated[str, typer.Option("--url", help="Address of the running server.")]
+ServerKey = Annotated[
+    str | None, typer.Option("--key", envvar="SUREFOOT_KEY", help="The user's key, if it has keys.", show_default=False)
+]
 System = Annotated[str | None, typer.Option(help="The system message.")]
 Stats = Annotated[
     bool | None,
@@ -218,6 +223,11 @@ def prompt_cache(
         return None
     folder = default_folder(_folder_name(model_name)) if chosen == AUTO else Path(chosen, _folder_name(within or ""))
     return PromptCache(folder, max_bytes, key_file, is_required=chosen != AUTO)
+
+
+def server_root(url: str) -> str:
+    """A server's address without what clients put behind it."""
+    return url.rstrip("/").removesuffix("/v1")
 
 
 def _folder_name(name: str) -> str:

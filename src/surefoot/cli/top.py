@@ -15,6 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.sizes import time_option
 from surefoot.server.overview.figures import Samples, View, look, samples_of
@@ -55,7 +56,7 @@ def top(
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look.")] = False,
 ) -> None:
     """Watch a running server: requests, tokens a second, time of a step, memory, cache, users."""
-    address = url.rstrip("/").removesuffix("/v1") + "/metrics"
+    address = options.server_root(url) + "/metrics"
     console = Console()
     is_live = console.is_terminal and not console.is_dumb_terminal and not once and not as_json
     with (

@@ -9,11 +9,18 @@ from surefoot.api.llm import LLM
 from surefoot.api.opening import short_name
 from surefoot.api.warming import compute_prompts, document_prompt, messages_prompt, read_conversations
 from surefoot.cli import options
+from surefoot.cli.agent_recorder import record
+from surefoot.cli.coding_agents import RECORDED, find_agent
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.options import refuse_unused
 from surefoot.cli.progress import loading, progress
+from surefoot.cli.warm_agent import warm_server
+
+OF_AGENT = {"model", "agent", "url", "key"}
 
 
 def warm(
+    ctx: typer.Context,
     model: options.Model,
     text: Annotated[
         list[Path] | None, typer.Option(help="Document with which a user's message will begin. Can be repeated.")
@@ -21,6 +28,15 @@ def warm(
     messages: Annotated[
         list[Path] | None, typer.Option(help="JSON array of messages, such as a system message. Can be repeated.")
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Tools and rules of this installed coding agent ({', '.join(RECORDED)}). A running server computes "
+            "them: MODEL is the model's name there."
+        ),
+    ] = None,
+    url: options.ServerUrl = options.SERVER_URL,
+    key: options.ServerKey = None,
     user: Annotated[str, typer.Option(help="User of the server who will ask ('': a server without keys).")] = "",
     max_context: options.Context = None,
     threads: options.Threads = None,
@@ -34,11 +50,20 @@ def warm(
 ) -> None:
     """Compute documents and system prompts ahead, so that questions about them start at once.
 
-    The server must not run meanwhile: one process at a time uses the cache.
+    For --text and --messages the server must not run: one process at a time uses the cache. For --agent it must.
     """
+    if agent is not None:
+        with exit_on_error(), progress() as say:
+            refuse_unused(ctx, dict.fromkeys(ctx.params.keys() - OF_AGENT, "is not for --agent: a server runs already"))
+            recorded = record(find_agent(agent, RECORDED), str(model))
+            root = options.server_root(url)
+            warmed = warm_server(root, key, str(model), recorded, lambda done, total: say("warming", done, total))
+        typer.echo(f"{warmed.num_tokens} tokens of {agent}, {warmed.num_cached} of them known before")
+        return
     if not text and not messages:
-        raise typer.BadParameter("give --text FILE or --messages FILE")
+        raise typer.BadParameter("give --text FILE, --messages FILE or --agent NAME")
     with exit_on_error():
+        refuse_unused(ctx, dict.fromkeys(("url", "key"), "is for --agent, which warms a running server"))
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model))
         if prompts is None:
             raise ValueError("--cache-dir none leaves nowhere to keep what is computed")

@@ -55,6 +55,7 @@ class Metrics:
         self._refused = self._counter("surefoot:refused_requests", "Requests answered with an error", "status")
         self.ignored = self._counter("surefoot:ignored_parameters", "Unknown parameters of requests that were answered")
         self._user_tokens = self._counter("surefoot:user_tokens", "Prompt and answer tokens by user", "user")
+        self._user_cached = self._counter("surefoot:user_cached_tokens", "Of these, tokens from the cache", "user")
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
         histogram = Histogram(name, text, ["model_name"], registry=self.registry, buckets=buckets)
@@ -71,8 +72,9 @@ class Metrics:
     def refuse(self, status: int) -> None:
         self._refused.labels(self._model, str(status)).inc()
 
-    def charge(self, user: str, num_tokens: int) -> None:
+    def charge(self, user: str, num_tokens: int, num_cached: int) -> None:
         self._user_tokens.labels(self._model, user).inc(num_tokens)
+        self._user_cached.labels(self._model, user).inc(num_cached)
 
     def count(self, output: RequestOutput) -> None:
         """Record a request that has ended."""

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from surefoot.api.answers import NotExact, Piece, RequestOutput
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
@@ -24,6 +25,7 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.metrics import Metrics, watch_engine
 from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
 from surefoot.server.prompts import PromptEncoder
+from surefoot.server.recent_prompts import Departure, RecentPrompts
 from surefoot.server.settings import ServerSettings
 from surefoot.server.stream_position import StreamPosition
 from surefoot.server.tracing.tracer import RequestTrace, RequestTracer, TracedRequest
@@ -47,6 +49,7 @@ class Service:
         self.is_draining = False
         self.runs: set[RequestRun] = set()  # in the engine
         self.recent = RecentRequests()
+        self.recent_prompts = RecentPrompts()
         self.bandwidth: float | None = None  # bytes a second that the model's threads read from memory, once measured
         self.prompts = PromptEncoder(llm)
         self.grammar_turns = Turns(1)
@@ -125,6 +128,10 @@ class Service:
             if sent:
                 self.prompts.check_tokens([token.token for token in sent], "sent")
             run.stream = await self.llm.submit(requests, continues=continues, single=single, sent=sent)
+            # Without keys all clients are one user, and may still be several people. Replies of a fleet and of a batch
+            # must not depend on what this server was asked before.
+            if caller.key and pooling is None and len(prompts) == 1 and not (is_patient or context.forwarded):
+                run.departure = self.recent_prompts.add(caller.namespace, prompts[0])
         except ValueError as error:
             run.close()
             raise bad_request(str(error)) from error
@@ -165,7 +172,7 @@ class Service:
         self._admission.observe(duration_s)
         if run.caller.tokens is not None:
             run.caller.tokens.take(run.num_prompt + run.num_generated)
-        self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated)
+        self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated, run.num_cached)
         for output in run.outputs:
             self.metrics.count(output)
         self.audit.write(
@@ -239,6 +246,7 @@ class RequestRun:
         self.trace: RequestTrace | None = None  # None: the request is not traced
         self.outputs: list[RequestOutput] = []
         self.notices: tuple[str, ...] = ()  # parts of the request that were not honoured
+        self.departure: Departure | None = None  # from the user's earlier prompts
         self.end = "refused"
         self._progress = PromptProgress(num_prompt, 0, 0)
         self._is_open = True
@@ -295,6 +303,15 @@ class RequestRun:
         """The sampling parameters, with defaults and the drawn seed: with these the request gives the same answer
         again."""
         return {**as_values(self.params), "seed": self.position.seed}
+
+    @property
+    def prefix(self) -> dict[str, Any]:
+        """For `usage`: where the prompt parts from the user's earlier ones."""
+        departure, decode = self.departure, self.service.llm.tokenizer.decode
+        if departure is None:
+            return {}
+        told = {"before": decode(departure.before), "now": decode(departure.now)}
+        return {"prefix": {"common_tokens": departure.common_tokens, **told}}
 
     @property
     def num_generated(self) -> int:

@@ -228,6 +228,24 @@ def test_two_sessions_share_their_prefix(server: Server) -> None:
     assert as_sent["input_tokens"] > total // 2, "the line stands at the head and differs"
 
 
+def in_folder(server: Server, folder: str, **more: Any) -> tuple[int, int]:
+    """Tokens of a prompt whose second block of system text names the folder, and those of them that were cached."""
+    tool = {"name": "Read", "description": STABLE, "input_schema": {"type": "object", "properties": {}}}
+    system = [{"type": "text", "text": text} for text in ("You are an agent.", f"The folder is {folder}. {STABLE}")]
+    usage = message(server, HELLO, system=system, tools=[tool], **more).json()["usage"]
+    cached: int = usage["cache_read_input_tokens"]
+    return usage["input_tokens"] + cached, cached
+
+
+def test_tools_stand_before_the_system_text_that_names_a_folder(server: Server) -> None:
+    in_folder(server, "/home/green")
+    total, cached = in_folder(server, "/home/blue")
+    assert cached > 200, "the tool's description"
+    assert cached < total - 200, "not what follows the folder's name"
+    in_folder(server, "/home/green", normalise=False)
+    assert in_folder(server, "/home/blue", normalise=False)[1] < 100
+
+
 def test_an_aborted_prefill_keeps_what_it_computed() -> None:
     """And a retry says so in its usage."""
     server = Server(find_file(), "--max-context", "2048", "--max-running", "2")

@@ -75,7 +75,12 @@ class MessageAnswer:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**_usage(usage), "sampling": self.run.sampling, "left_out_characters": self._num_left_out},
+            "usage": {
+                **_usage(usage),
+                **self.run.prefix,
+                "sampling": self.run.sampling,
+                "left_out_characters": self._num_left_out,
+            },
             **more,
         }
 

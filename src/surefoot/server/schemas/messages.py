@@ -104,7 +104,7 @@ class MessagesRequest(RequestBody):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     metadata: Metadata | None = None
-    service_tier: Literal["auto", "standard_only"] | None = None
+    service_tier: Literal["auto", "standard_only", "flex"] | None = None  # flex, an extension: when nobody waits
     normalise: bool = True  # leave out what agents change without meaning; an extension
 
     def as_chat(self) -> ChatRequest:
@@ -126,6 +126,7 @@ class MessagesRequest(RequestBody):
             parallel_tool_calls=None if choice is None else not choice.disable_parallel_tool_use,
             reasoning_effort=self._effort(),
             response_format=_format(self.output_config),
+            service_tier="flex" if self.service_tier == "flex" else None,
         )
 
     def _effort(self) -> Effort | None:
@@ -134,14 +135,19 @@ class MessagesRequest(RequestBody):
         return self.output_config.effort if self.output_config is not None else None
 
     def _messages(self) -> list[Message]:
-        text = self._system_text()
-        messages = [Message(role="system", content=text)] if text else []
+        messages = [Message(role="system", content=text) for text in self._system_texts()]
         for message in self.messages:
             messages += _as_openai(message)
         return messages
 
-    def _system_text(self) -> str:
-        return text_of(self.system or "")[self.num_left_out :]
+    def _system_texts(self) -> list[str]:
+        """One text. Of several blocks beside tools, two: templates write tools after the first system message, and what
+        Claude Code says of the folder would stand before them. This API's own order is tools, then system."""
+        blocks = [self.system] if isinstance(self.system, str) else [block.text for block in self.system or ()]
+        blocks[:1] = [block[self.num_left_out :] for block in blocks[:1]]
+        first, *later = [block for block in blocks if block] or [""]
+        texts = [first, "".join(later)] if self.tools and self.normalise else [first + "".join(later)]
+        return [text for text in texts if text]
 
     @property
     def num_left_out(self) -> int:

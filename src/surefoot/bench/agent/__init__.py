@@ -1,0 +1,1 @@
+"""`surefoot bench agent`: sessions of coding agents over HTTP."""
