@@ -13,6 +13,7 @@ from surefoot.core.json_bounds import json_excess
 from surefoot.machine.priority import yield_processor
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
+from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import ContextOverflow, bad_request
 from surefoot.server.system_messages import SystemPlaces, placed
 from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
@@ -50,6 +51,7 @@ class PromptEncoder:
         self._template_turns, self._encoding = Turns(1), Encoding()
         self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all users may share
         self._places: SystemPlaces | None = None  # of the model's template, once it was tried
+        self._calls: ModelCalls | None = None  # likewise
 
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """The text's token ids. rendered: `render` made it. add_special: put the model's first token before it."""
@@ -73,6 +75,18 @@ class PromptEncoder:
         if count > self._llm.max_context * self._longest_piece:
             raise ContextOverflow(math.ceil(count / self._longest_piece), self._llm.max_context)
 
+    async def model_calls(self) -> ModelCalls:
+        """How the model calls tools, as its template shows."""
+        if self._calls is None:
+            async with self._template_turns.turn():
+                self._calls = await asyncio.to_thread(self._find_calls)
+        return self._calls
+
+    def _find_calls(self) -> ModelCalls:
+        tokenizer = self._llm.tokenizer
+        special = {tokenizer.text_of(token): token for token in sorted(tokenizer.special)}
+        return ModelCalls.find(self._llm.chat_template.templates, self._llm.render, special)
+
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         if not self._llm.chat_template.templates:
             raise bad_request(
@@ -94,7 +108,14 @@ class PromptEncoder:
         if any(message["role"] == "system" for message in messages):
             self._places = self._places or SystemPlaces.probe(self._llm.render)
             messages = placed(messages, self._places)
-        return self._llm.render(messages, **variables)
+        has_calls = any(message.get("tool_calls") for message in messages)
+        if self._calls is None or self._calls.form.is_written or not has_calls:
+            return self._llm.render(messages, **variables)
+        messages, texts = calls_as_text(self._calls.form, messages, self._llm.tokenizer.shield)
+        prompt = self._llm.render(messages, **variables)
+        for mark, text in texts.items():
+            prompt = prompt.replace(mark, text)
+        return prompt
 
     async def learn_public_prefixes(self, system_messages: Sequence[str]) -> None:
         """Find the tokens that all prompts with one of these system messages begin with."""
