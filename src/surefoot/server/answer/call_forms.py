@@ -35,15 +35,11 @@ class CallForm:
     plain: bool = False  # calls in plain JSON count too: in a code block, or as the whole answer
     short_ids: bool = False  # nine letters and digits, or the template refuses the conversation
     is_written: bool = True  # the template writes the calls of a conversation
+    is_described: bool = True  # the template describes the tools
 
     @cached_property
     def around_calls(self) -> tuple[str, str]:
         before, _, after = self.block.partition("$calls")
-        return before, after
-
-    @cached_property
-    def around_arguments(self) -> tuple[str, str]:
-        before, _, after = self.call.partition("$arguments")
         return before, after
 
     @cached_property
@@ -203,7 +199,7 @@ FORMS = (
 
 # ---- recognition ----
 
-_CALLS = (
+_CALLS: tuple[dict[str, Any], ...] = (
     {"name": "qx_one", "id": "qxcallone", "arguments": {"word": "Qx one", "count": 3, "flag": True}},
     {"name": "qx_two", "id": "qxcalltwo", "arguments": {"word": "Qx two"}},
 )
@@ -238,15 +234,16 @@ def find_form(sources: Sequence[str], render: Callable[..., str]) -> CallForm | 
     render: of messages, with tools=; raises ValueError where the template refuses.
     """
     fitting = [form for form in FORMS if any(mark in source for mark in form.marks for source in sources)]
-    if not fitting:
+    one, two = (_tried(render, num_calls) if fitting else None for num_calls in (1, 2))
+    is_described = bool(fitting) and _describes(render)
+    if one is None or _CALLS[0]["name"] not in one:  # calls are left out, or the conversation is refused
+        form = next((form for form in fitting if form.opening), None)
+        return replace(form, is_written=False) if form is not None and is_described else None
+    form = next((form for form in fitting if _beginning(form) in one), None)
+    if form is None:
         return None
-    one, two = (_tried(render, num_calls) for num_calls in (1, 2))
-    if one is None or _CALLS[0]["name"] not in one:  # refused, or calls are left out
-        return None if one is None and not _describes(render) else replace(fitting[0], is_written=False)
-    form = next((form for form in fitting if _beginning(form, 1) in one), None)
-    if form is None or two is None:
-        return form and replace(form, several=False)
-    return replace(form, between=_between(form, two))
+    several = replace(form, several=False) if two is None else replace(form, between=_between(form, two))
+    return replace(several, is_described=is_described)
 
 
 def _tried(render: Callable[..., str], num_calls: int) -> str | None:
@@ -265,10 +262,9 @@ def _describes(render: Callable[..., str]) -> bool:
         return False
 
 
-def _beginning(form: CallForm, num_calls: int) -> str:
-    """The calls, up to what comes after the last one's arguments: it may hold an id that no model writes."""
-    whole, end = form.write_calls(_CALLS[:num_calls]), form.around_arguments[1] + form.around_calls[1]
-    return whole.removesuffix(end)
+def _beginning(form: CallForm) -> str:
+    """The first call, up to what comes after its arguments: that may hold an id that no model writes."""
+    return form.write_calls(_CALLS[:1]).removesuffix(form.call.partition("$arguments")[2] + form.around_calls[1])
 
 
 def _between(form: CallForm, text: str) -> str:

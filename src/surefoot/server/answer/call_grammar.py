@@ -123,8 +123,10 @@ class _Rules:
         heads = []
         if opening:
             heads, calls = [f"head[lazy]: TEXT {_string(opening)}"], ["head body", *calls]
-            if self._literal.split(opening)[1]:
-                calls = [f"TEXT {self._literal(opening)} body", *calls]
+            before, token, after = self._literal.split(opening)
+            if token:
+                text = self._term(f"/{ANY}*{_regex(before)}/") if before else "TEXT"
+                calls = [_sequence(text, self._literal.token(token), self._literal(after), "body"), *calls]
         return [
             ("answer: call* tail" if parallel else "answer: call | tail") if calls else "answer: tail",
             *([f"call: {' | '.join(calls)}"] if calls else []),

@@ -16,7 +16,7 @@ from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
-from surefoot.server.answer.tool_calls import INSTRUCTED, ModelCalls
+from surefoot.server.answer.tool_calls import INSTRUCTED, UNCALLED, ModelCalls
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.tools import CustomTool
@@ -102,7 +102,7 @@ def check_chats(pooling: PoolingConfig | None) -> None:
 async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
     """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
     has_calls = bool(body.tools) or any(message.tool_calls or message.role == "tool" for message in body.messages)
-    calls = await service.prompts.model_calls() if has_calls else ModelCalls(is_native=True)
+    calls = await service.prompts.model_calls() if has_calls else UNCALLED
     messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, calls))
     return await service.prompts.render(
         messages,

@@ -24,10 +24,9 @@ You may call one or more functions to help with the user's request. These are th
 {tools}
 </tools>
 
-For each call, write the function's name and arguments as JSON between tags:
-<tool_call>
-{{"name": "FUNCTION", "arguments": {{"ARGUMENT": "VALUE"}}}}
-</tool_call>"""
+For each call, write the function's name and arguments {how}:
+{example}"""
+_EXAMPLE = {"name": "FUNCTION", "id": "000000000", "arguments": {"ARGUMENT": "VALUE"}}
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,14 @@ class ModelCalls:
         if not self.is_native:
             return with_instructions(messages, tools), None
         found = [*messages] if self.form.several else [part for message in _split(messages) for part in message]
-        return [_with_short_ids(message) for message in found] if self.form.short_ids else found, tools or None
+        found = [_with_short_ids(message) for message in found] if self.form.short_ids else found
+        if self.form.is_described or not tools:
+            return found, tools or None
+        return _told(found, tools, self.form), None
 
 
 INSTRUCTED = ModelCalls()  # a template without tools
+UNCALLED = ModelCalls(is_native=True)  # for a conversation without tools and calls
 
 
 # ---- for templates without tools ----
@@ -70,10 +73,17 @@ def with_instructions(messages: Sequence[Json], tools: Sequence[Json]) -> list[J
     plain = [_plain(message) for message in messages]
     if not tools:
         return plain
-    instructions = INSTRUCTIONS.format(tools="\n".join(json.dumps(tool) for tool in tools))
-    if plain[0]["role"] == "system":
-        return [{"role": "system", "content": f"{plain[0]['content']}\n\n{instructions}"}, *plain[1:]]
-    return [{"role": "system", "content": instructions}, *plain]
+    return _told(plain, tools, HERMES)
+
+
+def _told(messages: Sequence[Json], tools: Sequence[Json], form: CallForm) -> list[Json]:
+    """With a description of the tools, and of the form of a call."""
+    how = "like this" if form.argument else "as JSON between tags"
+    example = form.write_calls([_EXAMPLE])
+    instructions = INSTRUCTIONS.format(tools="\n".join(map(json.dumps, tools)), how=how, example=example)
+    if messages[0]["role"] == "system":
+        return [{"role": "system", "content": f"{messages[0]['content']}\n\n{instructions}"}, *messages[1:]]
+    return [{"role": "system", "content": instructions}, *messages]
 
 
 def _plain(message: Json) -> Json:

@@ -1,11 +1,13 @@
 """/tokenize and /detokenize."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from surefoot.server.answer.tool_calls import UNCALLED, Json, ModelCalls
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.tokens import (
@@ -35,16 +37,18 @@ def tokens_router(service: Service) -> APIRouter:
         return Response(reply.model_dump_json(), media_type="application/json")
 
     async def tokens_of(body: TokenizeRequest, num_bytes: int) -> list[int]:
-        messages, tools = body.messages, body.tools or ()
-        if messages is not None:
-            texts = await service.body_work.run(num_bytes, lambda: [message.as_template() for message in messages])
+        if body.messages is not None:
+            calls = await service.prompts.model_calls() if body.tools else UNCALLED
+            messages, tools = await service.body_work.run(num_bytes, partial(conversation, body, calls))
             prompt = await service.prompts.render(
-                texts,
-                tools=[tool.model_dump(exclude_none=True) for tool in tools] or None,
-                add_generation_prompt=body.add_generation_prompt,
+                messages, tools=tools, add_generation_prompt=body.add_generation_prompt
             )
             return await service.prompts.encode(prompt, rendered=True)
         return await service.prompts.encode(body.prompt or "", add_special=body.add_special_tokens)
+
+    def conversation(body: TokenizeRequest, calls: ModelCalls) -> tuple[list[Json], Sequence[Json] | None]:
+        tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
+        return calls.for_template([message.as_template() for message in body.messages or ()], tools)
 
     @router.post("/detokenize")
     async def detokenize(body: DetokenizeRequest, http: HttpRequest) -> DetokenizeReply:
