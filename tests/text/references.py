@@ -74,9 +74,9 @@ def peer_templates() -> dict[str, str]:
     """The chat templates in llama.cpp's sources, by name, from the pinned source distribution on PyPI."""
     folder = _CACHE / "templates" / _TEMPLATES_VERSION
     if not folder.exists():
-        page = f"https://pypi.org/pypi/xllamacpp/{_TEMPLATES_VERSION}/json"
+        page = "https://pypi.org/pypi/xllamacpp/json"
         try:
-            files = httpx.get(page).raise_for_status().json()["urls"]
+            files = httpx.get(page).raise_for_status().json()["releases"].get(_TEMPLATES_VERSION, [])
             url = next(file["url"] for file in files if file["packagetype"] == "sdist")
             data = httpx.get(urljoin(page, url)).raise_for_status().content
         except (httpx.HTTPError, StopIteration) as error:

@@ -1,7 +1,7 @@
 """Chat templates of our own that write calls in the forms of the main families."""
 
 _BASE = (
-    "{%% for tool in tools or [] %%}{{ tool | tojson }}\n{%% endfor %%}"
+    "{%% for tool in tools or [] %%}{{ tool.function.name }}\n{%% endfor %%}"
     "{%% for message in messages %%}<{{ message.role }}>{{ message.content }}"
     "{%% if message.tool_calls %%}%s{%% endif %%}</s>\n{%% endfor %%}"
     "{%% if add_generation_prompt %%}<assistant>{%% endif %%}"
