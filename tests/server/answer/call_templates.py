@@ -1,5 +1,7 @@
 """Chat templates of our own that write calls in the forms of the main families."""
 
+from surefoot.server.answer.channels import TOKENS
+
 _BASE = (
     "{%% for tool in tools or [] %%}{{ tool.function.name }}\n{%% endfor %%}"
     "{%% for message in messages %%}<{{ message.role }}>{{ message.content }}"
@@ -13,6 +15,10 @@ _ARGUMENTS = "{%% for key, value in f.arguments | items %%}%s{%% endfor %%}"
 _WRITTEN = "{{ value if value is string or value is boolean else value | tojson }}"
 _JSON_WRITTEN = "{{ value if value is string else value | tojson }}"
 _ONE = "{{ raise_exception('one call') if message.tool_calls | length > 1 }}"
+_THOUGHT = (
+    "{% for message in messages if message.thinking %}<|channel|>analysis<|message|>{{ message.thinking }}<|end|>"
+    "{% endfor %}"
+)
 _NAMED = '{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}'
 
 
@@ -81,7 +87,7 @@ TEMPLATES = {
         + _each(f"{{{{ f.name }}}}(ARGUMENTS){_COMMA}", f"{{{{ key }}}}={_PYTHON}{_COMMA}")
         + "]<|tool_call_end|>"
     ),
-    "harmony": _template(
+    "harmony": _THOUGHT + _template(
         _ONE + _each(" to=functions.{{ f.name }}<|channel|>commentary json<|message|>{{ f.arguments | tojson }}")
     ),
     "granite": _template("").replace("{% for tool", "Tools are called with <|tool_call|>.\n{% for tool", 1),
@@ -94,5 +100,5 @@ CONTROL = {
     "gemma": ("<|tool_call>", "<tool_call|>", '<|"|>'),
     "lfm": ("<|tool_call_start|>", "<|tool_call_end|>"),
     "granite": ("<|tool_call|>",),
-    "harmony": ("<|channel|>", "<|message|>"),
+    "harmony": (*TOKENS, "<|call|>", "<|return|>"),
 }

@@ -9,7 +9,8 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from surefoot.sampling.grammar import lark_grammar
 from surefoot.sampling.grammar_checker import ByteTokenizer
 from surefoot.server.answer.call_forms import CallForm
-from surefoot.server.answer.call_grammar import CallableTool, call_rules
+from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules
+from surefoot.server.answer.channels import channel_rules
 from surefoot.server.schemas.tools import ToolChoice
 
 USUAL = b"abcxyz019 \n'\"<<>/{{}[[],:|=\\"
@@ -28,8 +29,9 @@ class CallGrammar:
         self._words, self._form = words, form
         ids = {text: 256 + number for number, text in enumerate(control)}
         rules = call_rules(form, tools, choice, True, tools if form.plain and choice == "auto" else (), ids)
+        beginning = channel_rules(Literals(ids), is_said=False) if form.in_channels else "start: answer\n"
         tokenizer = LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens))
-        self._matcher = LLMatcher(tokenizer, lark_grammar(f"start: answer\n{rules}"), log_level=0)
+        self._matcher = LLMatcher(tokenizer, lark_grammar(beginning + rules), log_level=0)
         assert not self._matcher.is_error(), self._matcher.get_error()
         self._pieces = sorted(control, key=len, reverse=True)
 

@@ -12,8 +12,9 @@ import pytest
 from surefoot.server.answer.call_forms import FORMS, CallForm, find_form
 from surefoot.server.answer.call_grammar import CallableTool, unenforced
 from surefoot.server.answer.call_parser import CallParser, whole_calls
+from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.json_schemas import arguments_schema, prepare
-from surefoot.server.answer.parsing import MessageDelta
+from surefoot.server.answer.parsing import Chain, MessageDelta
 from surefoot.text.chat import ChatTemplate
 from tests.server.answer.call_templates import CONTROL, TEMPLATES
 from tests.server.answer.call_walks import CallGrammar
@@ -60,8 +61,8 @@ def form_of(name: str) -> CallForm:
 
 
 def parse(form: CallForm, text: str, cuts: list[int]) -> tuple[str, list[dict[str, Any]]]:
-    plain = [tool.name for tool in TOOLS] if form.plain else []
-    parser, total = CallParser("call_", plain, form, TOOLS), MessageDelta()
+    calls = CallParser("call_", [tool.name for tool in TOOLS] if form.plain else [], form, TOOLS)
+    parser, total = Chain(ChannelParser(), calls) if form.in_channels else calls, MessageDelta()
     for start, end in pairwise([0, *cuts, len(text)]):
         total += parser.feed(text[start:end])
     total += parser.finish()
@@ -89,22 +90,23 @@ def grammar_of(form: CallForm, choice: Any = "required", control: tuple[str, ...
 
 def grammars(form: CallForm, choice: Any = "required") -> list[CallGrammar]:
     """For vocabularies with the form's special tokens, and without."""
-    return [grammar_of(form, choice, control) for control in dict.fromkeys([(), CONTROL.get(form.name, ())])]
+    own = CONTROL.get(form.name, ())
+    return [grammar_of(form, choice, control) for control in ([own] if form.in_channels else {(), own})]
 
 
 @pytest.mark.parametrize("choice", ["required", "auto"])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_the_grammar_allows_is_read_back(name: str, choice: Any) -> None:
     form = form_of(name)
-    begin = (
-        "" if choice == "required" else "Well:\n" + form.opening if form.opening else '{"name": "now", "parameters": '
-    )
+    before = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" if form.in_channels else "Well:\n"
+    begin = before + form.opening if form.opening else '{"name": "now", "parameters": '
+    begin = "" if choice == "required" else begin
     for grammar in grammars(form, choice):
         texts = [text for seed in range(10) if (text := grammar.walk(seed, begin)) is not None]
         assert len(texts) > 6
         for text in texts:
             assert check(form, text), text
-            if choice == "required":
+            if choice == "required" and not form.in_channels:
                 assert parse(form, text, [])[0] == ""
 
 

@@ -12,7 +12,9 @@ import pytest
 from surefoot.api import LLM
 from surefoot.core import SamplingParams
 from surefoot.server.answer.call_parser import CallParser, whole_calls
-from surefoot.server.answer.structured import make_grammar
+from surefoot.server.answer.channels import ChannelParser
+from surefoot.server.answer.parsing import Chain, Parser
+from surefoot.server.answer.structured import AnswerConstraint, make_grammar
 from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.schemas.tools import Tool
 from surefoot.text import ChatTemplate
@@ -47,6 +49,11 @@ def check(calls: list[dict[str, Any]]) -> None:
         assert JUDGES[call["function"]["name"]].is_valid(given), given
 
 
+def parser_of(held: AnswerConstraint) -> Parser:
+    calls = CallParser("call_", held.plain, held.calls.form, held.tools)
+    return Chain(ChannelParser(), calls) if held.calls.in_channels else calls
+
+
 def valid_calls(name: str, count: int) -> None:
     """That many answers of the model in this form, each with one call."""
     template = ChatTemplate(TEMPLATES[name])
@@ -69,10 +76,11 @@ def valid_calls(name: str, count: int) -> None:
     for output in outputs:
         (answer,) = output.outputs
         assert answer.finish_reason == "stop", answer.text
-        whole, pieces = (CallParser("call_", held.plain, calls.form, held.tools) for _ in range(2))
+        whole, pieces = (parser_of(held) for _ in range(2))
         delta = whole.feed(answer.text) + whole.finish()
         found = whole_calls(delta.tool_calls)
-        assert (delta.content, len(found)) == ("", 1), answer.text
+        assert len(found) == 1, answer.text
+        assert not delta.content or calls.in_channels
         assert found[0]["function"]["name"] in names
         check(found)
         deltas = [pieces.feed(character) for character in answer.text]
@@ -92,7 +100,7 @@ def test_two_hundred_calls_fit(name: str) -> None:
 
 # ---- through the server ----
 
-SERVED = ["qwen xml", "mistral with ids", "gemma", "granite", "llama"]
+SERVED = ["qwen xml", "mistral with ids", "gemma", "granite", "llama", "harmony"]
 
 
 @pytest.fixture(scope="module", params=SERVED)

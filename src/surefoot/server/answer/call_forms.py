@@ -34,6 +34,7 @@ class CallForm:
     several: bool = True  # calls in one answer
     plain: bool = False  # calls in plain JSON count too: in a code block, or as the whole answer
     short_ids: bool = False  # nine letters and digits, or the template refuses the conversation
+    in_channels: bool = False  # text and calls are messages of their own (channels.py)
     is_written: bool = True  # the template writes the calls of a conversation
     is_described: bool = True  # the template describes the tools
 
@@ -132,7 +133,7 @@ _LFM = CallForm(
 )  # fmt: skip
 _HARMONY = CallForm(
     "harmony", " to=functions.$name<|channel|>commentary json<|message|>$arguments", " to=functions.",
-    marks=("<|channel|>commentary",), several=False,
+    marks=("<|channel|>commentary",), several=False, in_channels=True,
 )  # fmt: skip
 
 

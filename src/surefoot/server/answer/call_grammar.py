@@ -24,6 +24,7 @@ from surefoot.server.answer.call_values import (
     members_of,
     type_of,
 )
+from surefoot.server.answer.channels import FINAL
 from surefoot.server.schemas.tools import INPUT, NamedChoice, ToolChoice
 
 # Line breaks and indentation, bounded: some models write white space for ever if they may.
@@ -120,6 +121,8 @@ class _Rules:
     def free_answer(self, parallel: bool, plain: Sequence[CallableTool]) -> list[str]:
         """Text with calls. Lazy: the first head of a call ends the text, so that no call hides inside of text."""
         opening, calls = self._form.opening, [f"plain_{number}" for number in range(len(plain))]
+        if self._form.in_channels:
+            return [f"answer: {self._literal(opening)} body | {self._literal(FINAL)} WORDS"]
         heads = []
         if opening:
             heads, calls = [f"head[lazy]: TEXT {_string(opening)}"], ["head body", *calls]

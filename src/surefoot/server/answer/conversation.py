@@ -13,10 +13,11 @@ from surefoot.api.defaults import for_calls
 from surefoot.api.pooling import PoolingConfig
 from surefoot.server.access.request_context import ReplyIdentity, RequestContext
 from surefoot.server.answer.call_parser import CallParser
+from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
-from surefoot.server.answer.tool_calls import INSTRUCTED, UNCALLED, ModelCalls
+from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.tools import CustomTool
@@ -36,7 +37,8 @@ class ChatRun:
         self._custom = frozenset(tool.custom.name for tool in body.tools or () if isinstance(tool, CustomTool))
 
     def _parser(self, index: int) -> Parser:
-        reasoning = ReasoningParser(self._is_thinking)
+        in_channels = self._constraint.calls.in_channels
+        reasoning: Parser = ChannelParser() if in_channels else ReasoningParser(self._is_thinking)
         if not self.body.tools or self.body.tool_choice == "none":
             return reasoning
         held = self._constraint
@@ -63,7 +65,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
     with service.admit(context.caller) as ticket:
         position = await find_position(service, context, body, body.n or 1)
         tools, choice = check_tools(body.tools or (), body.tool_choice)
-        calls = await service.prompts.model_calls() if tools else INSTRUCTED
+        calls = await service.prompts.model_calls()
         prompt = await render_chat(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
@@ -78,7 +80,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         params = body.sampling(
             limit, body.num_logprobs, position.seed, constraint.grammar, for_calls(defaults) if may_call else defaults
         )
-        if may_call and calls.needs_special:
+        if calls.in_channels or (may_call and calls.needs_special):
             params = replace(params, skip_special_tokens=False)
         run = await service.start(
             ticket, context, [tokens], [params], position, deadline_s=body.deadline_s, tier=body.service_tier,
@@ -101,8 +103,7 @@ def check_chats(pooling: PoolingConfig | None) -> None:
 
 async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
     """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
-    has_calls = bool(body.tools) or any(message.tool_calls or message.role == "tool" for message in body.messages)
-    calls = await service.prompts.model_calls() if has_calls else UNCALLED
+    calls = await service.prompts.model_calls()
     messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, calls))
     return await service.prompts.render(
         messages,

@@ -10,6 +10,7 @@ from surefoot.sampling import GrammarError, Grammars, GrammarTimeout
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
 from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, unenforced
+from surefoot.server.answer.channels import channel_rules
 from surefoot.server.answer.json_schemas import (
     PreparedSchema,
     SchemaError,
@@ -113,7 +114,7 @@ async def constrain(
     if choice == "none":
         tools = ()
     if not tools and (wanted is None or isinstance(wanted, TextFormat)):
-        return AnswerConstraint(None)
+        return AnswerConstraint(None, calls=calls)
     for any_of in (False, True):
         try:
             async with turns.turn():
@@ -179,14 +180,19 @@ def make_grammar(
     if tools:
         return _constrain_calls(tools, choice, parallel, is_thinking, any_of, calls)
     if isinstance(wanted, GrammarFormat):
-        return AnswerConstraint(lark_grammar(wanted.grammar))
+        return AnswerConstraint(lark_grammar(wanted.grammar), calls=calls)
     rules = format_rules(wanted)
-    return AnswerConstraint(None if rules is None else lark_grammar(_beginning(is_thinking) + rules))
+    grammar = None if rules is None else lark_grammar(_beginning(is_thinking, calls, is_said=True) + rules)
+    return AnswerConstraint(grammar, calls=calls)
 
 
-def _beginning(is_thinking: bool, special: Mapping[str, int] | None = None) -> str:
-    if is_thinking and special and END_THINK in special:
-        return HIDDEN_THOUGHT.format(end=Literals(special)(END_THINK))
+def _beginning(is_thinking: bool, calls: ModelCalls, is_said: bool = False) -> str:
+    """is_said: the answer is text alone, not calls."""
+    literal = Literals(calls.special)
+    if calls.in_channels:
+        return channel_rules(literal, is_said)
+    if is_thinking and END_THINK in calls.special:
+        return HIDDEN_THOUGHT.format(end=literal(END_THINK))
     return THOUGHT if is_thinking else PLAIN
 
 
@@ -197,7 +203,7 @@ def _constrain_calls(
     allowed."""
     callables, notices = _callables(tools, any_of, calls)
     plain = [item for item in callables if item.text is None] if choice == "auto" and calls.form.plain else []
-    beginning = _beginning(is_thinking, calls.special)
+    beginning = _beginning(is_thinking, calls)
     for untagged in (plain, []):
         rules = call_rules(calls.form, callables, choice, parallel, untagged, calls.special)
         grammar = lark_grammar(beginning + rules)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from surefoot.server.answer.call_forms import HERMES, CallForm, find_form
+from surefoot.server.answer.channels import TOKENS, uses_channels
 
 Json = dict[str, Any]
 END_THINK = "</think>"
@@ -36,19 +37,24 @@ class ModelCalls:
     form: CallForm = HERMES
     is_native: bool = False  # the template describes tools itself
     special: Mapping[str, int] = field(default_factory=dict)  # special tokens in the form's texts, and their ids
+    in_channels: bool = False  # answers are messages in channels (channels.py)
 
     @classmethod
     def find(cls, templates: Mapping[str, str], render: Callable[..., str], special: Mapping[str, int]) -> "ModelCalls":
         """By the templates' texts and trials. special: of the model's vocabulary."""
+        in_channels = uses_channels(templates, special)
         found = find_form([*templates.values()], render)
+        if found is not None and found.in_channels != in_channels:
+            found = None
         form = found or HERMES
-        used = form.call + form.block + form.opening + form.argument + form.quote + END_THINK
-        return cls(form, found is not None, {text: token for text, token in special.items() if text and text in used})
+        used = "".join([form.call, form.block, form.opening, form.argument, form.quote, END_THINK, *TOKENS])
+        special = {text: token for text, token in special.items() if text and text in used}
+        return cls(form, found is not None, special, in_channels)
 
     @property
     def needs_special(self) -> bool:
-        """Whether the parser needs special tokens, which are otherwise dropped from an answer's text."""
-        return bool(self.special.keys() - {END_THINK})
+        """Whether the parser of calls needs special tokens, which are otherwise dropped from an answer's text."""
+        return bool(self.special.keys() - {END_THINK, *TOKENS})
 
     def for_template(self, messages: Sequence[Json], tools: Sequence[Json]) -> tuple[list[Json], Sequence[Json] | None]:
         """The conversation and the tools, as the template takes them."""
@@ -62,7 +68,6 @@ class ModelCalls:
 
 
 INSTRUCTED = ModelCalls()  # a template without tools
-UNCALLED = ModelCalls(is_native=True)  # for a conversation without tools and calls
 
 
 # ---- for templates without tools ----

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from surefoot.server.answer.tool_calls import UNCALLED, Json, ModelCalls
+from surefoot.server.answer.tool_calls import Json, ModelCalls
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.tokens import (
@@ -38,7 +38,7 @@ def tokens_router(service: Service) -> APIRouter:
 
     async def tokens_of(body: TokenizeRequest, num_bytes: int) -> list[int]:
         if body.messages is not None:
-            calls = await service.prompts.model_calls() if body.tools else UNCALLED
+            calls = await service.prompts.model_calls()
             messages, tools = await service.body_work.run(num_bytes, partial(conversation, body, calls))
             prompt = await service.prompts.render(
                 messages, tools=tools, add_generation_prompt=body.add_generation_prompt
