@@ -12,7 +12,7 @@ import pytest
 from surefoot.server.answer.call_forms import FORMS, CallForm, find_form
 from surefoot.server.answer.call_grammar import CallableTool, unenforced
 from surefoot.server.answer.call_parser import CallParser, whole_calls
-from surefoot.server.answer.channels import ChannelParser
+from surefoot.server.answer.channels import CALL, ChannelParser
 from surefoot.server.answer.json_schemas import arguments_schema, prepare
 from surefoot.server.answer.parsing import Chain, MessageDelta
 from surefoot.text.chat import ChatTemplate
@@ -98,7 +98,7 @@ def grammars(form: CallForm, choice: Any = "required") -> list[CallGrammar]:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_the_grammar_allows_is_read_back(name: str, choice: Any) -> None:
     form = form_of(name)
-    before = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant" if form.in_channels else "Well:\n"
+    before = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant " if form.in_channels else "Well:\n"
     begin = before + form.opening if form.opening else '{"name": "now", "parameters": '
     begin = "" if choice == "required" else begin
     for grammar in grammars(form, choice):
@@ -117,7 +117,7 @@ def test_a_string_survives_or_cannot_be_written(name: str) -> None:
         call = {"id": "a1b2c3d4e", "name": "free", "arguments": {"t": text}}
         written = form.write_calls([call])
         ends = form.tag or form.quote
-        is_allowed = grammar.allows(written, spelled=text)
+        is_allowed = grammar.allows(CALL * form.in_channels + written, spelled=text)
         assert is_allowed == (not (form.argument and ends in text) or form.quote == "'"), written
         if is_allowed:
             (found,) = check(form, written)
@@ -138,7 +138,7 @@ def test_arguments_get_their_types(name: str) -> None:
         given = {"city": "Oslo", "unit": "c", key: value}
         ordered = {word: given[word] for word in SCHEMAS["weather"]["properties"] if word in given}
         written = form.write_calls([{"id": "a1b2c3d4e", "name": "weather", "arguments": ordered}])
-        assert grammar.allows(written), written
+        assert grammar.allows(CALL * form.in_channels + written), written
         assert check(form, written)[0]["arguments"] == given
 
 

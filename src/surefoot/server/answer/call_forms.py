@@ -132,7 +132,7 @@ _LFM = CallForm(
     block="<|tool_call_start|>[$calls]<|tool_call_end|>", between=", ",
 )  # fmt: skip
 _HARMONY = CallForm(
-    "harmony", " to=functions.$name<|channel|>commentary json<|message|>$arguments", " to=functions.",
+    "harmony", "to=functions.$name<|channel|>commentary json<|message|>$arguments", "to=functions.",
     marks=("<|channel|>commentary",), several=False, in_channels=True,
 )  # fmt: skip
 

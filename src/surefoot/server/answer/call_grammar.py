@@ -24,7 +24,7 @@ from surefoot.server.answer.call_values import (
     members_of,
     type_of,
 )
-from surefoot.server.answer.channels import FINAL
+from surefoot.server.answer.channels import CALL, FINAL
 from surefoot.server.schemas.tools import INPUT, NamedChoice, ToolChoice
 
 # Line breaks and indentation, bounded: some models write white space for ever if they may.
@@ -122,7 +122,7 @@ class _Rules:
         """Text with calls. Lazy: the first head of a call ends the text, so that no call hides inside of text."""
         opening, calls = self._form.opening, [f"plain_{number}" for number in range(len(plain))]
         if self._form.in_channels:
-            return [f"answer: {self._literal(opening)} body | {self._literal(FINAL)} WORDS"]
+            return [f"answer: {self._literal(CALL + opening)} body | {self._literal(FINAL)} WORDS"]
         heads = []
         if opening:
             heads, calls = [f"head[lazy]: TEXT {_string(opening)}"], ["head body", *calls]
@@ -142,7 +142,7 @@ class _Rules:
 
     def call_answer(self, parallel: bool) -> list[str]:
         form = self._form
-        call = f"{self._literal(form.opening)} body"
+        call = f"{self._literal((CALL if form.in_channels else '') + form.opening)} body"
         if parallel and form.block == "$calls":
             return [f"answer: {call} ({self._literal(form.between)} {call})*"]
         return [f"answer: {call}"]

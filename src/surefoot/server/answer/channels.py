@@ -11,6 +11,7 @@ from surefoot.server.answer.parsing import MessageDelta, TagFinder
 CHANNEL, TEXT, END, START = "<|channel|>", "<|message|>", "<|end|>", "<|start|>"
 THINKING = "analysis"
 FINAL = f"{CHANNEL}final{TEXT}"
+CALL = " "  # what a call begins with, after the role
 TOKENS = (CHANNEL, TEXT, END, START)
 _NEXT = f"{START}assistant"  # between two messages
 
@@ -59,7 +60,7 @@ class ChannelParser:
             return MessageDelta(), ""
         self._held, self._in_text, self._is_thought = "", True, False
         if not head.startswith(CHANNEL):
-            return MessageDelta(), head  # a call
+            return MessageDelta(), head.removeprefix(CALL)
         channel, _, rest = head.removeprefix(CHANNEL).partition(TEXT)
         self._is_thought = channel.strip() == THINKING
         return MessageDelta(), rest
