@@ -13,8 +13,11 @@ from surefoot.server.answer.call_forms import FORMS, CallForm, find_form
 from surefoot.server.answer.call_grammar import CallableTool, unenforced
 from surefoot.server.answer.call_parser import CallParser, whole_calls
 from surefoot.server.answer.channels import CALL, ChannelParser
-from surefoot.server.answer.json_schemas import arguments_schema, prepare
+from surefoot.server.answer.json_schemas import SchemaError, arguments_schema, prepare
 from surefoot.server.answer.parsing import Chain, MessageDelta
+from surefoot.server.answer.structured import FREE_ARGUMENTS, MOST_OWN_CHARACTERS, AnswerConstraint, make_grammar
+from surefoot.server.answer.tool_calls import ModelCalls
+from surefoot.server.schemas.tools import Tool
 from surefoot.text.chat import ChatTemplate
 from tests.server.answer.call_templates import CONTROL, TEMPLATES
 from tests.server.answer.call_walks import CallGrammar
@@ -254,3 +257,29 @@ def test_real_templates() -> None:
         if (form := found_in(source)) is not None:
             found.setdefault(form.name, []).append(name)
     assert {name: sorted(files) for name, files in found.items()} == PEERS
+
+
+# ---- schemas that clients send ----
+
+
+def constrained(name: str, parameters: dict[str, Any]) -> AnswerConstraint:
+    tool = Tool.model_validate({"type": "function", "function": {"name": "t", "parameters": parameters}})
+    return make_grammar(None, [tool], "required", False, False, calls=ModelCalls(form_of(name), is_native=True))
+
+
+@pytest.mark.parametrize(
+    "part", [{"type": 3}, {"type": [{}]}, {"minLength": "}/ x"}, {"maxLength": -1}], ids=str
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["qwen xml", "gemma", "lfm", "deepseek xml"])
+def test_what_is_no_schema_is_refused(name: str, part: dict[str, Any]) -> None:
+    with pytest.raises(SchemaError, match="not a JSON schema"):
+        constrained(name, {"type": "object", "properties": {"p": {"type": "string", **part}}})
+
+
+def test_definitions_that_are_repeated_too_often_are_not_held() -> None:
+    large = {"type": "object", "properties": {f"a_long_name_{number}": {"type": "string"} for number in range(400)}}
+    lists = {f"p{most}": {"type": "array", "items": {"$ref": "#/$defs/large"}, "maxItems": most} for most in range(30)}
+    held = constrained("qwen xml", {"type": "object", "$defs": {"large": large}, "properties": lists})
+    assert held.grammar is not None
+    assert len(held.grammar) < MOST_OWN_CHARACTERS
+    assert FREE_ARGUMENTS in held.notices

@@ -255,8 +255,8 @@ class _Rules:
             ways.append(f'"{{" {self._pairs(members_of(part, slot.schema))} "}}"')
         for part in alternatives(arrays) if arrays is not None else ():
             item = self._value(member(slot.schema, part.get("items")))
-            least, most = part.get("minItems", 0), part.get("maxItems", "")
-            more = f'("," {item}){{{max(least - 1, 0)},{max(most - 1, 0) if most != "" else ""}}}'
+            least, most = _bounds(part, "minItems", "maxItems")
+            more = f'("," {item}){{{max(least - 1, 0)},{max(most - 1, 0) if isinstance(most, int) else ""}}}'
             items = f"{item} {more}" if least else f"({item} {more})?"
             ways.append(f'"[" {items if most != 0 else EMPTY} "]"')
         return ways
@@ -310,10 +310,17 @@ def _regex(text: str) -> str:
 
 def body_of(schema: Schema) -> str | None:
     """The terminal of a string; None if any text fits."""
-    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    lengths = f"/{ANY}{{{least},{most}}}/" if least or most != "" else None
+    bounds = _bounds(schema, "minLength", "maxLength")
+    lengths = f"/{ANY}{{{bounds[0]},{bounds[1]}}}/" if bounds != (0, "") else None
     pattern = _pattern(schema["pattern"]) if isinstance(schema.get("pattern"), str) else None
     return " & ".join(filter(None, [lengths, pattern])) or None
+
+
+def _bounds(schema: Schema, least: str, most: str) -> tuple[int, int | str]:
+    """As they stand in braces behind what is repeated."""
+    if any(not isinstance(schema.get(word, 0), int) or schema.get(word, 0) < 0 for word in (least, most)):
+        raise TypeError(least)
+    return schema.get(least, 0), schema.get(most, "")
 
 
 def _pattern(pattern: str) -> str | None:

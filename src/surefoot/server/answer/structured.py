@@ -12,6 +12,7 @@ from surefoot.server.access.shares import Turns
 from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, unenforced
 from surefoot.server.answer.channels import channel_rules
 from surefoot.server.answer.json_schemas import (
+    NO_SCHEMA,
     PreparedSchema,
     SchemaError,
     arguments_schema,
@@ -201,16 +202,24 @@ def _constrain_calls(
 ) -> AnswerConstraint:
     """Calls without tags repeat each schema in the grammar. Where that makes it too long, only tagged calls are
     allowed."""
-    callables, notices = _callables(tools, any_of, calls)
-    plain = [item for item in callables if item.text is None] if choice == "auto" and calls.form.plain else []
-    beginning = _beginning(is_thinking, calls)
-    for untagged in (plain, []):
-        rules = call_rules(calls.form, callables, choice, parallel, untagged, calls.special)
-        grammar = lark_grammar(beginning + rules)
-        if not untagged or len(grammar) <= MOST_GRAMMAR_CHARACTERS:
-            break
-    bare = untagged if calls.form.opening else callables
-    return AnswerConstraint(grammar, notices, calls, tuple(callables), tuple(item.name for item in bare))
+    try:
+        callables, notices = _callables(tools, any_of, calls)
+        plain = [item for item in callables if item.text is None] if choice == "auto" and calls.form.plain else []
+        for held, untagged in ((callables, plain), (callables, []), ([*map(_free, callables)], [])):
+            rules = call_rules(calls.form, held, choice, parallel, untagged, calls.special)
+            grammar = lark_grammar(_beginning(is_thinking, calls) + rules)
+            if len(grammar) <= (MOST_GRAMMAR_CHARACTERS if untagged else MOST_OWN_CHARACTERS):
+                break
+    except (AttributeError, KeyError, TypeError) as error:  # a keyword with a value of another type than it has
+        raise SchemaError(NO_SCHEMA) from error
+    notices = notices if held is callables else (*notices, FREE_ARGUMENTS)
+    bare = untagged if calls.form.opening else held
+    return AnswerConstraint(grammar, notices, calls, tuple(held), tuple(item.name for item in bare))
+
+
+def _free(tool: CallableTool) -> CallableTool:
+    """Where a grammar repeats definitions so often that it is too long."""
+    return replace(tool, schema={"type": "object"})
 
 
 def _callables(tools: Sequence[Tool], any_of: bool, calls: ModelCalls) -> tuple[list[CallableTool], tuple[str, ...]]:
