@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -13,12 +13,13 @@ from surefoot.core.json_bounds import json_excess
 from surefoot.machine.priority import yield_processor
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
-from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import ContextOverflow, bad_request
 from surefoot.server.system_messages import SystemPlaces, placed
 from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
 
 T = TypeVar("T")
+# Of the templates by their names, how they are rendered, and the ids of special tokens by their texts.
+Trial = Callable[[Mapping[str, str], Callable[..., str], Mapping[str, int]], T]
 LONG_CHARACTERS = 16 << 10  # about 10 ms to tokenise
 SHORT_THREADS = 2
 
@@ -51,7 +52,7 @@ class PromptEncoder:
         self._template_turns, self._encoding = Turns(1), Encoding()
         self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all users may share
         self._places: SystemPlaces | None = None  # of the model's template, once it was tried
-        self._calls: ModelCalls | None = None  # likewise
+        self._trials: dict[Trial[Any], Any] = {}  # what trials with the template have shown
 
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """The text's token ids. rendered: `render` made it. add_special: put the model's first token before it."""
@@ -75,17 +76,18 @@ class PromptEncoder:
         if count > self._llm.max_context * self._longest_piece:
             raise ContextOverflow(math.ceil(count / self._longest_piece), self._llm.max_context)
 
-    async def model_calls(self) -> ModelCalls:
-        """How the model calls tools, as its template shows."""
-        if self._calls is None:
+    async def tried(self, trial: Trial[T]) -> T:
+        """What a trial with the model's template shows. Each trial is made once."""
+        if trial not in self._trials:
             async with self._template_turns.turn():
-                self._calls = await asyncio.to_thread(self._find_calls)
-        return self._calls
+                self._trials[trial] = await asyncio.to_thread(self._try, trial)
+        found: T = self._trials[trial]
+        return found
 
-    def _find_calls(self) -> ModelCalls:
+    def _try(self, trial: Trial[T]) -> T:
         tokenizer = self._llm.tokenizer
         special = {tokenizer.text_of(token): token for token in sorted(tokenizer.special)}
-        return ModelCalls.find(self._llm.chat_template.templates, self._llm.render, special)
+        return trial(self._llm.chat_template.templates, self._llm.render, special)
 
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         if not self._llm.chat_template.templates:
@@ -101,21 +103,11 @@ class PromptEncoder:
             raise bad_request(str(error), "messages") from error
 
     def _render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
-        calls = (call for message in messages for call in message.get("tool_calls", ()))
-        excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
-        if excess is not None:  # the arguments are parsed for the template
-            raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
+        check_arguments(messages)
         if any(message["role"] == "system" for message in messages):
             self._places = self._places or SystemPlaces.probe(self._llm.render)
             messages = placed(messages, self._places)
-        has_calls = any(message.get("tool_calls") for message in messages)
-        if self._calls is None or self._calls.form.is_written or not has_calls:
-            return self._llm.render(messages, **variables)
-        messages, texts = calls_as_text(self._calls.form, messages, self._llm.tokenizer.shield)
-        prompt = self._llm.render(messages, **variables)
-        for mark, text in texts.items():
-            prompt = prompt.replace(mark, text)
-        return prompt
+        return self._llm.render(messages, **variables)
 
     async def learn_public_prefixes(self, system_messages: Sequence[str]) -> None:
         """Find the tokens that all prompts with one of these system messages begin with."""
@@ -144,6 +136,14 @@ class PromptEncoder:
             raise bad_request(f"the {param} is empty: give at least one character or token", param)
         if max(tokens) >= self._llm.config.vocab_size:
             raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
+
+
+def check_arguments(messages: Sequence[dict[str, Any]]) -> None:
+    """Refuse tool calls whose arguments, which are parsed for the template, have too many parts."""
+    calls = (call for message in messages for call in message.get("tool_calls", ()))
+    excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
+    if excess is not None:
+        raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:

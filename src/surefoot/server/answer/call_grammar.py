@@ -16,7 +16,7 @@ from surefoot.server.answer.call_heads import FENCE, Style, head_regex
 from surefoot.server.answer.call_values import (
     NUMBER,
     TYPES,
-    Members,
+    ArgumentSlots,
     Schema,
     Slot,
     alternatives,
@@ -93,7 +93,8 @@ def call_rules(
     parallel = parallel and form.several
     several = parallel and choice == "required"
     answer = rules.free_answer(parallel, plain) if choice == "auto" else rules.call_answer(several)
-    body = rules.body(tools, parallel if choice == "auto" else several)
+    is_bare = choice == "auto" and not form.opening
+    body = "" if is_bare else rules.body(tools, parallel if choice == "auto" else several)
     return "\n".join([*answer, body, *rules.lines()])
 
 
@@ -174,7 +175,7 @@ class _Rules:
             return self._rule(tool.arguments_rule())
         return self._pairs(members_of(tool.schema))
 
-    def _pairs(self, members: Members) -> str:
+    def _pairs(self, members: ArgumentSlots) -> str:
         """In the schema's order, or in that of names."""
         slots = sorted(members.slots.items(), key=sort_key) if self._form.nested else members.slots.items()
         between = self._literal(self._form.between_arguments)

@@ -13,7 +13,7 @@ from typing import Any
 from surefoot.server.answer.call_forms import HERMES, CallForm
 from surefoot.server.answer.call_grammar import CallableTool
 from surefoot.server.answer.call_heads import FENCE, CallHead, HeadFinder, Style
-from surefoot.server.answer.call_values import Members, Slot, members_of
+from surefoot.server.answer.call_values import ArgumentSlots, Slot, members_of
 from surefoot.server.answer.parsing import MessageDelta
 
 Reading = Generator[None, None, None]  # goes on where more text has come
@@ -139,7 +139,7 @@ class CallParser:
         self._begin(name, given)
         yield from self._skip(rest)
         if self._form.argument:
-            yield from self._pairs(self._members.get(name, Members({}, frozenset(), None)), _first(after))
+            yield from self._pairs(self._members.get(name, ArgumentSlots({}, frozenset(), None)), _first(after))
         else:
             yield from self._json()
         yield from self._skip(after)
@@ -165,7 +165,7 @@ class CallParser:
 
     # ---- arguments ----
 
-    def _pairs(self, members: Members, end: str) -> Reading:
+    def _pairs(self, members: ArgumentSlots, end: str) -> Reading:
         """An object, whose pairs end before `end`."""
         form, is_first = self._form, True
         before, _, rest = form.around_value[0].partition("$key")
@@ -313,7 +313,7 @@ class CallParser:
 
 
 ANY_SLOT = Slot({})
-ANY_MEMBERS = Members({}, frozenset(), ANY_SLOT)
+ANY_MEMBERS = ArgumentSlots({}, frozenset(), ANY_SLOT)
 
 
 def _first(text: str) -> str:

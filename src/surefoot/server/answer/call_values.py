@@ -153,7 +153,7 @@ def _choices(schema: Any, root: Schema, level: int) -> list[Any] | None:
 
 
 @dataclass(frozen=True)
-class Members:
+class ArgumentSlots:
     """The arguments that an object has."""
 
     slots: Mapping[str, Slot]
@@ -165,7 +165,7 @@ class Members:
         return self.slots.get(key) or self.others or Slot({})
 
 
-def members_of(schema: Schema, root: Schema | None = None) -> Members:
+def members_of(schema: Schema, root: Schema | None = None) -> ArgumentSlots:
     """Of the object that a schema describes. A schema with parts has the members of all its parts."""
     root = schema if root is None else root
     slots: dict[str, Slot] = {}
@@ -186,4 +186,4 @@ def members_of(schema: Schema, root: Schema | None = None) -> Members:
             if isinstance(part.get(word), list):
                 words |= {word: None} if len(part[word]) > 1 else {}
                 waiting += [(resolved(inner, root), word == "allOf" or len(part[word]) == 1) for inner in part[word]]
-    return Members(slots, frozenset(required & slots.keys()), None if slots else others, tuple(words))
+    return ArgumentSlots(slots, frozenset(required & slots.keys()), None if slots else others, tuple(words))

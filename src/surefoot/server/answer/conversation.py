@@ -17,8 +17,9 @@ from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
-from surefoot.server.answer.tool_calls import ModelCalls
+from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import bad_request
+from surefoot.server.prompts import check_arguments
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.tools import CustomTool
 from surefoot.server.service import RequestRun, Service
@@ -65,7 +66,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
     with service.admit(context.caller) as ticket:
         position = await find_position(service, context, body, body.n or 1)
         tools, choice = check_tools(body.tools or (), body.tool_choice)
-        calls = await service.prompts.model_calls()
+        calls = await service.prompts.tried(ModelCalls.find)
         prompt = await render_chat(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
@@ -103,16 +104,39 @@ def check_chats(pooling: PoolingConfig | None) -> None:
 
 async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
     """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
-    calls = await service.prompts.model_calls()
+    calls = await service.prompts.tried(ModelCalls.find)
     messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, calls))
-    return await service.prompts.render(
+    return await render_calls(
+        service,
+        calls,
+        num_bytes,
         messages,
-        tools=tools,
+        tools,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         now=request_time(body, created),
         **template_variables(body),
     )
+
+
+async def render_calls(
+    service: Service,
+    calls: ModelCalls,
+    num_bytes: int,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None,
+    **variables: Any,
+) -> str:
+    """The prompt of a conversation as `ModelCalls.for_template` makes it. num_bytes: length of the request's body."""
+    if calls.form.is_written or not any(message.get("tool_calls") for message in messages):
+        return await service.prompts.render(messages, tools=tools, **variables)
+    check_arguments(messages)
+    shield = service.llm.tokenizer.shield
+    messages, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, messages, shield))
+    prompt = await service.prompts.render(messages, tools=tools, **variables)
+    for mark, text in texts.items():
+        prompt = prompt.replace(mark, text)
+    return prompt
 
 
 def _for_template(body: ChatRequest, calls: ModelCalls) -> tuple[list[dict[str, Any]], Sequence[dict[str, Any]] | None]:

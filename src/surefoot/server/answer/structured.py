@@ -9,6 +9,7 @@ from typing import Any
 from surefoot.sampling import GrammarError, Grammars, GrammarTimeout
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
+from surefoot.server.answer.call_forms import CallForm
 from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, unenforced
 from surefoot.server.answer.channels import channel_rules
 from surefoot.server.answer.json_schemas import (
@@ -204,17 +205,30 @@ def _constrain_calls(
     allowed."""
     try:
         callables, notices = _callables(tools, any_of, calls)
-        plain = [item for item in callables if item.text is None] if choice == "auto" and calls.form.plain else []
-        for held, untagged in ((callables, plain), (callables, []), ([*map(_free, callables)], [])):
-            rules = call_rules(calls.form, held, choice, parallel, untagged, calls.special)
+        for held, plain, most in _attempts(calls.form, callables, choice):
+            rules = call_rules(calls.form, held, choice, parallel, plain, calls.special)
             grammar = lark_grammar(_beginning(is_thinking, calls) + rules)
-            if len(grammar) <= (MOST_GRAMMAR_CHARACTERS if untagged else MOST_OWN_CHARACTERS):
+            if len(grammar) <= most:
                 break
     except (AttributeError, KeyError, TypeError) as error:  # a keyword with a value of another type than it has
         raise SchemaError(NO_SCHEMA) from error
     notices = notices if held is callables else (*notices, FREE_ARGUMENTS)
-    bare = untagged if calls.form.opening else held
+    bare = plain if calls.form.opening else held
     return AnswerConstraint(grammar, notices, calls, tuple(held), tuple(item.name for item in bare))
+
+
+Tools = Sequence[CallableTool]
+
+
+def _attempts(form: CallForm, tools: Tools, choice: ToolChoice) -> list[tuple[Tools, Tools, int]]:
+    """Tools, those that may be called in plain JSON, and how long the grammar may be: the first that fits is used."""
+    free = [*map(_free, tools)]
+    if not form.opening:
+        is_plain = choice == "auto"
+        return [(held, held if is_plain else [], MOST_OWN_CHARACTERS) for held in (tools, free)]
+    tagged: list[tuple[Tools, Tools, int]] = [(held, [], MOST_OWN_CHARACTERS) for held in (tools, free)]
+    plain = [tool for tool in tools if tool.text is None] if choice == "auto" and form.plain else []
+    return [(tools, plain, MOST_GRAMMAR_CHARACTERS), *tagged] if plain else tagged
 
 
 def _free(tool: CallableTool) -> CallableTool:

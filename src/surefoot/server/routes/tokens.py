@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from surefoot.server.answer.conversation import render_calls
 from surefoot.server.answer.tool_calls import Json, ModelCalls
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
@@ -38,11 +39,10 @@ def tokens_router(service: Service) -> APIRouter:
 
     async def tokens_of(body: TokenizeRequest, num_bytes: int) -> list[int]:
         if body.messages is not None:
-            calls = await service.prompts.model_calls()
+            calls = await service.prompts.tried(ModelCalls.find)
             messages, tools = await service.body_work.run(num_bytes, partial(conversation, body, calls))
-            prompt = await service.prompts.render(
-                messages, tools=tools, add_generation_prompt=body.add_generation_prompt
-            )
+            begins = body.add_generation_prompt
+            prompt = await render_calls(service, calls, num_bytes, messages, tools, add_generation_prompt=begins)
             return await service.prompts.encode(prompt, rendered=True)
         return await service.prompts.encode(body.prompt or "", add_special=body.add_special_tokens)
 
