@@ -262,9 +262,9 @@ def test_real_templates() -> None:
 # ---- schemas that clients send ----
 
 
-def constrained(name: str, parameters: dict[str, Any]) -> AnswerConstraint:
+def constrained(name: str, parameters: dict[str, Any], choice: Any = "required") -> AnswerConstraint:
     tool = Tool.model_validate({"type": "function", "function": {"name": "t", "parameters": parameters}})
-    return make_grammar(None, [tool], "required", False, False, calls=ModelCalls(form_of(name), is_native=True))
+    return make_grammar(None, [tool], choice, False, False, calls=ModelCalls(form_of(name), is_native=True))
 
 
 @pytest.mark.parametrize(
@@ -283,3 +283,13 @@ def test_definitions_that_are_repeated_too_often_are_not_held() -> None:
     assert held.grammar is not None
     assert len(held.grammar) < MOST_OWN_CHARACTERS
     assert FREE_ARGUMENTS in held.notices
+
+
+def test_a_form_without_tags_keeps_its_calls_however_long_the_schemas_are() -> None:
+    for count in (10, 3000):
+        properties = {f"a_long_name_{number}": {"type": "string"} for number in range(count)}
+        held = constrained("llama", {"type": "object", "properties": properties}, "auto")
+        assert held.plain == ("t",)
+        assert held.grammar is not None
+        assert "plain_0" in held.grammar
+        assert len(held.grammar) < MOST_OWN_CHARACTERS
