@@ -177,6 +177,7 @@ FORMS = (
     CallForm(
         "gemma", "<|tool_call>call:$name{$arguments}<tool_call|>", "<|tool_call>", marks=("<|tool_call>",),
         argument="$key:$value", between_arguments=",", quote='<|"|>', nested=True, between="",
+        words=("true", "false", "None"),
     ),
     _LFM,
     _in_list("granite", "<|tool_call|>", ""),
