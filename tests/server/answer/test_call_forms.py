@@ -93,7 +93,7 @@ def grammar_of(form: CallForm, choice: Any = "required", control: tuple[str, ...
 
 def grammars(form: CallForm, choice: Any = "required") -> list[CallGrammar]:
     """For vocabularies with the form's special tokens, and without."""
-    own = CONTROL.get(form.name, ())
+    own = CONTROL["harmony"] if form.in_channels else CONTROL.get(form.name, ())
     return [grammar_of(form, choice, control) for control in ([own] if form.in_channels else {(), own})]
 
 
@@ -232,6 +232,7 @@ PEERS = {
     "glm 4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
     "granite": ["ibm-granite-granite-3.3-2B-Instruct"],
     "harmony": ["openai-gpt-oss-120b"],
+    "harmony with types": ["llm-jp-llm-jp-4.1-8b-thinking"],
     "hermes": [
         "Bielik-11B-v3.0-Instruct", "MiMo-VL", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
         "NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "Qwen-QwQ-32B", "Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B",

@@ -182,6 +182,10 @@ FORMS = (
     _LFM,
     _in_list("granite", "<|tool_call|>", ""),
     _HARMONY,
+    replace(
+        _HARMONY, name="harmony with types",
+        call="to=functions.$name<|channel|>commentary <|constrain|> json<|message|>$arguments",
+    ),
     _in_list("nemotron", "<TOOLCALL>", "</TOOLCALL>"),
     _in_list("apriel", "<tool_calls>", "</tool_calls>"),
     replace(

@@ -192,7 +192,7 @@ def _beginning(is_thinking: bool, calls: ModelCalls, is_said: bool = False) -> s
     """is_said: the answer is text alone, not calls."""
     literal = Literals(calls.special)
     if calls.in_channels:
-        return channel_rules(literal, is_said)
+        return channel_rules(literal, is_said or not calls.form.in_channels)
     if is_thinking and END_THINK in calls.special:
         return HIDDEN_THOUGHT.format(end=literal(END_THINK))
     return THOUGHT if is_thinking else PLAIN

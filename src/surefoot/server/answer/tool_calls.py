@@ -122,7 +122,11 @@ def _split(messages: Sequence[Json]) -> list[list[Json]]:
 
 def _is_result_of(part: Sequence[Json], message: Json) -> bool:
     calls = part[0].get("tool_calls") or ()
-    return message["role"] == "tool" and len(part) == 1 and any(call["id"] == message["tool_call_id"] for call in calls)
+    return (
+        message["role"] == "tool"
+        and len(part) == 1
+        and any(call["id"] == message.get("tool_call_id") for call in calls)
+    )
 
 
 def _with_short_ids(message: Json) -> Json:
