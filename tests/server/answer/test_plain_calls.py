@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher
 
 from surefoot.sampling.grammar import lark_grammar
+from surefoot.server.answer.call_forms import HERMES
+from surefoot.server.answer.call_grammar import CallableTool, call_rules
+from surefoot.server.answer.call_parser import CallParser, whole_calls
 from surefoot.server.answer.parsing import Chain, MessageDelta, ReasoningParser
 from surefoot.server.answer.structured import make_grammar
-from surefoot.server.answer.tool_calls import CallableTool, CallParser, call_rules, whole_calls
 from surefoot.server.schemas.base import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import Function, Tool
 from tests.server.answer.json_schemas import TOKENIZER
@@ -27,7 +29,9 @@ SCHEMA = {
 TOOLS = [CallableTool("weather", SCHEMA), CallableTool("weather.v2", {"type": "object", "additionalProperties": False})]
 NAMES = [tool.name for tool in TOOLS]
 JUDGES = {tool.name: jsonschema_rs.Draft202012Validator(tool.schema) for tool in TOOLS}
-GRAMMAR = LLMatcher(TOKENIZER, lark_grammar(f"start: answer\n{call_rules(TOOLS, 'auto', True, TOOLS)}"), log_level=0)
+GRAMMAR = LLMatcher(
+    TOKENIZER, lark_grammar(f"start: answer\n{call_rules(HERMES, TOOLS, 'auto', True, TOOLS)}"), log_level=0
+)
 
 CALL = '{"name": "weather", "arguments": {"city": "} ```", "days": [1, 2]}}'
 PRETTY = json.dumps(json.loads(CALL), indent=2)

@@ -1,9 +1,9 @@
 """Heads of tool calls: where a call begins in a model's text.
 
-A head is a tag, or the beginning of a call in plain JSON up to its arguments: `{"name": "TOOL", "arguments":`. Plain
-JSON counts in a code block anywhere, or at the very beginning of the text. Its outer braces may be doubled, as in the
-examples of some templates. The grammar and the parser must find the
-same heads, so both are defined here: a regex for the grammar, and `HeadFinder`, which reads text piece by piece.
+A head is the opening of the model's form (call_forms.py), or the beginning of a call in plain JSON up to its arguments:
+`{"name": "TOOL", "arguments":`. Plain JSON counts in a code block anywhere, or at the very beginning of the text. Its
+outer braces may be doubled, as in the examples of some templates. The grammar and the parser must find the same heads,
+so both are defined here: a regex for the grammar, and `HeadFinder`, which reads text piece by piece.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-BEGIN, FENCE = "<tool_call>", "```"
+FENCE = "```"
 MOST_SPACES = 64  # in one place of a head
 KEYS = ("arguments", "parameters")
 _SPACES = " \n\t"
@@ -85,13 +85,14 @@ def _after_spaces(text: str, place: int) -> int:
 class HeadFinder:
     """Finds heads in text that arrives piece by piece. Text that may be the beginning of a head is held back.
 
-    plain: tools whose calls may come untagged.
+    plain: tools whose calls may come untagged. opening: of tagged calls; empty if there are none.
     """
 
-    def __init__(self, plain: Sequence[str]) -> None:
+    def __init__(self, plain: Sequence[str], opening: str) -> None:
         names, keys = tuple(f'"{name}"' for name in plain), tuple(f'"{key}"' for key in KEYS)
         call = (BRACES, ('"name"',), (":",), names, (",",), keys, (":",))
-        self._tagged = _HeadPattern(Style.TAGGED, [(BEGIN,)])
+        self._tagged = _HeadPattern(Style.TAGGED, [(opening,)])
+        self._first = opening[:1]
         self._fenced = _HeadPattern(Style.FENCED, [(f"{FENCE}json", FENCE), *call], names)
         self._bare = _HeadPattern(Style.BARE, call, names)
         self._reads_plain = bool(plain)
@@ -115,7 +116,7 @@ class HeadFinder:
         return text, None, ""
 
     def _head_at(self, character: str) -> _HeadPattern | None:
-        if character == BEGIN[0]:
+        if character == self._first:
             return self._tagged
         if self._reads_plain and character == FENCE[0]:
             return self._fenced

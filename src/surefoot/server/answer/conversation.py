@@ -1,8 +1,9 @@
 """Conversations in the engine, whichever API they came by."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -11,11 +12,14 @@ from surefoot.api.answers import CompletionOutput, Piece
 from surefoot.api.defaults import for_calls
 from surefoot.api.pooling import PoolingConfig
 from surefoot.server.access.request_context import ReplyIdentity, RequestContext
+from surefoot.server.answer.call_parser import CallParser
+from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
-from surefoot.server.answer.structured import check_tools, constrain
-from surefoot.server.answer.tool_calls import CallParser, knows_calls, with_instructions
+from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
+from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import bad_request
+from surefoot.server.prompts import check_arguments
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.tools import CustomTool
 from surefoot.server.service import RequestRun, Service
@@ -25,19 +29,22 @@ from surefoot.server.stream_position import StreamPosition, digest_of
 class ChatRun:
     """A chat request in the engine. Its answers are parsed into reasoning, content and tool calls."""
 
-    def __init__(self, run: RequestRun, body: ChatRequest, is_thinking: bool, plain: tuple[str, ...] = ()) -> None:
-        """is_thinking: the prompt ends inside a thought. plain: tools whose calls may come without tags."""
+    def __init__(self, run: RequestRun, body: ChatRequest, is_thinking: bool, constraint: AnswerConstraint) -> None:
+        """is_thinking: the prompt ends inside a thought."""
         self.run = run
         self.body = body
         self._is_thinking = is_thinking
-        self._plain = plain
+        self._constraint = constraint
         self._custom = frozenset(tool.custom.name for tool in body.tools or () if isinstance(tool, CustomTool))
 
     def _parser(self, index: int) -> Parser:
-        reasoning = ReasoningParser(self._is_thinking)
+        in_channels = self._constraint.calls.in_channels
+        reasoning: Parser = ChannelParser() if in_channels else ReasoningParser(self._is_thinking)
         if not self.body.tools or self.body.tool_choice == "none":
             return reasoning
-        calls = CallParser(f"call_{self.run.position.request[:16]}_{index}_", self._plain)
+        held = self._constraint
+        name = f"call_{self.run.position.request[:16]}_{index}_"
+        calls = CallParser(name, held.plain, held.calls.form, held.tools)
         return Chain(reasoning, CustomInputs(calls, self._custom) if self._custom else calls)
 
     def parts_of(self, answer: CompletionOutput) -> MessageDelta:
@@ -59,12 +66,14 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
     with service.admit(context.caller) as ticket:
         position = await find_position(service, context, body, body.n or 1)
         tools, choice = check_tools(body.tools or (), body.tool_choice)
+        calls = await service.prompts.tried(ModelCalls.find)
         prompt = await render_chat(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
         constraint = await constrain(
-            service.llm.grammars, service.grammar_turns, body.response_format, tools, choice, parallel, is_thinking
-        )
+            service.llm.grammars, service.grammar_turns, body.response_format, tools, choice, parallel, is_thinking,
+            calls,
+        )  # fmt: skip
         tokens = await service.prompts.encode(prompt, rendered=True)
         limit = service.prompts.check_length(ticket.caller, len(tokens), body.limit)
         defaults = service.llm.default_sampling
@@ -72,12 +81,14 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         params = body.sampling(
             limit, body.num_logprobs, position.seed, constraint.grammar, for_calls(defaults) if may_call else defaults
         )
+        if calls.in_channels or (may_call and calls.needs_special):
+            params = replace(params, skip_special_tokens=False)
         run = await service.start(
             ticket, context, [tokens], [params], position, deadline_s=body.deadline_s, tier=body.service_tier,
             continues=body.continue_final_message,
         )  # fmt: skip
         run.notices = constraint.notices
-    return ChatRun(run, body, is_thinking, constraint.plain)
+    return ChatRun(run, body, is_thinking, constraint)
 
 
 def check_chats(pooling: PoolingConfig | None) -> None:
@@ -93,11 +104,14 @@ def check_chats(pooling: PoolingConfig | None) -> None:
 
 async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
     """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
-    has_tools = knows_calls(service.llm.chat_template.templates)
-    messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, has_tools))
-    return await service.prompts.render(
+    calls = await service.prompts.tried(ModelCalls.find)
+    messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, calls))
+    return await render_calls(
+        service,
+        calls,
+        num_bytes,
         messages,
-        tools=tools,
+        tools,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         now=request_time(body, created),
@@ -105,13 +119,33 @@ async def render_chat(service: Service, body: ChatRequest, num_bytes: int, creat
     )
 
 
-def _for_template(body: ChatRequest, has_tools: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """Messages and tools as the template gets them. has_tools: the template can write tools."""
+async def render_calls(
+    service: Service,
+    calls: ModelCalls,
+    num_bytes: int,
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None,
+    **variables: Any,
+) -> str:
+    """The prompt of a conversation as `ModelCalls.for_template` makes it. num_bytes: length of the request's body."""
+    if calls.form.is_written or not any(message.get("tool_calls") for message in messages):
+        return await service.prompts.render(messages, tools=tools, **variables)
+    check_arguments(messages)
+    shield = service.llm.tokenizer.shield
+    messages, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, messages, shield))
+    prompt = await service.prompts.render(messages, tools=tools, **variables)
+    for mark, text in texts.items():
+        prompt = prompt.replace(mark, text)
+    return prompt
+
+
+def _for_template(body: ChatRequest, calls: ModelCalls) -> tuple[list[dict[str, Any]], Sequence[dict[str, Any]] | None]:
+    """Messages and tools as the template gets them."""
     messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
-    tools = None
+    tools: list[dict[str, Any]] = []
     if body.tools and body.tool_choice != "none":
         tools = [tool.as_function().model_dump(exclude_none=True) for tool in body.tools]
-    return (messages, tools) if has_tools else (with_instructions(messages, tools or ()), None)
+    return calls.for_template(messages, tools)
 
 
 def template_variables(body: ChatRequest) -> dict[str, Any]:

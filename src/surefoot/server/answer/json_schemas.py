@@ -33,6 +33,7 @@ _MAPS = ("properties", "patternProperties")
 _DEFINITIONS = ("$defs", "definitions")
 _LOOKS_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 
+NO_SCHEMA = "it is not a JSON schema: check the types of its keywords' values"
 Schema = dict[str, Any]
 
 
@@ -66,7 +67,7 @@ def prepare(schema: Mapping[str, Any], *, closes: bool = False, any_of: bool = F
         rewriter = _Rewriter(closes, _open_definitions(schema) if closes else frozenset(), any_of)
         rewritten = rewriter.rewrite(dict(schema), closes, {}, 0)
     except (AttributeError, TypeError) as error:  # a keyword with a value of another type than it has
-        raise SchemaError("it is not a JSON schema: check the types of its keywords' values") from error
+        raise SchemaError(NO_SCHEMA) from error
     if not isinstance(rewritten, dict):
         raise SchemaError("no value fits the schema: correct its 'not'")
     return PreparedSchema(rewritten, tuple(rewriter.unenforced))

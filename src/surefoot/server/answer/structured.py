@@ -9,7 +9,11 @@ from typing import Any
 from surefoot.sampling import GrammarError, Grammars, GrammarTimeout
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
+from surefoot.server.answer.call_forms import CallForm
+from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, unenforced
+from surefoot.server.answer.channels import channel_rules
 from surefoot.server.answer.json_schemas import (
+    NO_SCHEMA,
     PreparedSchema,
     SchemaError,
     arguments_schema,
@@ -18,7 +22,7 @@ from surefoot.server.answer.json_schemas import (
     unenforced_sentence,
 )
 from surefoot.server.answer.quoted_grammar import quoted_lark, quoted_regex
-from surefoot.server.answer.tool_calls import CallableTool, call_rules
+from surefoot.server.answer.tool_calls import END_THINK, INSTRUCTED, ModelCalls
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import (
     GrammarFormat,
@@ -45,6 +49,9 @@ FREE_ARGUMENTS = "tools: schemas beyond the first 64 KiB are not enforced"
 TOO_LONG = f"it comes to more than {MOST_GRAMMAR_CHARACTERS} characters: make it smaller"
 # Lazy: the thought ends at the first closing tag.
 THOUGHT = 'start: thought BREAKS answer\nthought[lazy]: ANYTHING "</think>"\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n'
+HIDDEN_THOUGHT = (
+    "start: ANYTHING {end} BREAKS answer\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n"  # the tag is a special token
+)
 PLAIN = "start: answer\n"
 
 
@@ -54,6 +61,8 @@ class AnswerConstraint:
 
     grammar: str | None  # None: the answer is free
     notices: tuple[str, ...] = ()  # parts of the request that the grammar does not enforce
+    calls: ModelCalls = INSTRUCTED
+    tools: tuple[CallableTool, ...] = ()  # that may be called
     plain: tuple[str, ...] = ()  # tools whose calls may come without tags
 
 
@@ -98,6 +107,7 @@ async def constrain(
     choice: ToolChoice = "none",
     parallel: bool = False,
     is_thinking: bool = False,
+    calls: ModelCalls = INSTRUCTED,
 ) -> AnswerConstraint:
     """The constraint for a request, compiled once to prove it usable. Raises ApiError if it is not.
 
@@ -106,12 +116,12 @@ async def constrain(
     if choice == "none":
         tools = ()
     if not tools and (wanted is None or isinstance(wanted, TextFormat)):
-        return AnswerConstraint(None)
+        return AnswerConstraint(None, calls=calls)
     for any_of in (False, True):
         try:
             async with turns.turn():
                 return await asyncio.to_thread(
-                    _compiled, grammars, wanted, tools, choice, parallel, is_thinking, any_of
+                    _compiled, grammars, wanted, tools, choice, parallel, is_thinking, any_of, calls
                 )
         except GrammarTimeout as error:
             raise ApiError(503, str(error), code="grammar_timeout", headers={"Retry-After": "60"}) from error
@@ -137,16 +147,17 @@ def _compiled(
     parallel: bool,
     is_thinking: bool,
     any_of: bool,
+    calls: ModelCalls,
 ) -> AnswerConstraint:
     try:
-        return _tried(grammars, make_grammar(wanted, tools, choice, parallel, is_thinking, any_of))
+        return _tried(grammars, make_grammar(wanted, tools, choice, parallel, is_thinking, any_of, calls))
     except GrammarTimeout:
         raise
     except GrammarError:
         if all(tool.grammar is None for tool in tools):
             raise
     free = [Tool(type="function", function=tool.function) for tool in tools]
-    constraint = _tried(grammars, make_grammar(wanted, free, choice, parallel, is_thinking, any_of))
+    constraint = _tried(grammars, make_grammar(wanted, free, choice, parallel, is_thinking, any_of, calls))
     return replace(constraint, notices=(*constraint.notices, FREE_INPUT))
 
 
@@ -166,34 +177,66 @@ def make_grammar(
     parallel: bool,
     is_thinking: bool,
     any_of: bool = False,
+    calls: ModelCalls = INSTRUCTED,
 ) -> AnswerConstraint:
     if tools:
-        return _constrain_calls(tools, choice, parallel, is_thinking, any_of)
+        return _constrain_calls(tools, choice, parallel, is_thinking, any_of, calls)
     if isinstance(wanted, GrammarFormat):
-        return AnswerConstraint(lark_grammar(wanted.grammar))
+        return AnswerConstraint(lark_grammar(wanted.grammar), calls=calls)
     rules = format_rules(wanted)
-    return AnswerConstraint(None if rules is None else lark_grammar(_beginning(is_thinking) + rules))
+    grammar = None if rules is None else lark_grammar(_beginning(is_thinking, calls, is_said=True) + rules)
+    return AnswerConstraint(grammar, calls=calls)
 
 
-def _beginning(is_thinking: bool) -> str:
+def _beginning(is_thinking: bool, calls: ModelCalls, is_said: bool = False) -> str:
+    """is_said: the answer is text alone, not calls."""
+    literal = Literals(calls.special)
+    if calls.in_channels:
+        return channel_rules(literal, is_said or not calls.form.in_channels)
+    if is_thinking and END_THINK in calls.special:
+        return HIDDEN_THOUGHT.format(end=literal(END_THINK))
     return THOUGHT if is_thinking else PLAIN
 
 
 def _constrain_calls(
-    tools: Sequence[Tool], choice: ToolChoice, parallel: bool, is_thinking: bool, any_of: bool
+    tools: Sequence[Tool], choice: ToolChoice, parallel: bool, is_thinking: bool, any_of: bool, calls: ModelCalls
 ) -> AnswerConstraint:
     """Calls without tags repeat each schema in the grammar. Where that makes it too long, only tagged calls are
     allowed."""
-    callables, notices = _callables(tools, any_of)
-    plain = [item for item in callables if item.text is None] if choice == "auto" else []
-    for untagged in (plain, []):
-        grammar = lark_grammar(_beginning(is_thinking) + call_rules(callables, choice, parallel, untagged))
-        if not untagged or len(grammar) <= MOST_GRAMMAR_CHARACTERS:
-            break
-    return AnswerConstraint(grammar, notices, tuple(item.name for item in untagged))
+    try:
+        callables, notices = _callables(tools, any_of, calls)
+        for held, plain, most in _attempts(calls.form, callables, choice):
+            rules = call_rules(calls.form, held, choice, parallel, plain, calls.special)
+            grammar = lark_grammar(_beginning(is_thinking, calls) + rules)
+            if len(grammar) <= most:
+                break
+    except (AttributeError, KeyError, TypeError) as error:  # a keyword with a value of another type than it has
+        raise SchemaError(NO_SCHEMA) from error
+    notices = notices if held is callables else (*notices, FREE_ARGUMENTS)
+    bare = plain if calls.form.opening else held
+    return AnswerConstraint(grammar, notices, calls, tuple(held), tuple(item.name for item in bare))
 
 
-def _callables(tools: Sequence[Tool], any_of: bool) -> tuple[list[CallableTool], tuple[str, ...]]:
+Tools = Sequence[CallableTool]
+
+
+def _attempts(form: CallForm, tools: Tools, choice: ToolChoice) -> list[tuple[Tools, Tools, int]]:
+    """Tools, those that may be called in plain JSON, and how long the grammar may be: the first that fits is used."""
+    free = [*map(_free, tools)]
+    if not form.opening:
+        is_plain = choice == "auto"
+        return [(held, held if is_plain else [], MOST_OWN_CHARACTERS) for held in (tools, free)]
+    tagged: list[tuple[Tools, Tools, int]] = [(held, [], MOST_OWN_CHARACTERS) for held in (tools, free)]
+    plain = [tool for tool in tools if tool.text is None] if choice == "auto" and form.plain else []
+    return [(tools, plain, MOST_GRAMMAR_CHARACTERS), *tagged] if plain else tagged
+
+
+def _free(tool: CallableTool) -> CallableTool:
+    """Where a grammar repeats definitions so often that it is too long."""
+    return replace(tool, schema={"type": "object"})
+
+
+def _callables(tools: Sequence[Tool], any_of: bool, calls: ModelCalls) -> tuple[list[CallableTool], tuple[str, ...]]:
     """The tools as the grammar needs them, and what it does not enforce. Where all schemas together are longer than a
     grammar may be, the arguments of the last tools are only held to be an object."""
     callables: list[CallableTool] = []
@@ -210,8 +253,8 @@ def _callables(tools: Sequence[Tool], any_of: bool) -> tuple[list[CallableTool],
             callables.append(CallableTool(tool.function.name, {"type": "object"}))
             notices |= {FREE_ARGUMENTS: None}
             continue
-        words |= dict.fromkeys(prepared.unenforced)
-        text = _input_rules(tool.grammar)
+        words |= dict.fromkeys((*prepared.unenforced, *unenforced(calls.form, prepared.schema)))
+        text = None if calls.form.argument else _input_rules(tool.grammar)
         notices |= {FREE_INPUT: None} if tool.grammar is not None and text is None else {}
         callables.append(CallableTool(tool.function.name, prepared.schema, text))
     if words:

@@ -1,0 +1,189 @@
+"""What an argument may be, by its schema, for the forms that write strings without quotes.
+
+There a text such as `3` or `null` is a string or not as the schema says. Where it allows both, what looks like another
+value is one, and the grammar holds such texts to what the schema allows.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+Schema = Mapping[str, Any]
+TYPES = frozenset({"string", "integer", "number", "boolean", "null", "object", "array"})
+NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?"
+_LIMITS = re.compile(r'"(minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf)":')
+_DEFINITIONS = ("$defs", "definitions")
+_PARTS = ("allOf", "anyOf", "oneOf")
+_MOST_LEVELS = 16  # of references and unions
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for one value. schema: with the definitions that it refers to."""
+
+    schema: Schema
+
+    @cached_property
+    def types(self) -> frozenset[str]:
+        """That are told apart. A number with limits is a string where strings are allowed: `1` would need them too."""
+        types = _types(self.schema, self.schema, 0)
+        has_limits = "string" in types and _LIMITS.search(json.dumps(self.schema))
+        return types - {"integer", "number"} if has_limits else types
+
+    @cached_property
+    def choices(self) -> list[Any] | None:
+        """All values, if the schema lists them."""
+        return _choices(self.schema, self.schema, 0)
+
+    @cached_property
+    def strings(self) -> tuple[Schema, ...]:
+        """The parts of the schema that allow strings."""
+        return tuple(part for part in _alternatives(self.schema, self.schema, 0) if "string" in _own_types(part))
+
+    def only(self, types: frozenset[str]) -> Schema | None:
+        """The schema with only these types."""
+        kept = [
+            {**definitions_of(self.schema), **part, "type": sorted(own)}
+            for part in _alternatives(self.schema, self.schema, 0)
+            if (own := _own_types(part) & self.types & types)
+        ]
+        return {**definitions_of(self.schema), "anyOf": kept} if len(kept) > 1 else next(iter(kept), None)
+
+    def read(self, text: str, words: Sequence[str], write: Callable[[Any], str]) -> str:
+        """A text that is no object or array, as JSON. words: for true, false and null. write: as the form does it."""
+        for choice in self.choices or ():
+            if write(choice) == text:
+                return _json(choice)
+        for word, value in zip(words, (True, False, None), strict=True):
+            if text == word and type_of(value) & self.types:
+                return _json(value)
+        if re.fullmatch(NUMBER, text) and type_of(json.loads(text)) & self.types:
+            return text
+        return _json(text) if "string" in self.types else text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def type_of(value: Any) -> frozenset[str]:
+    """The types in JSON schemas that a value has."""
+    if value is None or isinstance(value, bool):
+        return frozenset({"null" if value is None else "boolean"})
+    if isinstance(value, int):
+        return frozenset({"integer", "number"})
+    if isinstance(value, float):
+        return frozenset({"number"})
+    return frozenset({"string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"})
+
+
+def definitions_of(schema: Schema) -> dict[str, Any]:
+    return {word: schema[word] for word in _DEFINITIONS if word in schema}
+
+
+def member(root: Schema, part: Any) -> Slot:
+    """The place that a part of a schema describes."""
+    part = dict(part) if isinstance(part, Mapping) else {}
+    return Slot({**definitions_of(root), **part} if "$ref" in json.dumps(part) else part)
+
+
+def resolved(part: Any, root: Schema) -> Schema:
+    """The schema itself, not a reference to it."""
+    for _ in range(_MOST_LEVELS):
+        target = part.get("$ref") if isinstance(part, Mapping) else None
+        if not isinstance(target, str):
+            break
+        _, word, *names = [*target.split("/"), ""][:3]
+        part = root.get(word, {}).get(names[0], {}) if names and word in _DEFINITIONS else {}
+    return part if isinstance(part, Mapping) else {}
+
+
+def _types(schema: Any, root: Schema, level: int) -> frozenset[str]:
+    return frozenset().union(*map(_own_types, _alternatives(schema, root, level)))
+
+
+def _own_types(schema: Schema) -> frozenset[str]:
+    """Without regard to unions."""
+    if "const" in schema:
+        return type_of(schema["const"])
+    if isinstance(schema.get("enum"), list):
+        return frozenset().union(*map(type_of, schema["enum"]))
+    named = schema.get("type", ())
+    types = frozenset([named] if isinstance(named, str) else named) & TYPES or TYPES
+    return types | {"integer"} if "number" in types else types
+
+
+def _alternatives(schema: Any, root: Schema, level: int) -> Iterator[Schema]:
+    """The schemas of a union, or the schema itself; what an allOf adds is only looked at for types."""
+    schema = resolved(schema, root)
+    union = next((schema[word] for word in ("anyOf", "oneOf") if isinstance(schema.get(word), list)), None)
+    if level > _MOST_LEVELS or (union is None and not isinstance(schema.get("allOf"), list)):
+        yield schema
+    elif union is not None:
+        for part in union:
+            yield from _alternatives(part, root, level + 1)
+    else:
+        rest = {word: value for word, value in schema.items() if word != "allOf"}
+        for part in schema["allOf"]:
+            rest = {**resolved(part, root), **rest}
+        yield rest
+
+
+def alternatives(schema: Schema) -> list[Schema]:
+    return [*_alternatives(schema, schema, 0)]
+
+
+def _choices(schema: Any, root: Schema, level: int) -> list[Any] | None:
+    found: list[Any] = []
+    for part in _alternatives(schema, root, level):
+        if "const" in part:
+            found.append(part["const"])
+        elif isinstance(part.get("enum"), list):
+            found += part["enum"]
+        elif part.get("type") == "boolean":
+            found += [True, False]
+        elif part.get("type") == "null":
+            found.append(None)
+        else:
+            return None
+    return found
+
+
+@dataclass(frozen=True)
+class ArgumentSlots:
+    """The arguments that an object has."""
+
+    slots: Mapping[str, Slot]
+    required: frozenset[str]
+    others: Slot | None  # what further arguments may be
+    unenforced: tuple[str, ...] = ()  # keywords of the object that only its members are held to
+
+    def slot(self, key: str) -> Slot:
+        return self.slots.get(key) or self.others or Slot({})
+
+
+def members_of(schema: Schema, root: Schema | None = None) -> ArgumentSlots:
+    """Of the object that a schema describes. A schema with parts has the members of all its parts."""
+    root = schema if root is None else root
+    slots: dict[str, Slot] = {}
+    required: set[str] = set()
+    words: dict[str, None] = {}
+    others: Slot | None = None
+    waiting = [(resolved(schema, root), True)]
+    while waiting:
+        part, is_whole = waiting.pop(0)
+        for key, value in part.get("properties", {}).items():
+            slots.setdefault(key, member(root, value))
+        required |= set(part.get("required", ())) if is_whole else set()
+        words |= dict.fromkeys(word for word in ("minProperties", "maxProperties", "patternProperties") if word in part)
+        if is_whole and "properties" not in part and "patternProperties" not in part:
+            extra = part.get("additionalProperties", True)
+            others = member(root, extra) if extra is not False and not (set(_PARTS) & part.keys()) else None
+        for word in _PARTS:
+            if isinstance(part.get(word), list):
+                words |= {word: None} if len(part[word]) > 1 else {}
+                waiting += [(resolved(inner, root), word == "allOf" or len(part[word]) == 1) for inner in part[word]]
+    return ArgumentSlots(slots, frozenset(required & slots.keys()), None if slots else others, tuple(words))
