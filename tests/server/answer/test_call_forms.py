@@ -1,6 +1,7 @@
 """Every form of tool calls: what its grammar allows, its parser reads back."""
 
 import json
+import time
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
@@ -324,6 +325,33 @@ def test_definitions_that_are_repeated_too_often_are_not_held() -> None:
     assert held.grammar is not None
     assert len(held.grammar) < MOST_OWN_CHARACTERS
     assert FREE_ARGUMENTS in held.notices
+
+
+def _chain(word: str, times: int) -> dict[str, Any]:
+    links = {f"d{n}": {word: [{"$ref": f"#/$defs/d{n + 1}"}] * times} for n in range(14)}
+    return {**links, "d14": {"type": "string"}}
+
+
+SELF = {"$ref": "#/$defs/d0"}
+UNION = [{"$ref": f"#/$defs/s{n}"} for n in range(250)]
+HOSTILE = {
+    "part of itself": (SELF, {"d0": {"type": "object", "allOf": [SELF]}}),
+    "union of itself": (SELF, {"d0": {"anyOf": [SELF] * 10}}),
+    "chain of unions": (SELF, _chain("anyOf", 4)),
+    "chain of parts": (SELF, _chain("allOf", 4)),
+    "wide union": (SELF, {"d0": {"anyOf": UNION}, **{f"s{n}": {"type": "string", "minLength": n} for n in range(250)}}),
+}
+
+
+@pytest.mark.parametrize("name", ["qwen xml", "gemma", "lfm", "deepseek xml"])
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_definitions_that_refer_to_each_other_cost_little(name: str, hostile: str) -> None:
+    part, definitions = HOSTILE[hostile]
+    arguments = {f"p{number}": part for number in range(1_000)}
+    for schema in ({"allOf": [part]}, {"properties": {"p": part}}, {"properties": arguments}):
+        began = time.process_time()
+        assert constrained(name, {"type": "object", "$defs": definitions, **schema}).grammar is not None
+        assert time.process_time() - began < 5  # it took longer than any request may
 
 
 def test_a_form_without_tags_keeps_its_calls_however_long_the_schemas_are() -> None:

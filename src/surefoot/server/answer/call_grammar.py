@@ -19,6 +19,7 @@ from surefoot.server.answer.call_values import (
     ArgumentSlots,
     Schema,
     Slot,
+    TooComplex,
     alternatives,
     member,
     members_of,
@@ -98,8 +99,12 @@ def call_rules(
     return "\n".join([*answer, body, *rules.lines()])
 
 
+MOST_STRINGS = 1 << 12  # alternatives of all arguments
+MOST_CHARACTERS = 1 << 20  # of schemas and rules that a grammar is made of: each argument brings its definitions
+
+
 class _Rules:
-    """Collects rules; the same rule is written once."""
+    """Collects rules; the same rule is written once. Raises TooComplex."""
 
     def __init__(self, form: CallForm, literal: Literals) -> None:
         self._form = form
@@ -107,11 +112,19 @@ class _Rules:
         self._names: dict[str, str] = {}  # of rules, by what stands after the name
         self._values: dict[str, str] = {}  # names of the rules of values, by their schemas
         self._lines: list[str] = []  # these rules
+        self._num_left = MOST_CHARACTERS
 
     def lines(self) -> list[str]:
         return [*self._lines, *(f"{name}{text}" for text, name in self._names.items())]
 
+    def _spend(self, text: str) -> str:
+        self._num_left -= len(text)
+        if self._num_left < 0:
+            raise TooComplex
+        return text
+
     def _rule(self, text: str, options: str = "") -> str:
+        self._spend(text)
         return self._names.setdefault(f"{options}: {text}", f"r{len(self._names)}")
 
     def _term(self, text: str) -> str:
@@ -207,7 +220,7 @@ class _Rules:
 
     def _value(self, slot: Slot, types: frozenset[str] = TYPES) -> str:
         """The rule of a value of one of the types; empty if there is none. A schema may refer to itself."""
-        key = json.dumps([slot.schema, sorted(types)])
+        key = self._spend(json.dumps([slot.schema, sorted(types)]))
         if key not in self._values:
             name = self._values[key] = f"v{len(self._values)}"
             ways = self._choices(slot, types) if slot.choices is not None else self._ways(slot, types)
@@ -334,11 +347,15 @@ def _pattern(pattern: str) -> str | None:
 
 
 def unenforced(form: CallForm, schema: Schema) -> tuple[str, ...]:
-    """Keywords of a tool's schema that the form's grammar does not hold a call to."""
+    """Keywords of a tool's schema that the form's grammar does not hold a call to. Raises TooComplex."""
     if not form.argument:
         return ()
     members = members_of(schema)
-    parts = [part for slot in members.slots.values() for part in slot.strings]
+    parts: list[Schema] = []
+    for slot in members.slots.values():
+        parts += slot.strings
+        if len(parts) > MOST_STRINGS:
+            raise TooComplex
     kept = [word for word in ("format",) if any(word in part for part in parts)]
     lost = [part for part in parts if isinstance(part.get("pattern"), str) and _pattern(part["pattern"]) is None]
     return (*members.unenforced, *kept, *(["pattern"] if lost else []))

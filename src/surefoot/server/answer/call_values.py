@@ -6,7 +6,8 @@ value is one, and the grammar holds such texts to what the schema allows.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,12 @@ NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?"
 _LIMITS = re.compile(r'"(minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf)":')
 _DEFINITIONS = ("$defs", "definitions")
 _PARTS = ("allOf", "anyOf", "oneOf")
-_MOST_LEVELS = 16  # of references and unions
+_MOST_LEVELS = 16  # of references to references
+MOST_ALTERNATIVES = 256  # of a union, and parts of an object's schema
+
+
+class TooComplex(ValueError):
+    """Definitions that refer to each other come to more than is worked out."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +35,25 @@ class Slot:
     @cached_property
     def types(self) -> frozenset[str]:
         """That are told apart. A number with limits is a string where strings are allowed: `1` would need them too."""
-        types = _types(self.schema, self.schema, 0)
+        types = _types(self.schema)
         has_limits = "string" in types and _LIMITS.search(json.dumps(self.schema))
         return types - {"integer", "number"} if has_limits else types
 
     @cached_property
     def choices(self) -> list[Any] | None:
         """All values, if the schema lists them."""
-        return _choices(self.schema, self.schema, 0)
+        return _choices(self.schema)
 
     @cached_property
     def strings(self) -> tuple[Schema, ...]:
         """The parts of the schema that allow strings."""
-        return tuple(part for part in _alternatives(self.schema, self.schema, 0) if "string" in _own_types(part))
+        return tuple(part for part in alternatives(self.schema) if "string" in _own_types(part))
 
     def only(self, types: frozenset[str]) -> Schema | None:
         """The schema with only these types."""
         kept = [
             {**definitions_of(self.schema), **part, "type": sorted(own)}
-            for part in _alternatives(self.schema, self.schema, 0)
+            for part in alternatives(self.schema)
             if (own := _own_types(part) & self.types & types)
         ]
         return {**definitions_of(self.schema), "anyOf": kept} if len(kept) > 1 else next(iter(kept), None)
@@ -101,8 +107,8 @@ def resolved(part: Any, root: Schema) -> Schema:
     return part if isinstance(part, Mapping) else {}
 
 
-def _types(schema: Any, root: Schema, level: int) -> frozenset[str]:
-    return frozenset().union(*map(_own_types, _alternatives(schema, root, level)))
+def _types(schema: Schema) -> frozenset[str]:
+    return frozenset().union(*map(_own_types, alternatives(schema)))
 
 
 def _own_types(schema: Schema) -> frozenset[str]:
@@ -116,29 +122,43 @@ def _own_types(schema: Schema) -> frozenset[str]:
     return types | {"integer"} if "number" in types else types
 
 
-def _alternatives(schema: Any, root: Schema, level: int) -> Iterator[Schema]:
-    """The schemas of a union, or the schema itself; what an allOf adds is only looked at for types."""
-    schema = resolved(schema, root)
-    union = next((schema[word] for word in ("anyOf", "oneOf") if isinstance(schema.get(word), list)), None)
-    if level > _MOST_LEVELS or (union is None and not isinstance(schema.get("allOf"), list)):
-        yield schema
-    elif union is not None:
-        for part in union:
-            yield from _alternatives(part, root, level + 1)
-    else:
-        rest = {word: value for word, value in schema.items() if word != "allOf"}
-        for part in schema["allOf"]:
-            rest = {**resolved(part, root), **rest}
-        yield rest
-
-
 def alternatives(schema: Schema) -> list[Schema]:
-    return [*_alternatives(schema, schema, 0)]
+    """The schemas of a union, or the schema itself; what an allOf adds is only looked at for types. A definition counts
+    once, however often the union names it. Raises TooComplex."""
+    found: list[Schema] = []
+    waiting, seen = deque[Any]([schema]), set[int]()
+    while waiting:
+        part = resolved(waiting.popleft(), schema)
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        _check_parts(len(seen))
+        union = next((part[word] for word in ("anyOf", "oneOf") if isinstance(part.get(word), list)), None)
+        if union is not None:
+            waiting.extendleft(reversed(union))
+        else:
+            found.append(_merged(part, schema))
+    return found or [{}]  # a union of itself alone says nothing
 
 
-def _choices(schema: Any, root: Schema, level: int) -> list[Any] | None:
+def _check_parts(count: int) -> None:
+    if count > MOST_ALTERNATIVES:
+        raise TooComplex
+
+
+def _merged(part: Schema, root: Schema) -> Schema:
+    """With what its allOf adds."""
+    if not isinstance(part.get("allOf"), list):
+        return part
+    merged = {word: value for word, value in part.items() if word != "allOf"}
+    for inner in part["allOf"]:
+        merged = {**resolved(inner, root), **merged}
+    return merged
+
+
+def _choices(schema: Schema) -> list[Any] | None:
     found: list[Any] = []
-    for part in _alternatives(schema, root, level):
+    for part in alternatives(schema):
         if "const" in part:
             found.append(part["const"])
         elif isinstance(part.get("enum"), list):
@@ -166,15 +186,19 @@ class ArgumentSlots:
 
 
 def members_of(schema: Schema, root: Schema | None = None) -> ArgumentSlots:
-    """Of the object that a schema describes. A schema with parts has the members of all its parts."""
+    """Of the object that a schema describes; one with parts has the members of all its parts. Raises TooComplex."""
     root = schema if root is None else root
     slots: dict[str, Slot] = {}
     required: set[str] = set()
     words: dict[str, None] = {}
     others: Slot | None = None
-    waiting = [(resolved(schema, root), True)]
+    waiting, seen = deque([(resolved(schema, root), True)]), set[tuple[int, bool]]()
     while waiting:
-        part, is_whole = waiting.pop(0)
+        part, is_whole = waiting.popleft()
+        if (id(part), is_whole) in seen:
+            continue
+        seen.add((id(part), is_whole))
+        _check_parts(len(seen))
         for key, value in part.get("properties", {}).items():
             slots.setdefault(key, member(root, value))
         required |= set(part.get("required", ())) if is_whole else set()

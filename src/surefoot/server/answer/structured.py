@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
 from surefoot.server.answer.call_forms import CallForm
 from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, unenforced
+from surefoot.server.answer.call_values import TooComplex
 from surefoot.server.answer.channels import channel_rules
 from surefoot.server.answer.json_schemas import (
     NO_SCHEMA,
@@ -45,7 +47,7 @@ from surefoot.server.schemas.tools import (
 
 MOST_OWN_CHARACTERS = 4 * MOST_GRAMMAR_CHARACTERS  # of a grammar that is made here, of many tools
 FREE_INPUT = "tools: the grammar of a custom tool is not enforced"
-FREE_ARGUMENTS = "tools: schemas beyond the first 64 KiB are not enforced"
+FREE_ARGUMENTS = "tools: schemas beyond the first 64 KiB, or too complex, are not enforced"
 TOO_LONG = f"it comes to more than {MOST_GRAMMAR_CHARACTERS} characters: make it smaller"
 # Lazy: the thought ends at the first closing tag.
 THOUGHT = 'start: thought BREAKS answer\nthought[lazy]: ANYTHING "</think>"\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n'
@@ -206,10 +208,11 @@ def _constrain_calls(
     try:
         callables, notices = _callables(tools, any_of, calls)
         for held, plain, most in _attempts(calls.form, callables, choice):
-            rules = call_rules(calls.form, held, choice, parallel, plain, calls.special)
-            grammar = lark_grammar(_beginning(is_thinking, calls) + rules)
-            if len(grammar) <= most:
-                break
+            with suppress(TooComplex):
+                rules = call_rules(calls.form, held, choice, parallel, plain, calls.special)
+                grammar = lark_grammar(_beginning(is_thinking, calls) + rules)
+                if len(grammar) <= most:
+                    break
     except (AttributeError, KeyError, TypeError) as error:  # a keyword with a value of another type than it has
         raise SchemaError(NO_SCHEMA) from error
     notices = notices if held is callables else (*notices, FREE_ARGUMENTS)
@@ -232,7 +235,7 @@ def _attempts(form: CallForm, tools: Tools, choice: ToolChoice) -> list[tuple[To
 
 
 def _free(tool: CallableTool) -> CallableTool:
-    """Where a grammar repeats definitions so often that it is too long."""
+    """Where a grammar repeats definitions so often that it is too long. Always accepted."""
     return replace(tool, schema={"type": "object"})
 
 
@@ -253,7 +256,8 @@ def _callables(tools: Sequence[Tool], any_of: bool, calls: ModelCalls) -> tuple[
             callables.append(CallableTool(tool.function.name, {"type": "object"}))
             notices |= {FREE_ARGUMENTS: None}
             continue
-        words |= dict.fromkeys((*prepared.unenforced, *unenforced(calls.form, prepared.schema)))
+        with suppress(TooComplex):  # which leaves the arguments free
+            words |= dict.fromkeys((*prepared.unenforced, *unenforced(calls.form, prepared.schema)))
         text = None if calls.form.argument else _input_rules(tool.grammar)
         notices |= {FREE_INPUT: None} if tool.grammar is not None and text is None else {}
         callables.append(CallableTool(tool.function.name, prepared.schema, text))
