@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from surefoot.api.async_llm import AsyncLLM
-from surefoot.core.json_bounds import json_excess
 from surefoot.machine.priority import yield_processor
 from surefoot.server.access.keys import Caller
 from surefoot.server.access.shares import Turns
@@ -103,7 +102,6 @@ class PromptEncoder:
             raise bad_request(str(error), "messages") from error
 
     def _render(self, messages: Sequence[dict[str, Any]], **variables: Any) -> str:
-        check_arguments(messages)
         if any(message["role"] == "system" for message in messages):
             self._places = self._places or SystemPlaces.probe(self._llm.render)
             messages = placed(messages, self._places)
@@ -136,14 +134,6 @@ class PromptEncoder:
             raise bad_request(f"the {param} is empty: give at least one character or token", param)
         if max(tokens) >= self._llm.config.vocab_size:
             raise bad_request(f"token {max(tokens)} is beyond the vocabulary", param)
-
-
-def check_arguments(messages: Sequence[dict[str, Any]]) -> None:
-    """Refuse tool calls whose arguments, which are parsed for the template, have too many parts."""
-    calls = (call for message in messages for call in message.get("tool_calls", ()))
-    excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
-    if excess is not None:
-        raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, R
 from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
 from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import bad_request
-from surefoot.server.prompts import check_arguments
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.tools import CustomTool
 from surefoot.server.service import RequestRun, Service
@@ -130,7 +129,6 @@ async def render_calls(
     """The prompt of a conversation as `ModelCalls.for_template` makes it. num_bytes: length of the request's body."""
     if calls.form.is_written or not any(message.get("tool_calls") for message in messages):
         return await service.prompts.render(messages, tools=tools, **variables)
-    check_arguments(messages)
     shield = service.llm.tokenizer.shield
     messages, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, messages, shield))
     prompt = await service.prompts.render(messages, tools=tools, **variables)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from surefoot.core.json_bounds import json_excess
 from surefoot.server.answer.call_forms import HERMES, CallForm, find_form
 from surefoot.server.answer.channels import TOKENS, uses_channels
+from surefoot.server.errors import bad_request
 
 Json = dict[str, Any]
 END_THINK = "</think>"
@@ -57,7 +59,8 @@ class ModelCalls:
         return bool(self.special.keys() - {END_THINK, *TOKENS})
 
     def for_template(self, messages: Sequence[Json], tools: Sequence[Json]) -> tuple[list[Json], Sequence[Json] | None]:
-        """The conversation and the tools, as the template takes them."""
+        """The conversation and the tools, as the template takes them. Raises ApiError."""
+        check_arguments(messages)
         if not self.is_native:
             return with_instructions(messages, tools), None
         found = [*messages] if self.form.several else [part for message in _split(messages) for part in message]
@@ -68,6 +71,14 @@ class ModelCalls:
 
 
 INSTRUCTED = ModelCalls()  # a template without tools
+
+
+def check_arguments(messages: Sequence[Json]) -> None:
+    """Refuse calls whose arguments, which are parsed for the template, have too many parts."""
+    calls = (call for message in messages for call in message.get("tool_calls", ()))
+    excess = json_excess(",".join(call["function"]["arguments"] for call in calls).encode(errors="replace"))
+    if excess is not None:
+        raise bad_request(f"the arguments of all tool calls have {excess}: send less", "messages")
 
 
 # ---- for templates without tools ----
