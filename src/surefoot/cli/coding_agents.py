@@ -76,13 +76,16 @@ class CodingAgent:
     files: Mapping[str, str] = field(default_factory=dict)  # texts, by path in the home folder
     ask: tuple[str, ...] = ()  # words that make it answer one question and leave
 
-    def filled(self, url: str, model: str, key: str) -> "tuple[dict[str, str], dict[str, str]]":
+    def filled(self, url: str, model: str, key: str) -> tuple[dict[str, str], dict[str, str]]:
         """The environment and the files for a server."""
 
-        def fill(text: str) -> str:
-            return text.replace("{url}", url).replace("{model}", model).replace("{key}", key)
+        def fill(texts: Mapping[str, str]) -> dict[str, str]:
+            return {
+                name: text.replace("{url}", url).replace("{model}", model).replace("{key}", key)
+                for name, text in texts.items()
+            }
 
-        return tuple({name: fill(text) for name, text in texts.items()} for texts in (self.environment, self.files))  # type: ignore[return-value]
+        return fill(self.environment), fill(self.files)
 
 
 AGENTS: Mapping[str, CodingAgent] = {
@@ -130,7 +133,7 @@ AGENTS: Mapping[str, CodingAgent] = {
 RECORDED = tuple(name for name, agent in AGENTS.items() if agent.ask)
 
 
-def find_agent(name: str, names: "tuple[str, ...]" = tuple(AGENTS)) -> CodingAgent:
+def find_agent(name: str, names: tuple[str, ...] = tuple(AGENTS)) -> CodingAgent:
     """Raises ValueError."""
     if name not in names:
         raise ValueError(f"there is no agent {name!r}: take one of {', '.join(names)}")

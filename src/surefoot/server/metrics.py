@@ -55,7 +55,7 @@ class Metrics:
         self._refused = self._counter("surefoot:refused_requests", "Requests answered with an error", "status")
         self.ignored = self._counter("surefoot:ignored_parameters", "Unknown parameters of requests that were answered")
         self._user_tokens = self._counter("surefoot:user_tokens", "Prompt and answer tokens by user", "user")
-        self._user_cached = self._counter("surefoot:user_cached_tokens", "Of these, tokens from the cache", "user")
+        self._user_cached = self._counter("surefoot:user_cached_tokens", "Prompt tokens from the cache by user", "user")
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
         histogram = Histogram(name, text, ["model_name"], registry=self.registry, buckets=buckets)

@@ -79,7 +79,8 @@ class PromptEncoder:
         """What a trial with the model's template shows. Each trial is made once."""
         if trial not in self._trials:
             async with self._template_turns.turn():
-                self._trials[trial] = await asyncio.to_thread(self._try, trial)
+                if trial not in self._trials:  # the first requests come together
+                    self._trials[trial] = await asyncio.to_thread(self._try, trial)
         found: T = self._trials[trial]
         return found
 

@@ -299,19 +299,15 @@ class RequestRun:
         return await self.stream.outputs()
 
     @property
-    def sampling(self) -> dict[str, float]:
-        """The sampling parameters, with defaults and the drawn seed: with these the request gives the same answer
-        again."""
-        return {**as_values(self.params), "seed": self.position.seed}
-
-    @property
-    def prefix(self) -> dict[str, Any]:
-        """For `usage`: where the prompt parts from the user's earlier ones."""
-        departure, decode = self.departure, self.service.llm.tokenizer.decode
-        if departure is None:
-            return {}
-        told = {"before": decode(departure.before), "now": decode(departure.now)}
-        return {"prefix": {"common_tokens": departure.common_tokens, **told}}
+    def more_usage(self) -> dict[str, Any]:
+        """What `usage` tells in all APIs: the sampling parameters, with defaults and the drawn seed (with these the
+        request gives the same answer again), and where the prompt parts from the user's earlier ones."""
+        sampling = {**as_values(self.params), "seed": self.position.seed}
+        if self.departure is None:
+            return {"sampling": sampling}
+        decode = self.service.llm.tokenizer.decode
+        told = {"before": decode(self.departure.before), "now": decode(self.departure.now)}
+        return {"prefix": {"common_tokens": self.departure.common_tokens, **told}, "sampling": sampling}
 
     @property
     def num_generated(self) -> int:

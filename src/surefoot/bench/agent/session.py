@@ -20,7 +20,7 @@ VOCABULARY = (
     "unless until because without within every other same exact short long known empty whole"
 )
 WORDS = VOCABULARY.split()
-NOUNS = (
+NOUNS = [
     "cache",
     "index",
     "queue",
@@ -33,7 +33,7 @@ NOUNS = (
     "route",
     "server",
     "layer",
-)
+]
 TOOLS: Mapping[str, tuple[str, ...]] = {  # names of tools, and their parameters
     "read_file": ("path", "offset", "limit"),
     "edit_file": ("path", "old_text", "new_text"),

@@ -5,12 +5,13 @@ From a row come the grammar that holds a model to the form (call_grammar.py), th
 (tool_calls.py), and the trial by which the form of a chat template is found. Design: docs/design/agents.md.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+from surefoot.server.answer.call_values import as_json
 
 PLACES = re.compile(r"\$(name|id|arguments|key|is_string|value)")
 
@@ -64,32 +65,28 @@ class CallForm:
 
     def write_arguments(self, arguments: Mapping[str, Any]) -> str:
         if not self.argument:
-            return _json(arguments)
+            return as_json(arguments)
         pairs = sorted(arguments.items(), key=sort_key) if self.nested else arguments.items()
         return self.between_arguments.join(
-            _filled(self.argument, key=key, is_string=_json(isinstance(value, str)), value=self.write_value(value))
+            _filled(self.argument, key=key, is_string=as_json(isinstance(value, str)), value=self.write_value(value))
             for key, value in pairs
         )
 
     def write_value(self, value: Any) -> str:
         if isinstance(value, str):
             is_hard = self.quote == "'" and ("'" in value or "\\" in value)
-            return _json(value) if is_hard else self.quote + value + self.quote
+            return as_json(value) if is_hard else self.quote + value + self.quote
         if value is True or value is False or value is None:
             return self.words[(True, False, None).index(value)]
         if self.nested and isinstance(value, Mapping):
             return f"{{{self.write_arguments(value)}}}"
         if self.nested and isinstance(value, Sequence):
             return f"[{','.join(map(self.write_value, value))}]"
-        return _json(value)
+        return as_json(value)
 
 
 def _filled(text: str, **values: str) -> str:
     return PLACES.sub(lambda place: values[place[1]], text)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def sort_key(pair: tuple[str, Any]) -> str:
@@ -226,7 +223,7 @@ def trial_messages(num_calls: int) -> list[dict[str, Any]]:
     calls = [
         {
             "id": call["id"], "type": "function",
-            "function": {"name": call["name"], "arguments": _json(call["arguments"])},
+            "function": {"name": call["name"], "arguments": as_json(call["arguments"])},
         }
         for call in _CALLS[:num_calls]
     ]  # fmt: skip

@@ -21,6 +21,7 @@ from surefoot.server.answer.call_values import (
     Slot,
     TooComplex,
     alternatives,
+    as_json,
     member,
     members_of,
     type_of,
@@ -64,7 +65,7 @@ class Literals:
     def __call__(self, text: str) -> str:
         """The text as a sequence of Lark symbols."""
         before, token, after = self.split(text)
-        found = [json.dumps(before, ensure_ascii=False)] if before else []
+        found = [as_json(before)] if before else []
         if token:
             found.append(self.token(token))
         return " ".join([*found, self(after)] if after else found)
@@ -139,7 +140,7 @@ class _Rules:
             return [f"answer: {self._literal(CALL + opening)} body | {self._literal(FINAL)} WORDS"]
         heads = []
         if opening:
-            heads, calls = [f"head[lazy]: TEXT {_string(opening)}"], ["head body", *calls]
+            heads, calls = [f"head[lazy]: TEXT {as_json(opening)}"], ["head body", *calls]
             before, token, after = self._literal.split(opening)
             if token:
                 text = self._term(f"/{ANY}*{_regex(before)}/") if before else "TEXT"
@@ -248,7 +249,7 @@ class _Rules:
 
     def _others(self, slot: Slot, types: frozenset[str]) -> list[str]:
         form, end = self._form, self._literal(self._form.around_value[1])
-        ways = [_sequence(_string(word), end) for word in self._words(types)]
+        ways = [_sequence(as_json(word), end) for word in self._words(types)]
         parsed = types - {"boolean", "null"}
         if form.nested:
             ways += self._containers(slot, types)
@@ -281,7 +282,7 @@ class _Rules:
         bodies = [body_of(part) for part in slot.strings]
         body = None if None in bodies else " | ".join(f"({body})" for body in bodies)
         if body is not None:
-            body = " | ".join([body, *map(_string, self._words(types)), *([f"/{NUMBER}/"] if types & NUMBERS else [])])
+            body = " | ".join([body, *map(as_json, self._words(types)), *([f"/{NUMBER}/"] if types & NUMBERS else [])])
         firsts = "".join(mark for mark, kind in ((r"\{", "object"), (r"\[", "array")) if kind in types)
         if firsts:
             body = f"({body or f'/{ANY}*/'}) & /([^{firsts}]{ANY}*)?/"
@@ -308,10 +309,6 @@ class _Rules:
             ways = [f'{kept} "\\n"{close}', f"({kept} & ~/{ANY}*\\n/){close}"] if may_break else [f"{kept}{close}"]
             term = self._term(" | ".join(ways))
         return _sequence(term if token else self._rule(term, "[lazy]"), rest)
-
-
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _sequence(*symbols: str) -> str:

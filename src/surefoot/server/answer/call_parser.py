@@ -13,14 +13,15 @@ from typing import Any
 from surefoot.server.answer.call_forms import HERMES, CallForm
 from surefoot.server.answer.call_grammar import CallableTool
 from surefoot.server.answer.call_heads import FENCE, CallHead, HeadFinder, Style
-from surefoot.server.answer.call_values import ArgumentSlots, Slot, members_of
-from surefoot.server.answer.parsing import MessageDelta
+from surefoot.server.answer.call_values import ArgumentSlots, Slot, as_json, members_of
+from surefoot.server.answer.parsing import LineBreaks, MessageDelta
 
 Reading = Generator[None, None, None]  # goes on where more text has come
 ReadingText = Generator[None, None, str]
 _NAME = re.compile(r"[a-zA-Z0-9_.:-]*")
 _SPACES = " \n\t"
-_CLOSERS = {"object": "{", "array": "["}
+_ANY_SPACES = re.compile(rf"[{_SPACES}]*")
+_OPENINGS = {"object": "{", "array": "["}
 
 
 class JsonScanner:
@@ -69,7 +70,7 @@ class CallParser:
         self._members = {tool.name: members_of(tool.schema) for tool in tools} if form.argument else {}
         self._finder = HeadFinder(plain, form.opening)
         self._in_content = True
-        self._strip = False
+        self._breaks = LineBreaks()  # after a call
         self._text = ""  # that is not yet read
         self._delta = MessageDelta()
         self.num_calls = 0
@@ -84,30 +85,23 @@ class CallParser:
 
     def finish(self) -> MessageDelta:
         """An answer that was cut off may end inside a call."""
-        return MessageDelta(self._stripped(self._finder.finish())) if self._in_content else MessageDelta()
+        return MessageDelta(self._breaks.drop(self._finder.finish())) if self._in_content else MessageDelta()
 
     def _read(self) -> Reading:
         while True:
             head = yield from self._content()
             self._in_content = False
             yield from self._block() if head.style is Style.TAGGED else self._plain_call(head)
-            self._in_content = self._strip = True
+            self._in_content = self._breaks.follow = True
 
     def _content(self) -> Generator[None, None, CallHead]:
         while True:
             before, head, self._text = self._finder.feed(self._text)
-            if before := self._stripped(before):
+            if before := self._breaks.drop(before):
                 self._delta += MessageDelta(before)
             if head is not None:
                 return head
             yield
-
-    def _stripped(self, text: str) -> str:
-        """The text without the line breaks after a call, which are not content."""
-        if self._strip:
-            text = text.lstrip("\n")
-            self._strip = not text
-        return text
 
     # ---- calls ----
 
@@ -139,7 +133,7 @@ class CallParser:
         self._begin(name, given)
         yield from self._skip(rest)
         if self._form.argument:
-            yield from self._pairs(self._members.get(name, ArgumentSlots({}, frozenset(), None)), _first(after))
+            yield from self._pairs(self._members.get(name, ANY_MEMBERS), _first(after))
         else:
             yield from self._json()
         yield from self._skip(after)
@@ -180,7 +174,7 @@ class CallParser:
             yield from self._skip(middle.removeprefix(_first(middle)))
             kind = (yield from self._which(["true", "false"])) if has_kind else None
             yield from self._skip((kind or "") + rest)
-            self._put(("" if is_first else ", ") + f"{_json(key)}: ")
+            self._put(("" if is_first else ", ") + f"{as_json(key)}: ")
             is_first = False
             yield from self._value(members.slot(key), kind, end)
         self._put("}")
@@ -190,7 +184,7 @@ class CallParser:
         form, after = self._form, self._form.around_value[1]
         yield from self._need(1)
         is_container = kind != "true" and any(
-            self._text.startswith(mark) and name in slot.types for name, mark in _CLOSERS.items()
+            self._text.startswith(mark) and name in slot.types for name, mark in _OPENINGS.items()
         )
         if form.quote:
             yield from self._quoted(slot, end)
@@ -215,10 +209,10 @@ class CallParser:
         self._put('"')
         while (place := self._text.find(tag)) < 0:
             certain = max(0, len(self._text) - len(dropped + tag))
-            self._put(_json(self._text[:certain])[1:-1])
+            self._put(as_json(self._text[:certain])[1:-1])
             self._text = self._text[certain:]
             yield
-        self._put(_json(self._text[:place].removesuffix(dropped))[1:-1] + '"')
+        self._put(as_json(self._text[:place].removesuffix(dropped))[1:-1] + '"')
         self._text = self._text[place + len(tag) :]
 
     def _quoted(self, slot: Slot, end: str) -> Reading:
@@ -273,7 +267,7 @@ class CallParser:
             yield
 
     def _spaces(self) -> Reading:
-        yield from self._run(re.compile(rf"[{_SPACES}]*"))
+        yield from self._run(_ANY_SPACES)
 
     def _word(self) -> ReadingText:
         return self._run(_NAME)
@@ -319,10 +313,6 @@ ANY_MEMBERS = ArgumentSlots({}, frozenset(), ANY_SLOT)
 def _first(text: str) -> str:
     """The text up to its first white space."""
     return text.split(maxsplit=1)[0] if text.split() else ""
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def whole_calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -62,16 +62,17 @@ class Slot:
         """A text that is no object or array, as JSON. words: for true, false and null. write: as the form does it."""
         for choice in self.choices or ():
             if write(choice) == text:
-                return _json(choice)
+                return as_json(choice)
         for word, value in zip(words, (True, False, None), strict=True):
             if text == word and type_of(value) & self.types:
-                return _json(value)
+                return as_json(value)
         if re.fullmatch(NUMBER, text) and type_of(json.loads(text)) & self.types:
             return text
-        return _json(text) if "string" in self.types else text
+        return as_json(text) if "string" in self.types else text
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """Without escapes of other alphabets, as models write."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -33,7 +33,7 @@ class ChatCompletion:
         return {
             **self._head("chat.completion"),
             "choices": [self._choice(answer) for answer in output.outputs],
-            "usage": {**usage_of([output]), **self.run.prefix, "sampling": self.run.sampling},
+            "usage": {**usage_of([output]), **self.run.more_usage},
         }
 
     def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class ChatCompletion:
                     if not start.ended[index]:
                         yield self._chunk(index, {}, position, finish=finish_fields(piece.finish_reason, called[index]))
         if self._wants_usage and not start.usage_sent:
-            usage = {**usage_of(self.run.outputs), **self.run.prefix, "sampling": self.run.sampling}
+            usage = {**usage_of(self.run.outputs), **self.run.more_usage}
             yield self._template.last(usage, position.with_usage())
 
     def _is_worth_sending(self, delta: MessageDelta, piece: Piece) -> bool:

@@ -105,7 +105,7 @@ class TextCompletion:
                 before = output.prompt_logprobs or ()
                 logprobs = answer.logprobs if answer.logprobs is None else (*before, *answer.logprobs)
                 choices.append(self._choice(index, text, logprobs, answer.token_ids, answer.finish_reason))
-        usage = {**usage_of(outputs), **self.run.prefix, "sampling": self.run.sampling}
+        usage = {**usage_of(outputs), **self.run.more_usage}
         return {**self._head(), "choices": choices, "usage": usage}
 
     def _choice(
@@ -165,5 +165,5 @@ class TextCompletion:
                 ):
                     yield template.event(choice, position)
         if wants_usage and not start.usage_sent:
-            usage = {**usage_of(self.run.outputs), **self.run.prefix, "sampling": self.run.sampling}
+            usage = {**usage_of(self.run.outputs), **self.run.more_usage}
             yield template.last(usage, position.with_usage())

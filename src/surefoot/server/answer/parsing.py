@@ -59,6 +59,19 @@ class TagFinder:
         return held
 
 
+class LineBreaks:
+    """Drops the line breaks that follow a tag, which belong to neither part."""
+
+    def __init__(self, follow: bool = False) -> None:
+        self.follow = follow  # the text goes on right after a tag
+
+    def drop(self, text: str) -> str:
+        if self.follow:
+            text = text.lstrip("\n")
+            self.follow = not text
+        return text
+
+
 class Parser(Protocol):
     def feed(self, text: str) -> MessageDelta: ...
     def finish(self) -> MessageDelta:
@@ -90,7 +103,7 @@ class ReasoningParser:
         self._state = "inside" if is_open else "before"
         self._text = ""  # held back in the state "before", while it may become the tag
         self._end = TagFinder(END_THINK)
-        self._strip = is_open
+        self._breaks = LineBreaks(is_open)
 
     def feed(self, text: str) -> MessageDelta:
         if self._state == "before":
@@ -101,25 +114,18 @@ class ReasoningParser:
             text, self._text = self._text, ""
             self._state = "inside" if start.startswith(THINK) else "content"
             if self._state == "inside":
-                text, self._strip = start.removeprefix(THINK), True
+                text, self._breaks.follow = start.removeprefix(THINK), True
         if self._state == "inside":
             return self._inside(text)
-        return MessageDelta(self._stripped(text))
+        return MessageDelta(self._breaks.drop(text))
 
     def _inside(self, text: str) -> MessageDelta:
         reasoning, rest = self._end.feed(text)
-        reasoning = self._stripped(reasoning)
+        reasoning = self._breaks.drop(reasoning)
         if rest is None:
             return MessageDelta(reasoning=reasoning)
-        self._state, self._strip = "content", True
-        return MessageDelta(self._stripped(rest), reasoning)
-
-    def _stripped(self, text: str) -> str:
-        """The text without the line breaks after a tag, which belong to neither part."""
-        if self._strip:
-            text = text.lstrip("\n")
-            self._strip = not text
-        return text
+        self._state, self._breaks.follow = "content", True
+        return MessageDelta(self._breaks.drop(rest), reasoning)
 
     def finish(self) -> MessageDelta:
         if self._state == "inside":

@@ -23,8 +23,9 @@ from surefoot.server.answer.json_schemas import (
     prepare,
     unenforced_sentence,
 )
+from surefoot.server.answer.parsing import END_THINK
 from surefoot.server.answer.quoted_grammar import quoted_lark, quoted_regex
-from surefoot.server.answer.tool_calls import END_THINK, INSTRUCTED, ModelCalls
+from surefoot.server.answer.tool_calls import INSTRUCTED, ModelCalls
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import (
     GrammarFormat,

@@ -13,11 +13,12 @@ from typing import Any
 
 from surefoot.core.json_bounds import json_excess
 from surefoot.server.answer.call_forms import HERMES, CallForm, find_form
+from surefoot.server.answer.call_parser import arguments_of
 from surefoot.server.answer.channels import TOKENS, uses_channels
+from surefoot.server.answer.parsing import END_THINK
 from surefoot.server.errors import bad_request
 
 Json = dict[str, Any]
-END_THINK = "</think>"
 _SHORT = re.compile(r"[a-zA-Z0-9]{9}")
 
 INSTRUCTIONS = """# Tools
@@ -178,9 +179,6 @@ def calls_as_text(
 
 def _shielded(call: Json, shield: Callable[[Any], Any]) -> Json:
     function = call["function"]
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError:
-        arguments = {}  # written by a model: not always JSON
+    arguments = arguments_of(function["arguments"])  # written by a model: not always an object
     arguments = arguments if isinstance(arguments, dict) else {}
     return {"name": function["name"], "id": call["id"], "arguments": shield(arguments)}

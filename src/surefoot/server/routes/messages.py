@@ -75,12 +75,7 @@ class MessageAnswer:
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {
-                **_usage(usage),
-                **self.run.prefix,
-                "sampling": self.run.sampling,
-                "left_out_characters": self._num_left_out,
-            },
+            "usage": {**_usage(usage), **self.run.more_usage, "left_out_characters": self._num_left_out},
             **more,
         }
 

@@ -68,7 +68,7 @@ class ResponseAnswer:
             "status": status,
             "model": self.run.service.settings.model_name,
             "output": [self._item(block, status) for block in blocks],
-            "usage": None if output is None else {**_usage(output), **self.run.prefix, "sampling": self.run.sampling},
+            "usage": None if output is None else {**_usage(output), **self.run.more_usage},
             "error": None,
             "incomplete_details": reason,
             "instructions": body.instructions,
