@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from surefoot.sampling.grammar import lark_grammar
 from surefoot.sampling.grammar_checker import ByteTokenizer
 from surefoot.server.answer.call_forms import CallForm
-from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules
+from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, text_rules
 from surefoot.server.answer.channels import channel_rules
 from surefoot.server.schemas.tools import ToolChoice
 
@@ -28,7 +28,8 @@ class CallGrammar:
         words.special_token_ids = tuple(range(256, len(words.tokens)))
         self._words, self._form = words, form
         ids = {text: 256 + number for number, text in enumerate(control)}
-        rules = call_rules(form, tools, choice, True, tools if form.plain and choice == "auto" else (), ids)
+        plain = tools if form.plain and choice == "auto" else ()
+        rules = text_rules(form, ids) if choice == "none" else call_rules(form, tools, choice, True, plain, ids)
         beginning = channel_rules(Literals(ids), is_said=False) if form.in_channels else "start: answer\n"
         tokenizer = LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens))
         self._matcher = LLMatcher(tokenizer, lark_grammar(beginning + rules), log_level=0)

@@ -73,6 +73,14 @@ def parse(form: CallForm, text: str, cuts: list[int]) -> tuple[str, list[dict[st
     return total.content, whole_calls(total.tool_calls)
 
 
+@pytest.mark.parametrize("name", [form.name for form in FORMS if form.opening and not form.in_channels])
+def test_text_alone_holds_no_beginning_of_a_call(name: str) -> None:
+    form = form_of(name)
+    grammar = CallGrammar(form, TOOLS, "none", CONTROL.get(name, ()))
+    assert grammar.allows("Sunny, {really}:\n1 < 2.")
+    assert not grammar.allows(f"Sunny.\n{form.opening}")
+
+
 def check(form: CallForm, text: str) -> list[dict[str, Any]]:
     """The calls in a text, which fit their tools however the text is cut."""
     content, calls = parse(form, text, [])

@@ -128,6 +128,16 @@ def test_result_of_a_tool_goes_back(client: OpenAI) -> None:
     assert not reply.choices[0].message.tool_calls
 
 
+def test_tools_that_may_not_be_called_stay_in_the_prompt(client: OpenAI) -> None:
+    asked: dict[str, Any] = {"messages": IN_PARIS, "tools": [WEATHER], "max_tokens": 20, "temperature": 0}
+    free = ask(client, **asked)
+    reply = ask(client, **asked, tool_choice="none")
+    assert reply.usage.prompt_tokens == free.usage.prompt_tokens
+    assert reply.usage.prompt_tokens_details.cached_tokens > 0.9 * free.usage.prompt_tokens - 16
+    held = ask(client, **asked, tool_choice="none", response_format={"type": "regex", "regex": "Sunny\\."})
+    assert held.choices[0].message.content == "Sunny."
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [

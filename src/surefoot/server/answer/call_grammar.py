@@ -100,6 +100,14 @@ def call_rules(
     return "\n".join([*answer, body, *rules.lines()])
 
 
+def text_rules(form: CallForm, special: Mapping[str, int]) -> str | None:
+    """Lark rules of text in which no call begins; None where the form does not say how one begins."""
+    if form.in_channels or not form.opening:
+        return None
+    _, token, _ = Literals(special).split(form.opening)  # text has no special tokens
+    return f"answer: TEXT\nTEXT: /{ANY}*/" + ("" if token else f" & ~/{ANY}*{_regex(form.opening)}{ANY}*/")
+
+
 MOST_STRINGS = 1 << 12  # alternatives of all arguments
 MOST_CHARACTERS = 1 << 20  # of schemas and rules that a grammar is made of: each argument brings its definitions
 

@@ -138,11 +138,10 @@ async def render_calls(
 
 
 def _for_template(body: ChatRequest, calls: ModelCalls) -> tuple[list[dict[str, Any]], Sequence[dict[str, Any]] | None]:
-    """Messages and tools as the template gets them."""
+    """Messages and tools as the template gets them: with tools that may not be called too, since without them the
+    prompt would be another, and nothing of it cached."""
     messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
-    tools: list[dict[str, Any]] = []
-    if body.tools and body.tool_choice != "none":
-        tools = [tool.as_function().model_dump(exclude_none=True) for tool in body.tools]
+    tools = [tool.as_function().model_dump(exclude_none=True) for tool in body.tools or ()]
     return calls.for_template(messages, tools)
 
 

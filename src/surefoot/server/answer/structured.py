@@ -11,7 +11,7 @@ from surefoot.sampling import GrammarError, Grammars, GrammarTimeout
 from surefoot.sampling.grammar import json_rule, lark_grammar, regex_rule
 from surefoot.server.access.shares import Turns
 from surefoot.server.answer.call_forms import CallForm
-from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, unenforced
+from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, text_rules, unenforced
 from surefoot.server.answer.call_values import TooComplex
 from surefoot.server.answer.channels import channel_rules
 from surefoot.server.answer.json_schemas import (
@@ -116,8 +116,6 @@ async def constrain(
 
     is_thinking: the prompt ends inside a thought. turns: one grammar is compiled at a time, on another thread.
     """
-    if choice == "none":
-        tools = ()
     if not tools and (wanted is None or isinstance(wanted, TextFormat)):
         return AnswerConstraint(None, calls=calls)
     for any_of in (False, True):
@@ -131,7 +129,7 @@ async def constrain(
         except (GrammarError, SchemaError) as error:
             if tools and not any_of and "oneOf" in str(error):
                 continue
-            raise _refusal(error, wanted, tools) from error
+            raise _refusal(error, wanted, tools if choice != "none" else ()) from error
     raise AssertionError
 
 
@@ -182,11 +180,13 @@ def make_grammar(
     any_of: bool = False,
     calls: ModelCalls = INSTRUCTED,
 ) -> AnswerConstraint:
-    if tools:
+    if tools and choice != "none":
         return _constrain_calls(tools, choice, parallel, is_thinking, any_of, calls)
     if isinstance(wanted, GrammarFormat):
         return AnswerConstraint(lark_grammar(wanted.grammar), calls=calls)
     rules = format_rules(wanted)
+    if tools and rules is None:
+        rules = text_rules(calls.form, calls.special)
     grammar = None if rules is None else lark_grammar(_beginning(is_thinking, calls, is_said=True) + rules)
     return AnswerConstraint(grammar, calls=calls)
 
