@@ -78,16 +78,7 @@ def record(agent: CodingAgent, model: str) -> Recorded:
     if program is None:
         raise ValueError(f"{agent.program} is not installed: {agent.install}")
     with tempfile.TemporaryDirectory(prefix="surefoot-agent-") as folder, _listening() as (recorder, url):
-        home, project = Path(folder, "home"), Path(folder, "home", "project")
-        project.mkdir(parents=True)
-        environment, files = agent.filled(url, model, "none")
-        for path, text in files.items():
-            file = home / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        environment = {**kept, "HOME": str(home), "TERM": "dumb", **environment}
-        subprocess.run(["git", "init", "--quiet", str(project)], env=environment, check=False)
+        project, environment = make_home(agent, Path(folder, "home"), url, model)
         try:
             done = subprocess.run(
                 [program, *agent.ask, QUESTION], cwd=project, env=environment, stdin=subprocess.DEVNULL,
@@ -99,6 +90,21 @@ def record(agent: CodingAgent, model: str) -> Recorded:
         if not recorder.requests:
             raise ValueError(f"{agent.program} asked for no answer: {said[-300:]}")
         return max(recorder.requests, key=lambda request: len(json.dumps(request.body)))
+
+
+def make_home(agent: CodingAgent, home: Path, url: str, model: str) -> tuple[Path, dict[str, str]]:
+    """A home with the agent's settings for the server. Returns an empty repository in it, and the environment."""
+    project = home / "project"
+    project.mkdir(parents=True)
+    environment, files = agent.filled(url, model, "none")
+    for path, text in files.items():
+        file = home / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment = {**kept, "HOME": str(home), "TERM": "dumb", **environment}
+    subprocess.run(["git", "init", "--quiet", str(project)], env=environment, check=False)
+    return project, environment
 
 
 @contextmanager

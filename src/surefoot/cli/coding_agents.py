@@ -128,7 +128,7 @@ AGENTS: Mapping[str, CodingAgent] = {
         {"CONTINUE_TELEMETRY_ENABLED": "0"},
         {".continue/config.yaml": CONTINUE},
     ),
-    "aider": CodingAgent("aider", "pip install aider-chat", files={".aider.conf.yml": AIDER}),
+    "aider": CodingAgent("aider", "pip install aider-chat==0.86.2", files={".aider.conf.yml": AIDER}),
 }
 RECORDED = tuple(name for name, agent in AGENTS.items() if agent.ask)
 
