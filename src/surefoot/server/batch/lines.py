@@ -21,9 +21,9 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.dialects import noting_unknown
 from surefoot.server.schemas.embeddings import EmbeddingRequest
 from surefoot.server.schemas.reranking import RerankRequest
-from surefoot.server.schemas.unknown import noting_unknown
 from surefoot.server.service import RequestRun, Service
 
 DONE = 200

@@ -10,8 +10,7 @@ from pydantic_core import CoreSchema
 
 from surefoot.core import SamplingParams
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS, translate
-from surefoot.server.schemas.unknown import is_strict, note, without_unknown
+from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS, is_strict, note, translate, without_unknown
 
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20

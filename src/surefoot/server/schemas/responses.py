@@ -25,6 +25,7 @@ from surefoot.server.schemas.base import (
     tools_of,
 )
 from surefoot.server.schemas.chat import ChatRequest, Effort, Message, RefusalPart
+from surefoot.server.schemas.dialects import note_kind
 from surefoot.server.schemas.media import MediaPart, refuse_media, text_of
 from surefoot.server.schemas.tools import (
     INPUT,
@@ -45,7 +46,6 @@ from surefoot.server.schemas.tools import (
     Tool,
     ToolCall,
 )
-from surefoot.server.schemas.unknown import note_kind
 
 Id = Annotated[str, Field(max_length=128)]
 
