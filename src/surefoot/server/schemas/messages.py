@@ -22,8 +22,7 @@ from surefoot.server.schemas.base import (
     Whole,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, Message
-from surefoot.server.schemas.media import text_of
+from surefoot.server.schemas.chat import ChatRequest, Effort, Message, text_of
 from surefoot.server.schemas.message_blocks import (
     AnyBlock,
     SourceBlock,

@@ -24,9 +24,8 @@ from surefoot.server.schemas.base import (
     TextFormat,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, Message, RefusalPart
+from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, Message, RefusalPart, refuse_media, text_of
 from surefoot.server.schemas.dialects import note_kind
-from surefoot.server.schemas.media import MediaPart, refuse_media, text_of
 from surefoot.server.schemas.tools import (
     INPUT,
     AllowedChoice,
