@@ -16,10 +16,9 @@ from surefoot.api.defaults import as_values
 from surefoot.core import Phase, Pooling, Request, SampleStatus, SamplingParams, ServiceClass
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.gate import shutting_down
-from surefoot.server.access.keys import Caller
 from surefoot.server.access.line_log import LineLog
 from surefoot.server.access.request_context import Forwarded, RequestContext
-from surefoot.server.access.shares import Admission, Ticket, Turns
+from surefoot.server.access.shares import Admission, Caller, Ticket, Turns
 from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.metrics import Metrics, watch_engine

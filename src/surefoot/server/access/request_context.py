@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 
 from surefoot.api.answers import Piece, SentToken
 from surefoot.core import Request
-from surefoot.server.access.keys import Caller
+from surefoot.server.access.shares import Caller
 
 SEED_BITS = 53  # of a drawn seed: JavaScript reads no longer integer exactly
 TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
