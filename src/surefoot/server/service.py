@@ -17,7 +17,7 @@ from surefoot.core import Phase, Pooling, Request, SampleStatus, SamplingParams,
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.gate import shutting_down
 from surefoot.server.access.line_log import LineLog
-from surefoot.server.access.request_context import Forwarded, RequestContext
+from surefoot.server.access.request_context import Forwarded, RequestContext, StreamPosition
 from surefoot.server.access.shares import Admission, Caller, Ticket, Turns
 from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
@@ -26,7 +26,6 @@ from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRe
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.recent_prompts import Departure, RecentPrompts
 from surefoot.server.settings import ServerSettings
-from surefoot.server.stream_position import StreamPosition
 from surefoot.server.tracing.tracer import RequestTrace, RequestTracer, TracedRequest
 
 PATIENT_TIERS = ("flex",)

@@ -5,12 +5,11 @@ from contextlib import aclosing
 from typing import Any
 
 from surefoot.api.answers import CompletionOutput, Logprob, Piece
-from surefoot.server.answer.call_parser import whole_calls
+from surefoot.server.access.request_context import StreamPosition
 from surefoot.server.answer.conversation import ChatRun
 from surefoot.server.answer.custom_calls import as_openai
-from surefoot.server.answer.parsing import MessageDelta
+from surefoot.server.answer.parsing import MessageDelta, whole_calls
 from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
-from surefoot.server.stream_position import StreamPosition
 from surefoot.text import Tokenizer
 
 UNFINISHED: Mapping[str, Any] = finish_fields(None)

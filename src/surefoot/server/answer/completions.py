@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from surefoot.api.answers import Logprob, RequestOutput
-from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.answer.conversation import find_position
 from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
 from surefoot.server.answer.structured import constrain
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import RequestRun, Service
-from surefoot.server.stream_position import StreamPosition
 from surefoot.text import OtherFile
 
 MOST_ANSWERS = 64

@@ -11,7 +11,7 @@ from typing import Any
 from surefoot.api.answers import CompletionOutput, Piece
 from surefoot.api.defaults import for_calls
 from surefoot.api.pooling import PoolingConfig
-from surefoot.server.access.request_context import ReplyIdentity, RequestContext
+from surefoot.server.access.request_context import ReplyIdentity, RequestContext, StreamPosition, digest_of
 from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.custom_calls import CustomInputs
@@ -22,7 +22,6 @@ from surefoot.server.errors import bad_request
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.tools import CustomTool
 from surefoot.server.service import RequestRun, Service
-from surefoot.server.stream_position import StreamPosition, digest_of
 
 
 class ChatRun:

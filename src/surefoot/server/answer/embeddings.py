@@ -9,11 +9,10 @@ from typing import Any
 
 from surefoot.api.pooling import PoolingConfig, embedding_pooling, unit
 from surefoot.core import SamplingParams
-from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.embeddings import Embedding, EmbeddingReply, EmbeddingRequest, EmbeddingUsage
 from surefoot.server.service import RequestRun, Service
-from surefoot.server.stream_position import StreamPosition
 
 
 async def start_embeddings(service: Service, body: EmbeddingRequest, context: RequestContext) -> "Embeddings":

@@ -6,7 +6,7 @@ from typing import Any
 
 from surefoot.api.reranking import Reranker, needed_reranker, ranked
 from surefoot.core import Pooling, SamplingParams
-from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.reranking import (
     ApiVersion,
@@ -19,7 +19,6 @@ from surefoot.server.schemas.reranking import (
     RerankUsage,
 )
 from surefoot.server.service import RequestRun, Service
-from surefoot.server.stream_position import StreamPosition
 
 META = RerankMeta(api_version=ApiVersion(version="2"), billed_units=BilledUnits(search_units=1))
 

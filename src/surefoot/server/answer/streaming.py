@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from surefoot.api.answers import RequestOutput
 from surefoot.engine import Usage
+from surefoot.server.access.request_context import StreamPosition
 from surefoot.server.bodies import unless_gone
 from surefoot.server.errors import ApiError
 from surefoot.server.service import RequestRun
-from surefoot.server.stream_position import StreamPosition
 
 T = TypeVar("T")
 BEAT_S = 5.0  # of silence, after which a stream shows that it lives

@@ -15,8 +15,8 @@ from surefoot.api.answers import CompletionOutput
 from surefoot.engine import Usage
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.call_parser import arguments_of
 from surefoot.server.answer.conversation import ChatRun, render_chat, start_conversation
+from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import MEMORY, EventStream, event, is_cut, notice_headers, whole_reply
 from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError

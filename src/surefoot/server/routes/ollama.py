@@ -17,10 +17,10 @@ from starlette.responses import JSONResponse, Response
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.call_parser import arguments_of
 from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.conversation import ChatRun, start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
+from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import EventStream, is_cut, notice_headers, whole_reply
 from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError, bad_request
