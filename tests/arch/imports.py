@@ -51,7 +51,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "errors": (),
         "settings": (),
         "metrics": (),
-        "overview": (),
+        "overview": ("metrics",),
         "tracing": (),
         "schemas": ("errors",),
         "access": ("errors", "settings"),

@@ -16,8 +16,9 @@ from surefoot.core import Phase, SampleStatus
 from surefoot.engine import Times
 from surefoot.server.access.gate import check_admin
 from surefoot.server.answer.streaming import EventStream, NothingToClose, event
+from surefoot.server.metrics import PhaseTimes
 from surefoot.server.overview.figures import Samples, look, samples_of, tokens_by_user
-from surefoot.server.overview.requests import OpenRequest, PhaseTimes, UserShares, furthest
+from surefoot.server.overview.requests import OpenRequest, UserShares, furthest
 from surefoot.server.service import RequestRun, Service
 
 PERIOD_S = 1.0
