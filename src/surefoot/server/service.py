@@ -6,7 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -288,9 +288,8 @@ class RequestRun:
             self._forwarded.give_back(reason, is_unmatched)
 
     async def whole(self) -> list[RequestOutput]:
-        async with aclosing(self.pieces()) as pieces:  # type: ignore[type-var]
-            async for _ in pieces:
-                pass
+        async for _ in self.pieces():
+            pass
         assert self.stream is not None
         return await self.stream.outputs()
 

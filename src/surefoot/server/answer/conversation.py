@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -51,11 +50,10 @@ class ChatRun:
 
     async def deltas(self) -> AsyncIterator[tuple[Piece, MessageDelta]]:
         parsers = [self._parser(index) for index in range(self.body.n or 1)]
-        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
-                parser = parsers[piece.index]
-                delta = parser.feed(piece.text)
-                yield piece, delta if piece.finish_reason is None else delta + parser.finish()
+        async for piece in self.run.pieces():
+            parser = parsers[piece.index]
+            delta = parser.feed(piece.text)
+            yield piece, delta if piece.finish_reason is None else delta + parser.finish()
 
 
 async def start_conversation(service: Service, body: ChatRequest, context: RequestContext) -> ChatRun:

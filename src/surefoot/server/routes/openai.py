@@ -3,7 +3,7 @@ paths are Jina's, Cohere's and vLLM's."""
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
@@ -11,7 +11,7 @@ from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
 from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.reranking import start_reranking
-from surefoot.server.answer.streaming import EventStream, comments, notice_headers, whole_reply
+from surefoot.server.answer.streaming import send_answer, whole_reply
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
@@ -29,20 +29,12 @@ def openai_router(service: Service) -> APIRouter:
 
     @router.post("/v1/chat/completions", responses=whole_or_stream(ChatReply))
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
-        chat = ChatCompletion(await start_conversation(service, body, RequestContext.of(http)))
-        if body.stream:
-            return EventStream(chat.run, chat.events(), service.settings.read_s, beat=comments(chat.run))
-        reply = await whole_reply(http, chat.run, chat.reply)
-        return JSONResponse(reply, headers=notice_headers(chat.run.notices))
+        chat = await start_conversation(service, body, RequestContext.of(http))
+        return await send_answer(http, ChatCompletion(chat), body.stream)
 
     @router.post("/v1/completions", responses=whole_or_stream(CompletionReply))
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
-        completion = await start_completion(service, body, RequestContext.of(http))
-        if body.stream:
-            return EventStream(
-                completion.run, completion.events(), service.settings.read_s, beat=comments(completion.run)
-            )
-        return JSONResponse(await whole_reply(http, completion.run, completion.reply))
+        return await send_answer(http, await start_completion(service, body, RequestContext.of(http)), body.stream)
 
     @router.post("/v1/embeddings")
     async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> EmbeddingReply:

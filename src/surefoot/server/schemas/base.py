@@ -199,6 +199,10 @@ class SamplingFields(RequestBody):
         return biases
 
     @property
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
     def stops(self) -> tuple[str, ...]:
         if self.stop is None:
             return ()
