@@ -18,8 +18,8 @@ from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, R
 from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
 from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.chat import ChatRequest
-from surefoot.server.schemas.tools import CustomTool
+from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.tools import AnyTool, CustomTool
 from surefoot.server.service import RequestRun, Service
 
 
@@ -63,7 +63,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         position = await find_position(service, context, body, body.n or 1)
         tools, choice = check_tools(body.tools or (), body.tool_choice)
         calls = await service.prompts.tried(ModelCalls.find)
-        prompt = await render_chat(service, body, context.num_body_bytes, position.created)
+        prompt = await render_request(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
         constraint = await constrain(
@@ -98,58 +98,46 @@ def check_chats(pooling: PoolingConfig | None) -> None:
     )
 
 
-async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
-    """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
-    calls = await service.prompts.tried(ModelCalls.find)
-    messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, calls))
-    return await render_calls(
-        service,
-        calls,
-        num_bytes,
-        messages,
-        tools,
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=body.continue_final_message,
-        now=request_time(body, created),
-        **template_variables(body),
-    )
+async def render_request(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
+    """The prompt of a chat request. num_bytes: length of the request's body. created: Unix time of the request."""
+    tools = () if body.tool_choice == "none" else body.tools or ()
+    return await render_chat(service, body.messages, tools, num_bytes, **template_variables(body, created))
 
 
-async def render_calls(
-    service: Service,
-    calls: ModelCalls,
-    num_bytes: int,
-    messages: Sequence[dict[str, Any]],
-    tools: Sequence[dict[str, Any]] | None,
-    **variables: Any,
+async def render_chat(
+    service: Service, messages: Sequence[Message], tools: Sequence[AnyTool], num_bytes: int, **variables: Any
 ) -> str:
-    """The prompt of a conversation as `ModelCalls.for_template` makes it. num_bytes: length of the request's body."""
-    if calls.form.is_written or not any(message.get("tool_calls") for message in messages):
-        return await service.prompts.render(messages, tools=tools, **variables)
+    """The prompt of a conversation. num_bytes: length of the request's body. variables: of the template."""
+    calls = await service.prompts.tried(ModelCalls.find)
+
+    def for_template() -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:
+        functions = [tool.as_function().model_dump(exclude_none=True) for tool in tools]
+        return calls.for_template([message.as_template() for message in messages], functions)
+
+    said, described = await service.body_work.run(num_bytes, for_template)
+    if calls.form.is_written or not any(message.get("tool_calls") for message in said):
+        return await service.prompts.render(said, tools=described, **variables)
     shield = service.llm.tokenizer.shield
-    messages, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, messages, shield))
-    prompt = await service.prompts.render(messages, tools=tools, **variables)
+    said, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, said, shield))
+    prompt = await service.prompts.render(said, tools=described, **variables)
     for mark, text in texts.items():
         prompt = prompt.replace(mark, text)
     return prompt
 
 
-def _for_template(body: ChatRequest, calls: ModelCalls) -> tuple[list[dict[str, Any]], Sequence[dict[str, Any]] | None]:
-    """Messages and tools as the template gets them."""
-    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
-    tools: list[dict[str, Any]] = []
-    if body.tools and body.tool_choice != "none":
-        tools = [tool.as_function().model_dump(exclude_none=True) for tool in body.tools]
-    return calls.for_template(messages, tools)
-
-
-def template_variables(body: ChatRequest) -> dict[str, Any]:
-    """Variables that the client sets for the template. Names that render() itself uses are dropped."""
+def template_variables(body: ChatRequest, created: float) -> dict[str, Any]:
+    """Of the request, and those that the client sets, but for names that render() itself uses."""
     variables: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
     if body.reasoning_effort == "none":
         variables = {"enable_thinking": False}
-    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self", "now"}
-    return {**variables, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
+    own = {
+        "add_generation_prompt": body.add_generation_prompt,
+        "continue_final_message": body.continue_final_message,
+        "now": request_time(body, created),
+    }
+    reserved = {"messages", "tools", "documents", "self"}
+    chosen = {name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}
+    return {**variables, **chosen, **own}
 
 
 def request_time(body: ChatRequest, created: float) -> datetime:

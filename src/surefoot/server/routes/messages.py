@@ -14,7 +14,7 @@ from surefoot.api.answers import CompletionOutput
 from surefoot.engine import Usage
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.conversation import ChatRun, render_chat, start_conversation
+from surefoot.server.answer.conversation import ChatRun, render_request, start_conversation
 from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import MEMORY, event, is_cut, send_answer
 from surefoot.server.bodies import JsonRoute, translated
@@ -42,7 +42,7 @@ def messages_router(service: Service) -> APIRouter:
         num_bytes = http.state.num_body_bytes
         with service.admit(http.state.caller):
             chat = await service.body_work.run(num_bytes, partial(translated, body.as_chat))
-            prompt = await render_chat(service, chat, num_bytes, time.time())
+            prompt = await render_request(service, chat, num_bytes, time.time())
             return {"input_tokens": len(await service.prompts.encode(prompt, rendered=True))}
 
     return router

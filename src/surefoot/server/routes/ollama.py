@@ -18,13 +18,12 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
 from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.conversation import ChatRun, start_conversation
-from surefoot.server.answer.embeddings import start_embeddings
 from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import is_cut, send_answer, whole_reply
+from surefoot.server.answer.vectors import start_embeddings
 from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.chat import ChatRequest
-from surefoot.server.schemas.embeddings import EmbeddingRequest
 from surefoot.server.schemas.ollama import (
     LATEST,
     Details,
@@ -45,6 +44,7 @@ from surefoot.server.schemas.ollama import (
     VersionReply,
 )
 from surefoot.server.schemas.replies import Responses
+from surefoot.server.schemas.vectors import EmbeddingRequest
 from surefoot.server.service import PromptProgress, RequestRun, Service
 
 VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it

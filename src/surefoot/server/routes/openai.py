@@ -9,16 +9,14 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
-from surefoot.server.answer.embeddings import start_embeddings
-from surefoot.server.answer.reranking import start_reranking
 from surefoot.server.answer.streaming import send_answer, whole_reply
+from surefoot.server.answer.vectors import start_embeddings, start_reranking
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
-from surefoot.server.schemas.embeddings import EmbeddingReply, EmbeddingRequest
 from surefoot.server.schemas.replies import ChatReply, CompletionReply, whole_or_stream
-from surefoot.server.schemas.reranking import RerankReply, RerankRequest
 from surefoot.server.schemas.tokens import ModelCard, ModelList
+from surefoot.server.schemas.vectors import EmbeddingReply, EmbeddingRequest, RerankReply, RerankRequest
 from surefoot.server.service import Service
 
 RERANKINGS = ("/v1/rerank", "/rerank", "/v2/rerank")  # Jina's, Cohere's old one and vLLM's; vLLM's; Cohere's new one

@@ -24,8 +24,8 @@ from surefoot.server.schemas.base import (
 )
 from surefoot.server.schemas.chat import ChatRequest, Message
 from surefoot.server.schemas.completions import CompletionRequest
-from surefoot.server.schemas.embeddings import MOST_INPUTS, EmbeddingRequest
 from surefoot.server.schemas.tools import AnyCall, CalledFunction, Tool, ToolCall
+from surefoot.server.schemas.vectors import MOST_INPUTS, EmbeddingRequest
 
 LATEST = ":latest"
 Think = bool | Literal["low", "medium", "high"] | None
