@@ -5,7 +5,7 @@ would end its session. Only what the user has just sent is refused, in words tha
 becomes a short text in its place.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -102,11 +102,6 @@ class Message(Lenient):
             raise ValueError(f"a message of the {self.role} needs content: give a text")
         return self
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether this is, as the last message, the beginning of an answer that the model continues (prefill)."""
-        return self.role == "assistant" and bool(self.content) and not self.tool_calls
-
     def as_template(self) -> dict[str, Any]:
         """The message for a chat template: the content as one text, the role developer as system."""
         message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal", "tool_calls"})
@@ -122,6 +117,13 @@ class Message(Lenient):
     def functions(self) -> list[ToolCall]:
         """Its calls, all as calls of functions."""
         return [call.as_function() if isinstance(call, CustomCall) else call for call in self.tool_calls or ()]
+
+
+def begins(messages: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Fields of a chat request for an API in which a last message of the assistant begins the answer (prefill)."""
+    last = messages[-1]
+    is_begun = bool(last["role"] == "assistant" and last["content"] and not last.get("tool_calls"))
+    return {"add_generation_prompt": not is_begun, "continue_final_message": is_begun}
 
 
 def _refuse_new_media(messages: list[Message]) -> list[Message]:
