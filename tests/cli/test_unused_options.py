@@ -11,12 +11,12 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from surefoot.api.defaults import SETTABLE
 from surefoot.api.footprint import ModelOptions
 from surefoot.cli import generate, one_user, run_batch, serve, serve_many
 from surefoot.cli.main import app
 from surefoot.cli.options import OF_ONE_MODEL
 from surefoot.cli.serve_many import SHARED
+from surefoot.core.request import SETTABLE
 from surefoot.front.config import ConfigTables, ModelTable
 from surefoot.front.model_process import option_words
 from tests.stories import stories_gguf

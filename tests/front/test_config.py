@@ -13,7 +13,7 @@ from surefoot.front.config import (
     read_config_file,
 )
 from surefoot.front.model_process import option_words
-from surefoot.server.access.keys import ANYONE, Caller
+from surefoot.server.access.shares import ANYONE, Caller
 from surefoot.server.errors import ApiError
 
 FULL = """

@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surefoot.core import SamplingParams
+from surefoot.core.request import SETTABLE
 
 # Small models ramble at temperature 1 without truncation.
 OWN = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
 CALLING_TEMPERATURE = 0.2  # of our own defaults, where the model may call tools: a call is right or wrong
 WHOLE = ("top_k",)
-SETTABLE = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-)  # fmt: skip
 GGUF_KEYS = {
     "temperature": "general.sampling.temp",
     "top_k": "general.sampling.top_k",
@@ -56,10 +54,6 @@ def describe(params: SamplingParams) -> str:
     off = SamplingParams()
     shown = [name for name in SETTABLE if name == "temperature" or getattr(params, name) != getattr(off, name)]
     return ", ".join(f"{name} {getattr(params, name):g}" for name in shown)
-
-
-def as_values(params: SamplingParams) -> dict[str, float]:
-    return {name: getattr(params, name) for name in SETTABLE}
 
 
 def from_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from surefoot import __version__
-from surefoot.api.defaults import as_values
 from surefoot.api.llm import LLM
 from surefoot.api.prompt_cache import ARITHMETIC
 from surefoot.formats import to_format
@@ -39,7 +38,7 @@ def fingerprint(llm: LLM) -> Fingerprint:
     variant = llm.backend.variant if to_format(llm.float_format).weights is None else ""
     settings = (
         llm.float_format, variant, int(llm.kv_form), llm.context_length, llm.pooling,
-        sorted(as_values(llm.default_sampling).items()), sorted(template.templates.items()),
+        sorted(llm.default_sampling.settable.items()), sorted(template.templates.items()),
         sorted(template.tokens.items()),
     )  # fmt: skip
     # Python's tables of characters decide what templates strip or put in capitals.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from surefoot.api.defaults import as_values
 from surefoot.api.opening import OpenModel
 from surefoot.formats import SERVED
 from surefoot.models import read_config
@@ -81,7 +80,7 @@ def model_facts(opened: OpenModel) -> ModelFacts:
         state_bytes=config.state_bytes,
         licence=opened.checkpoint.metadata.get("general.license"),
         has_chat_template=opened.has_chat_template,
-        sampling=as_values(opened.sampling.params),
+        sampling=opened.sampling.params.settable,
         sampling_source=str(opened.sampling),
     )
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from surefoot.api import LLM, Piece, RequestOutput, SamplingParams
-from surefoot.api.defaults import SETTABLE as SAMPLING
 from surefoot.api.defaults import WHOLE
 from surefoot.api.opening import short_name
 from surefoot.cli import options
@@ -19,6 +18,7 @@ from surefoot.cli.interrupts import interrupts
 from surefoot.cli.keyboard import Read, choose_reader, quiet_terminal
 from surefoot.cli.one_user import OneUserOptions, Speedometer, needs_template, with_groups
 from surefoot.cli.wrapping import Layout, Verbatim, WordWrap, visible
+from surefoot.core.request import SETTABLE as SAMPLING
 from surefoot.weights import writing_beside
 
 HELP = """[bold]/help[/]               these lines

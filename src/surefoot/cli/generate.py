@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from surefoot.api import Piece, RequestOutput
-from surefoot.api.defaults import as_values
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
@@ -58,7 +57,7 @@ def generate(
         question = [*messages, {"role": "user", "content": text}] if chat or shared.system else text
         output = _read(llm.stream(question, params), show=not as_json)
         if as_json:
-            facts = {**_facts(output, speedometer), "sampling": as_values(params)}
+            facts = {**_facts(output, speedometer), "sampling": params.settable}
             typer.echo(json.dumps(facts, ensure_ascii=False))
         elif speedometer is not None:
             Console(stderr=True, highlight=False, soft_wrap=True).print(speedometer.line(output), style="dim")

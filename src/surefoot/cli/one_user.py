@@ -10,10 +10,11 @@ from typing import Any
 import typer
 
 from surefoot.api import LLM, RequestOutput, SamplingParams
-from surefoot.api.defaults import SETTABLE, parse_sampling
+from surefoot.api.defaults import parse_sampling
 from surefoot.api.opening import OpenModel, open_model
 from surefoot.cli import options
 from surefoot.cli.progress import loading
+from surefoot.core.request import SETTABLE
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache
 

@@ -13,6 +13,10 @@ MOST_BIASES = 4096
 MOST_GRAMMAR_CHARACTERS = 1 << 18
 LARGEST_TEMPERATURE = 100.0
 LARGEST_SEED = 2**64 - 1
+# Parameters that may have other defaults: the model's files and the operator say which.
+SETTABLE = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 GOLDEN = 0x9E3779B97F4A7C15  # increment of splitmix64
 LARGEST_PRIORITY = 8
 MEMORY_ONLY = "memory only: "  # a namespace that begins with this has no block on any disk
@@ -82,6 +86,11 @@ class SamplingParams:
             raise ValueError("grammar does not go with ignore_eos: it ends the answer")
         if self.grammar is not None and self.min_tokens:
             raise ValueError("grammar does not go with min_tokens: it ends the answer")
+
+    @property
+    def settable(self) -> dict[str, float]:
+        """The values of SETTABLE, by name."""
+        return {name: getattr(self, name) for name in SETTABLE}
 
     @property
     def is_greedy(self) -> bool:

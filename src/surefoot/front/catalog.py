@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from surefoot.front.config import ModelEntry
-from surefoot.server.access.keys import Caller
+from surefoot.server.access.shares import Caller
 from surefoot.server.bodies import parse_json
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.ollama import LATEST

@@ -16,10 +16,9 @@ from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
-from surefoot.server.access.keys import Caller
 from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
 from surefoot.server.access.request_context import RequestContext
-from surefoot.server.access.shares import Admission, asking_user
+from surefoot.server.access.shares import Admission, Caller, asking_user
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.batch.lines import check_line
 from surefoot.server.bodies import BodyWork, ClientGone, read_body, unless_gone

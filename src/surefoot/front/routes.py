@@ -16,7 +16,7 @@ from surefoot.front.metrics import FrontMetrics
 from surefoot.front.pool import ModelPool
 from surefoot.front.resident import ModelState
 from surefoot.server.access.gate import check_admin
-from surefoot.server.access.keys import Caller
+from surefoot.server.access.shares import Caller
 from surefoot.server.metrics import CONTENT_TYPE
 from surefoot.server.routes.ollama import VERSION
 from surefoot.server.schemas.ollama import (

@@ -1,10 +1,12 @@
-"""Blocks of a KV cache: how a model's layers share them (layout), which are free (pool), which hold a prefix (tree)."""
+"""Blocks of a KV cache, and slots of states: how a model's layers share them (layout), which are free (pool), which
+hold a prefix (tree)."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
+from typing import NamedTuple
 
 from surefoot.core import NO_BLOCK
 
@@ -235,6 +237,25 @@ class PrefixNode:
         if self.children or self.num_cursors or self.state != NO_BLOCK:
             return False
         return all(block == NO_BLOCK for block in self.blocks)
+
+
+class StateSave(NamedTuple):
+    """A slot that a step writes."""
+
+    position: int  # the state is that after so many tokens
+    slot: int
+    keeps: bool  # a snapshot that is wanted; otherwise it is the sample's tail until its next snapshot
+
+
+class HeldStates:
+    """One sample's slots."""
+
+    __slots__ = ("current", "saves", "tail")
+
+    def __init__(self) -> None:
+        self.current = NO_BLOCK  # the state after the tokens that are computed; NO_BLOCK: none is
+        self.saves: tuple[StateSave, ...] = ()  # of the step that is planned; the last position comes first
+        self.tail: PrefixNode | None = None  # where its last unasked snapshot is
 
 
 class PrefixTree:

@@ -5,8 +5,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from surefoot.core import NO_BLOCK, BlockCopy, BlockTable
-from surefoot.kv.blocks import PUBLIC, BlockKey, BlockPool, KvLayout, PrefixNode, PrefixTree, visible_child
-from surefoot.kv.states import HeldStates, StateSlots
+from surefoot.kv.blocks import (
+    PUBLIC,
+    BlockKey,
+    BlockPool,
+    HeldStates,
+    KvLayout,
+    PrefixNode,
+    PrefixTree,
+    visible_child,
+)
+from surefoot.kv.states import StateSlots
 
 
 class Holding:

@@ -2,31 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from surefoot.core import NO_BLOCK, ChunkStates
-from surefoot.kv.blocks import BlockPool, PrefixNode, PrefixTree, StateLayout
+from surefoot.kv.blocks import BlockPool, HeldStates, PrefixNode, PrefixTree, StateLayout, StateSave
 
 NUM_COMPARED = 8  # snapshots, those unused longest, of which the one that saves least computing is evicted
-
-
-class StateSave(NamedTuple):
-    """A slot that a step writes."""
-
-    position: int  # the state is that after so many tokens
-    slot: int
-    keeps: bool  # a snapshot that is wanted; otherwise it is the sample's tail until its next snapshot
-
-
-class HeldStates:
-    """One sample's slots."""
-
-    __slots__ = ("current", "saves", "tail")
-
-    def __init__(self) -> None:
-        self.current = NO_BLOCK  # the state after the tokens that are computed; NO_BLOCK: none is
-        self.saves: tuple[StateSave, ...] = ()  # of the step that is planned; the last position comes first
-        self.tail: PrefixNode | None = None  # where its last unasked snapshot is
 
 
 class StateSlots:

@@ -11,7 +11,18 @@ from surefoot.ops.activations import (
 )
 from surefoot.ops.arrays import Arena, huge_empty
 from surefoot.ops.attention import Chunks, attention
-from surefoot.ops.backend import Backend, OpError, Program, Stopped, VariantError, supported_variants
+from surefoot.ops.backend import (
+    Backend,
+    OpError,
+    Program,
+    Shape,
+    ShapedProgram,
+    ShapeError,
+    Stopped,
+    VariantError,
+    supported_variants,
+    third_of,
+)
 from surefoot.ops.elementwise import add, embed, softcap
 from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring, combine, group_by_expert, route
 from surefoot.ops.float_linear import float_linear
@@ -33,7 +44,6 @@ from surefoot.ops.rope import (
     rope_table,
 )
 from surefoot.ops.sampling import Sampled, Sampling, SamplingRows, TopLogprobs, sample, top_logprobs
-from surefoot.ops.shaped import Shape, ShapedProgram, ShapeError, third_of
 from surefoot.ops.states import (
     ConvWeights,
     DeltaGates,

@@ -39,8 +39,8 @@ from surefoot.server.routes.overview import overview_router
 from surefoot.server.routes.page import page_router
 from surefoot.server.routes.responses import responses_router
 from surefoot.server.routes.tokens import tokens_router
+from surefoot.server.schemas.dialects import noting_unknown
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
-from surefoot.server.schemas.unknown import noting_unknown
 from surefoot.server.service import Service
 
 LOG = logging.getLogger(__name__)

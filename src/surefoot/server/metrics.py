@@ -1,7 +1,11 @@
-"""Prometheus metrics. Where vLLM has a metric with the same meaning, its name is used."""
+"""What the server measures: Prometheus metrics, under vLLM's names where the meaning is the same, and where the time of
+the last requests went."""
 
+import heapq
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,10 +16,12 @@ from surefoot.api.answers import RequestOutput
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.cache import DiskTier
 from surefoot.core import Chunk, SampleKey
-from surefoot.engine import Event
+from surefoot.engine import Event, Times
 
 SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 3, 5, 10, 20, 60, 300)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000)
+NUM_RECENT = 1000  # ended requests of which the slowest are shown
+NUM_SLOWEST = 20
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -154,3 +160,59 @@ def watch_disk(metrics: Metrics, tier: DiskTier) -> None:
     watch("surefoot:cache_disk_checksum_failures_total", "Damaged blocks", lambda: counters.num_damaged)
     watch("surefoot:cache_disk_read_errors_total", "Reads that failed", lambda: counters.num_read_errors)
     watch("surefoot:cache_disk_write_errors_total", "Writes that failed", lambda: counters.num_write_errors)
+
+
+# ---- the last requests ----
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """Seconds of a request by what it did."""
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    other_s: float = 0.0  # template, tokens, grammar before the engine; a reader that lags behind it
+
+    @classmethod
+    def so_far(cls, times: Times, now: float) -> "PhaseTimes":
+        started = now if times.started is None else times.started
+        first = now if times.first_token is None else times.first_token
+        return cls(started - times.arrived, first - started, now - first)
+
+    @classmethod
+    def of(cls, outputs: Sequence[RequestOutput], total_s: float) -> "PhaseTimes":
+        """Of the answer that took longest. An answer that was abandoned leaves no times: all is `other_s`."""
+        if not outputs:
+            return cls(0.0, 0.0, 0.0, total_s)
+        times = max((output.timings for output in outputs), key=lambda timings: timings.total)
+        prefill, decode = times.to_first_token - times.queued, times.total - times.to_first_token
+        return cls(times.queued, prefill, decode, max(0.0, total_s - times.total))
+
+
+@dataclass(frozen=True)
+class EndedRequest:
+    id: str
+    user: str
+    route: str
+    end: str  # how it ended: whole, abandoned, deadline …
+    ended_at: float  # seconds since 1970
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    seconds: float
+    times: PhaseTimes
+
+
+class RecentRequests:
+    """The last requests that ended, a bounded number of them."""
+
+    def __init__(self) -> None:
+        self._recent: deque[EndedRequest] = deque(maxlen=NUM_RECENT)
+
+    def add(self, request: EndedRequest) -> None:
+        self._recent.append(request)
+
+    def slowest(self) -> list[EndedRequest]:
+        """The slowest first."""
+        return heapq.nlargest(NUM_SLOWEST, self._recent, key=lambda request: request.seconds)

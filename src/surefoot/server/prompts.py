@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.machine.priority import yield_processor
-from surefoot.server.access.keys import Caller
-from surefoot.server.access.shares import Turns
+from surefoot.server.access.shares import Caller, Turns
 from surefoot.server.errors import ContextOverflow, bad_request
 from surefoot.server.system_messages import SystemPlaces, placed
 from surefoot.text import TEMPLATE_NAMES, ChatTemplateError, NoFimTokens, OtherFile, fim_prompt

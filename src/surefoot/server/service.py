@@ -6,28 +6,24 @@ import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from surefoot.api.answers import NotExact, Piece, RequestOutput
 from surefoot.api.async_llm import AnswerStream, AsyncLLM, EngineFailed, SlowReader
-from surefoot.api.defaults import as_values
 from surefoot.core import Phase, Pooling, Request, SampleStatus, SamplingParams, ServiceClass
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.gate import shutting_down
-from surefoot.server.access.keys import Caller
 from surefoot.server.access.line_log import LineLog
-from surefoot.server.access.request_context import Forwarded, RequestContext
-from surefoot.server.access.shares import Admission, Ticket, Turns
+from surefoot.server.access.request_context import Forwarded, RequestContext, StreamPosition
+from surefoot.server.access.shares import Admission, Caller, Ticket, Turns
 from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
-from surefoot.server.metrics import Metrics, watch_engine
-from surefoot.server.overview.requests import EndedRequest, PhaseTimes, RecentRequests
+from surefoot.server.metrics import EndedRequest, Metrics, PhaseTimes, RecentRequests, watch_engine
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.recent_prompts import Departure, RecentPrompts
 from surefoot.server.settings import ServerSettings
-from surefoot.server.stream_position import StreamPosition
 from surefoot.server.tracing.tracer import RequestTrace, RequestTracer, TracedRequest
 
 PATIENT_TIERS = ("flex",)
@@ -292,9 +288,8 @@ class RequestRun:
             self._forwarded.give_back(reason, is_unmatched)
 
     async def whole(self) -> list[RequestOutput]:
-        async with aclosing(self.pieces()) as pieces:  # type: ignore[type-var]
-            async for _ in pieces:
-                pass
+        async for _ in self.pieces():
+            pass
         assert self.stream is not None
         return await self.stream.outputs()
 
@@ -302,7 +297,7 @@ class RequestRun:
     def more_usage(self) -> dict[str, Any]:
         """What `usage` tells in all APIs: the sampling parameters, with defaults and the drawn seed (with these the
         request gives the same answer again), and where the prompt parts from the user's earlier ones."""
-        sampling = {**as_values(self.params), "seed": self.position.seed}
+        sampling = {**self.params.settable, "seed": self.position.seed}
         if self.departure is None:
             return {"sampling": sampling}
         decode = self.service.llm.tokenizer.decode

@@ -2,6 +2,7 @@
 
 import socket
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -39,7 +40,7 @@ class ServerSettings:
     patience_s: float = 30.0  # a step that takes longer means that the engine is stuck
     disk_patience_s: float = 3600.0  # how long a batch waits for a full or failing disk
 
-    @property
+    @cached_property
     def model_names(self) -> tuple[str, ...]:
         """All names of the model; replies give the first."""
         return tuple(dict.fromkeys((self.model_name, *self.model_aliases)))

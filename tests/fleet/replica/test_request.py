@@ -2,9 +2,9 @@
 
 from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.replica.request import ReplicaRequest
-from surefoot.server.access.keys import Caller
 from surefoot.server.access.rates import TokenBucket
 from surefoot.server.access.request_context import ReplyIdentity
+from surefoot.server.access.shares import Caller
 
 CALLER = Caller("ann", weight=2.0, requests=TokenBucket(1.0), tokens=TokenBucket(1.0))
 

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from surefoot.front.proxy import ProxiedRequest
 from surefoot.front.requests import OWN_HEADERS
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, FrontGate, caller_header
-from surefoot.server.access.keys import ANYONE, Caller
 from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.shares import ANYONE, Caller
 
 
 async def tell(request: Request) -> JSONResponse:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, add_key, hash_of, make_key, read_keys
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.rates import TokenBucket
+from surefoot.server.access.request_context import StreamPosition, digest_of
 from surefoot.server.errors import ApiError
 from surefoot.server.settings import ServerSettings
-from surefoot.server.stream_position import StreamPosition, digest_of
 
 
 def test_bucket_refills_and_may_be_overdrawn() -> None:

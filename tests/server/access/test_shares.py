@@ -25,8 +25,8 @@ from starlette.types import Receive, Scope, Send
 from surefoot.api.async_llm import AsyncLLM
 from surefoot.api.llm import LLM
 from surefoot.server.access.gate import BoundedBody, Gate, send_error
-from surefoot.server.access.keys import Caller, KeyStore
-from surefoot.server.access.shares import EVERYONE, SharedBudget, Turns, asking_user
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.shares import EVERYONE, Caller, SharedBudget, Turns, asking_user
 from surefoot.server.answer.structured import constrain
 from surefoot.server.batch import files
 from surefoot.server.batch.lines import Slots

@@ -12,10 +12,10 @@ import pytest
 
 from surefoot.server.answer.call_forms import FORMS, CallForm, find_form
 from surefoot.server.answer.call_grammar import CallableTool, unenforced
-from surefoot.server.answer.call_parser import CallParser, whole_calls
+from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import CALL, ChannelParser
 from surefoot.server.answer.json_schemas import SchemaError, arguments_schema, prepare
-from surefoot.server.answer.parsing import Chain, MessageDelta
+from surefoot.server.answer.parsing import Chain, MessageDelta, whole_calls
 from surefoot.server.answer.structured import FREE_ARGUMENTS, MOST_OWN_CHARACTERS, AnswerConstraint, make_grammar
 from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.schemas.tools import Tool

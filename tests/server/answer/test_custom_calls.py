@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.server.answer.call_parser import CallParser, whole_calls
+from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.custom_calls import CustomInputs, StringReader, as_openai
-from surefoot.server.answer.parsing import MessageDelta
+from surefoot.server.answer.parsing import MessageDelta, whole_calls
 from surefoot.server.answer.quoted_grammar import quoted_lark, quoted_regex
 from surefoot.server.answer.structured import make_grammar
 from surefoot.server.schemas.tools import CustomTool, NamedChoice

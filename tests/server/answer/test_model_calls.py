@@ -11,9 +11,9 @@ import pytest
 
 from surefoot.api import LLM
 from surefoot.core import SamplingParams
-from surefoot.server.answer.call_parser import CallParser, whole_calls
+from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import ChannelParser
-from surefoot.server.answer.parsing import Chain, Parser
+from surefoot.server.answer.parsing import Chain, Parser, whole_calls
 from surefoot.server.answer.structured import AnswerConstraint, make_grammar
 from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.schemas.tools import Tool

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.server.answer.call_forms import FORMS
-from surefoot.server.answer.call_parser import CallParser, whole_calls
+from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import ChannelParser
-from surefoot.server.answer.parsing import Chain, MessageDelta, Parser, ReasoningParser
+from surefoot.server.answer.parsing import Chain, MessageDelta, Parser, ReasoningParser, whole_calls
 from surefoot.server.answer.tool_calls import with_instructions
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "}\\"</tool_call>", "b": {}}}\n</tool_call>'

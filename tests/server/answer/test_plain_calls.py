@@ -13,8 +13,8 @@ from llguidance import LLMatcher
 from surefoot.sampling.grammar import lark_grammar
 from surefoot.server.answer.call_forms import HERMES
 from surefoot.server.answer.call_grammar import CallableTool, call_rules
-from surefoot.server.answer.call_parser import CallParser, whole_calls
-from surefoot.server.answer.parsing import Chain, MessageDelta, ReasoningParser
+from surefoot.server.answer.call_parser import CallParser
+from surefoot.server.answer.parsing import Chain, MessageDelta, ReasoningParser, whole_calls
 from surefoot.server.answer.structured import make_grammar
 from surefoot.server.schemas.base import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import Function, Tool

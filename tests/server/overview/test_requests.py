@@ -5,14 +5,8 @@ from dataclasses import replace
 from surefoot.api.answers import RequestOutput, Timings
 from surefoot.core import Phase, SampleKey, SampleStatus
 from surefoot.engine import Times, Usage
-from surefoot.server.overview.requests import (
-    NUM_RECENT,
-    NUM_SLOWEST,
-    EndedRequest,
-    PhaseTimes,
-    RecentRequests,
-    furthest,
-)
+from surefoot.server.metrics import NUM_RECENT, NUM_SLOWEST, EndedRequest, PhaseTimes, RecentRequests
+from surefoot.server.overview.requests import furthest
 
 ENDED = EndedRequest("1", "", "/v1/completions", "whole", 0.0, 1, 0, 1, 0.0, PhaseTimes(0.0, 0.0, 0.0))
 

@@ -1,6 +1,7 @@
 """Users' shares over a window of readings."""
 
-from surefoot.server.overview.requests import NUM_READINGS, OpenRequest, PhaseTimes, UserShares
+from surefoot.server.metrics import PhaseTimes
+from surefoot.server.overview.requests import NUM_READINGS, OpenRequest, UserShares
 
 
 def request(user: str, phase: str) -> OpenRequest:

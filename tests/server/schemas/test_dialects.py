@@ -19,10 +19,9 @@ from surefoot.server.schemas import dialects
 from surefoot.server.schemas.base import Body
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
-from surefoot.server.schemas.dialects import translate
+from surefoot.server.schemas.dialects import noting_unknown, translate
 from surefoot.server.schemas.messages import MessagesRequest
 from surefoot.server.schemas.responses import ResponsesRequest
-from surefoot.server.schemas.unknown import noting_unknown
 from tests.server.answer.structured import IN_PARIS, SCHEMA
 from tests.server.process import Server
 from tests.server.routes.chat import ASK, ask

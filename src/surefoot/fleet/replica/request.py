@@ -13,8 +13,8 @@ from surefoot.cache import DiskTier, PeerBlocks, PeerOffer
 from surefoot.core import Request
 from surefoot.fleet.frames import ForwardedRequest
 from surefoot.fleet.replica.held_names import HeldNames
-from surefoot.server.access.keys import Caller
 from surefoot.server.access.request_context import ReplyIdentity
+from surefoot.server.access.shares import Caller
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from surefoot.server.access.keys import ANYONE, Caller
+from surefoot.server.access.shares import ANYONE, Caller
 
 CALLER_HEADER = "x-surefoot-caller"
 PATIENT_HEADER = "x-surefoot-patient"  # of a line of a batch, for which no client waits: the batch's Unix time

@@ -13,8 +13,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from surefoot.server.access.keys import ANYONE, Caller, KeyStore
-from surefoot.server.access.shares import SharedBudget
+from surefoot.server.access.keys import KeyStore
+from surefoot.server.access.shares import ANYONE, Caller, SharedBudget
 from surefoot.server.errors import ApiError, too_large, too_many
 from surefoot.server.settings import ServerSettings
 

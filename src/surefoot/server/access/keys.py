@@ -2,39 +2,15 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from surefoot.core import MEMORY_ONLY
 from surefoot.server.access.key_file import KeyEntry, KeyFileError, hash_of, read_keys
 from surefoot.server.access.rates import ChargedRate, RateLimits, TokenBucket
+from surefoot.server.access.shares import Caller
 from surefoot.server.access.watched_files import WatchedFiles
 
 LOG = logging.getLogger(__name__)
 RELOAD_S = 1.0  # between two looks at the file
-
-
-@dataclass(frozen=True)
-class Caller:
-    """The user behind a request, with their limits. Without keys all clients are the same user."""
-
-    user: str = ""
-    key: str = ""  # the key's name in logs
-    weight: float = 1.0  # share of a busy machine
-    priority: int = 0  # larger is served first
-    max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
-    is_admin: bool = False  # may see figures of other users
-    uses_disk: bool = True  # prompts and answers may be kept in the prompt cache on disk
-    requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
-    tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
-
-    @property
-    def namespace(self) -> str:
-        """Of the user's cached prefixes."""
-        return self.user if self.uses_disk else MEMORY_ONLY + self.user
-
-
-ANYONE = Caller()
 
 
 class KeyStore:

@@ -1,5 +1,5 @@
-"""Budgets that users share: no user can take so much that nothing is left for the next. And the queue's places, which a
-request takes before any work is done for it.
+"""Callers, and budgets that users share: no user can take so much that nothing is left for the next. And the queue's
+places, which a request takes before any work is done for it.
 
 Without keys all clients are one user, whose name is empty and who may hold all of a budget. Such a server can be
 reached from its own machine alone, where addresses would not tell clients apart."""
@@ -10,8 +10,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
-from surefoot.server.access.keys import Caller
+from surefoot.core import MEMORY_ONLY
+from surefoot.server.access.rates import ChargedRate
 from surefoot.server.errors import ApiError, too_many
 
 EVERYONE = ""
@@ -20,6 +22,29 @@ LEAST_TURN_S = 0.001  # that a turn counts for: quick turns are counted, not mea
 # The user of the request that a task works on: the task waits for turns in this user's name.
 asking_user: ContextVar[str] = ContextVar("asking_user", default=EVERYONE)
 SMOOTHING = 0.1  # weight of the newest duration in the running mean
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The user behind a request, with their limits. Without keys all clients are the same user."""
+
+    user: str = ""
+    key: str = ""  # the key's name in logs
+    weight: float = 1.0  # share of a busy machine
+    priority: int = 0  # larger is served first
+    max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
+    is_admin: bool = False  # may see figures of other users
+    uses_disk: bool = True  # prompts and answers may be kept in the prompt cache on disk
+    requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
+    tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit
+
+    @property
+    def namespace(self) -> str:
+        """Of the user's cached prefixes."""
+        return self.user if self.uses_disk else MEMORY_ONLY + self.user
+
+
+ANYONE = Caller()
 
 
 class SharedBudget:

@@ -1,9 +1,10 @@
 """Answers as lists of blocks (thinking, text, tool calls), the form of Anthropic's API and OpenAI's Responses."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from surefoot.server.answer.conversation import ChatRun
 from surefoot.server.answer.custom_calls import CUSTOM
 from surefoot.server.answer.parsing import MessageDelta
 
@@ -32,6 +33,9 @@ class BlockChange(Enum):
     STOP = "stop"
 
 
+Change = tuple[BlockChange, Block, str]  # the text that a block gets more of
+
+
 class Blocks:
     """Cuts an answer's deltas into blocks. A block ends when another begins."""
 
@@ -39,7 +43,7 @@ class Blocks:
         self.blocks: list[Block] = []
         self._is_open = False
 
-    def feed(self, delta: MessageDelta) -> Iterator[tuple[BlockChange, Block, str]]:
+    def feed(self, delta: MessageDelta) -> Iterator[Change]:
         """The changes that a delta makes: a block starts, gets more text, or stops."""
         if delta.reasoning:
             yield from self._more(BlockKind.THINKING, delta.reasoning)
@@ -54,18 +58,26 @@ class Blocks:
             if function["arguments"]:
                 yield from self._more(BlockKind.CALL, function["arguments"])
 
-    def finish(self) -> Iterator[tuple[BlockChange, Block, str]]:
+    async def changes(self, conversation: ChatRun) -> AsyncIterator[Change]:
+        """All changes of a conversation's only answer, as they come."""
+        async for _, delta in conversation.deltas():
+            for change in self.feed(delta):
+                yield change
+        for change in self.finish():
+            yield change
+
+    def finish(self) -> Iterator[Change]:
         if self._is_open:
             self._is_open = False
             yield BlockChange.STOP, self.blocks[-1], ""
 
-    def _begin(self, block: Block) -> Iterator[tuple[BlockChange, Block, str]]:
+    def _begin(self, block: Block) -> Iterator[Change]:
         yield from self.finish()
         self.blocks.append(block)
         self._is_open = True
         yield BlockChange.START, block, ""
 
-    def _more(self, kind: BlockKind, text: str) -> Iterator[tuple[BlockChange, Block, str]]:
+    def _more(self, kind: BlockKind, text: str) -> Iterator[Change]:
         if not self._is_open or self.blocks[-1].kind is not kind:
             yield from self._begin(Block(kind, len(self.blocks)))
         self.blocks[-1].text += text

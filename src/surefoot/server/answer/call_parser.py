@@ -5,10 +5,8 @@ its form and to its tool's schema, so parsing cannot fail; only an answer that w
 call.
 """
 
-import json
 import re
 from collections.abc import Collection, Generator, Sequence
-from typing import Any
 
 from surefoot.server.answer.call_forms import HERMES, CallForm
 from surefoot.server.answer.call_grammar import CallableTool
@@ -313,23 +311,3 @@ ANY_MEMBERS = ArgumentSlots({}, frozenset(), ANY_SLOT)
 def _first(text: str) -> str:
     """The text up to its first white space."""
     return text.split(maxsplit=1)[0] if text.split() else ""
-
-
-def whole_calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Complete calls, joined from their pieces."""
-    calls: list[dict[str, Any]] = []
-    for delta in deltas:
-        if "id" in delta:
-            function = dict(delta["function"])
-            calls.append({"id": delta["id"], "type": delta["type"], "function": function})
-        else:
-            calls[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
-    return calls
-
-
-def arguments_of(text: str) -> Any:
-    """A call's arguments, parsed; empty for a call that was cut off for length."""
-    try:
-        return json.loads(text) if text else {}
-    except ValueError:
-        return {}

@@ -1,16 +1,23 @@
 """A conversation's answers in the form of OpenAI's chat completions, whole or as a stream."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from surefoot.api.answers import CompletionOutput, Logprob, Piece
-from surefoot.server.answer.call_parser import whole_calls
+from surefoot.server.access.request_context import StreamPosition
 from surefoot.server.answer.conversation import ChatRun
 from surefoot.server.answer.custom_calls import as_openai
-from surefoot.server.answer.parsing import MessageDelta
-from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
-from surefoot.server.stream_position import StreamPosition
+from surefoot.server.answer.parsing import MessageDelta, whole_calls
+from surefoot.server.answer.streaming import (
+    DONE,
+    ChunkTemplate,
+    comment,
+    failed_event,
+    finish_fields,
+    reply_head,
+    usage_of,
+)
 from surefoot.text import Tokenizer
 
 UNFINISHED: Mapping[str, Any] = finish_fields(None)
@@ -19,21 +26,22 @@ UNFINISHED: Mapping[str, Any] = finish_fields(None)
 class ChatCompletion:
     """The answers to a chat request, as OpenAI's chat completion or its chunks."""
 
+    failed, beat = staticmethod(failed_event), staticmethod(comment)
+
     def __init__(self, conversation: ChatRun) -> None:
         self.run = conversation.run
         self._conversation = conversation
         self._body = conversation.body
         self._tokenizer = self.run.service.llm.tokenizer
-        self._template = ChunkTemplate(self._head("chat.completion.chunk"), self._wants_usage)
 
     # ---- whole ----
 
     async def reply(self) -> dict[str, Any]:
         (output,) = await self.run.whole()
         return {
-            **self._head("chat.completion"),
+            **reply_head(self.run, "chatcmpl", "chat.completion"),
             "choices": [self._choice(answer) for answer in output.outputs],
-            "usage": {**usage_of([output]), **self.run.more_usage},
+            "usage": usage_of(self.run, [output]),
         }
 
     def _choice(self, answer: CompletionOutput) -> dict[str, Any]:
@@ -53,50 +61,36 @@ class ChatCompletion:
         }
         return choice | ({"token_ids": list(answer.token_ids)} if self._body.return_token_ids else {})
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        service = self.run.service
-        return {
-            "id": f"chatcmpl-{self.run.position.request}",
-            "object": kind,
-            "created": self.run.position.created,
-            "model": service.settings.model_name,
-            "system_fingerprint": service.fingerprint,
-        }
-
     # ---- as a stream ----
 
-    def events(self) -> AsyncGenerator[bytes, None]:
+    async def events(self) -> AsyncIterator[bytes]:
         """A resumed stream computes again, but does not send, what the client already has."""
-        return openai_stream(self._chunks(), self.run.service.metrics.refuse)
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
         start = self.run.position
         position = StreamPosition.start(start.digest, start.request, start.created, start.seed, len(start.counts))
         called = [False] * len(position.counts)
         if not any(start.counts) and not any(start.ended):
             for index in range(len(position.counts)):
                 yield self._chunk(index, {"role": "assistant", "content": ""}, position)
-        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
-            async for piece, delta in deltas:
-                index, count = piece.index, position.counts[piece.index] + len(piece.token_ids)
-                position = position.advanced(index, count, False)
-                called[index] = called[index] or bool(delta.tool_calls)
-                if count > start.counts[index] and self._is_worth_sending(delta, piece):
-                    yield self._chunk(index, _as_message(delta), position, piece)
-                if piece.finish_reason is not None:
-                    position = position.advanced(index, count, True)
-                    if not start.ended[index]:
-                        yield self._chunk(index, {}, position, finish=finish_fields(piece.finish_reason, called[index]))
-        if self._wants_usage and not start.usage_sent:
-            usage = {**usage_of(self.run.outputs), **self.run.more_usage}
-            yield self._template.last(usage, position.with_usage())
+        async for piece, delta in self._conversation.deltas():
+            index, count = piece.index, position.counts[piece.index] + len(piece.token_ids)
+            position = position.advanced(index, count, False)
+            called[index] = called[index] or bool(delta.tool_calls)
+            if count > start.counts[index] and self._is_worth_sending(delta, piece):
+                yield self._chunk(index, _as_message(delta), position, piece)
+            if piece.finish_reason is not None:
+                position = position.advanced(index, count, True)
+                if not start.ended[index]:
+                    yield self._chunk(index, {}, position, finish=finish_fields(piece.finish_reason, called[index]))
+        if self._body.wants_usage and not start.usage_sent:
+            yield self._template.last(usage_of(self.run, self.run.outputs), position.with_usage())
+        yield DONE
 
     def _is_worth_sending(self, delta: MessageDelta, piece: Piece) -> bool:
         return bool(delta or piece.logprobs or (self._body.return_token_ids and piece.token_ids))
 
-    @property
-    def _wants_usage(self) -> bool:
-        return bool(self._body.stream_options and self._body.stream_options.include_usage)
+    @cached_property
+    def _template(self) -> ChunkTemplate:
+        return ChunkTemplate(reply_head(self.run, "chatcmpl", "chat.completion.chunk"), self._body.wants_usage)
 
     def _chunk(
         self,

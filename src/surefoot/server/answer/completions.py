@@ -1,19 +1,25 @@
 """Continuations of texts or token ids, in the form of OpenAI's completions."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from surefoot.api.answers import Logprob, RequestOutput
-from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.answer.conversation import find_position
-from surefoot.server.answer.streaming import ChunkTemplate, finish_fields, openai_stream, usage_of
+from surefoot.server.answer.streaming import (
+    DONE,
+    ChunkTemplate,
+    comment,
+    failed_event,
+    finish_fields,
+    reply_head,
+    usage_of,
+)
 from surefoot.server.answer.structured import constrain
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import RequestRun, Service
-from surefoot.server.stream_position import StreamPosition
 from surefoot.text import OtherFile
 
 MOST_ANSWERS = 64
@@ -71,6 +77,8 @@ class TextCompletion:
     echoes: the prompts' texts where the client asked for them. first_texts: the text of each prompt's first token.
     """
 
+    failed, beat = staticmethod(failed_event), staticmethod(comment)
+
     def __init__(
         self, run: RequestRun, body: CompletionRequest, echoes: Sequence[str], first_texts: Sequence[str]
     ) -> None:
@@ -78,20 +86,11 @@ class TextCompletion:
         self._first_texts = first_texts
         self._body = body
         self._n = body.n or 1
+        self._head = reply_head(run, "cmpl", "text_completion")
         self._echoes = echoes
         has_scores = body.prompt_logprobs is not None
         # Characters so far, for text_offset.
         self._lengths = [0 if has_scores else len(echo) for echo in echoes for _ in range(self._n)]
-
-    def _head(self) -> dict[str, Any]:
-        service = self.run.service
-        return {
-            "id": f"cmpl-{self.run.position.request}",
-            "object": "text_completion",
-            "created": self.run.position.created,
-            "model": service.settings.model_name,
-            "system_fingerprint": service.fingerprint,
-        }
 
     async def reply(self) -> dict[str, Any]:
         outputs = await self.run.whole()
@@ -105,8 +104,7 @@ class TextCompletion:
                 before = output.prompt_logprobs or ()
                 logprobs = answer.logprobs if answer.logprobs is None else (*before, *answer.logprobs)
                 choices.append(self._choice(index, text, logprobs, answer.token_ids, answer.finish_reason))
-        usage = {**usage_of(outputs), **self.run.more_usage}
-        return {**self._head(), "choices": choices, "usage": usage}
+        return {**self._head, "choices": choices, "usage": usage_of(self.run, outputs)}
 
     def _choice(
         self,
@@ -141,29 +139,22 @@ class TextCompletion:
             "text_offset": offsets,
         }
 
-    def events(self) -> AsyncGenerator[bytes, None]:
-        return openai_stream(self._chunks(), self.run.service.metrics.refuse)
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncIterator[bytes]:
         start = self.run.position
         position = StreamPosition.start(start.digest, start.request, start.created, start.seed, len(start.counts))
-        wants_usage = bool(self._body.stream_options and self._body.stream_options.include_usage)
-        template = ChunkTemplate(self._head(), wants_usage)
+        template = ChunkTemplate(self._head, self._body.wants_usage)
         for index, count in enumerate(start.counts):
             if self._body.echo and not count:
                 choice = self._choice(index, self._echoes[index // self._n], None, (), None)
                 yield template.event(choice, position)
-        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
-                index, count = piece.index, position.counts[piece.index] + len(piece.token_ids)
-                ended = piece.finish_reason is not None
-                position = position.advanced(index, count, ended)
-                choice = self._choice(index, piece.text, piece.logprobs, piece.token_ids, piece.finish_reason)
-                is_new = count > start.counts[index] or (ended and not start.ended[index])
-                if is_new and (
-                    piece.text or piece.logprobs or ended or (self._body.return_token_ids and piece.token_ids)
-                ):
-                    yield template.event(choice, position)
-        if wants_usage and not start.usage_sent:
-            usage = {**usage_of(self.run.outputs), **self.run.more_usage}
-            yield template.last(usage, position.with_usage())
+        async for piece in self.run.pieces():
+            index, count = piece.index, position.counts[piece.index] + len(piece.token_ids)
+            ended = piece.finish_reason is not None
+            position = position.advanced(index, count, ended)
+            choice = self._choice(index, piece.text, piece.logprobs, piece.token_ids, piece.finish_reason)
+            is_new = count > start.counts[index] or (ended and not start.ended[index])
+            if is_new and (piece.text or piece.logprobs or ended or (self._body.return_token_ids and piece.token_ids)):
+                yield template.event(choice, position)
+        if self._body.wants_usage and not start.usage_sent:
+            yield template.last(usage_of(self.run, self.run.outputs), position.with_usage())
+        yield DONE

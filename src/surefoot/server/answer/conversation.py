@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 from surefoot.api.answers import CompletionOutput, Piece
 from surefoot.api.defaults import for_calls
 from surefoot.api.pooling import PoolingConfig
-from surefoot.server.access.request_context import ReplyIdentity, RequestContext
+from surefoot.server.access.request_context import ReplyIdentity, RequestContext, StreamPosition, digest_of
 from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.custom_calls import CustomInputs
@@ -19,10 +18,9 @@ from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, R
 from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
 from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.chat import ChatRequest
-from surefoot.server.schemas.tools import CustomTool
+from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.tools import AnyTool, CustomTool
 from surefoot.server.service import RequestRun, Service
-from surefoot.server.stream_position import StreamPosition, digest_of
 
 
 class ChatRun:
@@ -52,11 +50,10 @@ class ChatRun:
 
     async def deltas(self) -> AsyncIterator[tuple[Piece, MessageDelta]]:
         parsers = [self._parser(index) for index in range(self.body.n or 1)]
-        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
-                parser = parsers[piece.index]
-                delta = parser.feed(piece.text)
-                yield piece, delta if piece.finish_reason is None else delta + parser.finish()
+        async for piece in self.run.pieces():
+            parser = parsers[piece.index]
+            delta = parser.feed(piece.text)
+            yield piece, delta if piece.finish_reason is None else delta + parser.finish()
 
 
 async def start_conversation(service: Service, body: ChatRequest, context: RequestContext) -> ChatRun:
@@ -66,7 +63,7 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         position = await find_position(service, context, body, body.n or 1)
         tools, choice = check_tools(body.tools or (), body.tool_choice)
         calls = await service.prompts.tried(ModelCalls.find)
-        prompt = await render_chat(service, body, context.num_body_bytes, position.created)
+        prompt = await render_request(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
         constraint = await constrain(
@@ -101,57 +98,47 @@ def check_chats(pooling: PoolingConfig | None) -> None:
     )
 
 
-async def render_chat(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
-    """The prompt of a conversation. num_bytes: length of the request's body. created: Unix time of the request."""
-    calls = await service.prompts.tried(ModelCalls.find)
-    messages, tools = await service.body_work.run(num_bytes, partial(_for_template, body, calls))
-    return await render_calls(
-        service,
-        calls,
-        num_bytes,
-        messages,
-        tools,
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=body.continue_final_message,
-        now=request_time(body, created),
-        **template_variables(body),
-    )
+async def render_request(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
+    """The prompt of a chat request, with tools that may not be called too: without them the prompt would be another, and
+    nothing of it cached. num_bytes: length of the request's body. created: Unix time of the request."""
+    variables = template_variables(body, created)
+    return await render_chat(service, body.messages, body.tools or (), num_bytes, **variables)
 
 
-async def render_calls(
-    service: Service,
-    calls: ModelCalls,
-    num_bytes: int,
-    messages: Sequence[dict[str, Any]],
-    tools: Sequence[dict[str, Any]] | None,
-    **variables: Any,
+async def render_chat(
+    service: Service, messages: Sequence[Message], tools: Sequence[AnyTool], num_bytes: int, **variables: Any
 ) -> str:
-    """The prompt of a conversation as `ModelCalls.for_template` makes it. num_bytes: length of the request's body."""
-    if calls.form.is_written or not any(message.get("tool_calls") for message in messages):
-        return await service.prompts.render(messages, tools=tools, **variables)
+    """The prompt of a conversation. num_bytes: length of the request's body. variables: of the template."""
+    calls = await service.prompts.tried(ModelCalls.find)
+
+    def for_template() -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]] | None]:
+        functions = [tool.as_function().model_dump(exclude_none=True) for tool in tools]
+        return calls.for_template([message.as_template() for message in messages], functions)
+
+    said, described = await service.body_work.run(num_bytes, for_template)
+    if calls.form.is_written or not any(message.get("tool_calls") for message in said):
+        return await service.prompts.render(said, tools=described, **variables)
     shield = service.llm.tokenizer.shield
-    messages, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, messages, shield))
-    prompt = await service.prompts.render(messages, tools=tools, **variables)
+    said, texts = await service.body_work.run(num_bytes, partial(calls_as_text, calls.form, said, shield))
+    prompt = await service.prompts.render(said, tools=described, **variables)
     for mark, text in texts.items():
         prompt = prompt.replace(mark, text)
     return prompt
 
 
-def _for_template(body: ChatRequest, calls: ModelCalls) -> tuple[list[dict[str, Any]], Sequence[dict[str, Any]] | None]:
-    """Messages and tools as the template gets them: with tools that may not be called too, since without them the
-    prompt would be another, and nothing of it cached."""
-    messages: list[dict[str, Any]] = [message.as_template() for message in body.messages]
-    tools = [tool.as_function().model_dump(exclude_none=True) for tool in body.tools or ()]
-    return calls.for_template(messages, tools)
-
-
-def template_variables(body: ChatRequest) -> dict[str, Any]:
-    """Variables that the client sets for the template. Names that render() itself uses are dropped."""
+def template_variables(body: ChatRequest, created: float) -> dict[str, Any]:
+    """Of the request, and those that the client sets, but for names that render() itself uses."""
     variables: dict[str, Any] = {"reasoning_effort": body.reasoning_effort} if body.reasoning_effort else {}
     if body.reasoning_effort == "none":
         variables = {"enable_thinking": False}
-    reserved = {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "self", "now"}
-    return {**variables, **{name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}}
+    own = {
+        "add_generation_prompt": body.add_generation_prompt,
+        "continue_final_message": body.continue_final_message,
+        "now": request_time(body, created),
+    }
+    reserved = {"messages", "tools", "documents", "self"}
+    chosen = {name: value for name, value in body.chat_template_kwargs.items() if name not in reserved}
+    return {**variables, **chosen, **own}
 
 
 def request_time(body: ChatRequest, created: float) -> datetime:

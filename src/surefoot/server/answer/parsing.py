@@ -3,6 +3,8 @@
 The result depends on the text alone, not on how it was cut into pieces.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -132,3 +134,23 @@ class ReasoningParser:
             return MessageDelta(reasoning=self._end.finish())
         text, self._text = self._text, ""
         return MessageDelta(text)
+
+
+def whole_calls(deltas: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Complete calls, joined from their pieces."""
+    calls: list[dict[str, Any]] = []
+    for delta in deltas:
+        if "id" in delta:
+            function = dict(delta["function"])
+            calls.append({"id": delta["id"], "type": delta["type"], "function": function})
+        else:
+            calls[delta["index"]]["function"]["arguments"] += delta["function"]["arguments"]
+    return calls
+
+
+def arguments_of(text: str) -> Any:
+    """A call's arguments, parsed; empty for a call that was cut off for length."""
+    try:
+        return json.loads(text) if text else {}
+    except ValueError:
+        return {}

@@ -5,20 +5,19 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from surefoot.api.answers import RequestOutput
 from surefoot.engine import Usage
+from surefoot.server.access.request_context import StreamPosition
 from surefoot.server.bodies import unless_gone
 from surefoot.server.errors import ApiError
-from surefoot.server.service import RequestRun
-from surefoot.server.stream_position import StreamPosition
+from surefoot.server.service import PromptProgress, RequestRun
 
 T = TypeVar("T")
 BEAT_S = 5.0  # of silence, after which a stream shows that it lives
@@ -32,22 +31,43 @@ Beat = Callable[[], Awaitable[bytes]]
 BEAT = "surefoot.beat"  # in a message of a body: the part depends on time, and belongs to no answer
 
 
-class Closable(Protocol):
-    """What must be closed when a client no longer reads."""
+class Answer(Protocol):
+    """The answers to one request, in the form of an API."""
 
-    @property
-    def notices(self) -> tuple[str, ...]: ...
-    def close(self) -> None: ...
+    run: RequestRun
+
+    async def reply(self) -> dict[str, Any]:
+        """The whole reply."""
+
+    def events(self) -> AsyncIterator[bytes]:
+        """The reply as a stream. Raises ApiError where it breaks off."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """The last event of a stream that breaks off."""
+
+    def beat(self, progress: PromptProgress) -> bytes:
+        """The sign of life of a silent stream."""
 
 
-@dataclass(frozen=True)
-class NothingToClose:
-    """For events without a request in the engine."""
+async def send_answer(
+    http: HttpRequest, answer: Answer, streams: bool | None, content_type: str | None = None
+) -> Response:
+    """content_type: of a stream; None: events."""
+    run = answer.run
+    if streams:
+        beat = partial(run.beat, answer.beat)
+        return EventStream(run, _until_error(answer), run.service.settings.read_s, content_type or EVENTS, beat)
+    return JSONResponse(await whole_reply(http, run, answer.reply), headers=notice_headers(run.notices))
 
-    notices: tuple[str, ...] = ()
 
-    def close(self) -> None:
-        """Nothing is held."""
+async def _until_error(answer: Answer) -> AsyncGenerator[bytes, None]:
+    """An error ends the stream as an event of its own, and is counted."""
+    try:
+        async for event in answer.events():
+            yield event
+    except ApiError as error:
+        answer.run.service.metrics.refuse(error.status)
+        yield answer.failed(error)
 
 
 class EventStream(Response):
@@ -55,18 +75,19 @@ class EventStream(Response):
 
     def __init__(
         self,
-        run: Closable,
+        run: RequestRun | None,
         events: AsyncGenerator[bytes, None],
         read_s: float,
         content_type: str = EVENTS,
         beat: Beat | None = None,
     ) -> None:
-        """beat: what is sent after each BEAT_S of silence; None: nothing."""
+        """run: None for events without a request in the engine. beat: what is sent after each BEAT_S of silence; None:
+        nothing."""
         super().__init__()
         self._beat = beat
         self._sent_at = 0.0
         self._is_sending = False
-        more = {"content-type": content_type, **notice_headers(run.notices)}
+        more = {"content-type": content_type, **notice_headers(run.notices if run is not None else ())}
         self._all_headers = [*HEADERS, *((name.lower().encode(), value.encode()) for name, value in more.items())]
         self._run = run
         self._events = events
@@ -78,7 +99,8 @@ class EventStream(Response):
                 await unless_gone(receive, self._send(send))
         finally:
             await self._events.aclose()
-            self._run.close()
+            if self._run is not None:
+                self._run.close()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self._all_headers})
@@ -139,9 +161,14 @@ class ChunkTemplate:
         return f'id: {position}\ndata: {self._head},"choices":[],"usage":{text}}}\n\n'.encode()
 
 
-def comments(run: RequestRun) -> Beat:
-    """Makes a comment, which clients pass over, that tells how far the prompt has come."""
-    return partial(run.beat, lambda progress: f": prompt {progress.processed}/{progress.total}\n\n".encode())
+def comment(progress: PromptProgress) -> bytes:
+    """A comment, which clients pass over, that tells how far the prompt has come."""
+    return f": prompt {progress.processed}/{progress.total}\n\n".encode()
+
+
+def failed_event(error: ApiError) -> bytes:
+    """The end of a stream of OpenAI's form that breaks off."""
+    return event(error.as_openai())
 
 
 def event(data: Any, name: str | None = None) -> bytes:
@@ -150,16 +177,18 @@ def event(data: Any, name: str | None = None) -> bytes:
     return ("\n".join([*lines, f"data: {text}"]) + "\n\n").encode()
 
 
-async def openai_stream(chunks: AsyncIterator[bytes], refuse: Callable[[int], None]) -> AsyncGenerator[bytes, None]:
-    """The chunks, then `[DONE]`. An error ends the stream as an event of its own, and is counted."""
-    try:
-        async for chunk in chunks:
-            yield chunk
-    except ApiError as error:
-        refuse(error.status)
-        yield event(error.as_openai())
-        return
-    yield event("[DONE]")
+DONE = event("[DONE]")
+
+
+def reply_head(run: RequestRun, prefix: str, kind: str) -> dict[str, Any]:
+    """The fields that OpenAI's replies and chunks begin with. prefix: of the id."""
+    return {
+        "id": f"{prefix}-{run.position.request}",
+        "object": kind,
+        "created": run.position.created,
+        "model": run.service.settings.model_name,
+        "system_fingerprint": run.service.fingerprint,
+    }
 
 
 def finish_fields(reason: str | None, has_calls: bool = False) -> dict[str, Any]:
@@ -181,7 +210,7 @@ def _predicted(usages: Sequence[Usage]) -> dict[str, int]:
     return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": drafted - accepted}
 
 
-def usage_of(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
+def usage_of(run: RequestRun, outputs: Sequence[RequestOutput]) -> dict[str, Any]:
     """timings_ms: of the slowest, so that they add up to what the client waited."""
     prompt = sum(output.usage.num_prompt for output in outputs)
     generated = sum(output.usage.num_generated for output in outputs)
@@ -197,4 +226,5 @@ def usage_of(outputs: Sequence[RequestOutput]) -> dict[str, Any]:
             "prefill": round((slowest.to_first_token - slowest.queued) * 1000, 3),
             "decode": round((slowest.total - slowest.to_first_token) * 1000, 3),
         },
+        **run.more_usage,
     }

@@ -37,13 +37,14 @@ from surefoot.server.schemas.base import (
 )
 from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import (
+    AllowedChoice,
     AnyChoice,
     AnyTool,
+    CustomChoice,
     InputGrammar,
     NamedChoice,
     Tool,
     ToolChoice,
-    callable_tools,
 )
 
 MOST_OWN_CHARACTERS = 4 * MOST_GRAMMAR_CHARACTERS  # of a grammar that is made here, of many tools
@@ -90,16 +91,21 @@ def _whole_schema(schema: Mapping[str, Any]) -> Any:
 
 def check_tools(tools: Sequence[AnyTool], choice: AnyChoice | None) -> tuple[list[Tool], ToolChoice]:
     """The tools that may be called, all as functions, and how."""
-    names = [tool.as_function().function.name for tool in tools]
-    if len(set(names)) < len(names):
+    functions = [tool.as_function() for tool in tools]
+    names = {tool.function.name for tool in functions}
+    if len(names) < len(functions):
         raise bad_request("two tools have the same name: rename one", "tools")
-    try:
-        functions, chosen = callable_tools(tools, choice)
-    except ValueError as error:
-        raise bad_request(str(error), "tool_choice") from error
-    if isinstance(chosen, NamedChoice) and chosen.function.name not in names:
-        raise bad_request(f"there is no tool {chosen.function.name!r} in tools", "tool_choice")
-    return functions, chosen
+    if isinstance(choice, CustomChoice):
+        choice = NamedChoice(type="function", function=choice.custom)
+    if isinstance(choice, NamedChoice) and choice.function.name not in names:
+        raise bad_request(f"there is no tool {choice.function.name!r} in tools", "tool_choice")
+    if not isinstance(choice, AllowedChoice):
+        return functions, choice or "auto"
+    allowed = {tool.name for tool in choice.allowed_tools.tools}
+    functions = [tool for tool in functions if tool.function.name in allowed]
+    if not functions and choice.allowed_tools.mode == "required":
+        raise bad_request("none of the allowed tools is in tools: allow one that is", "tool_choice")
+    return functions, choice.allowed_tools.mode if functions else "none"
 
 
 async def constrain(

@@ -13,9 +13,8 @@ from typing import Any
 
 from surefoot.core.json_bounds import json_excess
 from surefoot.server.answer.call_forms import HERMES, CallForm, find_form
-from surefoot.server.answer.call_parser import arguments_of
 from surefoot.server.answer.channels import TOKENS, uses_channels
-from surefoot.server.answer.parsing import END_THINK
+from surefoot.server.answer.parsing import END_THINK, arguments_of
 from surefoot.server.errors import bad_request
 
 Json = dict[str, Any]

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.server.access.keys import ANYONE, Caller, KeyStore
+from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.shares import ANYONE, Caller
 from surefoot.server.batch.answer_file import AnswersLocked
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.input_lines import BatchLine, read_lines

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from starlette.datastructures import UploadFile
 
 from surefoot.machine.atomic_write import atomic_write
-from surefoot.server.access.keys import ANYONE
+from surefoot.server.access.shares import ANYONE
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.batches import FileRecord

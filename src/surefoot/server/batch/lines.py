@@ -12,8 +12,7 @@ from surefoot.server.access.shares import asking_user
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
-from surefoot.server.answer.embeddings import start_embeddings
-from surefoot.server.answer.reranking import start_reranking
+from surefoot.server.answer.vectors import start_embeddings, start_reranking
 from surefoot.server.batch.disk import Disk
 from surefoot.server.batch.input_lines import BatchLine
 from surefoot.server.bodies import validate
@@ -21,9 +20,8 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import Body, SamplingFields
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
-from surefoot.server.schemas.embeddings import EmbeddingRequest
-from surefoot.server.schemas.reranking import RerankRequest
-from surefoot.server.schemas.unknown import noting_unknown
+from surefoot.server.schemas.dialects import noting_unknown
+from surefoot.server.schemas.vectors import EmbeddingRequest, RerankRequest
 from surefoot.server.service import RequestRun, Service
 
 DONE = 200

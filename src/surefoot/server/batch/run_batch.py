@@ -11,8 +11,8 @@ from typing import Any
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.fingerprint import fingerprint
 from surefoot.api.llm import LLM
-from surefoot.server.access.keys import ANYONE
 from surefoot.server.access.request_context import RequestContext
+from surefoot.server.access.shares import ANYONE
 from surefoot.server.batch.answer_file import AnswerFile
 from surefoot.server.batch.disk import Disk
 from surefoot.server.batch.input_lines import BatchLine, read_lines

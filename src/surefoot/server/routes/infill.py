@@ -1,19 +1,17 @@
 """llama-server's /infill, which editors call to fill in code at the cursor. Answers have llama-server's form."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.completions import TextCompletion, start_completion
-from surefoot.server.answer.streaming import EventStream, comments, event, is_cut, whole_reply
+from surefoot.server.answer.streaming import comment, event, failed_event, is_cut, send_answer
 from surefoot.server.bodies import JsonRoute
-from surefoot.server.errors import ApiError
 from surefoot.server.schemas.infill import InfillRequest
 from surefoot.server.schemas.replies import InfillReply, whole_or_stream
 from surefoot.server.service import Service
@@ -28,15 +26,15 @@ def infill_router(service: Service) -> APIRouter:
     async def infill(body: InfillRequest, http: HttpRequest) -> Response:
         completion = body.as_completion(service.settings.model_name)
         answer = InfillAnswer(await start_completion(service, completion, RequestContext.of(http)), body.n_predict == 0)
-        if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=comments(answer.run))
-        return JSONResponse(await whole_reply(http, answer.run, answer.reply))
+        return await send_answer(http, answer, body.stream)
 
     return router
 
 
 class InfillAnswer:
     """is_silent: only the prompt was to be computed, to fill the cache; the answer is empty."""
+
+    failed, beat = staticmethod(failed_event), staticmethod(comment)
 
     def __init__(self, completion: TextCompletion, is_silent: bool) -> None:
         self.run = completion.run
@@ -68,17 +66,8 @@ class InfillAnswer:
             },
         }
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        try:
-            async for data in self._events():
-                yield event(data)
-        except ApiError as error:
-            self.run.service.metrics.refuse(error.status)
-            yield event(error.as_openai())
-
-    async def _events(self) -> AsyncIterator[dict[str, Any]]:
-        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
-                if piece.text and not self._is_silent:
-                    yield {"content": piece.text, "stop": False, "tokens": list(piece.token_ids)}
-        yield self._last("", self.run.outputs[-1])
+    async def events(self) -> AsyncIterator[bytes]:
+        async for piece in self.run.pieces():
+            if piece.text and not self._is_silent:
+                yield event({"content": piece.text, "stop": False, "tokens": list(piece.token_ids)})
+        yield event(self._last("", self.run.outputs[-1]))

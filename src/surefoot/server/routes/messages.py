@@ -1,28 +1,27 @@
 """Anthropic's /v1/messages. Its streams have no ids: they cannot be resumed."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from surefoot.api.answers import CompletionOutput
 from surefoot.engine import Usage
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.call_parser import arguments_of
-from surefoot.server.answer.conversation import ChatRun, render_chat, start_conversation
-from surefoot.server.answer.streaming import MEMORY, EventStream, event, is_cut, notice_headers, whole_reply
+from surefoot.server.answer.conversation import ChatRun, render_request, start_conversation
+from surefoot.server.answer.parsing import arguments_of
+from surefoot.server.answer.streaming import MEMORY, event, is_cut, send_answer
 from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.messages import CountRequest, MessagesRequest
 from surefoot.server.schemas.replies import MessageReply, whole_or_stream
-from surefoot.server.service import Service
+from surefoot.server.service import PromptProgress, Service
 
 ROUTE = "/v1/messages"
 
@@ -35,10 +34,7 @@ def messages_router(service: Service) -> APIRouter:
         context = RequestContext.of(http)
         chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
         answer = MessageAnswer(await start_conversation(service, chat, context), body.num_left_out)
-        if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=answer.beat)
-        reply = await whole_reply(http, answer.run, answer.reply)
-        return JSONResponse(reply, headers=notice_headers(answer.run.notices))
+        return await send_answer(http, answer, body.stream)
 
     @router.post(f"{ROUTE}/count_tokens")
     async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:
@@ -46,7 +42,7 @@ def messages_router(service: Service) -> APIRouter:
         num_bytes = http.state.num_body_bytes
         with service.admit(http.state.caller):
             chat = await service.body_work.run(num_bytes, partial(translated, body.as_chat))
-            prompt = await render_chat(service, chat, num_bytes, time.time())
+            prompt = await render_request(service, chat, num_bytes, time.time())
             return {"input_tokens": len(await service.prompts.encode(prompt, rendered=True))}
 
     return router
@@ -79,45 +75,38 @@ class MessageAnswer:
             **more,
         }
 
-    async def beat(self) -> bytes:
-        return await self.run.beat(
-            lambda progress: event({"type": "ping", "prompt_progress": asdict(progress)}, name="ping")
-        )
+    def beat(self, progress: PromptProgress) -> bytes:
+        return _event("ping", prompt_progress=asdict(progress))
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        try:
-            async for name, data in self._events():
-                yield event({"type": name, **data}, name=name)
-        except ApiError as error:
-            self.run.service.metrics.refuse(error.status)
-            yield event(error.as_anthropic(), name="error")
+    def failed(self, error: ApiError) -> bytes:
+        return event(error.as_anthropic(), name="error")
 
-    async def _events(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def events(self) -> AsyncIterator[bytes]:
         num_cached = await self.run.cached_at_start()  # some clients read it here, and no more at the end
-        yield "message_start", {"message": self._message([], Usage(self.run.num_prompt, 0, num_cached))}
+        yield _event("message_start", message=self._message([], Usage(self.run.num_prompt, 0, num_cached)))
         blocks = Blocks()
-        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
-            async for _, delta in deltas:
-                for change in blocks.feed(delta):
-                    yield _block_event(*change)
-        for change in blocks.finish():
+        async for change in blocks.changes(self._conversation):
             yield _block_event(*change)
         output = self.run.outputs[-1]
-        yield "message_delta", {"delta": _stop(output.outputs[0], blocks.blocks), "usage": _usage(output.usage)}
-        yield "message_stop", {}
+        yield _event("message_delta", delta=_stop(output.outputs[0], blocks.blocks), usage=_usage(output.usage))
+        yield _event("message_stop")
 
 
-def _block_event(change: BlockChange, block: Block, text: str) -> tuple[str, dict[str, Any]]:
+def _event(name: str, /, **data: Any) -> bytes:
+    return event({"type": name, **data}, name=name)
+
+
+def _block_event(change: BlockChange, block: Block, text: str) -> bytes:
     if change is BlockChange.START:
-        return "content_block_start", {"index": block.index, "content_block": _content(block)}
+        return _event("content_block_start", index=block.index, content_block=_content(block))
     if change is BlockChange.STOP:
-        return "content_block_stop", {"index": block.index}
+        return _event("content_block_stop", index=block.index)
     delta = {
         BlockKind.TEXT: {"type": "text_delta", "text": text},
         BlockKind.THINKING: {"type": "thinking_delta", "thinking": text},
         BlockKind.CALL: {"type": "input_json_delta", "partial_json": text},
     }[block.kind]
-    return "content_block_delta", {"index": block.index, "delta": delta}
+    return _event("content_block_delta", index=block.index, delta=delta)
 
 
 def _content(block: Block) -> dict[str, Any]:

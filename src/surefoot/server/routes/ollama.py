@@ -4,11 +4,10 @@ Its streams are lines of JSON. Routes that load, fetch or remove models are miss
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
@@ -17,15 +16,14 @@ from starlette.responses import JSONResponse, Response
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.call_parser import arguments_of
 from surefoot.server.answer.completions import TextCompletion, start_completion
 from surefoot.server.answer.conversation import ChatRun, start_conversation
-from surefoot.server.answer.embeddings import start_embeddings
-from surefoot.server.answer.streaming import EventStream, is_cut, notice_headers, whole_reply
+from surefoot.server.answer.parsing import arguments_of
+from surefoot.server.answer.streaming import is_cut, send_answer, whole_reply
+from surefoot.server.answer.vectors import start_embeddings
 from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.chat import ChatRequest
-from surefoot.server.schemas.embeddings import EmbeddingRequest
 from surefoot.server.schemas.ollama import (
     LATEST,
     Details,
@@ -46,6 +44,7 @@ from surefoot.server.schemas.ollama import (
     VersionReply,
 )
 from surefoot.server.schemas.replies import Responses
+from surefoot.server.schemas.vectors import EmbeddingRequest
 from surefoot.server.service import PromptProgress, RequestRun, Service
 
 VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it
@@ -105,13 +104,14 @@ def _add_generating(router: APIRouter, service: Service) -> None:
         if body.raw or body.suffix:
             completion = translated(partial(body.as_completion, name))
             answer = OllamaGeneration(await start_completion(service, completion, RequestContext.of(http)))
-            return await _answered(http, answer, body.stream)
+            return await send_answer(http, answer, body.stream, LINES)
         return await chatted(http, partial(body.as_chat, name), _as_response, body.stream)
 
     async def chatted(http: HttpRequest, as_chat: Callable[[], ChatRequest], shape: Shape, streams: bool) -> Response:
         context = RequestContext.of(http)
         chat = await service.body_work.run(context.num_body_bytes, partial(translated, as_chat))
-        return await _answered(http, OllamaChat(await start_conversation(service, chat, context), shape), streams)
+        answer = OllamaChat(await start_conversation(service, chat, context), shape)
+        return await send_answer(http, answer, streams, LINES)
 
 
 def _check_generate(body: GenerateRequest) -> None:
@@ -127,33 +127,12 @@ def _loaded(name: str, shape: "Shape") -> Json:
     return {"model": name, "created_at": _now(), **shape([]), "done": True, "done_reason": "load"}
 
 
-class OllamaReply(Protocol):
-    run: RequestRun
-
-    async def reply(self) -> Json: ...
-    def lines(self) -> AsyncIterator[Json]: ...
-    def beat(self, progress: PromptProgress) -> bytes:
-        """A line without text: this API has no other sign of life."""
-
-
-async def _answered(http: HttpRequest, answer: OllamaReply, streams: bool) -> Response:
-    if streams:
-        read_s = answer.run.service.settings.read_s
-        return EventStream(answer.run, _written(answer), read_s, LINES, partial(answer.run.beat, answer.beat))
-    return JSONResponse(await whole_reply(http, answer.run, answer.reply), headers=notice_headers(answer.run.notices))
-
-
-async def _written(answer: OllamaReply) -> AsyncGenerator[bytes, None]:
-    try:
-        async for line in answer.lines():
-            yield _line(line)
-    except ApiError as error:
-        answer.run.service.metrics.refuse(error.status)
-        yield _line(error.as_ollama())
-
-
 def _line(data: Json) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def _failed_line(error: ApiError) -> bytes:
+    return _line(error.as_ollama())
 
 
 Shape = Callable[[list[Block]], Json]  # writes blocks of an answer as a reply's fields
@@ -207,6 +186,8 @@ def _ns(seconds: float) -> int:
 class OllamaChat:
     """The answer of a conversation. A tool call is sent once it is complete."""
 
+    failed = staticmethod(_failed_line)
+
     def __init__(self, conversation: ChatRun, shape: Shape) -> None:
         self.run = conversation.run
         self._conversation = conversation
@@ -218,19 +199,17 @@ class OllamaChat:
         return {**_head(self.run), **self._shape(blocks), **_end(output)}
 
     def beat(self, progress: PromptProgress) -> bytes:
-        return _line({**_head(self.run), **self._shape([]), "done": False})
+        """A line without text: this API has no other sign of life."""
+        return self._more([])
 
-    async def lines(self) -> AsyncIterator[Json]:
-        blocks = Blocks()
-        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
-            async for _, delta in deltas:
-                for change in blocks.feed(delta):
-                    for part in _parts(*change):
-                        yield {**_head(self.run), **self._shape([part]), "done": False}
-        for change in blocks.finish():
-            for part in _parts(*change):
-                yield {**_head(self.run), **self._shape([part]), "done": False}
-        yield {**_head(self.run), **self._shape([]), **_end(self.run.outputs[-1])}
+    def _more(self, blocks: list[Block]) -> bytes:
+        return _line({**_head(self.run), **self._shape(blocks), "done": False})
+
+    async def events(self) -> AsyncIterator[bytes]:
+        async for change in Blocks().changes(self._conversation):
+            if parts := _parts(*change):
+                yield self._more(parts)
+        yield _line({**_head(self.run), **self._shape([]), **_end(self.run.outputs[-1])})
 
 
 def _parts(change: BlockChange, block: Block, text: str) -> list[Block]:
@@ -243,6 +222,8 @@ def _parts(change: BlockChange, block: Block, text: str) -> list[Block]:
 class OllamaGeneration:
     """The answer to a prompt that no template was applied to."""
 
+    failed = staticmethod(_failed_line)
+
     def __init__(self, completion: TextCompletion) -> None:
         self.run = completion.run
 
@@ -253,12 +234,11 @@ class OllamaGeneration:
     def beat(self, progress: PromptProgress) -> bytes:
         return _line({**_head(self.run), "response": "", "done": False})
 
-    async def lines(self) -> AsyncIterator[Json]:
-        async with aclosing(self.run.pieces()) as pieces:  # type: ignore[type-var]
-            async for piece in pieces:
-                if piece.text:
-                    yield {**_head(self.run), "response": piece.text, "done": False}
-        yield {**_head(self.run), "response": "", **_end(self.run.outputs[-1])}
+    async def events(self) -> AsyncIterator[bytes]:
+        async for piece in self.run.pieces():
+            if piece.text:
+                yield _line({**_head(self.run), "response": piece.text, "done": False})
+        yield _line({**_head(self.run), "response": "", **_end(self.run.outputs[-1])})
 
 
 # ---- embeddings ----

@@ -3,22 +3,20 @@ paths are Jina's, Cohere's and vLLM's."""
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
-from surefoot.server.answer.embeddings import start_embeddings
-from surefoot.server.answer.reranking import start_reranking
-from surefoot.server.answer.streaming import EventStream, comments, notice_headers, whole_reply
+from surefoot.server.answer.streaming import send_answer, whole_reply
+from surefoot.server.answer.vectors import start_embeddings, start_reranking
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
-from surefoot.server.schemas.embeddings import EmbeddingReply, EmbeddingRequest
 from surefoot.server.schemas.replies import ChatReply, CompletionReply, whole_or_stream
-from surefoot.server.schemas.reranking import RerankReply, RerankRequest
 from surefoot.server.schemas.tokens import ModelCard, ModelList
+from surefoot.server.schemas.vectors import EmbeddingReply, EmbeddingRequest, RerankReply, RerankRequest
 from surefoot.server.service import Service
 
 RERANKINGS = ("/v1/rerank", "/rerank", "/v2/rerank")  # Jina's, Cohere's old one and vLLM's; vLLM's; Cohere's new one
@@ -29,20 +27,12 @@ def openai_router(service: Service) -> APIRouter:
 
     @router.post("/v1/chat/completions", responses=whole_or_stream(ChatReply))
     async def chat_completions(body: ChatRequest, http: HttpRequest) -> Response:
-        chat = ChatCompletion(await start_conversation(service, body, RequestContext.of(http)))
-        if body.stream:
-            return EventStream(chat.run, chat.events(), service.settings.read_s, beat=comments(chat.run))
-        reply = await whole_reply(http, chat.run, chat.reply)
-        return JSONResponse(reply, headers=notice_headers(chat.run.notices))
+        chat = await start_conversation(service, body, RequestContext.of(http))
+        return await send_answer(http, ChatCompletion(chat), body.stream)
 
     @router.post("/v1/completions", responses=whole_or_stream(CompletionReply))
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
-        completion = await start_completion(service, body, RequestContext.of(http))
-        if body.stream:
-            return EventStream(
-                completion.run, completion.events(), service.settings.read_s, beat=comments(completion.run)
-            )
-        return JSONResponse(await whole_reply(http, completion.run, completion.reply))
+        return await send_answer(http, await start_completion(service, body, RequestContext.of(http)), body.stream)
 
     @router.post("/v1/embeddings")
     async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> EmbeddingReply:

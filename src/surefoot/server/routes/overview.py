@@ -15,9 +15,10 @@ from surefoot.api.async_llm import AsyncLLM
 from surefoot.core import Phase, SampleStatus
 from surefoot.engine import Times
 from surefoot.server.access.gate import check_admin
-from surefoot.server.answer.streaming import EventStream, NothingToClose, event
+from surefoot.server.answer.streaming import EventStream, event
+from surefoot.server.metrics import PhaseTimes
 from surefoot.server.overview.figures import Samples, look, samples_of, tokens_by_user
-from surefoot.server.overview.requests import OpenRequest, PhaseTimes, UserShares, furthest
+from surefoot.server.overview.requests import OpenRequest, UserShares, furthest
 from surefoot.server.service import RequestRun, Service
 
 PERIOD_S = 1.0
@@ -34,7 +35,7 @@ def overview_router(service: Service, *, has_keys: bool) -> APIRouter:
     async def overview(http: HttpRequest) -> EventStream:
         """An event a second until the client leaves or the server drains. With keys, only admin keys may read them."""
         check_admin(http, has_keys, "the overview covers all users")
-        return EventStream(NothingToClose(), _events(service), service.settings.read_s)
+        return EventStream(None, _events(service), service.settings.read_s)
 
     return router
 

@@ -1,20 +1,19 @@
 """/v1/responses, without state. Its streams have no ids: they cannot be resumed."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
 from surefoot.server.answer.conversation import ChatRun, start_conversation
-from surefoot.server.answer.streaming import EventStream, event, is_cut, notice_headers, whole_reply
+from surefoot.server.answer.streaming import event, is_cut, send_answer
 from surefoot.server.bodies import JsonRoute, translated
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
@@ -22,7 +21,6 @@ from surefoot.server.schemas.responses import ResponsesRequest
 from surefoot.server.service import PromptProgress, Service
 
 ROUTE = "/v1/responses"
-Event = tuple[str, dict[str, Any]]
 
 
 def responses_router(service: Service) -> APIRouter:
@@ -33,10 +31,7 @@ def responses_router(service: Service) -> APIRouter:
         context = RequestContext.of(http)
         chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
         answer = ResponseAnswer(await start_conversation(service, chat, context), body)
-        if body.stream:
-            return EventStream(answer.run, answer.events(), service.settings.read_s, beat=answer.beat)
-        reply = await whole_reply(http, answer.run, answer.reply)
-        return JSONResponse(reply, headers=notice_headers(answer.run.notices))
+        return await send_answer(http, answer, body.stream)
 
     return router
 
@@ -110,74 +105,57 @@ class ResponseAnswer:
 
     # ---- as a stream ----
 
-    async def beat(self) -> bytes:
+    def beat(self, progress: PromptProgress) -> bytes:
         """Codex waits for events, not for bytes. It has no number of its own: those of an answer depend on no clock."""
-        return await self.run.beat(self._in_progress)
-
-    def _in_progress(self, progress: PromptProgress) -> bytes:
         brief: dict[str, Any] = {"instructions": None, "tools": [], "prompt_progress": asdict(progress)}
-        response = {**self._response([], None), **brief}
-        return self._numbered("response.in_progress", {"response": response})
+        return self._event("response.in_progress", response={**self._response([], None), **brief})
 
-    def _numbered(self, name: str, data: dict[str, Any]) -> bytes:
+    def failed(self, error: ApiError) -> bytes:
+        return self._next("error", code=error.code or "server_error", message=error.message, param=error.param)
+
+    def _event(self, name: str, /, **data: Any) -> bytes:
         return event({"type": name, "sequence_number": self._number, **data}, name=name)
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        try:
-            async for name, data in self._events():
-                self._number += 1
-                yield self._numbered(name, data)
-        except ApiError as error:
-            self.run.service.metrics.refuse(error.status)
-            problem = {"code": error.code or "server_error", "message": error.message, "param": error.param}
-            self._number += 1
-            yield self._numbered("error", problem)
+    def _next(self, name: str, /, **data: Any) -> bytes:
+        self._number += 1
+        return self._event(name, **data)
 
-    async def _events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[bytes]:
         blocks = Blocks()
-        yield "response.created", {"response": self._response([], None)}
-        yield "response.in_progress", {"response": self._response([], None)}
-        async with aclosing(self._conversation.deltas()) as deltas:  # type: ignore[type-var]
-            async for _, delta in deltas:
-                for change in blocks.feed(delta):
-                    for event_data in self._changed(*change):
-                        yield event_data
-        for change in blocks.finish():
-            for event_data in self._changed(*change):
-                yield event_data
+        yield self._next("response.created", response=self._response([], None))
+        yield self._next("response.in_progress", response=self._response([], None))
+        async for change in blocks.changes(self._conversation):
+            for changed in self._changed(*change):
+                yield changed
         whole = self._response(blocks.blocks, self.run.outputs[-1])
-        yield f"response.{whole['status']}", {"response": whole}
+        yield self._next(f"response.{whole['status']}", response=whole)
 
-    def _changed(self, change: BlockChange, block: Block, text: str) -> Iterator[Event]:
+    def _changed(self, change: BlockChange, block: Block, text: str) -> Iterator[bytes]:
         place = {"item_id": self._item(block, "")["id"], "output_index": block.index}
         if block.kind is not BlockKind.CALL:
             place["content_index"] = 0
         if change is BlockChange.START:
             item = self._item(block, "in_progress")
             empty = item if block.kind is BlockKind.CALL else {**item, "content": []}
-            yield "response.output_item.added", {"output_index": block.index, "item": empty}
+            yield self._next("response.output_item.added", output_index=block.index, item=empty)
             if block.kind is BlockKind.TEXT:
-                yield "response.content_part.added", {**place, "part": _part(block)}
+                yield self._next("response.content_part.added", **place, part=_part(block))
             return
         name = "response.custom_tool_call_input" if block.is_custom else _NAMES[block.kind]
+        logprobs: dict[str, Any] = {"logprobs": []} if block.kind is BlockKind.TEXT else {}
         if change is BlockChange.MORE:
-            yield f"{name}.delta", {**place, "delta": text, **_NO_LOGPROBS[block.kind]}
+            yield self._next(f"{name}.delta", **place, delta=text, **logprobs)
             return
-        yield f"{name}.done", {**place, **self._done(block), **_NO_LOGPROBS[block.kind]}
+        yield self._next(f"{name}.done", **place, **self._done(block), **logprobs)
         if block.kind is BlockKind.TEXT:
-            yield "response.content_part.done", {**place, "part": _part(block)}
-        yield "response.output_item.done", {"output_index": block.index, "item": self._item(block, "completed")}
+            yield self._next("response.content_part.done", **place, part=_part(block))
+        yield self._next("response.output_item.done", output_index=block.index, item=self._item(block, "completed"))
 
 
 _NAMES = {
     BlockKind.TEXT: "response.output_text",
     BlockKind.THINKING: "response.reasoning_text",
     BlockKind.CALL: "response.function_call_arguments",
-}
-_NO_LOGPROBS: dict[BlockKind, dict[str, Any]] = {
-    BlockKind.TEXT: {"logprobs": []},
-    BlockKind.THINKING: {},
-    BlockKind.CALL: {},
 }
 
 

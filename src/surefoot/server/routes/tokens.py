@@ -1,14 +1,12 @@
 """/tokenize and /detokenize."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from surefoot.server.answer.conversation import render_calls
-from surefoot.server.answer.tool_calls import Json, ModelCalls
+from surefoot.server.answer.conversation import render_chat
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.tokens import (
@@ -39,16 +37,12 @@ def tokens_router(service: Service) -> APIRouter:
 
     async def tokens_of(body: TokenizeRequest, num_bytes: int) -> list[int]:
         if body.messages is not None:
-            calls = await service.prompts.tried(ModelCalls.find)
-            messages, tools = await service.body_work.run(num_bytes, partial(conversation, body, calls))
             begins = body.add_generation_prompt
-            prompt = await render_calls(service, calls, num_bytes, messages, tools, add_generation_prompt=begins)
+            prompt = await render_chat(
+                service, body.messages, body.tools or (), num_bytes, add_generation_prompt=begins
+            )
             return await service.prompts.encode(prompt, rendered=True)
         return await service.prompts.encode(body.prompt or "", add_special=body.add_special_tokens)
-
-    def conversation(body: TokenizeRequest, calls: ModelCalls) -> tuple[list[Json], Sequence[Json] | None]:
-        tools = [tool.model_dump(exclude_none=True) for tool in body.tools or ()]
-        return calls.for_template([message.as_template() for message in body.messages or ()], tools)
 
     @router.post("/detokenize")
     async def detokenize(body: DetokenizeRequest, http: HttpRequest) -> DetokenizeReply:

@@ -10,8 +10,7 @@ from pydantic_core import CoreSchema
 
 from surefoot.core import SamplingParams
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS, translate
-from surefoot.server.schemas.unknown import is_strict, note, without_unknown
+from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS, is_strict, note, translate, without_unknown
 
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
@@ -198,6 +197,10 @@ class SamplingFields(RequestBody):
             if not (token.isascii() and token.isdigit() and int(token[:11]) <= LARGEST_TOKEN and len(token) <= 10):
                 raise ValueError("logit_bias maps token ids, written as decimal strings, to numbers")
         return biases
+
+    @property
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -1,6 +1,12 @@
-"""/v1/chat/completions."""
+"""/v1/chat/completions: messages, their parts, and the request.
 
-from typing import Annotated, Any, Literal
+No model here reads images, sound or files. An agent sends its history again every turn, so a part that is refused there
+would end its session. Only what the user has just sent is refused, in words that say why; anywhere else the part
+becomes a short text in its place.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -14,11 +20,52 @@ from surefoot.server.schemas.base import (
     SamplingFields,
     tools_of,
 )
-from surefoot.server.schemas.media import MediaPart, refuse_media, text_of
 from surefoot.server.schemas.tools import AnyCall, AnyChoice, AnyTool, CustomCall, ToolCall
 
 MOST_VARIABLES = 16
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+_MEANING = {
+    **dict.fromkeys(("image", "image_url", "input_image"), ("image", "sees no images")),
+    **dict.fromkeys(("video", "video_url", "input_video"), ("video", "sees no images")),
+    **dict.fromkeys(("audio", "audio_url", "input_audio"), ("sound", "hears no sound")),
+    **dict.fromkeys(("file", "input_file", "container_upload"), ("file", "reads no files")),
+}
+
+
+class MediaPart(Lenient):
+    """An image, sound or a file. Its data is not kept."""
+
+    type: Literal[
+        "image", "image_url", "input_image", "video", "video_url", "input_video", "audio", "audio_url", "input_audio",
+        "file", "input_file", "container_upload",
+    ]  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        noun, fact = _MEANING[self.type]
+        return f"[{noun}: this model {fact}]"
+
+    @property
+    def refusal(self) -> str:
+        return f"this model {_MEANING[self.type][1]}: send text alone"
+
+
+class HasText(Protocol):
+    """A part of a message, as the model gets it."""
+
+    @property
+    def text(self) -> str: ...
+
+
+def text_of(content: str | Iterable[HasText]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def refuse_media(content: Any) -> None:
+    """Raises ValueError if what the user has just sent holds such a part."""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, MediaPart):
+            raise ValueError(part.refusal)
 
 
 class TextPart(Lenient):
@@ -55,11 +102,6 @@ class Message(Lenient):
             raise ValueError(f"a message of the {self.role} needs content: give a text")
         return self
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether this is, as the last message, the beginning of an answer that the model continues (prefill)."""
-        return self.role == "assistant" and bool(self.content) and not self.tool_calls
-
     def as_template(self) -> dict[str, Any]:
         """The message for a chat template: the content as one text, the role developer as system."""
         message = self.model_dump(exclude_none=True, exclude={"content", "role", "refusal", "tool_calls"})
@@ -75,6 +117,13 @@ class Message(Lenient):
     def functions(self) -> list[ToolCall]:
         """Its calls, all as calls of functions."""
         return [call.as_function() if isinstance(call, CustomCall) else call for call in self.tool_calls or ()]
+
+
+def begins(messages: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Fields of a chat request for an API in which a last message of the assistant begins the answer (prefill)."""
+    last = messages[-1]
+    is_begun = bool(last["role"] == "assistant" and last["content"] and not last.get("tool_calls"))
+    return {"add_generation_prompt": not is_begun, "continue_final_message": is_begun}
 
 
 def _refuse_new_media(messages: list[Message]) -> list[Message]:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from surefoot.server.schemas.base import Lenient, Name
-from surefoot.server.schemas.media import MediaPart, text_of
-from surefoot.server.schemas.unknown import note_kind
+from surefoot.server.schemas.chat import MediaPart, text_of
+from surefoot.server.schemas.dialects import note_kind
 
 Id = Annotated[str, Field(max_length=128)]
 Kind = Annotated[str, Field(max_length=64)]

@@ -11,8 +11,6 @@ from surefoot.server.schemas.base import (
     MOST_STOPS,
     MOST_TOOLS,
     Body,
-    JsonSchema,
-    JsonSchemaFormat,
     Lenient,
     ModelName,
     Name,
@@ -22,8 +20,7 @@ from surefoot.server.schemas.base import (
     Whole,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, Message
-from surefoot.server.schemas.media import text_of
+from surefoot.server.schemas.chat import ChatRequest, begins, text_of
 from surefoot.server.schemas.message_blocks import (
     AnyBlock,
     SourceBlock,
@@ -32,8 +29,8 @@ from surefoot.server.schemas.message_blocks import (
     ToolUseBlock,
     refuse_new_media,
 )
-from surefoot.server.schemas.tools import AnyCall, Function, NamedChoice, NamedFunction, Tool, ToolCall, ToolChoice
 
+Json = dict[str, Any]
 # Claude Code heads its system text with a line of its own, which differs from session to session and says nothing to a
 # model: with it no prefix would ever be found in the cache.
 _BILLING = re.compile(r"x-anthropic-billing-header:[^\n]*\n*")
@@ -89,56 +86,42 @@ class Metadata(Body):
     user_id: Annotated[str | None, Field(max_length=1024)] = None
 
 
-class MessagesRequest(RequestBody):
+class CountRequest(RequestBody):
+    """/v1/messages/count_tokens: what a prompt is made of."""
+
     model: ModelName | None = None
-    max_tokens: Positive
     messages: Messages
     system: System | None = None
-    stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
-    stream: bool | None = None
-    temperature: Annotated[float | None, Field(ge=0, le=1)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
     tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
     tool_choice: ToolChoiceParam | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    metadata: Metadata | None = None
-    service_tier: Literal["auto", "standard_only", "flex"] | None = None  # flex, an extension: when nobody waits
     normalise: bool = True  # leave out what agents change without meaning; an extension
 
     def as_chat(self) -> ChatRequest:
-        choice, messages = self.tool_choice, self._messages()
-        is_begun = messages[-1].is_begun
-        return ChatRequest(
-            model=self.model,
-            messages=messages,
-            add_generation_prompt=not is_begun,
-            continue_final_message=is_begun,
-            max_tokens=self.max_tokens,
-            stop=self.stop_sequences or None,
-            stream=self.stream,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            tools=[_tool(tool) for tool in self.tools or ()] or None,
-            tool_choice=_choice(choice) if self.tools else None,
-            parallel_tool_calls=None if choice is None else not choice.disable_parallel_tool_use,
-            reasoning_effort=self._effort(),
-            response_format=_format(self.output_config),
-            service_tier="flex" if self.service_tier == "flex" else None,
-        )
+        return ChatRequest.model_validate(self._prompt_fields())
 
-    def _effort(self) -> Effort | None:
+    def _prompt_fields(self) -> Json:
+        """Fields of a chat request."""
+        messages = [{"role": "system", "content": text} for text in self._system_texts()]
+        for message in self.messages:
+            messages += _as_openai(message)
+        choice, wanted = self.tool_choice, self.output_config.format if self.output_config is not None else None
+        return {
+            "model": self.model,
+            "messages": messages,
+            **begins(messages),
+            "tools": [_tool(tool) for tool in self.tools or ()] or None,
+            "tool_choice": _choice(choice) if self.tools else None,
+            "parallel_tool_calls": None if choice is None else not choice.disable_parallel_tool_use,
+            "reasoning_effort": self._effort(),
+            "response_format": wanted and {"type": "json_schema", "json_schema": {"schema": wanted.schema_}},
+        }
+
+    def _effort(self) -> str | None:
         if self.thinking is not None and self.thinking.type == "disabled":
             return "none"
         return self.output_config.effort if self.output_config is not None else None
-
-    def _messages(self) -> list[Message]:
-        messages = [Message(role="system", content=text) for text in self._system_texts()]
-        for message in self.messages:
-            messages += _as_openai(message)
-        return messages
 
     def _system_texts(self) -> list[str]:
         """One text. Of several blocks beside tools, two: templates write tools after the first system message, and what
@@ -157,61 +140,53 @@ class MessagesRequest(RequestBody):
         return match.end() if match is not None else 0
 
 
-class CountRequest(RequestBody):
-    """/v1/messages/count_tokens."""
+class MessagesRequest(CountRequest):
+    max_tokens: Positive
+    stop_sequences: Annotated[list[StopString] | None, Field(max_length=MOST_STOPS)] = None
+    stream: bool | None = None
+    temperature: Annotated[float | None, Field(ge=0, le=1)] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "standard_only", "flex"] | None = None  # flex, an extension: when nobody waits
 
-    model: ModelName | None = None
-    messages: Messages
-    system: System | None = None
-    tools: Annotated[list[ToolParam] | None, Field(max_length=MOST_TOOLS), BeforeValidator(tools_of("custom"))] = None
-    tool_choice: ToolChoiceParam | None = None
-    thinking: Thinking | None = None
-    output_config: OutputConfig | None = None
-    normalise: bool = True
-
-    def as_chat(self) -> ChatRequest:
-        return MessagesRequest(
-            **{name: getattr(self, name) for name in type(self).model_fields}, max_tokens=1
-        ).as_chat()
-
-
-def _format(config: OutputConfig | None) -> JsonSchemaFormat | None:
-    if config is None or config.format is None:
-        return None
-    return JsonSchemaFormat(type="json_schema", json_schema=JsonSchema(schema=config.format.schema_))
+    def _prompt_fields(self) -> Json:
+        return {
+            **super()._prompt_fields(),
+            **self.model_dump(include={"max_tokens", "stream", "temperature", "top_p", "top_k"}),
+            "stop": self.stop_sequences or None,
+            "service_tier": "flex" if self.service_tier == "flex" else None,
+        }
 
 
-def _tool(tool: ToolParam) -> Tool:
-    function = Function(name=tool.name, description=tool.description, parameters=tool.input_schema)
-    return Tool(type="function", function=function)
+def _tool(tool: ToolParam) -> Json:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": function}
 
 
-def _choice(choice: ToolChoiceParam | None) -> ToolChoice:
+def _choice(choice: ToolChoiceParam | None) -> str | Json:
     if choice is None or choice.type in ("auto", "none"):
-        return "auto" if choice is None or choice.type == "auto" else "none"
-    if choice.type == "any":
-        return "required"
-    return NamedChoice(type="function", function=NamedFunction(name=choice.name or "?"))
+        return "auto" if choice is None else choice.type
+    return "required" if choice.type == "any" else {"type": "function", "function": {"name": choice.name or "?"}}
 
 
-def _as_openai(message: MessageParam) -> list[Message]:
+def _as_openai(message: MessageParam) -> list[Json]:
     """The message in OpenAI's form: tool results become messages of their own, before the user's text."""
     if isinstance(message.content, str):
-        return [Message(role=message.role, content=message.content)]
-    results, text, thinking = [], "", ""
-    calls: list[AnyCall] = []
+        return [{"role": message.role, "content": message.content}]
+    results, calls, text, thinking = list[Json](), list[Json](), "", ""
     for block in message.content:
         if isinstance(block, ToolResultBlock):
             content = text_of(block.content or "")
-            results.append(Message(role="tool", content=content, tool_call_id=block.tool_use_id))
+            results.append({"role": "tool", "content": content, "tool_call_id": block.tool_use_id})
         elif isinstance(block, ToolUseBlock):
             function = {"name": block.name, "arguments": json.dumps(block.input)}
-            calls.append(ToolCall.model_validate({"id": block.id, "function": function}))
+            calls.append({"id": block.id, "type": "function", "function": function})
         elif isinstance(block, ThinkingBlock):
             thinking += block.thinking
         else:
             text += block.text
     if not text and not calls and results:
         return results
-    own = Message(role=message.role, content=text, tool_calls=calls or None, reasoning_content=thinking or None)
+    own = {"role": message.role, "content": text, "tool_calls": calls or None, "reasoning_content": thinking or None}
     return [*results, own]

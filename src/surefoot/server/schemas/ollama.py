@@ -12,20 +12,16 @@ from surefoot.server.schemas.base import (
     MOST_STOPS,
     MOST_TOOLS,
     Body,
-    JsonObjectFormat,
-    JsonSchema,
-    JsonSchemaFormat,
     Lenient,
     ModelName,
     Name,
     Reply,
-    ResponseFormat,
     StopString,
 )
-from surefoot.server.schemas.chat import ChatRequest, Message
+from surefoot.server.schemas.chat import ChatRequest, begins
 from surefoot.server.schemas.completions import CompletionRequest
-from surefoot.server.schemas.embeddings import MOST_INPUTS, EmbeddingRequest
-from surefoot.server.schemas.tools import AnyCall, CalledFunction, Tool, ToolCall
+from surefoot.server.schemas.tools import Tool
+from surefoot.server.schemas.vectors import MOST_INPUTS, EmbeddingRequest
 
 LATEST = ":latest"
 Think = bool | Literal["low", "medium", "high"] | None
@@ -96,10 +92,10 @@ class Generating(Body):
         return {"stream": self.stream, "response_format": self.response_format, **options, **thinking, **effort}
 
     @property
-    def response_format(self) -> ResponseFormat | None:
+    def response_format(self) -> dict[str, Any] | None:
         if isinstance(self.format, dict):
-            return JsonSchemaFormat(type="json_schema", json_schema=JsonSchema(schema=self.format))
-        return JsonObjectFormat(type="json_object") if self.format == "json" else None
+            return {"type": "json_schema", "json_schema": {"schema": self.format}}
+        return {"type": "json_object"} if self.format == "json" else None
 
 
 class OllamaChatRequest(Generating):
@@ -108,17 +104,9 @@ class OllamaChatRequest(Generating):
 
     def as_chat(self, model: str) -> ChatRequest:
         """The request in OpenAI's form. A last message by the assistant is continued."""
-        messages = [
-            translated for number, message in enumerate(self.messages) for translated in _as_openai(number, message)
-        ]
-        is_begun = messages[-1].is_begun
-        return ChatRequest(
-            model=model,
-            messages=messages,
-            tools=[*(self.tools or ())] or None,
-            add_generation_prompt=not is_begun,
-            continue_final_message=is_begun,
-            **self._shared(),
+        messages = [_as_openai(number, message) for number, message in enumerate(self.messages)]
+        return ChatRequest.model_validate(
+            {"model": model, "messages": messages, "tools": self.tools or None, **begins(messages), **self._shared()}
         )
 
 
@@ -136,31 +124,29 @@ class GenerateRequest(Generating):
         return CompletionRequest(model=model, prompt=self.prompt, suffix=self.suffix or None, **shared)
 
     def as_chat(self, model: str) -> ChatRequest:
-        system = [Message(role="system", content=self.system)] if self.system else []
-        messages = [*system, Message(role="user", content=self.prompt)]
-        return ChatRequest(model=model, messages=messages, **self._shared())
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        messages = [*system, {"role": "user", "content": self.prompt}]
+        return ChatRequest.model_validate({"model": model, "messages": messages, **self._shared()})
 
 
-def _as_openai(number: int, message: OllamaMessage) -> list[Message]:
+def _as_openai(number: int, message: OllamaMessage) -> dict[str, Any]:
     """The message in OpenAI's form. Ollama's calls have no ids, so they are made up: a result belongs to the call
     before."""
-    calls: list[AnyCall] = [
-        ToolCall(
-            id=call.id or f"call_{number}_{index}",
-            function=CalledFunction(name=call.function.name, arguments=json.dumps(call.function.arguments)),
-        )
+    calls = [
+        {
+            "id": call.id or f"call_{number}_{index}",
+            "function": {"name": call.function.name, "arguments": json.dumps(call.function.arguments)},
+        }
         for index, call in enumerate(message.tool_calls or ())
     ]
-    return [
-        Message(
-            role=message.role,
-            content=message.content,
-            tool_calls=calls or None,
-            tool_call_id=(message.tool_call_id or f"call_{number}") if message.role == "tool" else None,
-            name=message.tool_name,
-            reasoning_content=message.thinking,
-        )
-    ]
+    return {
+        "role": message.role,
+        "content": message.content,
+        "tool_calls": calls or None,
+        "tool_call_id": (message.tool_call_id or f"call_{number}") if message.role == "tool" else None,
+        "name": message.tool_name,
+        "reasoning_content": message.thinking,
+    }
 
 
 class EmbedRequest(Body):

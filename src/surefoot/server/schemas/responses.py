@@ -13,40 +13,20 @@ from surefoot.server.schemas.base import (
     Body,
     JsonObjectFormat,
     JsonSchema,
-    JsonSchemaFormat,
     Lenient,
     ModelName,
     Name,
     Positive,
     RequestBody,
-    ResponseFormat,
     StreamOptions,
     TextFormat,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, Message, RefusalPart
-from surefoot.server.schemas.media import MediaPart, refuse_media, text_of
-from surefoot.server.schemas.tools import (
-    INPUT,
-    AllowedChoice,
-    AllowedTool,
-    AllowedTools,
-    AnyChoice,
-    AnyTool,
-    CalledFunction,
-    CustomFunction,
-    CustomTool,
-    Function,
-    GrammarInput,
-    InputGrammar,
-    NamedChoice,
-    NamedFunction,
-    TextInput,
-    Tool,
-    ToolCall,
-)
-from surefoot.server.schemas.unknown import note_kind
+from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, RefusalPart, refuse_media, text_of
+from surefoot.server.schemas.dialects import note_kind
+from surefoot.server.schemas.tools import INPUT, InputGrammar, TextInput
 
+Json = dict[str, Any]
 Id = Annotated[str, Field(max_length=128)]
 
 
@@ -209,9 +189,6 @@ Item = Annotated[
 ]
 
 
-Said = MessageItem | ReasoningItem | SearchItem | UnreadableItem | CallItem | CustomCallItem | ShellCallItem
-
-
 class FunctionTool(Lenient):
     type: Literal["function"]
     name: Name
@@ -334,30 +311,31 @@ class ResponsesRequest(RequestBody):
         return self
 
     def as_chat(self) -> ChatRequest:
-        return ChatRequest(
-            model=self.model,
-            messages=self._messages(),
-            max_completion_tokens=self.max_output_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            seed=self.seed,
-            stream=self.stream,
-            tools=self.chat_tools() or None,
-            tool_choice=_choice(self.tool_choice) if self.tools else None,
-            parallel_tool_calls=self.parallel_tool_calls,
-            response_format=_format(self.text),
-            reasoning_effort=self.reasoning.effort if self.reasoning is not None else None,
-            service_tier=self.service_tier,
+        names = (
+            "model",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "seed",
+            "stream",
+            "parallel_tool_calls",
+            "service_tier",
+        )
+        return ChatRequest.model_validate(
+            {
+                **{name: getattr(self, name) for name in names},
+                "messages": self._messages(),
+                "max_completion_tokens": self.max_output_tokens,
+                "tools": [_tool(tool, flat_name(space, tool.name)) for space, tool in self._named_tools()] or None,
+                "tool_choice": _choice(self.tool_choice) if self.tools else None,
+                "response_format": _format(self.text),
+                "reasoning_effort": self.reasoning.effort if self.reasoning is not None else None,
+            }
         )
 
-    def chat_tools(self) -> list[AnyTool]:
-        """Tools of a namespace bear both names."""
-        return [_tool(tool, flat_name(space, tool.name)) for space, tool in self._named_tools()]
-
     def names(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of each tool in a namespace, by the name that the model has for it."""
+        """Namespace and name of each tool in a namespace, by the name that the model has for it: that has both."""
         named = [(space, tool.name) for space, tool in self._named_tools() if space is not None]
         return {flat_name(space, name): (space, name) for space, name in named}
 
@@ -368,10 +346,10 @@ class ResponsesRequest(RequestBody):
             else:
                 yield None, tool
 
-    def _messages(self) -> list[Message]:
-        messages = [Message(role="system", content=self.instructions)] if self.instructions else []
+    def _messages(self) -> list[Json]:
+        messages = [{"role": "system", "content": self.instructions}] if self.instructions else []
         if isinstance(self.input, str):
-            return [*messages, Message(role="user", content=self.input)]
+            return [*messages, {"role": "user", "content": self.input}]
         for item in self.input:
             _add(messages, item)
         return messages
@@ -381,56 +359,51 @@ def flat_name(namespace: str | None, name: str) -> str:
     return name if namespace is None else f"{namespace}.{name}"
 
 
-def _tool(tool: FunctionTool | CustomFreeTool, name: str) -> AnyTool:
-    if isinstance(tool, FunctionTool):
-        function = Function(name=name, description=tool.description, parameters=tool.parameters)
-        return Tool(type="function", function=function)
-    form = GrammarInput(type="grammar", grammar=tool.format) if isinstance(tool.format, FlatGrammar) else tool.format
-    return CustomTool(type="custom", custom=CustomFunction(name=name, description=tool.description, format=form))
+def _tool(tool: FunctionTool | CustomFreeTool, name: str) -> Json:
+    fields = {**tool.model_dump(exclude={"type", "strict"}), "name": name}
+    if isinstance(tool, CustomFreeTool) and isinstance(tool.format, FlatGrammar):
+        fields["format"] = {"type": "grammar", "grammar": fields["format"]}
+    return {"type": tool.type, tool.type: fields}
 
 
-def _choice(choice: Choice | None) -> AnyChoice | None:
+def _choice(choice: Choice | None) -> str | Json | None:
     if isinstance(choice, AllowedNames):
-        named = [flat_name(tool.namespace, tool.name) for tool in choice.tools if tool.name is not None]
-        tools = [AllowedTool(type="function", function=NamedFunction(name=name)) for name in named]
-        return AllowedChoice(type="allowed_tools", allowed_tools=AllowedTools(mode=choice.mode, tools=tools))
-    if not isinstance(choice, ChosenTool):
-        return choice
-    return NamedChoice(type="function", function=NamedFunction(name=flat_name(choice.namespace, choice.name)))
+        named = [_named(tool.namespace, tool.name) for tool in choice.tools if tool.name is not None]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+    return _named(choice.namespace, choice.name) if isinstance(choice, ChosenTool) else choice
 
 
-def _format(text: Text | None) -> ResponseFormat | None:
-    wanted = text.format if text is not None else None
-    if isinstance(wanted, JsonSchemaText):
-        return JsonSchemaFormat(type="json_schema", json_schema=JsonSchema(name=wanted.name, schema=wanted.schema_))
-    return wanted
+def _named(namespace: str | None, name: str) -> Json:
+    return {"type": "function", "function": {"name": flat_name(namespace, name)}}
 
 
-def _add(messages: list[Message], item: Item) -> None:
+def _format(text: Text | None) -> Json | None:
+    if text is None or text.format is None:
+        return None
+    if not isinstance(text.format, JsonSchemaText):
+        return {"type": text.format.type}
+    return {"type": "json_schema", "json_schema": {"name": text.format.name, "schema": text.format.schema_}}
+
+
+def _add(messages: list[Json], item: Item) -> None:
     """Append an item. What the assistant thought, said and called without anything between is one message."""
     if isinstance(item, MessageItem) and item.role != "assistant":
-        messages.append(Message(role=item.role, content=text_of(item.content)))
+        messages.append({"role": item.role, "content": text_of(item.content)})
     elif isinstance(item, CallOutputItem | ShellOutputItem):
-        messages.append(Message(role="tool", content=text_of(item.output), tool_call_id=item.call_id or item.id))
-    elif not isinstance(item, OtherItem):
-        _add_said(messages, item)
-
-
-def _add_said(messages: list[Message], item: Said) -> None:
-    last = messages[-1] if messages and messages[-1].role == "assistant" else None
-    if isinstance(item, ReasoningItem):
+        output = text_of(item.output)
+        messages.append({"role": "tool", "content": output, "tool_call_id": item.call_id or item.id})
+    elif isinstance(item, ReasoningItem):
         if item.text:
-            messages.append(Message(role="assistant", content="", reasoning_content=item.text))
-    elif isinstance(item, MessageItem | SearchItem | UnreadableItem):
-        text = text_of(item.content) if isinstance(item, MessageItem) else item.text
-        if last is not None and not last.content and not last.tool_calls:
-            last.content = text
+            messages.append({"role": "assistant", "content": "", "reasoning_content": item.text})
+    elif not isinstance(item, OtherItem):
+        last = messages[-1] if messages and messages[-1]["role"] == "assistant" else {}
+        is_said = isinstance(item, MessageItem | SearchItem | UnreadableItem)
+        if not last or (is_said and (last["content"] or "tool_calls" in last)):
+            last = {"role": "assistant", "content": ""}
+            messages.append(last)
+        if isinstance(item, MessageItem | SearchItem | UnreadableItem):
+            last["content"] = text_of(item.content) if isinstance(item, MessageItem) else item.text
         else:
-            messages.append(Message(role="assistant", content=text))
-    else:
-        name = item.name if isinstance(item, ShellCallItem) else flat_name(item.namespace, item.name)
-        call = ToolCall(id=item.call_id or "?", function=CalledFunction(name=name, arguments=item.arguments))
-        if last is not None:
-            last.tool_calls = [*(last.tool_calls or ()), call]
-        else:
-            messages.append(Message(role="assistant", content="", tool_calls=[call]))
+            name = item.name if isinstance(item, ShellCallItem) else flat_name(item.namespace, item.name)
+            call = {"id": item.call_id or "?", "function": {"name": name, "arguments": item.arguments}}
+            last.setdefault("tool_calls", []).append(call)

@@ -1,6 +1,6 @@
 """/tokenize and /detokenize, with the fields that vLLM's clients know."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -55,6 +55,3 @@ class ModelCard(Reply):
 class ModelList(Reply):
     object: str = "list"
     data: list[ModelCard]
-
-
-Json = dict[str, Any]

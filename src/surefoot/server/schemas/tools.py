@@ -1,7 +1,6 @@
 """Functions that a model may call."""
 
 import json
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag
@@ -118,20 +117,6 @@ class AllowedChoice(Body):
 ToolChoice = Literal["none", "auto", "required"] | NamedChoice
 ChosenForm = Annotated[NamedChoice | CustomChoice | AllowedChoice, Field(discriminator="type")]
 AnyChoice = Literal["none", "auto", "required"] | ChosenForm
-
-
-def callable_tools(tools: Sequence[AnyTool], choice: AnyChoice | None) -> tuple[list[Tool], ToolChoice]:
-    """The tools that may be called, all as functions, and how. Raises ValueError if one must be and none may."""
-    functions = [tool.as_function() for tool in tools]
-    if isinstance(choice, CustomChoice):
-        return functions, NamedChoice(type="function", function=choice.custom)
-    if not isinstance(choice, AllowedChoice):
-        return functions, choice or "auto"
-    allowed = {tool.name for tool in choice.allowed_tools.tools}
-    functions = [tool for tool in functions if tool.function.name in allowed]
-    if not functions and choice.allowed_tools.mode == "required":
-        raise ValueError("none of the allowed tools is in tools: allow one that is")
-    return functions, choice.allowed_tools.mode if functions else "none"
 
 
 class CalledFunction(Lenient):

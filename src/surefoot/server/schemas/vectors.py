@@ -1,13 +1,45 @@
-"""/v1/rerank, as Jina's, Cohere's and vLLM's clients send it."""
+"""/v1/embeddings; and /v1/rerank, as Jina's, Cohere's and vLLM's clients send it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from surefoot.server.schemas.base import Lenient, ModelName, Positive, Reply, RequestBody
+from surefoot.server.schemas.completions import Tokens, listed
 
+MOST_INPUTS = 256
 MOST_DOCUMENTS = 1000
 MOST_INSTRUCTION_CHARACTERS = 4096
+
+
+class PromptUsage(Reply):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingRequest(RequestBody):
+    model: ModelName | None = None
+    input: str | Tokens | Annotated[list[str | Tokens], Field(min_length=1, max_length=MOST_INPUTS)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Positive | None = None
+    user: Annotated[str | None, Field(max_length=256)] = None
+    deadline_s: Annotated[float | None, Field(gt=0, le=86400)] = None
+
+    def inputs(self) -> list[str | list[int]]:
+        return listed(self.input)
+
+
+class Embedding(Reply):
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str  # numbers, or little-endian float32 in base64
+
+
+class EmbeddingReply(Reply):
+    object: Literal["list"] = "list"
+    model: str
+    data: list[Embedding]
+    usage: PromptUsage
 
 
 class Document(Lenient):
@@ -45,30 +77,10 @@ class RerankResult(Reply):
     document: Document | None = None  # unless return_documents is false
 
 
-class RerankUsage(Reply):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class BilledUnits(Reply):
-    search_units: int
-
-
-class ApiVersion(Reply):
-    version: str
-
-
-class RerankMeta(Reply):
-    """What Cohere's clients read."""
-
-    api_version: ApiVersion
-    billed_units: BilledUnits
-
-
 class RerankReply(Reply):
     id: str
     object: Literal["list"] = "list"
     model: str
     results: list[RerankResult]  # highest score first
-    usage: RerankUsage
-    meta: RerankMeta
+    usage: PromptUsage
+    meta: dict[str, Any]  # what Cohere's clients read
