@@ -1,4 +1,4 @@
-"""Layers of families that mix tokens in more than one way: by attention, or by a state."""
+"""The layer of most families: what mixes tokens, by attention or by a state, then what feeds forward."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,7 +30,7 @@ def mix(step: Step, normed: Norm, mixer: Mixer) -> None:
 
 
 @dataclass(frozen=True)
-class HybridLayer:
+class PreNormLayer:
     """A layer of norm, mixer, norm, feed-forward or experts or both."""
 
     mixer_norm: Norm  # before the mixer
