@@ -83,7 +83,7 @@ def _package() -> Any:
     try:
         return importlib.import_module("gguf")
     except ImportError:
-        raise ValueError("gguf is not installed: pip install 'surefoot[compress]'") from None
+        raise ValueError("gguf is not installed: pip install gguf") from None
 
 
 def _add_metadata(writer: Any, header: ShapeHeader) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.compress import assign, grids, write_compressed_tensors
-from surefoot.compress.methods import CompressOptions
-from surefoot.compress.run import compress_model
+from surefoot_compress import assign, grids, write_compressed_tensors
+from surefoot_compress.methods import CompressOptions
+from surefoot_compress.run import compress_model
 
 METHODS = {"rtn": "rtn", "gptq": "gptq-ends"}
 

@@ -11,14 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-from surefoot.compress.choose_formats import matrix_shapes
-from surefoot.compress.format_names import parse_format
-from surefoot.compress.methods import METHODS, Method
-from surefoot.compress.run import with_threads
-from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import open_model
 from surefoot.models import read_config
+from surefoot_compress.choose_formats import matrix_shapes
+from surefoot_compress.format_names import parse_format
+from surefoot_compress.methods import METHODS, Method
+from surefoot_compress.run import with_threads
+from surefoot_compress.stream import quantised_tensors
 
 CONTEXT, TOKENS = 512, 16384
 

@@ -8,16 +8,16 @@ Mean KL in nats on the same 4,096 tokens (of which the second half is what losse
 import sys
 from pathlib import Path
 
-from surefoot.compress.choose_formats import matrix_shapes
-from surefoot.compress.format_names import parse_format
-from surefoot.compress.forward import MATRICES
-from surefoot.compress.layer import floats_of
-from surefoot.compress.methods import METHODS
-from surefoot.compress.run import evenly_spaced, with_threads
-from surefoot.compress.sensitivity import measure_losses, predicted_loss
-from surefoot.compress.stream import quantised_tensors
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import open_model
+from surefoot_compress.choose_formats import matrix_shapes
+from surefoot_compress.format_names import parse_format
+from surefoot_compress.forward import MATRICES
+from surefoot_compress.layer import floats_of
+from surefoot_compress.methods import METHODS
+from surefoot_compress.run import evenly_spaced, with_threads
+from surefoot_compress.sensitivity import measure_losses, predicted_loss
+from surefoot_compress.stream import quantised_tensors
 from tests.compress.replaced import divergence
 
 CONTEXT, TOKENS, MEASURED = 512, 4096, 2048

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.compress.forward import GROUPS, check_family, layer_weights
-from surefoot.compress.scaling import ScaledLayer, fold_factors, shared_lanes
-from surefoot.compress.write_gguf import write_gguf
 from surefoot.ops.arrays import F32
 from surefoot.weights import GgufFile
+from surefoot_compress.forward import GROUPS, check_family, layer_weights
+from surefoot_compress.scaling import ScaledLayer, fold_factors, shared_lanes
+from surefoot_compress.write_gguf import write_gguf
 
 
 def tensors(checkpoint: GgufFile) -> Iterator[tuple[str, F32]]:

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from experiments.compress.rotation import int8_error, rotate
-from surefoot.compress.forward import GROUPS, TorchForward, check_family, layer_weights
-from surefoot.compress.grids import IntFormat
-from surefoot.compress.moments import Moments
-from surefoot.compress.scaling import smoothquant
-from surefoot.compress.stream import initial_states
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import open_model
+from surefoot_compress.forward import GROUPS, TorchForward, check_family, layer_weights
+from surefoot_compress.grids import IntFormat
+from surefoot_compress.moments import Moments
+from surefoot_compress.scaling import smoothquant
+from surefoot_compress.stream import initial_states
 
 NUM_TOKENS, CONTEXT = 512, 256
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import torch
 
-from surefoot.compress.assign import HessianFactor, output_error
-from surefoot.compress.format_names import parse_format
-from surefoot.compress.forward import GROUPS, TorchForward, check_family, layer_weights
-from surefoot.compress.layer import quantise
-from surefoot.compress.methods import METHODS
-from surefoot.compress.moments import Moments
-from surefoot.compress.run import evenly_spaced, with_threads
-from surefoot.compress.stream import initial_states, layer_moments
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import open_model
+from surefoot_compress.assign import HessianFactor, output_error
+from surefoot_compress.format_names import parse_format
+from surefoot_compress.forward import GROUPS, TorchForward, check_family, layer_weights
+from surefoot_compress.layer import quantise
+from surefoot_compress.methods import METHODS
+from surefoot_compress.moments import Moments
+from surefoot_compress.run import evenly_spaced, with_threads
+from surefoot_compress.stream import initial_states, layer_moments
 
 CONTEXT, UNSEEN = 512, 4096
 SEEN = (4096, 16384)

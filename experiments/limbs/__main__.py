@@ -18,14 +18,14 @@ import torch
 
 from experiments.limbs import ways
 from experiments.limbs.ways import Limbs, Matrix, Way
-from surefoot.compress.assign import HessianFactor
-from surefoot.compress.forward import GROUPS, TorchForward, as_tensor, check_family, head_name, layer_weights
-from surefoot.compress.run import with_threads
-from surefoot.compress.stream import initial_states
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import open_model
 from surefoot.formats import ggml
 from surefoot.weights.gguf import GgufFile
+from surefoot_compress.assign import HessianFactor
+from surefoot_compress.forward import GROUPS, TorchForward, as_tensor, check_family, head_name, layer_weights
+from surefoot_compress.run import with_threads
+from surefoot_compress.stream import initial_states
 
 CHARACTERS = 50_000  # of each text that are read
 EVERY = 2  # of these positions, one is compared

@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.compress.assign import HessianFactor
-from surefoot.compress.grids import IntFormat
-from surefoot.compress.layer import quantise
-from surefoot.compress.methods import METHODS
 from surefoot.formats import AffineGroups
 from surefoot.ops.arrays import F32
+from surefoot_compress.assign import HessianFactor
+from surefoot_compress.grids import IntFormat
+from surefoot_compress.layer import quantise
+from surefoot_compress.methods import METHODS
 
 PANEL, TILE = 32, 64  # outputs that are packed together; columns of a tile
 ROWS = 128  # rounded at a time: temporaries stay in the cache

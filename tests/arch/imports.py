@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = "surefoot"
+# Each distribution's package, from the repository's root.
+PACKAGES = {"surefoot": Path("src/surefoot"), "surefoot_compress": Path("compress/src/surefoot_compress")}
 
 # Each layer with the layers right below it; it may import these and all below them. A new package belongs in here.
+# A distribution of its own is one layer, and its `cli` another, which may use surefoot's options and progress bars.
 LAYERS: dict[str, tuple[str, ...]] = {
     "core": (),
     "machine": (),
@@ -30,14 +32,15 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "api": ("engine", "text"),
     "server": ("api",),
     "front": ("server",),
-    "compress": ("evaluate",),
     "plan": ("api", "charts"),
     "bench": ("api", "charts"),
     "evaluate": ("api", "charts"),
     "verify": ("api",),
     "fleet": ("server",),
-    "cli": ("front", "compress", "plan", "bench", "evaluate", "verify", "fleet"),
+    "cli": ("front", "plan", "bench", "evaluate", "verify", "fleet"),
     "__main__": ("cli",),
+    "compress": ("evaluate",),
+    "compress.cli": ("compress", "cli"),
 }
 # Folders of one layer, and files beside them, each with those right below it. Benchmarks' subjects do not know each
 # other: what two of them need is the harness's.
@@ -86,7 +89,10 @@ STANDARD_LIBRARY_ONLY = {"core", "machine", "charts", "kv", "scheduler"}
 # Packages from outside that only some layers may know.
 RESERVED: dict[str, set[str]] = {
     "torch": {"compress"},
-    "transformers": {"compress"},
+    "transformers": set(),
+    "gguf": {"compress"},
+    "safetensors": {"compress"},
+    "threadpoolctl": {"compress"},
     "tokenizers": {"text"},
     "jinja2": {"text"},
     "ray": {"fleet"},
@@ -98,7 +104,7 @@ RESERVED: dict[str, set[str]] = {
     "httpx2": {"front", "fleet", "bench", "cli"},
     "llguidance": {"sampling"},
     "ctypes": {"ops", "evaluate"},  # evaluate inside a peer's process
-    "typer": {"cli"},
+    "typer": {"cli", "compress.cli"},
     "cryptography": {"disk_cache"},
     "opentelemetry": {"server"},
     "sqlite3": {"disk_cache"},
@@ -122,7 +128,10 @@ class Import:
 
 def layer_of(module: str) -> str:
     """The layer's name; empty for the package's own top module."""
-    return module.split(".")[1] if "." in module else ""
+    package, layer, *_ = [*module.split("."), ""]
+    if package == "surefoot":
+        return layer
+    return package.removeprefix("surefoot_") + (".cli" if layer == "cli" else "")
 
 
 def allowed_below(layer: str, layers: dict[str, tuple[str, ...]] = LAYERS) -> set[str]:
@@ -130,12 +139,13 @@ def allowed_below(layer: str, layers: dict[str, tuple[str, ...]] = LAYERS) -> se
     return {layer}.union(*(allowed_below(below, layers) for below in layers.get(layer, ())))
 
 
-def find_modules(source: Path) -> dict[str, Path]:
-    """Module names with their files, below the folder that holds the package."""
+def find_modules(root: Path) -> dict[str, Path]:
+    """Module names with their files, in the repository with this root."""
     modules = {}
-    for file in sorted((source / PACKAGE).rglob("*.py")):
-        parts = file.relative_to(source).with_suffix("").parts
-        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    for package in PACKAGES.values():
+        for file in sorted((root / package).rglob("*.py")):
+            parts = file.relative_to(root / package.parent).with_suffix("").parts
+            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     return modules
 
 
@@ -155,8 +165,8 @@ def _walk(node: ast.AST, nested: bool) -> Iterator[tuple[ast.AST, bool]]:
         yield from _walk(child, nested or scope)
 
 
-def find_imports(source: Path) -> list[Import]:
-    modules = find_modules(source)
+def find_imports(root: Path) -> list[Import]:
+    modules = find_modules(root)
     imports = []
     for module, file in modules.items():
         for node, nested in _walk(ast.parse(file.read_text(), str(file)), nested=False):
@@ -166,18 +176,18 @@ def find_imports(source: Path) -> list[Import]:
 
 
 def is_ours(target: str) -> bool:
-    return target.partition(".")[0] == PACKAGE
+    return target.partition(".")[0] in PACKAGES
 
 
-def unknown_layers(source: Path) -> list[str]:
-    return sorted({layer_of(module) for module in find_modules(source)} - LAYERS.keys() - {""})
+def unknown_layers(root: Path) -> list[str]:
+    return sorted({layer_of(module) for module in find_modules(root)} - LAYERS.keys() - {""})
 
 
-def wrong_direction(source: Path) -> list[str]:
+def wrong_direction(root: Path) -> list[str]:
     """Imports of a layer that does not stand below; the package's top module imports no layer, since all load it."""
     return [
         str(imported)
-        for imported in find_imports(source)
+        for imported in find_imports(root)
         if is_ours(imported.target)
         and layer_of(imported.target) not in (allowed_below(imported.layer) if imported.layer else set()) | {""}
     ]
@@ -188,10 +198,10 @@ def room_of(module: str) -> str:
     return [*module.split("."), "", ""][2]
 
 
-def wrong_room(source: Path) -> list[str]:
+def wrong_room(root: Path) -> list[str]:
     """Imports between folders of one layer against their direction, and folders that have no direction."""
     violations = []
-    for imported in find_imports(source):
+    for imported in find_imports(root):
         rooms, room = ROOMS.get(imported.layer, {}), room_of(imported.importer)
         if not rooms or not room:
             continue
@@ -203,19 +213,19 @@ def wrong_room(source: Path) -> list[str]:
     return violations
 
 
-def relative(source: Path) -> list[str]:
-    return [str(imported) for imported in find_imports(source) if imported.target.startswith(".")]
+def relative(root: Path) -> list[str]:
+    return [str(imported) for imported in find_imports(root) if imported.target.startswith(".")]
 
 
-def hidden(source: Path) -> list[str]:
+def hidden(root: Path) -> list[str]:
     """Imports of our own modules inside functions: the usual way to dodge a cycle."""
-    return [str(imported) for imported in find_imports(source) if imported.nested and is_ours(imported.target)]
+    return [str(imported) for imported in find_imports(root) if imported.nested and is_ours(imported.target)]
 
 
-def foreign(source: Path) -> list[str]:
+def foreign(root: Path) -> list[str]:
     """Imports from outside that the layer must not know."""
     violations = []
-    for imported in find_imports(source):
+    for imported in find_imports(root):
         name = imported.target.partition(".")[0]
         if is_ours(imported.target):
             continue
@@ -225,11 +235,11 @@ def foreign(source: Path) -> list[str]:
     return violations
 
 
-def find_cycle(source: Path) -> list[str]:
+def find_cycle(root: Path) -> list[str]:
     """Modules that import each other in a ring, or nothing."""
-    modules = find_modules(source)
+    modules = find_modules(root)
     graph: dict[str, list[str]] = {module: [] for module in modules}
-    for imported in find_imports(source):
+    for imported in find_imports(root):
         if imported.target in modules:
             graph[imported.importer].append(imported.target)
     done: set[str] = set()

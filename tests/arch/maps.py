@@ -5,8 +5,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from tests.arch.imports import PACKAGE, find_modules
+from tests.arch.imports import PACKAGES, find_modules
 
+DISTRIBUTIONS = {name.removeprefix("surefoot_") for name in PACKAGES} - {"surefoot"}
 Members = dict[str, set[str]]  # the names inside a class, or nothing for a function
 
 
@@ -23,13 +24,14 @@ def first_column(text: str) -> list[str]:
     return [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
 
 
-def packages(source: Path) -> set[str]:
-    return {path.parent.name for path in (source / PACKAGE).glob("*/__init__.py")}
+def packages(root: Path) -> set[str]:
+    """surefoot's own; any other distribution is one."""
+    return {path.parent.name for path in (root / PACKAGES["surefoot"]).glob("*/__init__.py")} | DISTRIBUTIONS
 
 
-def folders_of_packages(source: Path) -> set[str]:
+def folders_of_packages(root: Path) -> set[str]:
     """Packages inside packages, as `server/routes`."""
-    paths = (source / PACKAGE).glob("*/*/__init__.py")
+    paths = (root / PACKAGES["surefoot"]).glob("*/*/__init__.py")
     return {f"{path.parent.parent.name}/{path.parent.name}" for path in paths}
 
 
@@ -38,10 +40,10 @@ def names_in(text: str) -> list[str]:
     return re.findall(r"`([A-Za-z_][\w.]*)`", text)
 
 
-def definitions(source: Path) -> Members:
+def definitions(root: Path) -> Members:
     """Classes and functions of all modules, by name: with methods, properties and fields of the class."""
     members: Members = defaultdict(set)
-    for file in find_modules(source).values():
+    for file in find_modules(root).values():
         for node in ast.parse(file.read_text(), str(file)).body:
             if isinstance(node, ast.ClassDef):
                 members[node.name].update(_members(node))
@@ -60,9 +62,9 @@ def _is_field(child: ast.stmt) -> bool:
     return isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name)
 
 
-def unknown_names(text: str, source: Path) -> list[str]:
+def unknown_names(text: str, root: Path) -> list[str]:
     """Names that no module defines."""
-    known, layers = definitions(source), packages(source)
+    known, layers = definitions(root), packages(root)
     return [name for name in names_in(text) if not _is_known(name, known, layers)]
 
 

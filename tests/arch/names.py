@@ -4,10 +4,12 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+from tests.arch.imports import find_modules
 
-def class_names(source: Path) -> Counter[str]:
+
+def class_names(root: Path) -> Counter[str]:
     names: Counter[str] = Counter()
-    for file in source.rglob("*.py"):
+    for file in find_modules(root).values():
         tree = ast.parse(file.read_text())
         names.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     return names

@@ -45,15 +45,15 @@ class Structure:
     num_repeated_names: int  # class names that stand for several classes
 
     @classmethod
-    def read(cls, source: Path) -> "Structure":
-        """source: the folder that holds the package."""
-        imports = {(one.importer, one.target) for one in find_imports(source) if is_ours(one.target)}
-        names = class_names(source)
+    def read(cls, root: Path) -> "Structure":
+        """root: the repository's."""
+        imports = {(one.importer, one.target) for one in find_imports(root) if is_ours(one.target)}
+        names = class_names(root)
         return cls(
-            dict(_packages(source, imports)),
+            dict(_packages(root, imports)),
             len(imports),
-            bool(find_cycle(source)),
-            tuple(_function_lines(source)),
+            bool(find_cycle(root)),
+            tuple(_function_lines(root)),
             sum(count > 1 for count in names.values()),
         )
 
@@ -72,8 +72,8 @@ class Structure:
         }
 
 
-def _packages(source: Path, imports: set[tuple[str, str]]) -> Iterator[tuple[str, Package]]:
-    modules = find_modules(source)
+def _packages(root: Path, imports: set[tuple[str, str]]) -> Iterator[tuple[str, Package]]:
+    modules = find_modules(root)
     for name in sorted({layer_of(module) for module in modules} - {""}):
         files = [file for module, file in modules.items() if layer_of(module) == name]
         targets = [layer_of(target) for importer, target in imports if layer_of(importer) == name]
@@ -81,9 +81,9 @@ def _packages(source: Path, imports: set[tuple[str, str]]) -> Iterator[tuple[str
         yield name, Package(len(files), num_lines, targets.count(name), frozenset(targets) - {name, ""})
 
 
-def _function_lines(source: Path) -> Iterator[int]:
+def _function_lines(root: Path) -> Iterator[int]:
     """Lines of the body of each function, without its docstring."""
-    for file in find_modules(source).values():
+    for file in find_modules(root).values():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -91,10 +91,10 @@ def _function_lines(source: Path) -> Iterator[int]:
 
 
 def read_commit(commit: str) -> Structure:
-    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
-        return Structure.read(Path(folder) / "src")
+        return Structure.read(Path(folder))
 
 
 def show(columns: dict[str, Structure], console: Console) -> None:
@@ -117,4 +117,4 @@ def _cell(package: Package | None) -> str:
 
 if __name__ == "__main__":
     before = {commit: read_commit(commit) for commit in sys.argv[1:]}
-    show({**before, "now": Structure.read(ROOT / "src")}, Console())
+    show({**before, "now": Structure.read(ROOT)}, Console())

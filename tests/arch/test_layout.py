@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tests.arch.maps import DISTRIBUTIONS
+
 TESTS = Path(__file__).parents[1]
 PACKAGES = TESTS.parent / "src" / "surefoot"
 # Tests of no single package.
@@ -16,11 +18,11 @@ def folders(root: Path) -> set[str]:
 
 def test_every_folder_of_tests_mirrors_a_package() -> None:
     tested = {name for name in folders(TESTS) if name.split("/")[0] not in OTHERS}
-    assert sorted(tested - folders(PACKAGES)) == []
+    assert sorted(tested - folders(PACKAGES) - DISTRIBUTIONS) == []
 
 
 def test_every_package_has_tests() -> None:
-    packages = {name.split("/")[0] for name in folders(PACKAGES)}
+    packages = {name.split("/")[0] for name in folders(PACKAGES) | DISTRIBUTIONS}
     assert sorted(packages - folders(TESTS)) == []
 
 

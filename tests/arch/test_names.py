@@ -4,14 +4,16 @@ from pathlib import Path
 
 from tests.arch.names import class_names
 
-SOURCE = Path(__file__).parents[2] / "src" / "surefoot"
+ROOT = Path(__file__).parents[2]
 
 
 def test_class_names_are_unique() -> None:
-    assert sorted(name for name, count in class_names(SOURCE).items() if count > 1) == []
+    assert sorted(name for name, count in class_names(ROOT).items() if count > 1) == []
 
 
 def test_a_duplicate_class_name_is_detected(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("class Step: ...")
-    (tmp_path / "b.py").write_text("def f():\n    class Step: ...")
+    package = tmp_path / "src/surefoot"
+    package.mkdir(parents=True)
+    (package / "a.py").write_text("class Step: ...")
+    (package / "b.py").write_text("def f():\n    class Step: ...")
     assert class_names(tmp_path) == {"Step": 2}

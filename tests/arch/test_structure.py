@@ -8,9 +8,9 @@ from rich.console import Console
 from tests.arch.structure import Package, Structure, show
 
 
-def write(source: Path, files: dict[str, str]) -> None:
+def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
-        file = source / "surefoot" / name
+        file = root / "src/surefoot" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 

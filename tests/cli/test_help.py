@@ -33,6 +33,15 @@ def test_help_of_the_table_is_how_the_commands_own_begins(name: str) -> None:
     assert " ".join(command.help.split()).startswith(COMMANDS[name].help)
 
 
+def test_a_command_of_a_package_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    done = CliRunner().invoke(app, ["compress", "--help"])
+    assert done.exit_code == 1
+    assert done.output.splitlines() == [
+        "surefoot: compress needs the package surefoot-compress: pip install ./compress in a checkout"
+    ]
+
+
 def test_help_without_words_is_help() -> None:
     bare, asked = (CliRunner().invoke(app, words) for words in ([], ["--help"]))
     assert bare.output == asked.output

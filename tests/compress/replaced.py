@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from surefoot.compress.forward import TorchForward, as_tensor, check_family, head_name, layer_weights
+from surefoot_compress.forward import TorchForward, as_tensor, check_family, head_name, layer_weights
 
 
 class Replaced:

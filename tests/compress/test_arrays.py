@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from surefoot.compress.arrays import load_arrays, save_arrays
-
-pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
+from surefoot_compress.arrays import load_arrays, save_arrays
 
 
 def test_arrays_round_trip_through_a_file(tmp_path: Path) -> None:

@@ -5,16 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
-pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
-
-from surefoot.compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
-from surefoot.compress.draft import DraftOptions, make_draft  # noqa: E402
-from surefoot.compress.errors import CompressError  # noqa: E402
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e ./compress")
 from surefoot.evaluate.engines import open_model  # noqa: E402
 from surefoot.models import load  # noqa: E402
 from surefoot.ops import Backend  # noqa: E402
 from surefoot.runner import SessionRunner  # noqa: E402
+from surefoot_compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
+from surefoot_compress.draft import DraftOptions, make_draft  # noqa: E402
+from surefoot_compress.errors import CompressError  # noqa: E402
 from tests.stories import stories_gguf  # noqa: E402
 
 README = Path(__file__).parents[2] / "README.md"

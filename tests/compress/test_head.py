@@ -5,17 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
-pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
-
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e ./compress")
 from surefoot.api import LLM, SamplingParams  # noqa: E402
-from surefoot.compress.answers import read_answers, write_answers  # noqa: E402
-from surefoot.compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
-from surefoot.compress.errors import CompressError  # noqa: E402
-from surefoot.compress.head import HeadTarget, TrainableHead  # noqa: E402
-from surefoot.compress.make_head import HeadOptions, make_head  # noqa: E402
 from surefoot.ops.oracle.linear import dequantise  # noqa: E402
 from surefoot.runner import DraftHead, load_head  # noqa: E402
+from surefoot_compress.answers import read_answers, write_answers  # noqa: E402
+from surefoot_compress.distill import TrainingProgress, TrainingSettings  # noqa: E402
+from surefoot_compress.errors import CompressError  # noqa: E402
+from surefoot_compress.head import HeadTarget, TrainableHead  # noqa: E402
+from surefoot_compress.make_head import HeadOptions, make_head  # noqa: E402
 from tests.stories import stories_gguf  # noqa: E402
 
 NAMES = ("Tim", "Lily", "Ben", "Mia", "Sam", "Sue", "Tom", "Anna")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surefoot.compress.allocate import FormatOption
-from surefoot.compress.loss_cache import LossCache
+from surefoot_compress.allocate import FormatOption
+from surefoot_compress.loss_cache import LossCache
 
 
 def test_cached_losses_belong_to_one_fingerprint(tmp_path: Path) -> None:

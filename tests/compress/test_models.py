@@ -19,18 +19,16 @@ from surefoot.ops import Backend
 from tests.stories import stories_gguf, write_llama2c
 from tests.weights.conftest import model_file
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
-pytest.importorskip("safetensors", reason="safetensors is not installed: pip install -e '.[compress]'")
-
-from surefoot.compress.choose_formats import matrix_shapes  # noqa: E402
-from surefoot.compress.format_names import parse_format  # noqa: E402
-from surefoot.compress.forward import GROUPS, TorchForward, check_family, layer_weights  # noqa: E402
-from surefoot.compress.layer import floats_of  # noqa: E402
-from surefoot.compress.loss_cache import LossCache, LossTable  # noqa: E402
-from surefoot.compress.methods import METHODS  # noqa: E402
-from surefoot.compress.scaling import ScaledLayer, fold_factors, shared_lanes  # noqa: E402
-from surefoot.compress.sensitivity import backward, measure_losses, predicted_loss  # noqa: E402
-from surefoot.compress.stream import quantised_tensors  # noqa: E402
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e ./compress")
+from surefoot_compress.choose_formats import matrix_shapes  # noqa: E402
+from surefoot_compress.format_names import parse_format  # noqa: E402
+from surefoot_compress.forward import GROUPS, TorchForward, check_family, layer_weights  # noqa: E402
+from surefoot_compress.layer import floats_of  # noqa: E402
+from surefoot_compress.loss_cache import LossCache, LossTable  # noqa: E402
+from surefoot_compress.methods import METHODS  # noqa: E402
+from surefoot_compress.scaling import ScaledLayer, fold_factors, shared_lanes  # noqa: E402
+from surefoot_compress.sensitivity import backward, measure_losses, predicted_loss  # noqa: E402
+from surefoot_compress.stream import quantised_tensors  # noqa: E402
 from tests.compress.replaced import divergence, full_forward  # noqa: E402
 
 __all__ = ["model_file"]
@@ -164,7 +162,7 @@ def test_another_budget_reuses_measured_losses(text: Path, tmp_path: Path, monke
     kept = place.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(
-            "surefoot.compress.choose_formats.measure_losses", lambda *_: pytest.fail("it is measured already")
+            "surefoot_compress.choose_formats.measure_losses", lambda *_: pytest.fail("it is measured already")
         )
         assert compress("b.gguf", "--budget", "8.7bpw")["predicted_kl"] > first["predicted_kl"]
     assert place.read_bytes() == kept

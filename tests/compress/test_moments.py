@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e '.[compress]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e ./compress")
 
-from surefoot.compress.forward import GROUPS  # noqa: E402
-from surefoot.compress.moments import STRIP, MomentsCollector  # noqa: E402
+from surefoot_compress.forward import GROUPS  # noqa: E402
+from surefoot_compress.moments import STRIP, MomentsCollector  # noqa: E402
 
 
 @pytest.mark.parametrize("width", [32, STRIP, 2 * STRIP + 96])

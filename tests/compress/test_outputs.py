@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from surefoot.cli.main import app
-from surefoot.compress.errors import CompressError
-from surefoot.compress.methods import CompressOptions
-from surefoot.compress.outputs import check_output
+from surefoot_compress.errors import CompressError
+from surefoot_compress.methods import CompressOptions
+from surefoot_compress.outputs import check_output
 from tests.models import tiny
 from tests.stories import stories_gguf
 
@@ -36,9 +36,9 @@ def test_invalid_options_are_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], complaint: str
 ) -> None:
     monkeypatch.setattr(
-        "surefoot.compress.choose_formats.measure_losses", lambda *_: pytest.fail("it was measured first")
+        "surefoot_compress.choose_formats.measure_losses", lambda *_: pytest.fail("it was measured first")
     )
-    monkeypatch.setattr("surefoot.compress.run.quantised_tensors", lambda *_: pytest.fail("it was quantised first"))
+    monkeypatch.setattr("surefoot_compress.run.quantised_tensors", lambda *_: pytest.fail("it was quantised first"))
     refused(["compress", stories_gguf(), tmp_path / "out", *words], complaint)
     assert not list(tmp_path.iterdir())
 

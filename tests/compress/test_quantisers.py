@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from experiments.compress.rotation import int8_error, rotate
-from surefoot.compress import search
-from surefoot.compress.allocate import FormatOption, allocate
-from surefoot.compress.assign import DAMPING, HessianFactor, gptq, nearest, output_error
-from surefoot.compress.errors import CompressError
-from surefoot.compress.format_names import fallback_format, parse_format
-from surefoot.compress.ggml_grids import GGML
-from surefoot.compress.grids import Format, IntFormat
-from surefoot.compress.levels import FP4, NF4, Levels
-from surefoot.compress.moments import Moments
-from surefoot.compress.scaling import smoothquant
-from surefoot.compress.sensitivity import losses
 from surefoot.formats.ggml import decode_floats
 from surefoot.models import ModelConfig
 from surefoot.ops.arrays import F32
+from surefoot_compress import search
+from surefoot_compress.allocate import FormatOption, allocate
+from surefoot_compress.assign import DAMPING, HessianFactor, gptq, nearest, output_error
+from surefoot_compress.errors import CompressError
+from surefoot_compress.format_names import fallback_format, parse_format
+from surefoot_compress.ggml_grids import GGML
+from surefoot_compress.grids import Format, IntFormat
+from surefoot_compress.levels import FP4, NF4, Levels
+from surefoot_compress.moments import Moments
+from surefoot_compress.scaling import smoothquant
+from surefoot_compress.sensitivity import losses
 
 ROWS, COLUMNS, INPUTS = 16, 256, 1024
 FORMATS = ["int2-g32", "int3-g64", "int4-g32", "int4-g32-zero", "int4", "int5-g32", "int8", "nf4", "fp4-g64", *GGML]

@@ -7,9 +7,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from surefoot import __version__
 from tests.packaging.conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+COMPRESS = tomllib.loads((ROOT / "compress" / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / ".ci" / "requirements.txt").read_text()
 FREE = {"torch", "xllamacpp"}  # torch is pinned as it stands; xllamacpp's versions are llama.cpp's builds
 
@@ -39,9 +41,18 @@ def test_every_package_has_its_hashes_and_no_place() -> None:
 
 
 def test_every_dependency_has_an_upper_bound() -> None:
-    lines = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
+    lines = [
+        *PROJECT["dependencies"],
+        *COMPRESS["dependencies"],
+        *(line for extra in PROJECT["optional-dependencies"].values() for line in extra),
+    ]
     free = {asked.name for asked in map(Requirement, lines) if not {"<", "=="} & {s.operator for s in asked.specifier}}
     assert free <= FREE
+
+
+def test_compress_is_of_the_same_version() -> None:
+    assert COMPRESS["version"] == __version__
+    assert f"surefoot=={__version__}" in COMPRESS["dependencies"]
 
 
 def test_torch_is_not_for_serving() -> None:

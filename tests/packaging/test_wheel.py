@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -82,6 +83,16 @@ def test_contents(wheel: Path) -> None:
     assert names == modules | libraries | described
 
 
+def test_contents_of_compress(tmp_path: Path) -> None:
+    """A wheel of its own: its modules, and the names of its commands."""
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT / "compress")
+    with zipfile.ZipFile(tmp_path / f"surefoot_compress-{__version__}-py3-none-any.whl") as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    info, source = f"surefoot_compress-{__version__}.dist-info", "compress/src/"
+    modules = {name.removeprefix(source) for name in source_files() if name.startswith(source)}
+    assert names == modules | {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt")}
+
+
 def test_sdist_has_the_sources_and_nothing_built(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -113,6 +124,14 @@ def test_command_works(clean_bin: Path) -> None:
     assert run_clean(clean_bin, "surefoot", "--version").strip() == f"surefoot {__version__}"
     report = json.loads(run_clean(clean_bin, "surefoot", "doctor", "--json"))
     assert report["measured"]["read_bytes_per_second"] > 0
+
+
+@pytest.mark.parametrize("command", ["compress", "distill"])
+def test_a_command_of_the_other_wheel_says_what_to_install(clean_bin: Path, command: str) -> None:
+    assert command in run_clean(clean_bin, "surefoot", "--help")
+    done = subprocess.run([clean_bin / "surefoot", command, "model.gguf"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "pip install ./compress" in done.stderr
 
 
 def test_installation_is_small(clean_bin: Path) -> None:

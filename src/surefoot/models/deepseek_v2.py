@@ -14,7 +14,6 @@ from surefoot.models.config import KvLayer, LatentConfig, LayerConfig, ModelConf
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config, hf_rope
-from surefoot.models.hybrid import HybridLayer
 from surefoot.models.linear import ExpertLinear, Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Norm, Rope, Step
@@ -175,12 +174,7 @@ def _with_latents(config: ModelConfig, sizes: LatentConfig, rope_form: RopeForm,
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
-
-
-def _layer(load: Loader, i: int) -> HybridLayer:
-    norms = load.norm(f"blk.{i}.attn_norm"), load.norm(f"blk.{i}.ffn_norm")
-    return HybridLayer(norms[0], _attention(load, i), norms[1], load.feeds(i))
+    return load.model(lambda i: load.layer(i, _attention(load, i)))
 
 
 def _attention(load: Loader, i: int) -> LatentAttention:

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 from surefoot.models.attention import Attention
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root
@@ -9,32 +11,48 @@ from surefoot.models.decoder import Model
 from surefoot.models.feed_forward import FeedForward
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config
+from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Norm, Step
+from surefoot.models.workspace import Features
 from surefoot.ops import GluForm, RopeForm, norm
 from surefoot.ops.arrays import F32
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
 
 
-@dataclass(frozen=True)
-class GemmaLayer:
-    """A layer whose attention and feed-forward have a norm before and after them."""
+class Beside(Protocol):
+    """What stands beside a feed-forward and reads the same stream."""
 
-    attention_norm: Norm  # before attention
+    def add_to(self, step: Step, dense: F32) -> None:
+        """Adds to the feed-forward's output, in place."""
+
+
+@dataclass(frozen=True)
+class PostNormLayer:
+    """A layer whose attention and feed-forward have a norm after them, and most often one before."""
+
+    attention_norm: Norm | None  # before attention; None: it reads the stream itself
     attention: Attention  # with grouped queries
     after_attention_norm: Norm  # of attention's output
-    ffn_norm: Norm  # before feed-forward
+    ffn_norm: Norm | None  # before feed-forward; None: it reads the stream itself
     ffn: FeedForward  # gated
-    after_ffn_norm: Norm  # of the feed-forward's output
+    after_ffn_norm: Norm  # of the feed-forward's output, and what stands beside it
+    beside: Beside | None = None  # None: the feed-forward stands alone
 
     def __call__(self, step: Step) -> None:
-        x = step.norm(self.attention_norm, self.attention.qkv)
+        x = _read(step, self.attention_norm, self.attention.qkv)
         delta = step.project(self.attention.out, self.attention(step, x), "delta")
         add_normed(step, self.after_attention_norm, delta)
-        x = step.norm(self.ffn_norm, self.ffn.gate_up)
+        x = _read(step, self.ffn_norm, self.ffn.gate_up)
         delta = step.project(self.ffn.down, self.ffn(step, x), "delta")
+        if self.beside is not None:
+            self.beside.add_to(step, delta)
         add_normed(step, self.after_ffn_norm, delta)
+
+
+def _read(step: Step, before: Norm | None, reader: Linear) -> Features:
+    return step.stream(reader) if before is None else step.norm(before, reader)
 
 
 def add_normed(step: Step, after: Norm, delta: F32) -> None:
@@ -91,15 +109,18 @@ def gemma_from_hf(hf: Json, family: str) -> ModelConfig:
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
+    return load.model(partial(post_norm_layer, load))
 
 
-def _layer(load: Loader, i: int) -> GemmaLayer:
-    return GemmaLayer(
-        load.norm(f"blk.{i}.attn_norm"),
+def post_norm_layer(load: Loader, i: int) -> PostNormLayer:
+    def norm(name: str) -> Norm | None:
+        return load.norm(f"blk.{i}.{name}") if load.has(f"blk.{i}.{name}") else None
+
+    return PostNormLayer(
+        norm("attn_norm"),
         load.attention(i),
         load.norm(f"blk.{i}.post_attention_norm"),
-        load.norm(f"blk.{i}.ffn_norm"),
+        norm("ffn_norm"),
         load.feed_forward(i),
         load.norm(f"blk.{i}.post_ffw_norm"),
     )

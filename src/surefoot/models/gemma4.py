@@ -9,15 +9,15 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from surefoot.models.attention import Attention
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, SharedKv, inverse_root
-from surefoot.models.decoder import Model
-from surefoot.models.feed_forward import Experts, FeedForward
-from surefoot.models.gemma2 import add_normed
+from surefoot.models.decoder import Layer, Model
+from surefoot.models.feed_forward import Experts
+from surefoot.models.gemma2 import PostNormLayer, add_normed, post_norm_layer
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config
 from surefoot.models.linear import EmbeddingTable, Linear
@@ -95,26 +95,14 @@ class ExpertsBeside:
 
 @dataclass(frozen=True)
 class Gemma4Layer:
-    """A layer whose attention and feed-forward have a norm before and after them."""
+    """Gemma's layer, and what may follow it."""
 
-    attention_norm: Norm  # before attention
-    attention: Attention  # with grouped queries
-    after_attention_norm: Norm  # of attention's output
-    ffn_norm: Norm  # before feed-forward
-    ffn: FeedForward  # gated
-    beside: ExpertsBeside | None  # None: no experts
-    after_ffn_norm: Norm  # of the output of the feed-forward, and of the experts
+    layer: PostNormLayer  # with experts beside its feed-forward, or none
     input: LayerInput | None  # None: tokens have no embedding for each layer
     scale: float  # that the stream is multiplied by at the end
 
     def __call__(self, step: Step) -> None:
-        x = step.norm(self.attention_norm, self.attention.qkv)
-        add_normed(step, self.after_attention_norm, step.project(self.attention.out, self.attention(step, x), "delta"))
-        x = step.norm(self.ffn_norm, self.ffn.gate_up)
-        delta = step.project(self.ffn.down, self.ffn(step, x), "delta")
-        if self.beside is not None:
-            self.beside.add_to(step, delta)
-        add_normed(step, self.after_ffn_norm, delta)
+        self.layer(step)
         if self.input is not None:
             self.input(step)
         if self.scale != 1.0:
@@ -235,8 +223,7 @@ def _sharing(layers: Sequence[LayerConfig], shared: int) -> tuple[LayerConfig, .
 
 
 def build(load: Loader) -> Model:
-    first, *others = [_layer(load, i) for i in range(len(load.config.layers))]
-    return load.model([FirstLayer(_inputs(load), first) if load.config.layer_lanes else first, *others])
+    return load.model(partial(_layer, load))
 
 
 def _inputs(load: Loader) -> LayerInputs:
@@ -250,19 +237,17 @@ def _inputs(load: Loader) -> LayerInputs:
     )
 
 
-def _layer(load: Loader, i: int) -> Gemma4Layer:
-    name, scale = f"blk.{i}", f"blk.{i}.layer_output_scale.weight"
-    return Gemma4Layer(
-        load.norm(f"{name}.attn_norm"),
-        replace(load.attention(i), value_norm=load.config.norm),
-        load.norm(f"{name}.post_attention_norm"),
-        load.norm(f"{name}.ffn_norm"),
-        load.feed_forward(i),
-        _experts(load, i) if load.config.moe is not None else None,
-        load.norm(f"{name}.post_ffw_norm"),
-        _input(load, i) if load.config.layer_lanes else None,
+def _layer(load: Loader, i: int) -> Layer:
+    scale, lanes = f"blk.{i}.layer_output_scale.weight", load.config.layer_lanes
+    usual = post_norm_layer(load, i)
+    attention = replace(usual.attention, value_norm=load.config.norm)
+    beside = _experts(load, i) if load.config.moe is not None else None
+    layer = Gemma4Layer(
+        replace(usual, attention=attention, beside=beside),
+        _input(load, i) if lanes else None,
         float(load.vector(scale)[0]) if scale in load.checkpoint.tensors else 1.0,
     )
+    return FirstLayer(_inputs(load), layer) if lanes and i == 0 else layer
 
 
 def _input(load: Loader, i: int) -> LayerInput:

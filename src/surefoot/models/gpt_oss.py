@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig
-from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config
-from surefoot.models.load import Loader
-from surefoot.models.qwen3_moe import MoeLayer
+from surefoot.models.llama import build
 from surefoot.ops import GluForm, RopeForm, Router, Scoring, YarnScaling
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
+
+__all__ = ["build", "from_gguf", "from_hf"]
 
 GLU = GluForm("clamped", limit=7.0, alpha=1.702)
 
@@ -38,14 +38,3 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
 
 def _router(top_k: int) -> Router:
     return Router(top_k, Scoring.SOFTMAX_CHOSEN)
-
-
-def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
-
-
-def _layer(load: Loader, i: int) -> MoeLayer:
-    """The files call the norm before the experts post_attention_norm."""
-    return MoeLayer(
-        load.norm(f"blk.{i}.attn_norm"), load.attention(i), load.norm(f"blk.{i}.post_attention_norm"), load.mixture(i)
-    )

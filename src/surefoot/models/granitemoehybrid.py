@@ -8,7 +8,6 @@ from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.granite import with_gguf_multipliers, with_hf_multipliers
 from surefoot.models.hf_config import Json, hf_config
-from surefoot.models.hybrid import HybridLayer
 from surefoot.models.load import Loader
 from surefoot.models.mamba2 import load_mixer, scan_layer
 from surefoot.ops import RopeForm, Router, Scoring
@@ -79,9 +78,4 @@ def _experts(top_k: int) -> MoeConfig:
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
-
-
-def _layer(load: Loader, i: int) -> HybridLayer:
-    norms = load.norm(f"blk.{i}.attn_norm"), load.norm(f"blk.{i}.ffn_norm")
-    return HybridLayer(norms[0], load_mixer(load, i), norms[1], load.feeds(i))
+    return load.model(lambda i: load.layer(i, load_mixer(load, i)))

@@ -10,7 +10,6 @@ from surefoot.models.config import ModelConfig, lanes_of_head
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import gguf_config
 from surefoot.models.hf_config import hf_config
-from surefoot.models.llama import LlamaLayer, make_layer
 from surefoot.models.load import Loader
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
@@ -43,9 +42,4 @@ def _raised(theta: float, alpha: float, lanes: int) -> float:
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
-
-
-def _layer(load: Loader, i: int) -> LlamaLayer:
-    layer = make_layer(load, i)
-    return replace(layer, attention=replace(layer.attention, norms_rotated=True))
+    return load.model(lambda i: load.layer(i, replace(load.attention(i), norms_rotated=True)))

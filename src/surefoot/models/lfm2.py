@@ -6,7 +6,6 @@ from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, StateLayer
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config
-from surefoot.models.hybrid import HybridLayer
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Step
@@ -80,12 +79,7 @@ def _conv_layer(width: int, num_taps: int) -> LayerConfig:
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
-
-
-def _layer(load: Loader, i: int) -> HybridLayer:
-    mixer = _short_conv(load, i) if i in load.config.states else load.attention(i)
-    return HybridLayer(load.norm(f"blk.{i}.attn_norm"), mixer, load.norm(f"blk.{i}.ffn_norm"), load.feeds(i))
+    return load.model(lambda i: load.layer(i, _short_conv(load, i) if i in load.config.states else None))
 
 
 def _short_conv(load: Loader, i: int) -> ShortConv:

@@ -1,6 +1,6 @@
 """Loads a checkpoint's weights into a model: fused and packed, or left in float32."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -11,10 +11,12 @@ from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, QueryGrowth, SharedKv
 from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Experts, Feed, FeedForward, GatedExpert
+from surefoot.models.layers import Mixer, PreNormLayer
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
 from surefoot.models.step import Norm, Rope
 from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, ConvWeights, IntegerWeights, PackedWeights, RopeForm, pack
 from surefoot.ops.arrays import F32, I64
+from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 
 DENSE = ("dense_2", "dense_3")  # matrices after the pooling, in order
@@ -94,6 +96,12 @@ class Loader:
     def conv(self, name: str, silu: bool = False) -> ConvWeights:
         """A convolution of each column by itself, from a tensor [columns, taps]."""
         return ConvWeights(np.ascontiguousarray(self.vector(f"{name}.weight").T), self.bias(name), silu)
+
+    def decay(self, name: str) -> F32:
+        """Of each head's state. GGUF files hold the rate itself, Hugging Face's the logarithm of its size."""
+        if f"{name}.ssm_a" in self.checkpoint.tensors:
+            return self.vector(f"{name}.ssm_a").ravel()
+        return -elementary(self.backend, "exp", self.vector(f"{name}.ssm_a_log.weight"))
 
     def experts(self, *names: str) -> ExpertLinear:
         """Tensors [experts, rows, columns], their outputs side by side."""
@@ -180,13 +188,22 @@ class Loader:
             choice_bias=self.bias(f"blk.{layer}.exp_probs_b"),
         )
 
-    def model(self, layers: Sequence[Layer]) -> Model:
-        """The model of these layers. Embeddings and head share a matrix if the checkpoint has no other head."""
+    def layer(self, number: int, mixer: Mixer | None = None) -> PreNormLayer:
+        """mixer: attention if none is given. Files call the second norm by one of two names."""
+        name = f"blk.{number}"
+        second = "ffn_norm" if self.has(f"{name}.ffn_norm") else "post_attention_norm"
+        mixer_norm, mixer = self.norm(f"{name}.attn_norm"), mixer or self.attention(number)
+        return PreNormLayer(mixer_norm, mixer, self.norm(f"{name}.{second}"), self.feeds(number))
+
+    def model(self, make_layer: Callable[[int], Layer]) -> Model:
+        """The model of the layers that are made by their numbers. Embeddings and head share a matrix if the checkpoint
+        has no other head."""
+        layers = tuple(map(make_layer, range(len(self.config.layers))))
         embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
         head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
         matrix, norm = embeddings.parts[0].matrix, self.norm(last_norm(self.config))
         dense = tuple(self.vector(f"{name}.weight") for name in DENSE if self.has(name))
-        return Model(self.config, matrix, tuple(layers), norm, head, dense=dense)
+        return Model(self.config, matrix, layers, norm, head, dense=dense)
 
 
 def last_norm(config: ModelConfig) -> str:

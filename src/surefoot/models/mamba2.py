@@ -12,7 +12,6 @@ from surefoot.models.step import Step
 from surefoot.models.workspace import Features
 from surefoot.ops import ConvWeights, ScanGates, ScanRows, gated_norm, short_conv, ssd_gates, ssd_scan
 from surefoot.ops.arrays import F32
-from surefoot.ops.elementary import elementary
 from surefoot.weights.metadata import MetadataError
 
 LANES = 16  # of a head: what the scan takes a multiple of
@@ -85,7 +84,7 @@ def _mamba2(load: Loader, i: int) -> Mamba2:
         sizes=sizes,
         inner=load.linear(f"{name}.ssm_in"),
         conv=load.conv(f"{name}.ssm_conv1d", silu=True),
-        rate=_rate(load, name),
+        rate=load.decay(name),
         rate_bias=load.vector(f"{name}.ssm_dt.bias"),
         skip=load.vector(
             f"{name}.ssm_d" if f"{name}.ssm_d" in load.checkpoint.tensors else f"{name}.ssm_d.weight"
@@ -93,10 +92,3 @@ def _mamba2(load: Loader, i: int) -> Mamba2:
         norm_weight=load.vector(f"{name}.ssm_norm.weight").ravel(),
         out=load.linear(f"{name}.ssm_out"),
     )
-
-
-def _rate(load: Loader, name: str) -> F32:
-    """GGUF files hold the rate itself, Hugging Face's the logarithm of its size."""
-    if f"{name}.ssm_a" in load.checkpoint.tensors:
-        return load.vector(f"{name}.ssm_a").ravel()
-    return -elementary(load.backend, "exp", load.vector(f"{name}.ssm_a_log.weight"))

@@ -10,7 +10,7 @@ In the model's pass (`follow`) the layer writes keys and values only. A guess (`
 from dataclasses import dataclass
 
 from surefoot.models.attention import Attention
-from surefoot.models.hybrid import HybridLayer
+from surefoot.models.layers import PreNormLayer
 from surefoot.models.linear import Linear
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
@@ -28,7 +28,7 @@ class MtpLayer:
     token_norm: Norm  # of embeddings
     row_norm: Norm  # of the rows before
     join: Linear  # from normed embedding and row, side by side, to the layer's stream
-    layer: HybridLayer  # attention and feed-forward
+    layer: PreNormLayer  # attention and feed-forward
     attention: Attention  # the layer's
     keys_values: Linear  # the outputs of the attention's matrix that are keys and values
     norm: Norm  # after the layer

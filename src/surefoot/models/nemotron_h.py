@@ -3,6 +3,7 @@
 Nemotron 3 has layers of experts in the place of feed-forward."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, ScanConfig, StateLayer
@@ -10,7 +11,7 @@ from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Feed, feed_forward
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config
-from surefoot.models.hybrid import Mixer, mix
+from surefoot.models.layers import Mixer, mix
 from surefoot.models.load import Loader
 from surefoot.models.mamba2 import load_mixer, scan_layer
 from surefoot.models.step import Norm, Step
@@ -124,7 +125,7 @@ def _router(top_k: int, normalise: Any, scale: Any) -> Router:
 
 
 def build(load: Loader) -> Model:
-    return load.model([_layer(load, i) for i in range(len(load.config.layers))])
+    return load.model(partial(_layer, load))
 
 
 def _layer(load: Loader, i: int) -> Layer:

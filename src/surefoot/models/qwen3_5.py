@@ -10,7 +10,7 @@ from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfi
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import hf_config
-from surefoot.models.hybrid import HybridLayer, Mixer
+from surefoot.models.layers import Mixer
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
 from surefoot.models.mtp import MtpLayer
@@ -30,7 +30,6 @@ from surefoot.ops import (
     short_conv,
 )
 from surefoot.ops.arrays import F32, I64
-from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
 
@@ -194,17 +193,12 @@ def _delta_layer(delta: DeltaConfig) -> LayerConfig:
 
 
 def build(load: Loader) -> Model:
-    model = load.model([_layer(load, i) for i in range(len(load.config.layers))])
+    model = load.model(lambda i: load.layer(i, _mixer(load, i)))
     return replace(model, mtp=_mtp_layer(load, model)) if load.config.mtp_layers else model
 
 
-def _layer(load: Loader, i: int) -> HybridLayer:
-    return _around(load, i, _delta_net(load, i) if i in load.config.states else _gated_attention(load, i))
-
-
-def _around(load: Loader, i: int, mixer: Mixer) -> HybridLayer:
-    norms = load.norm(f"blk.{i}.attn_norm"), load.norm(f"blk.{i}.post_attention_norm")
-    return HybridLayer(norms[0], mixer, norms[1], load.feeds(i))
+def _mixer(load: Loader, i: int) -> Mixer:
+    return _delta_net(load, i) if i in load.config.states else _gated_attention(load, i)
 
 
 def _mtp_layer(load: Loader, model: Model) -> MtpLayer:
@@ -217,7 +211,7 @@ def _mtp_layer(load: Loader, model: Model) -> MtpLayer:
         token_norm=load.norm(f"{name}.enorm"),
         row_norm=load.norm(f"{name}.hnorm"),
         join=load.linear(f"{name}.eh_proj"),
-        layer=_around(load, number, mixer),
+        layer=load.layer(number, mixer),
         attention=mixer.attention,
         keys_values=Linear(mixer.attention.qkv.parts[1:]),
         norm=load.norm(f"{name}.shared_head_norm") if load.has(f"{name}.shared_head_norm") else model.norm,
@@ -236,7 +230,7 @@ def _delta_net(load: Loader, i: int) -> DeltaNet:
         conv=load.conv(f"{name}.ssm_conv1d", silu=True),
         query_norm=Norm(unit, np.full(lanes, 1.0 / lanes, np.float32)),
         key_norm=Norm(unit, np.full(lanes, 1.0 / math.sqrt(lanes), np.float32)),
-        rate=_rate(load, name),
+        rate=load.decay(name),
         rate_bias=load.vector(f"{name}.ssm_dt.bias"),
         out_norm=Norm(replace(load.config.norm, weight_offset=0.0), load.vector(f"{name}.ssm_norm.weight")),
         out=load.linear(f"{name}.ssm_out"),
@@ -261,13 +255,6 @@ def _by_part(key_heads: int, *lengths: int) -> I64:
     """Rows in the order of parts, of a matrix whose rows are those of all parts for each key head."""
     rows = np.arange(key_heads * sum(lengths)).reshape(key_heads, -1)
     return np.concatenate([part.ravel() for part in np.split(rows, np.cumsum(lengths)[:-1], axis=1)])
-
-
-def _rate(load: Loader, name: str) -> F32:
-    """GGUF files hold the rate itself, Hugging Face's the logarithm of its size."""
-    if f"{name}.ssm_a" in load.checkpoint.tensors:
-        return load.vector(f"{name}.ssm_a")
-    return -elementary(load.backend, "exp", load.vector(f"{name}.ssm_a_log.weight"))
 
 
 def _gated_attention(load: Loader, i: int) -> GatedAttention:
