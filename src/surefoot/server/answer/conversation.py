@@ -99,8 +99,8 @@ def check_chats(pooling: PoolingConfig | None) -> None:
 
 
 async def render_request(service: Service, body: ChatRequest, num_bytes: int, created: float) -> str:
-    """The prompt of a chat request. Tools that may not be called are in it too: without them it would be another prompt,
-    and nothing of it cached. num_bytes: length of the request's body. created: Unix time of the request."""
+    """The prompt of a chat request. Tools that may not be called are in it too: without them nothing of it would be
+    cached. num_bytes: length of the request's body. created: Unix time of the request."""
     variables = template_variables(body, created)
     return await render_chat(service, body.messages, body.tools or (), num_bytes, **variables)
 
