@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 FAMILIES = (
-    "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite", "granitemoehybrid",
-    "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "nemotron_h", "olmo2", "olmo3", "phi3", "qwen2",
-    "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
+    "bert", "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite",
+    "granitemoehybrid", "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "nemotron_h", "olmo2", "olmo3",
+    "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
 )  # fmt: skip
 # Names in files that differ from the family's.
 GGUF_NAMES = {
@@ -59,11 +59,14 @@ GGUF_NAMES = {
     "mistral3": "ministral3",
 }
 HF_NAMES = {
+    "camembert": "bert",
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
 }
 
 
