@@ -16,7 +16,7 @@ from surefoot.server.answer.streaming import (
     reply_head,
     usage_of,
 )
-from surefoot.server.answer.structured import constrain
+from surefoot.server.answer.structured import AskedAnswer, constrain
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import RequestRun, Service
@@ -38,7 +38,7 @@ async def start_completion(service: Service, body: CompletionRequest, context: R
         # With max_tokens 0 one token is generated all the same, so that the prompt is computed like any other.
         most = None if body.max_tokens is None else max(body.max_tokens, 1)
         limits = [service.prompts.check_length(ticket.caller, len(tokens), most) for tokens in token_lists]
-        constraint = await constrain(service.llm.grammars, service.grammar_turns, body.response_format)
+        constraint = await constrain(service.llm.grammars, service.grammar_turns, AskedAnswer(body.response_format))
         common = body.sampling(most, body.logprobs, position.seed, constraint.grammar, service.llm.default_sampling)
         common = replace(common, prompt_logprobs=body.prompt_logprobs)
         params = [replace(common, max_tokens=limit) for limit in limits]

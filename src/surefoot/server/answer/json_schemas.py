@@ -31,7 +31,7 @@ _NO_FORM = ("contains", "minContains", "maxContains", "unevaluatedItems", "$dyna
 _COMPOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies"})
 _MAPS = ("properties", "patternProperties")
 _DEFINITIONS = ("$defs", "definitions")
-_LOOKS_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
+LOOKS_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 
 NO_SCHEMA = "it is not a JSON schema: check the types of its keywords' values"
 Schema = dict[str, Any]
@@ -250,7 +250,7 @@ class _Rewriter:
             del schema["$schema"]
         if schema.get("format") not in FORMATS:
             schema.pop("format", None)
-        if isinstance(schema.get("pattern"), str) and _LOOKS_AROUND.search(schema["pattern"]):
+        if isinstance(schema.get("pattern"), str) and LOOKS_AROUND.search(schema["pattern"]):
             self._leave_out(schema, "pattern")
         self._limit_items(schema)
         self._leave_out(schema, *_NO_FORM, "unevaluatedProperties", "not")
