@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from surefoot.cli.coding_agents import AGENTS, RECORDED
 from surefoot.cli.main import app
+from surefoot.server.answer.public_prefixes import public_chats
 from tests.cli.process import run
 from tests.server.process import Server
 from tests.smollm2 import find_file
@@ -57,6 +58,33 @@ def test_unknown_agents_are_named() -> None:
         assert "take one of claude-code, codex, opencode, qwen-code" in refused.stderr
 
 
+def install_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(AGENT.format(python=sys.executable))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_an_agents_request_is_saved_to_be_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_agent(tmp_path, monkeypatch)
+    saved = tmp_path / "claude.json"
+    done = run("warm", "--agent", "claude-code", "small", "--save", str(saved))
+    assert done.returncode == 0, done.stderr
+    (chat,) = public_chats(saved.read_text())
+    assert [tool.function.name for tool in chat.tools or ()] == ["Read"]
+    assert "Work in" in str(chat.messages)
+
+
+@pytest.mark.parametrize("content", ['{"body": {}}', '{"path": "/v1/messages", "body": {"tools": 1}}', "{"])
+def test_what_is_no_request_is_not_shared(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "wrong.json"
+    file.write_text(content)
+    refused = run("serve", str(find_file()), "--public-prefix", str(file))
+    assert refused.returncode == 1
+    assert "surefoot warm --agent NAME --save FILE" in " ".join(refused.stderr.split())
+
+
 def test_a_server_is_warm_before_the_first_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -66,11 +94,7 @@ def test_a_server_is_warm_before_the_first_turn(tmp_path: Path, monkeypatch: pyt
     missing = run("warm", "--agent", "claude-code", "small")
     if "is not installed" in missing.stderr:  # else the tester has it
         assert AGENTS["claude-code"].install in missing.stderr
-    program = tmp_path / "bin" / "claude"
-    program.parent.mkdir()
-    program.write_text(AGENT.format(python=sys.executable))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    install_agent(tmp_path, monkeypatch)
     server = Server(find_file(), "--max-context", "1024")
     try:
         told = [run("warm", "--agent", "claude-code", "small", "--url", server.root).stdout.split() for _ in range(2)]

@@ -1,5 +1,6 @@
 """Where a prompt leaves its user's earlier ones."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import httpx
 import pytest
 
 from surefoot.server import recent_prompts
-from surefoot.server.recent_prompts import AFTER, BEFORE, NUM_KEPT, RecentPrompts
+from surefoot.server.recent_prompts import AFTER, BEFORE, NUM_KEPT, SPAN, RecentPrompts
 from tests.server.access.sharing import quick_key
 from tests.server.process import Server
 from tests.smollm2 import find_file
@@ -23,6 +24,21 @@ def test_a_prompt_parts_from_the_nearest_one_of_its_user() -> None:
     assert departure.common_tokens == 100
     assert departure.before == (*rules[-BEFORE:], 500, *range(200, 200 + AFTER - 1))
     assert departure.now == (*rules[-BEFORE:], 700, 701)
+
+
+def test_what_moved_is_counted() -> None:
+    recent, rules, tools = RecentPrompts(), list(range(100)), list(range(1000, 1400))
+    recent.add("ann", [*rules, 7, *tools, 8, 9])
+    for prompt, repeated in (
+        ([*rules, 5, 6, *tools, 4], 400),  # something else before the tools
+        ([*tools, 3], 400),
+        ([*rules, 7, *tools[:200], 2, *tools[200:]], 200),
+        ([*rules, *range(2000, 2400)], 0),
+        ([*rules, 1, *tools[: SPAN - 1], 1], 0),
+    ):
+        departure = RecentPrompts.add(deepcopy(recent), "ann", prompt)
+        assert departure is not None
+        assert departure.repeated_tokens == repeated
 
 
 def test_what_goes_on_parts_from_nothing() -> None:

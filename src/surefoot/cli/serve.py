@@ -23,6 +23,7 @@ from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import start_logging
+from surefoot.server.answer.public_prefixes import public_chats
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import state_opener
 from surefoot.server.listening import bind, check_bind, held_address
@@ -86,7 +87,10 @@ def serve(
     ] = None,
     public_prefix: Annotated[
         list[Path] | None,
-        typer.Option(help="File with a system message whose cached prefix all users share. Can be repeated."),
+        typer.Option(
+            help="File with a system message or an agent's request (`surefoot warm --agent NAME --save FILE`), whose "
+            "cached prefix all users share. Can be repeated."
+        ),
     ] = None,
     fleet_key: Annotated[
         Path | None, typer.Option(help="File with the key of a fleet, whose gateway may send requests here.")
@@ -137,6 +141,8 @@ def serve(
             max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
         )  # fmt: skip
+        for text in settings.public_prefixes:
+            public_chats(text)  # raises before the model is loaded
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))

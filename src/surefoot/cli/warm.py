@@ -1,5 +1,7 @@
 """`surefoot warm`: computes documents and system prompts ahead, for a server to find on disk."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,7 @@ from surefoot.cli.options import refuse_unused
 from surefoot.cli.progress import loading, progress
 from surefoot.cli.warm_agent import warm_server
 
-OF_AGENT = {"model", "agent", "url", "key"}
+OF_AGENT = {"model", "agent", "save", "url", "key"}
 
 
 def warm(
@@ -33,6 +35,12 @@ def warm(
         typer.Option(
             help=f"Tools and rules of this installed coding agent ({', '.join(RECORDED)}). A running server computes "
             "them: MODEL is the model's name there."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write the agent's request to, for `surefoot serve --public-prefix`. No server is asked."
         ),
     ] = None,
     url: options.ServerUrl = options.SERVER_URL,
@@ -56,6 +64,9 @@ def warm(
         with exit_on_error(), progress() as say:
             refuse_unused(ctx, dict.fromkeys(ctx.params.keys() - OF_AGENT, "is not for --agent: a server runs already"))
             recorded = record(find_agent(agent, RECORDED), str(model))
+            if save is not None:
+                save.write_text(json.dumps(asdict(recorded), ensure_ascii=False, indent=1), encoding="utf-8")
+                return
             root = options.server_root(url)
             warmed = warm_server(root, key, str(model), recorded, lambda done, total: say("warming", done, total))
         typer.echo(f"{warmed.num_tokens} tokens of {agent}, {warmed.num_cached} of them known before")
@@ -63,7 +74,7 @@ def warm(
     if not text and not messages:
         raise typer.BadParameter("give --text FILE, --messages FILE or --agent NAME")
     with exit_on_error():
-        refuse_unused(ctx, dict.fromkeys(("url", "key"), "is for --agent, which warms a running server"))
+        refuse_unused(ctx, dict.fromkeys(("save", "url", "key"), "is for --agent"))
         prompts = options.prompt_cache(cache_dir, cache_disk, cache_key_file, short_name(model))
         if prompts is None:
             raise ValueError("--cache-dir none leaves nowhere to keep what is computed")

@@ -20,6 +20,7 @@ from surefoot.server.access.front_gate import FrontGate
 from surefoot.server.access.gate import unless_draining
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds
+from surefoot.server.answer.public_prefixes import learn_public_prefixes
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.lines import answer_line
@@ -116,7 +117,7 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
     @asynccontextmanager
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
-        await service.prompts.learn_public_prefixes(service.settings.public_prefixes)
+        await learn_public_prefixes(service)
         async with keys_and_batches(keys, batches):
             yield
         await service.llm.stop()

@@ -62,6 +62,10 @@ class Metrics:
         self.ignored = self._counter("surefoot:ignored_parameters", "Unknown parameters of requests that were answered")
         self._user_tokens = self._counter("surefoot:user_tokens", "Prompt and answer tokens by user", "user")
         self._user_cached = self._counter("surefoot:user_cached_tokens", "Prompt tokens from the cache by user", "user")
+        repeated = (
+            "Prompt tokens behind a change, that the user's earlier prompt had too: a stable prefix would save them"
+        )
+        self._user_repeated = self._counter("surefoot:user_repeated_tokens", repeated, "user")
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
         histogram = Histogram(name, text, ["model_name"], registry=self.registry, buckets=buckets)
@@ -78,9 +82,10 @@ class Metrics:
     def refuse(self, status: int) -> None:
         self._refused.labels(self._model, str(status)).inc()
 
-    def charge(self, user: str, num_tokens: int, num_cached: int) -> None:
+    def charge(self, user: str, num_tokens: int, num_cached: int, num_repeated: int) -> None:
         self._user_tokens.labels(self._model, user).inc(num_tokens)
         self._user_cached.labels(self._model, user).inc(num_cached)
+        self._user_repeated.labels(self._model, user).inc(num_repeated)
 
     def count(self, output: RequestOutput) -> None:
         """Record a request that has ended."""

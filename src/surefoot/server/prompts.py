@@ -1,6 +1,7 @@
 """Prompts: conversations and texts become token ids. This happens on other threads, since a long text takes a while."""
 
 import asyncio
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -107,15 +108,10 @@ class PromptEncoder:
             messages = placed(messages, self._places)
         return self._llm.render(messages, **variables)
 
-    async def learn_public_prefixes(self, system_messages: Sequence[str]) -> None:
-        """Find the tokens that all prompts with one of these system messages begin with."""
-        for text in system_messages:
-            system = {"role": "system", "content": text}
-            prompts = []
-            for said in ("a", "Z"):
-                prompt = await self.render([system, {"role": "user", "content": said}])
-                prompts.append(await self.encode(prompt, rendered=True))
-            self._public.append(_common(*prompts))
+    def share(self, prompts: Sequence[Sequence[int]]) -> None:
+        """What these prompts all begin with is no secret."""
+        first, *others = prompts
+        self._public.append(functools.reduce(_common, others, tuple(first)))
 
     def num_public(self, prompt: Sequence[int]) -> int:
         """Tokens at the prompt's beginning that all users may share."""

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 NUM_KEPT = 8  # prompts of a user: an agent's conversation, its side requests, and those before
 MOST_TOKENS = 1 << 20  # of all users, 4 MB
 BEFORE, AFTER = 8, 24  # tokens that are shown of the place where two prompts part
+SPAN = 32  # tokens that two prompts hardly share by chance
+_FACTORS = np.uint64(0x9E3779B97F4A7C15) ** np.arange(SPAN, dtype=np.uint64)  # odd, modulo 2^64
 
 Tokens = NDArray[np.int32]
 
@@ -23,6 +26,7 @@ class Departure:
     """Where a prompt parts from the user's earlier prompt with which it has most in common."""
 
     common_tokens: int
+    repeated_tokens: int  # of those that follow, in spans that the earlier prompt has at another place
     before: tuple[int, ...]  # tokens around that place: in the earlier prompt
     now: tuple[int, ...]
 
@@ -42,7 +46,8 @@ class RecentPrompts:
             if common == len(other):
                 self._num_tokens -= len(kept.pop(nearest))  # the new one holds it
             elif common < len(tokens):
-                departure = Departure(common, _around(other, common), _around(tokens, common))
+                repeated = _num_repeated(tokens[common:], other)
+                departure = Departure(common, repeated, _around(other, common), _around(tokens, common))
         kept.append(tokens)
         self._num_tokens += len(tokens)
         self._kept.move_to_end(namespace)
@@ -63,6 +68,19 @@ def _num_common(first: Tokens, second: Tokens) -> int:
     length = min(len(first), len(second))
     differs = first[:length] != second[:length]
     return int(differs.argmax()) if differs.any() else length
+
+
+def _num_repeated(tokens: Tokens, earlier: Tokens) -> int:
+    if min(len(tokens), len(earlier)) < SPAN:
+        return 0
+    begins = np.isin(_hashed_spans(tokens), _hashed_spans(earlier))
+    return int(np.count_nonzero(np.convolve(begins, np.ones(SPAN))))
+
+
+def _hashed_spans(tokens: Tokens) -> NDArray[np.uint64]:
+    spans = sliding_window_view(tokens.astype(np.uint64), SPAN)
+    hashed: NDArray[np.uint64] = spans @ _FACTORS
+    return hashed
 
 
 def _around(tokens: Tokens, at: int) -> tuple[int, ...]:

@@ -168,7 +168,7 @@ class Service:
         self._admission.observe(duration_s)
         if run.caller.tokens is not None:
             run.caller.tokens.take(run.num_prompt + run.num_generated)
-        self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated, run.num_cached)
+        self.metrics.charge(run.caller.user, run.num_prompt + run.num_generated, run.num_cached, run.num_repeated)
         for output in run.outputs:
             self.metrics.count(output)
         self.audit.write(
@@ -300,9 +300,15 @@ class RequestRun:
         sampling = {**self.params.settable, "seed": self.position.seed}
         if self.departure is None:
             return {"sampling": sampling}
-        decode = self.service.llm.tokenizer.decode
-        told = {"before": decode(self.departure.before), "now": decode(self.departure.now)}
-        return {"prefix": {"common_tokens": self.departure.common_tokens, **told}, "sampling": sampling}
+        decode, parted = self.service.llm.tokenizer.decode, self.departure
+        told = {"before": decode(parted.before), "now": decode(parted.now)}
+        counts = {"common_tokens": parted.common_tokens, "repeated_tokens": parted.repeated_tokens}
+        return {"prefix": {**counts, **told}, "sampling": sampling}
+
+    @property
+    def num_repeated(self) -> int:
+        """Tokens computed though the user's earlier prompt had them, since something before them had changed."""
+        return self.departure.repeated_tokens if self.departure is not None else 0
 
     @property
     def num_generated(self) -> int:

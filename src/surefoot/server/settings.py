@@ -25,7 +25,7 @@ class ServerSettings:
     audit_log: Path | None = None
     audit_required: bool = False  # refuse requests that the audit log cannot record
     access_log: Path | None = None
-    public_prefixes: tuple[str, ...] = ()  # system messages without secrets, whose cached prefix all users share
+    public_prefixes: tuple[str, ...] = ()  # system messages or requests, whose cached prefix all users share
     max_body_bytes: int = 4 << 20  # of a request, but for uploads
     max_held_bytes: int = 256 << 20  # of the bodies of all requests that have not ended
     max_file_bytes: int = 64 << 20  # of an upload

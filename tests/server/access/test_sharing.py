@@ -23,7 +23,14 @@ from tests.smollm2 import find_file
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for
 
+AGENT_TOOLS = [{"name": "read", "description": "Reads a file. " * 80, "input_schema": {"type": "object"}}]
 PUBLIC = "You are the assistant of a small library. " + "Answer with care, and name the shelf. " * 30
+
+
+def agent_request(folder: str) -> dict[str, Any]:
+    system = [{"type": "text", "text": text} for text in ("You are an agent.", f"Work in {folder}.")]
+    said = [{"role": "user", "content": "Say hello."}]
+    return {"model": "small", "max_tokens": 1, "system": system, "tools": AGENT_TOOLS, "messages": said}
 
 
 class Shared:
@@ -38,9 +45,13 @@ class Shared:
         self.dave = quick_key(self.file, "dave", tokens_per_minute=1)
         public = folder / "public.txt"
         public.write_text(PUBLIC)
+        agent = folder / "agent.json"
+        agent.write_text(json.dumps({"path": "/v1/messages", "body": agent_request("/recorded")}))
         words = [
             "--public-prefix",
             str(public),
+            "--public-prefix",
+            str(agent),
             "--keys",
             str(self.file),
             "--audit-log",
@@ -184,6 +195,19 @@ def test_time_tells_nobody_what_another_has_cached(shared: Shared) -> None:
 def test_public_prefix_is_shared(shared: Shared) -> None:
     assert cached(shared, shared.alice, PUBLIC) < 200
     assert cached(shared, shared.frank, PUBLIC) > 200
+
+
+def test_tools_of_a_public_request_are_shared(shared: Shared) -> None:
+    found = []
+    for key, folder in ((shared.alice, "/home/alice"), (shared.frank, "/home/frank")):
+        reply = httpx.post(
+            f"{shared.server.url}/messages", json=agent_request(folder), headers={"x-api-key": key}, timeout=300
+        )
+        assert reply.status_code == 200, reply.text
+        found.append(reply.json()["usage"]["cache_read_input_tokens"])
+    assert found[0] == 0
+    assert found[1] > 200
+    assert found[1] < reply.json()["usage"]["input_tokens"] + found[1] - 16, "the folder is the user's own"
 
 
 def test_full_queue(shared: Shared) -> None:
