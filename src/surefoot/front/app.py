@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -14,7 +15,7 @@ from surefoot.front.metrics import FrontMetrics
 from surefoot.front.overview import ModelOverview
 from surefoot.front.pool import ModelPool
 from surefoot.front.requests import SCHEMA, ApiSchema, ModelRequests
-from surefoot.front.routes import ModelLists, front_operations_router, lists_router
+from surefoot.front.routes import PooledModels, find_problem
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds, RequestLogs
 from surefoot.server.access.shares import Admission
@@ -25,6 +26,8 @@ from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import guarded
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
+from surefoot.server.routes.models import models_router, ollama_models_router
+from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.page import page_router
 from surefoot.server.settings import ServerSettings
 
@@ -46,7 +49,7 @@ class FrontParts:
     pool: ModelPool
     admission: Admission
     metrics: FrontMetrics
-    lists: ModelLists
+    lists: PooledModels
     logs: RequestLogs
 
 
@@ -57,11 +60,15 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
     batches = _batches(requests, parts, keys, state, files) if state is not None and files is not None else None
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=_lifespan(parts, keys, batches))
     app.state.body_work = requests.body_work
-    app.include_router(files_router(files))
-    app.include_router(batches_router(batches))
-    app.include_router(lists_router(parts.lists))
-    app.include_router(page_router())
-    app.include_router(front_operations_router(parts.metrics, parts.pool, has_keys=keys is not None))
+    for router in (
+        files_router(files),
+        batches_router(batches),
+        models_router(parts.lists),
+        ollama_models_router(parts.lists),
+        page_router(),
+        operations_router(partial(find_problem, parts.pool), parts.metrics.text, has_keys=keys is not None),
+    ):
+        app.include_router(router)
     overview = ModelOverview(parts.catalog, parts.pool, has_keys=keys is not None)
     app.router.routes += [
         *(Route(path, requests, methods=["POST"]) for path in MODEL_ROUTES),

@@ -33,8 +33,9 @@ from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.infill import infill_router
 from surefoot.server.routes.messages import messages_router
+from surefoot.server.routes.models import OnlyModel, models_router, ollama_models_router
 from surefoot.server.routes.ollama import ollama_router
-from surefoot.server.routes.openai import models_router, openai_router
+from surefoot.server.routes.openai import openai_router
 from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.overview import overview_router
 from surefoot.server.routes.page import page_router
@@ -64,12 +65,14 @@ def make_app(
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
     app.state.body_work = service.body_work
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS, tags=["Anthropic"])
-    app.include_router(ollama_router(service), responses=OLLAMA_ERRORS, tags=["Ollama"])
+    lists = OnlyModel(service)
+    for router in (ollama_router(service), ollama_models_router(lists)):
+        app.include_router(router, responses=OLLAMA_ERRORS, tags=["Ollama"])
     for router in (
         openai_router(service),
         infill_router(service),
         responses_router(service),
-        models_router(service),
+        models_router(lists),
         tokens_router(service),
         files_router(files),
         batches_router(batches),
@@ -79,7 +82,8 @@ def make_app(
         UnknownParameterWarning, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
     )
     app.include_router(page_router())
-    app.include_router(operations_router(service, has_keys=keys is not None), tags=["Operations"])
+    operations = operations_router(service.find_problem, service.metrics.read, has_keys=keys is not None)
+    app.include_router(operations, tags=["Operations"])
     app.include_router(overview_router(service, has_keys=keys is not None))
     add_errors(app, service.metrics.refuse)
 

@@ -26,28 +26,21 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.ollama import (
     LATEST,
-    Details,
     EmbedReply,
     EmbedRequest,
     GenerateReply,
     GenerateRequest,
-    ListedModel,
-    ModelsReply,
     OldEmbedReply,
     OldEmbedRequest,
     OllamaChatReply,
     OllamaChatRequest,
-    RunningModel,
-    RunningReply,
     ShowReply,
     ShowRequest,
-    VersionReply,
 )
 from surefoot.server.schemas.replies import Responses
 from surefoot.server.schemas.vectors import EmbeddingRequest
 from surefoot.server.service import PromptProgress, RequestRun, Service
 
-VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it
 LINES = "application/x-ndjson"
 Json = dict[str, Any]
 
@@ -57,7 +50,12 @@ def ollama_router(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, strict_content_type=False)
     _add_generating(router, service)
     _add_embedding(router, service)
-    _add_models(router, service)
+
+    @router.post("/api/show")
+    async def show(body: ShowRequest) -> ShowReply:
+        _served_name(service, body.model or body.name)
+        return _shown(service)
+
     return router
 
 
@@ -266,63 +264,21 @@ def _add_embedding(router: APIRouter, service: Service) -> None:
         return OldEmbedReply(embedding=vectors[0])
 
 
-# ---- models ----
-
-
-def _add_models(router: APIRouter, service: Service) -> None:
-    @router.get("/api/tags")
-    async def tags() -> ModelsReply:
-        return ModelsReply(models=[_listed(service)])
-
-    @router.get("/api/ps")
-    async def running() -> RunningReply:
-        listed = _listed(service).model_dump()
-        return RunningReply(models=[RunningModel(**listed, context_length=service.llm.max_context)])
-
-    @router.post("/api/show")
-    async def show(body: ShowRequest) -> ShowReply:
-        _served_name(service, body.model or body.name)
-        return _shown(service)
-
-    @router.get("/api/version")
-    async def version() -> VersionReply:
-        return VersionReply(version=VERSION)
-
-
-def _modified(service: Service) -> str:
-    return datetime.fromtimestamp(service.created, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _details(service: Service) -> Details:
-    family = service.llm.config.family
-    return Details(format="gguf", family=family, families=[family], parameter_size="", quantization_level="")
-
-
-def _listed(service: Service) -> ListedModel:
-    own = service.settings.model_name
-    name = own if ":" in own else f"{own}{LATEST}"
-    return ListedModel(
-        name=name,
-        model=name,
-        modified_at=_modified(service),
-        size=service.llm.read_bytes(0),
-        digest=service.fingerprint,
-        details=_details(service),
-    )
+# ---- the model ----
 
 
 def _shown(service: Service) -> ShowReply:
-    llm = service.llm
+    llm, model = service.llm, service.shown
     config, templates = llm.config, llm.chat_template.templates
     abilities = ["completion", "tools"] if "default" in templates else ["completion"]
     abilities += ["embedding"] if llm.pooling is not None and not llm.pooling.ranks else []
     abilities += ["insert"] if llm.tokenizer.fim is not None else []
     abilities += ["thinking"] if any("<think>" in source for source in templates.values()) else []
     return ShowReply(
-        details=_details(service),
+        details=model.details,
         model_info={
             "general.architecture": config.family,
-            f"{config.family}.context_length": service.llm.max_context,
+            f"{config.family}.context_length": llm.max_context,
             f"{config.family}.embedding_length": config.width,
             f"{config.family}.block_count": len(config.layers),
         },
@@ -330,5 +286,5 @@ def _shown(service: Service) -> ShowReply:
         template=templates.get("default", ""),
         modelfile="",
         parameters="",
-        modified_at=_modified(service),
+        modified_at=model.modified_at,
     )

@@ -1,4 +1,4 @@
-"""OpenAI's API but for responses, files and batches: chats, completions, embeddings and models; and rerankings, whose
+"""OpenAI's API but for responses, files, batches and models: chats, completions, embeddings; and rerankings, whose
 paths are Jina's, Cohere's and vLLM's."""
 
 from fastapi import APIRouter
@@ -15,7 +15,6 @@ from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.replies import ChatReply, CompletionReply, whole_or_stream
-from surefoot.server.schemas.tokens import ModelCard, ModelList
 from surefoot.server.schemas.vectors import EmbeddingReply, EmbeddingRequest, RerankReply, RerankRequest
 from surefoot.server.service import Service
 
@@ -45,22 +44,4 @@ def openai_router(service: Service) -> APIRouter:
 
     for path in RERANKINGS:
         router.post(path, response_model_exclude_none=True)(rerank)
-    return router
-
-
-def models_router(service: Service) -> APIRouter:
-    router = APIRouter()
-
-    def card(name: str) -> ModelCard:
-        return ModelCard(id=name, created=service.created, max_model_len=service.llm.max_context)
-
-    @router.get("/v1/models")
-    async def models() -> ModelList:
-        return ModelList(data=[card(name) for name in service.settings.model_names])
-
-    @router.get("/v1/models/{model:path}")
-    async def model(model: str) -> ModelCard:
-        service.check_model(model)
-        return card(model)
-
     return router

@@ -1,6 +1,9 @@
 """Ollama's API: /api/chat, /api/generate and their neighbours. Fields without a meaning here are ignored."""
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -20,6 +23,7 @@ from surefoot.server.schemas.base import (
 )
 from surefoot.server.schemas.chat import ChatRequest, begins
 from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.tokens import ModelCard
 from surefoot.server.schemas.tools import Tool
 from surefoot.server.schemas.vectors import MOST_INPUTS, EmbeddingRequest
 
@@ -245,3 +249,40 @@ class ShowReply(Reply):
 
 class VersionReply(Reply):
     version: str
+
+
+@dataclass(frozen=True)
+class ShownModel:
+    """What clients are told of a model."""
+
+    names: Sequence[str]  # the first is its own
+    family: str
+    weight_bytes: int
+    max_context: int
+    digest: str
+    created: int  # Unix time
+    is_loaded: bool = True
+    more: Mapping[str, Any] = field(default_factory=dict)  # fields of OpenAI's card
+
+    def card(self, name: str) -> ModelCard:
+        return ModelCard(id=name, created=self.created, max_model_len=self.max_context, **self.more)
+
+    @property
+    def modified_at(self) -> str:
+        return datetime.fromtimestamp(self.created, UTC).isoformat().replace("+00:00", "Z")
+
+    @property
+    def details(self) -> Details:
+        return Details(
+            format="gguf", family=self.family, families=[self.family], parameter_size="", quantization_level=""
+        )
+
+    def listed(self) -> ListedModel:
+        name = self.names[0] if ":" in self.names[0] else f"{self.names[0]}{LATEST}"
+        return ListedModel(
+            name=name, model=name, modified_at=self.modified_at, size=self.weight_bytes, digest=self.digest,
+            details=self.details,
+        )  # fmt: skip
+
+    def running(self) -> RunningModel:
+        return RunningModel(**self.listed().model_dump(), context_length=self.max_context)
