@@ -105,6 +105,10 @@ class BinarySource(Lenient):
 
     type: Literal["base64", "url", "file"]
 
+    @property
+    def text(self) -> str:
+        return MediaPart(type="file").text
+
 
 class DocumentBlock(Lenient):
     type: Literal["document"]
@@ -114,12 +118,11 @@ class DocumentBlock(Lenient):
 
     @property
     def text(self) -> str:
-        body = "[file: this model reads no files]" if self.is_binary else self.source.text  # type: ignore[union-attr]
-        return "\n".join(filter(None, (self.title, self.context, body)))
+        return "\n".join(filter(None, (self.title, self.context, self.source.text)))
 
     @property
-    def is_binary(self) -> bool:
-        return isinstance(self.source, BinarySource)
+    def complaint(self) -> str | None:
+        return MediaPart(type="file").complaint if isinstance(self.source, BinarySource) else None
 
 
 _Document = Annotated[DocumentBlock, Tag("document")]
@@ -223,14 +226,3 @@ AnyBlock = Annotated[
         )
     ),
 ]  # fmt: skip
-
-
-def refuse_new_media(content: str | list[AnyBlock]) -> None:
-    """Raises ValueError if the user has just sent an image or a binary file. A tool's result is not the user's."""
-    if isinstance(content, str) or any(isinstance(block, ToolResultBlock) for block in content):
-        return
-    for block in content:
-        if isinstance(block, MediaPart):
-            raise ValueError(block.refusal)
-        if isinstance(block, DocumentBlock) and block.is_binary:
-            raise ValueError("this model reads no files: send text alone")

@@ -22,9 +22,9 @@ from surefoot.server.schemas.base import (
     TextFormat,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, RefusalPart, refuse_media, text_of
+from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, RefusalPart, refuse_new_media, text_of
 from surefoot.server.schemas.dialects import note_kind
-from surefoot.server.schemas.tools import INPUT, InputGrammar, TextInput
+from surefoot.server.schemas.tools import INPUT, Function, InputGrammar, TextInput
 
 Json = dict[str, Any]
 Id = Annotated[str, Field(max_length=128)]
@@ -189,12 +189,9 @@ Item = Annotated[
 ]
 
 
-class FunctionTool(Lenient):
+class FunctionTool(Function):
     type: Literal["function"]
     name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class FlatGrammar(InputGrammar):
@@ -261,18 +258,11 @@ class Reasoning(Body):
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
-def _refuse_new_media(items: list[Item]) -> list[Item]:
-    last = items[-1]
-    if isinstance(last, MessageItem) and last.role == "user":
-        refuse_media(last.content)
-    return items
-
-
 class ResponsesRequest(RequestBody):
     """OpenAI's request for a response. seed, top_k and min_p are extensions."""
 
     model: ModelName | None = None
-    input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)]
+    input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(refuse_new_media)]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
@@ -311,20 +301,10 @@ class ResponsesRequest(RequestBody):
         return self
 
     def as_chat(self) -> ChatRequest:
-        names = (
-            "model",
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "seed",
-            "stream",
-            "parallel_tool_calls",
-            "service_tier",
-        )
+        names = {"model", "temperature", "top_p", "top_k", "min_p", "seed", "stream"}
         return ChatRequest.model_validate(
             {
-                **{name: getattr(self, name) for name in names},
+                **self.model_dump(include=names | {"parallel_tool_calls", "service_tier"}),
                 "messages": self._messages(),
                 "max_completion_tokens": self.max_output_tokens,
                 "tools": [_tool(tool, flat_name(space, tool.name)) for space, tool in self._named_tools()] or None,
