@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from surefoot.api.answers import Logprob, RequestOutput
-from surefoot.server.access.request_context import RequestContext, StreamPosition
+from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.conversation import find_position
 from surefoot.server.answer.streaming import (
     DONE,
@@ -141,7 +141,7 @@ class TextCompletion:
 
     async def events(self) -> AsyncIterator[bytes]:
         start = self.run.position
-        position = StreamPosition.start(start.digest, start.request, start.created, start.seed, len(start.counts))
+        position = start.restarted()
         template = ChunkTemplate(self._head, self._body.wants_usage)
         for index, count in enumerate(start.counts):
             if self._body.echo and not count:

@@ -1,7 +1,7 @@
 """Conversations in the engine, whichever API they came by."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +17,7 @@ from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
 from surefoot.server.answer.structured import AnswerConstraint, AskedAnswer, check_tools, constrain
 from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
+from surefoot.server.bodies import translated
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.chat import ChatRequest, Message
 from surefoot.server.schemas.tools import AnyTool, CustomTool
@@ -80,6 +81,12 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         )  # fmt: skip
         run.notices = constraint.notices
     return ChatRun(run, body, is_thinking, constraint)
+
+
+async def start_translated(service: Service, as_chat: Callable[[], ChatRequest], context: RequestContext) -> ChatRun:
+    """A conversation that came by another API. as_chat: makes it a chat request."""
+    chat = await service.body_work.run(context.num_body_bytes, partial(translated, as_chat))
+    return await start_conversation(service, chat, context)
 
 
 def check_chats(pooling: PoolingConfig | None) -> None:

@@ -17,7 +17,7 @@ from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
 from surefoot.server.answer.completions import TextCompletion, start_completion
-from surefoot.server.answer.conversation import ChatRun, start_conversation
+from surefoot.server.answer.conversation import ChatRun, start_translated
 from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import is_cut, send_answer, whole_reply
 from surefoot.server.answer.vectors import start_embeddings
@@ -106,10 +106,8 @@ def _add_generating(router: APIRouter, service: Service) -> None:
         return await chatted(http, partial(body.as_chat, name), _as_response, body.stream)
 
     async def chatted(http: HttpRequest, as_chat: Callable[[], ChatRequest], shape: Shape, streams: bool) -> Response:
-        context = RequestContext.of(http)
-        chat = await service.body_work.run(context.num_body_bytes, partial(translated, as_chat))
-        answer = OllamaChat(await start_conversation(service, chat, context), shape)
-        return await send_answer(http, answer, streams, LINES)
+        chat = await start_translated(service, as_chat, RequestContext.of(http))
+        return await send_answer(http, OllamaChat(chat, shape), streams, LINES)
 
 
 def _check_generate(body: GenerateRequest) -> None:
