@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
 from surefoot.core import SamplingParams
@@ -118,6 +118,24 @@ def tools_of(*kinds: str | None) -> Callable[[Any], Any]:
         return chosen
 
     return choose
+
+
+KNOWN, OTHER = "[known]", "[other]"  # tags of forms, which are left out of errors
+
+
+def by_type(known: Any, what: str, special: Callable[[dict[str, Any]], str | None] | None = None) -> Discriminator:
+    """Tells the members of a union by their type; all other types are OTHER. special: a tag for some objects."""
+    types = {name for kind in get_args(known) for name in get_args(kind.model_fields["type"].annotation)}
+
+    def find(value: Any) -> str | None:
+        if special is not None and isinstance(value, dict) and (tag := special(value)) is not None:
+            return tag
+        kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+        return (KNOWN if kind in types else OTHER) if isinstance(kind, str) else None
+
+    return Discriminator(
+        find, custom_error_type="unknown_form", custom_error_message=f"{what} is an object with a type"
+    )
 
 
 class StreamOptions(Body):

@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
 from surefoot.server.schemas.base import (
+    KNOWN,
     MOST_LOGPROBS,
     MOST_MESSAGES,
     MOST_TOOLS,
+    OTHER,
     Body,
     JsonObjectFormat,
     JsonSchema,
@@ -20,6 +22,7 @@ from surefoot.server.schemas.base import (
     RequestBody,
     StreamOptions,
     TextFormat,
+    by_type,
     tools_of,
 )
 from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, RefusalPart, refuse_new_media, text_of
@@ -159,33 +162,19 @@ class OtherItem(Lenient):
         return self
 
 
-_ITEMS = {
-    **dict.fromkeys(("function_call_output", "custom_tool_call_output", "local_shell_call_output"), "output"),
-    **dict.fromkeys(("local_shell_call", "shell_call"), "shell"),
-    **dict.fromkeys(("compaction", "compaction_summary", "context_compaction", "item_reference"), "unreadable"),
-    **{kind: kind for kind in ("message", "function_call", "custom_tool_call", "shell_call_output", "reasoning")},
-    "web_search_call": "search",
-}
+def _untyped(item: dict[str, Any]) -> str | None:
+    return "message" if "type" not in item else None
 
 
-def _kind(item: Any) -> Any:
-    """The form of the item; an item without a type is a message."""
-    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
-    return _ITEMS.get(kind, "other") if isinstance(kind, str) else None
-
-
+_Known = (
+    MessageItem | CallItem | CustomCallItem | ShellCallItem | CallOutputItem | ShellOutputItem | ReasoningItem
+    | SearchItem | UnreadableItem
+)  # fmt: skip
 Item = Annotated[
-    Annotated[CallItem, Tag("function_call")]
-    | Annotated[CustomCallItem, Tag("custom_tool_call")]
-    | Annotated[ShellCallItem, Tag("shell")]
-    | Annotated[CallOutputItem, Tag("output")]
-    | Annotated[ShellOutputItem, Tag("shell_call_output")]
-    | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[SearchItem, Tag("search")]
-    | Annotated[UnreadableItem, Tag("unreadable")]
+    Annotated[_Known, Field(discriminator="type"), Tag(KNOWN)]
     | Annotated[MessageItem, Tag("message")]
-    | Annotated[OtherItem, Tag("other")],
-    Discriminator(_kind, custom_error_type="unknown_item", custom_error_message="an item is an object with a type"),
+    | Annotated[OtherItem, Tag(OTHER)],
+    by_type(_Known, "an item", _untyped),
 ]
 
 
