@@ -151,35 +151,35 @@ def sockets_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(frozen=True)
 class FrontServer:
     """What the front does at its start, on signals and at its end."""
 
-    def __init__(self, parts: FrontParts, keys: KeyStore | None, tell: Callable[[str], None]) -> None:
-        self._parts = parts
-        self._keys = keys
-        self._tell = tell
+    parts: FrontParts
+    keys: KeyStore | None
+    tell: Callable[[str], None]
 
     @property
     def num_requests(self) -> int:
-        return self._parts.admission.num_requests
+        return self.parts.admission.num_requests
 
     async def started(self, address: str) -> None:
-        self._tell(f"ready    {address}")
+        self.tell(f"ready    {address}")
 
     def read_again(self) -> None:
         """Read the keys again and reopen the logs, here and in the models' processes."""
-        if self._keys is not None:
-            self._keys.reload()
-        self._parts.logs.reopen()
+        if self.keys is not None:
+            self.keys.reload()
+        self.parts.logs.reopen()
         self._signal_models(signal.SIGHUP)
 
     def drain(self) -> None:
-        self._parts.pool.is_draining = True
+        self.parts.pool.is_draining = True
 
     def abort_all(self) -> None:
-        self._parts.pool.refuse_waiting("the server is shutting down: try another")
+        self.parts.pool.refuse_waiting("the server is shutting down: try another")
         self._signal_models(signal.SIGTERM)
 
     def _signal_models(self, number: signal.Signals) -> None:
-        for process in self._parts.pool.processes.values():
+        for process in self.parts.pool.processes.values():
             process.signal(number)

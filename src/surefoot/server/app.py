@@ -23,7 +23,7 @@ from surefoot.server.access.line_log import RequestIds
 from surefoot.server.answer.public_prefixes import learn_public_prefixes
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
-from surefoot.server.batch.lines import answer_line
+from surefoot.server.batch.lines import AnswerLine, answer_line
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.bodies import ClientGone
 from surefoot.server.channel import FrontLink
@@ -44,6 +44,7 @@ from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.dialects import noting_unknown
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
+from surefoot.server.settings import ServerSettings
 
 LOG = logging.getLogger(__name__)
 # Puts something in front of the gated application. Requests that it sends on may have a `Forwarded` in their state.
@@ -59,8 +60,8 @@ def make_app(
 ) -> ASGIApp:
     """The whole application with the gate in front. state: None if there is no folder for files and batches. link: to
     the front process, if there is one; it has checked the requests that it sends. in_front: of the gate."""
-    files = Files(state) if state is not None else None
-    batches = _batches(service, keys, state, files) if state is not None and files is not None else None
+    num_slots = max(1, service.llm.max_running // 2)
+    files, batches = open_batches(partial(answer_line, service), keys, state, num_slots, service.settings)
     lifespan = _lifespan(service, keys, batches)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
     app.state.body_work = service.body_work
@@ -99,11 +100,14 @@ def make_app(
     return RequestIds(gated if in_front is None else in_front(gated, service, keys), service.access.write)
 
 
-def _batches(service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> Batches:
-    return Batches(
-        partial(answer_line, service), keys, state, files, num_slots=max(1, service.llm.max_running // 2),
-        disk_patience_s=service.settings.disk_patience_s,
-    )  # fmt: skip
+def open_batches(
+    answer: AnswerLine, keys: KeyStore | None, state: StateFolder | None, num_slots: int, settings: ServerSettings
+) -> tuple[Files | None, Batches | None]:
+    """None where there is no folder for them. num_slots: answers in flight."""
+    if state is None:
+        return None, None
+    files, patience_s = Files(state), settings.disk_patience_s
+    return files, Batches(answer, keys, state, files, num_slots=num_slots, disk_patience_s=patience_s)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:
