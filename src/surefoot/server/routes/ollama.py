@@ -243,8 +243,7 @@ class OllamaGeneration:
 def _add_embedding(router: APIRouter, service: Service) -> None:
     async def embedded(http: HttpRequest, body: EmbeddingRequest) -> tuple[list[list[float]], RequestRun]:
         answer = await start_embeddings(service, body, RequestContext.of(http))
-        reply = await whole_reply(http, answer.run, answer.whole)
-        return [item.embedding for item in reply.data if isinstance(item.embedding, list)], answer.run
+        return [item["embedding"] for item in (await whole_reply(http, answer))["data"]], answer.run
 
     @router.post("/api/embed")
     async def embed(body: EmbedRequest, http: HttpRequest) -> EmbedReply:

@@ -9,7 +9,7 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
-from surefoot.server.answer.streaming import send_answer, whole_reply
+from surefoot.server.answer.streaming import send_answer, send_whole
 from surefoot.server.answer.vectors import start_embeddings, start_reranking
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
@@ -33,15 +33,13 @@ def openai_router(service: Service) -> APIRouter:
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
         return await send_answer(http, await start_completion(service, body, RequestContext.of(http)), body.stream)
 
-    @router.post("/v1/embeddings")
-    async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> EmbeddingReply:
-        answer = await start_embeddings(service, body, RequestContext.of(http))
-        return await whole_reply(http, answer.run, answer.whole)
+    @router.post("/v1/embeddings", response_model=EmbeddingReply)
+    async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> Response:
+        return await send_whole(http, await start_embeddings(service, body, RequestContext.of(http)))
 
-    async def rerank(body: RerankRequest, http: HttpRequest) -> RerankReply:
-        answer = await start_reranking(service, body, RequestContext.of(http))
-        return await whole_reply(http, answer.run, answer.whole)
+    async def rerank(body: RerankRequest, http: HttpRequest) -> Response:
+        return await send_whole(http, await start_reranking(service, body, RequestContext.of(http)))
 
     for path in RERANKINGS:
-        router.post(path, response_model_exclude_none=True)(rerank)
+        router.post(path, response_model=RerankReply)(rerank)
     return router
