@@ -9,17 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from surefoot.server.schemas.base import (
-    LARGEST_SEED,
     LARGEST_TOKEN,
     MOST_MESSAGES,
-    MOST_STOPS,
     MOST_TOOLS,
     Body,
     Lenient,
+    LlamaFields,
     ModelName,
     Name,
     Reply,
-    StopString,
 )
 from surefoot.server.schemas.chat import ChatRequest, begins
 from surefoot.server.schemas.completions import CompletionRequest
@@ -31,31 +29,14 @@ LATEST = ":latest"
 Think = bool | Literal["low", "medium", "high"] | None
 
 
-class Options(Lenient):
+class Options(Lenient, LlamaFields):
     """Sampling options. Others, such as num_ctx, num_gpu and num_thread, concern loading, which is done."""
 
-    num_predict: Annotated[int | None, Field(ge=-2, le=LARGEST_TOKEN)] = None
-    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    top_k: Annotated[int | None, Field(ge=-1, le=LARGEST_TOKEN)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    repeat_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
-    presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    seed: Annotated[int | None, Field(ge=-1, le=LARGEST_SEED)] = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+    num_predict: Annotated[int | None, Field(ge=-2, le=LARGEST_TOKEN)] = None  # 0 or less: no limit
 
     def as_openai(self) -> dict[str, Any]:
-        """The options under OpenAI's names. num_predict of 0 or less means no limit; a seed of -1 means any."""
-        names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop")
-        values = {name: getattr(self, name) for name in names}
-        values |= {
-            "repetition_penalty": self.repeat_penalty,
-            "top_k": max(0, self.top_k) if self.top_k is not None else None,
-            "seed": self.seed if self.seed is not None and self.seed >= 0 else None,
-            "max_tokens": self.num_predict if self.num_predict is not None and self.num_predict > 0 else None,
-        }
-        return values
+        limit = self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
+        return {**super().as_openai(), "max_tokens": limit}
 
 
 class OllamaFunction(Lenient):

@@ -13,14 +13,12 @@ from surefoot.server.schemas.base import (
     MOST_TOOLS,
     OTHER,
     Body,
+    GeneratingFields,
     JsonObjectFormat,
     JsonSchema,
     Lenient,
-    ModelName,
     Name,
     Positive,
-    RequestBody,
-    StreamOptions,
     TextFormat,
     by_type,
     tools_of,
@@ -247,18 +245,13 @@ class Reasoning(Body):
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
-class ResponsesRequest(RequestBody):
-    """OpenAI's request for a response. seed, top_k and min_p are extensions."""
+class ResponsesRequest(GeneratingFields):
+    """OpenAI's request for a response. seed, too, is an extension."""
 
-    model: ModelName | None = None
     input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(refuse_new_media)]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
-    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     tools: Annotated[
         list[ResponseTool] | None,
         Field(max_length=MOST_TOOLS),
@@ -272,14 +265,10 @@ class ResponsesRequest(RequestBody):
     truncation: Literal["auto", "disabled"] | None = None
     store: bool | None = None
     include: Annotated[list[str] | None, Field(max_length=16)] = None
-    user: Annotated[str | None, Field(max_length=256)] = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: Literal[False] | None = None
-    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1)] = None
-    top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
 
     @model_validator(mode="after")
     def _needs_no_memory(self) -> "ResponsesRequest":
