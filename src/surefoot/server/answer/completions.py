@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from surefoot.api.answers import Logprob, RequestOutput
+from surefoot.api.answers import CompletionOutput, Logprob, Piece, RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.conversation import find_position
+from surefoot.server.answer.parsing import MessageDelta
 from surefoot.server.answer.streaming import (
     DONE,
     ChunkTemplate,
@@ -91,6 +92,13 @@ class TextCompletion:
         has_scores = body.prompt_logprobs is not None
         # Characters so far, for text_offset.
         self._lengths = [0 if has_scores else len(echo) for echo in echoes for _ in range(self._n)]
+
+    def parts_of(self, answer: CompletionOutput) -> MessageDelta:
+        return MessageDelta(answer.text)
+
+    async def deltas(self) -> AsyncIterator[tuple[Piece, MessageDelta]]:
+        async for piece in self.run.pieces():
+            yield piece, MessageDelta(piece.text)
 
     async def reply(self) -> dict[str, Any]:
         outputs = await self.run.whole()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from surefoot.server.answer.call_values import listed_values
+
 MOST_LEVELS = 64
 MOST_NAMES = 256  # listed by a propertyNames: each becomes a property
 MOST_VALUES = 64  # of a property that a condition tests
@@ -342,14 +344,7 @@ def _may_copy(part: Any, times: int) -> bool:
 
 
 def _values(schema: Any) -> list[Any] | None:
-    """All values that fit the schema, if it lists them."""
-    if not isinstance(schema, dict):
-        return None
-    if "const" in schema:
-        return [schema["const"]]
-    if isinstance(schema.get("enum"), list):
-        return list(schema["enum"])
-    return [False, True] if schema.get("type") == "boolean" else None
+    return listed_values(schema) if isinstance(schema, dict) else None
 
 
 def _domains(schema: Schema) -> dict[str, list[Any]]:

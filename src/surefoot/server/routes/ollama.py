@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
-from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.completions import TextCompletion, start_completion
-from surefoot.server.answer.conversation import ChatRun, start_translated
+from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, ParsedAnswer, blocks_of
+from surefoot.server.answer.completions import start_completion
+from surefoot.server.answer.conversation import start_translated
 from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import is_cut, send_answer, whole_reply
 from surefoot.server.answer.vectors import start_embeddings
@@ -101,13 +101,13 @@ def _add_generating(router: APIRouter, service: Service) -> None:
             return JSONResponse(_loaded(name, _as_response))
         if body.raw or body.suffix:
             completion = translated(partial(body.as_completion, name))
-            answer = OllamaGeneration(await start_completion(service, completion, RequestContext.of(http)))
-            return await send_answer(http, answer, body.stream, LINES)
+            answer = await start_completion(service, completion, RequestContext.of(http))
+            return await send_answer(http, OllamaAnswer(answer, _as_response), body.stream, LINES)
         return await chatted(http, partial(body.as_chat, name), _as_response, body.stream)
 
     async def chatted(http: HttpRequest, as_chat: Callable[[], ChatRequest], shape: Shape, streams: bool) -> Response:
         chat = await start_translated(service, as_chat, RequestContext.of(http))
-        return await send_answer(http, OllamaChat(chat, shape), streams, LINES)
+        return await send_answer(http, OllamaAnswer(chat, shape), streams, LINES)
 
 
 def _check_generate(body: GenerateRequest) -> None:
@@ -125,10 +125,6 @@ def _loaded(name: str, shape: "Shape") -> Json:
 
 def _line(data: Json) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
-
-
-def _failed_line(error: ApiError) -> bytes:
-    return _line(error.as_ollama())
 
 
 Shape = Callable[[list[Block]], Json]  # writes blocks of an answer as a reply's fields
@@ -179,20 +175,21 @@ def _ns(seconds: float) -> int:
     return max(0, round(seconds * 1e9))
 
 
-class OllamaChat:
-    """The answer of a conversation. A tool call is sent once it is complete."""
+class OllamaAnswer:
+    """A tool call is sent once it is complete."""
 
-    failed = staticmethod(_failed_line)
-
-    def __init__(self, conversation: ChatRun, shape: Shape) -> None:
-        self.run = conversation.run
-        self._conversation = conversation
+    def __init__(self, answer: ParsedAnswer, shape: Shape) -> None:
+        self.run = answer.run
+        self._answer = answer
         self._shape = shape
 
     async def reply(self) -> Json:
         (output,) = await self.run.whole()
-        blocks = blocks_of(self._conversation.parts_of(output.outputs[0]))
+        blocks = blocks_of(self._answer.parts_of(output.outputs[0]))
         return {**_head(self.run), **self._shape(blocks), **_end(output)}
+
+    def failed(self, error: ApiError) -> bytes:
+        return _line(error.as_ollama())
 
     def beat(self, progress: PromptProgress) -> bytes:
         """A line without text: this API has no other sign of life."""
@@ -202,7 +199,7 @@ class OllamaChat:
         return _line({**_head(self.run), **self._shape(blocks), "done": False})
 
     async def events(self) -> AsyncIterator[bytes]:
-        async for change in Blocks().changes(self._conversation):
+        async for change in Blocks().changes(self._answer):
             if parts := _parts(*change):
                 yield self._more(parts)
         yield _line({**_head(self.run), **self._shape([]), **_end(self.run.outputs[-1])})
@@ -213,28 +210,6 @@ def _parts(change: BlockChange, block: Block, text: str) -> list[Block]:
     if block.kind is BlockKind.CALL:
         return [block] if change is BlockChange.STOP else []
     return [Block(block.kind, block.index, text=text)] if change is BlockChange.MORE else []
-
-
-class OllamaGeneration:
-    """The answer to a prompt that no template was applied to."""
-
-    failed = staticmethod(_failed_line)
-
-    def __init__(self, completion: TextCompletion) -> None:
-        self.run = completion.run
-
-    async def reply(self) -> Json:
-        (output,) = await self.run.whole()
-        return {**_head(self.run), "response": output.outputs[0].text, **_end(output)}
-
-    def beat(self, progress: PromptProgress) -> bytes:
-        return _line({**_head(self.run), "response": "", "done": False})
-
-    async def events(self) -> AsyncIterator[bytes]:
-        async for piece in self.run.pieces():
-            if piece.text:
-                yield _line({**_head(self.run), "response": piece.text, "done": False})
-        yield _line({**_head(self.run), "response": "", **_end(self.run.outputs[-1])})
 
 
 # ---- embeddings ----
