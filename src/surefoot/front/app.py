@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -11,20 +12,20 @@ from starlette.types import ASGIApp
 from surefoot import __version__
 from surefoot.front.catalog import Catalog
 from surefoot.front.metrics import FrontMetrics
-from surefoot.front.overview import ModelOverview
 from surefoot.front.pool import ModelPool
-from surefoot.front.requests import SCHEMA, ApiSchema, ModelRequests
-from surefoot.front.routes import ModelLists, front_operations_router, lists_router
+from surefoot.front.requests import SCHEMA, ModelRequests, api_schema, model_overview
+from surefoot.front.routes import PooledModels, find_problem
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds, RequestLogs
 from surefoot.server.access.shares import Admission
-from surefoot.server.app import add_errors, keys_and_batches
+from surefoot.server.app import add_errors, keys_and_batches, open_batches
 from surefoot.server.batch.batches import Batches
-from surefoot.server.batch.files import Files
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import guarded
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
+from surefoot.server.routes.models import models_router, ollama_models_router
+from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.page import page_router
 from surefoot.server.settings import ServerSettings
 
@@ -46,27 +47,30 @@ class FrontParts:
     pool: ModelPool
     admission: Admission
     metrics: FrontMetrics
-    lists: ModelLists
+    lists: PooledModels
     logs: RequestLogs
 
 
 def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder | None) -> ASGIApp:
     """state: None if there is no folder for files and batches."""
     requests = ModelRequests(parts.catalog, parts.pool, parts.admission)
-    files = Files(state) if state is not None else None
-    batches = _batches(requests, parts, keys, state, files) if state is not None and files is not None else None
+    files, batches = open_batches(requests.answer_line, keys, state, NUM_BATCH_SLOTS, parts.settings)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=_lifespan(parts, keys, batches))
     app.state.body_work = requests.body_work
-    app.include_router(files_router(files))
-    app.include_router(batches_router(batches))
-    app.include_router(lists_router(parts.lists))
-    app.include_router(page_router())
-    app.include_router(front_operations_router(parts.metrics, parts.pool, has_keys=keys is not None))
-    overview = ModelOverview(parts.catalog, parts.pool, has_keys=keys is not None)
+    for router in (
+        files_router(files),
+        batches_router(batches),
+        models_router(parts.lists),
+        ollama_models_router(parts.lists),
+        page_router(),
+        operations_router(partial(find_problem, parts.pool), parts.metrics.text, has_keys=keys is not None),
+    ):
+        app.include_router(router)
+    overview = model_overview(parts.catalog, parts.pool, has_keys=keys is not None)
     app.router.routes += [
         *(Route(path, requests, methods=["POST"]) for path in MODEL_ROUTES),
         Route("/overview", overview, methods=["GET"]),
-        Route(SCHEMA, ApiSchema(parts.catalog, parts.pool), methods=["GET"]),
+        Route(SCHEMA, api_schema(parts.catalog, parts.pool), methods=["GET"]),
     ]
     add_errors(app, parts.metrics.refuse)
 
@@ -74,15 +78,6 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
     return RequestIds(
         guarded(app, parts.settings, keys, parts.logs.audit, is_draining, refuse), parts.logs.access.write
     )
-
-
-def _batches(
-    requests: ModelRequests, parts: FrontParts, keys: KeyStore | None, state: StateFolder, files: Files
-) -> Batches:
-    return Batches(
-        requests.answer_line, keys, state, files, num_slots=NUM_BATCH_SLOTS,
-        disk_patience_s=parts.settings.disk_patience_s,
-    )  # fmt: skip
 
 
 def _lifespan(

@@ -2,20 +2,24 @@
 one process is asked, once."""
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import httpx2
+from starlette.datastructures import QueryParams
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from surefoot.front.catalog import Catalog, model_named_in
+from surefoot.front.model_process import ModelProcess
 from surefoot.front.pool import ModelPool, lost
 from surefoot.front.proxy import ProxiedRequest, UpstreamLost, forward
 from surefoot.server.access.front_gate import CALLER_HEADER, PATIENT_HEADER, caller_header
+from surefoot.server.access.gate import check_admin
 from surefoot.server.access.line_log import ANTHROPIC_HEADER, HEADER, current_id
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import Admission, Caller, asking_user
@@ -35,28 +39,28 @@ WITH_SAMPLING = ("/v1/chat/completions", "/v1/completions")
 SCHEMA = "/openapi.json"
 
 
+@dataclass(frozen=True)
 class ModelRequests:
     """An ASGI application for all routes that belong to a model."""
 
-    def __init__(self, catalog: Catalog, pool: ModelPool, admission: Admission) -> None:
-        self._catalog = catalog
-        self._pool = pool
-        self._admission = admission
-        self.body_work = BodyWork()
+    catalog: Catalog
+    pool: ModelPool
+    admission: Admission
+    body_work: BodyWork = field(default_factory=BodyWork)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller = scope["state"]["caller"]
         body = await read_body(receive)
         asking_user.set(caller.user)
         named = await self.body_work.run(len(body), partial(model_named_in, body))
-        name = self._catalog.find(named, caller).name
+        name = self.catalog.find(named, caller).name
         request = trusted_request(scope, body)
-        with self._admission.admit(caller), suppress(ClientGone):
+        with self.admission.admit(caller), suppress(ClientGone):
             await unless_gone(receive, self._answer(name, scope, request, send))
 
     async def _answer(self, name: str, scope: Scope, request: ProxiedRequest, send: Send) -> None:
         try:
-            async with self._pool.using(name, scope["state"]["caller"].user) as process:
+            async with self.pool.using(name, scope["state"]["caller"].user) as process:
                 await forward(process.client, request, send, dropping=REPLY_HEADERS)
         except UpstreamLost as error:
             problem = lost(name, "has ended while it answered", RETRY_S)
@@ -71,17 +75,24 @@ class ModelRequests:
         """Status and body of the answer to a line of a batch. Raises ApiError if it may be tried again."""
         url, given = check_line(line)
         named = given.get("model")
-        name = self._catalog.find(named if isinstance(named, str) else None, context.caller).name
+        name = self.catalog.find(named if isinstance(named, str) else None, context.caller).name
         headers = [*trusted_headers(context.caller), (PATIENT_HEADER.encode(), b"%d" % (context.created or 0))]
-        try:
-            with self._admission.admit(context.caller):
-                async with self._pool.using(name, context.caller.user) as process:
-                    reply = await process.client.post(url, json=_seeded(url, given, line), headers=headers)
-        except httpx2.TransportError as error:
-            raise lost(name, "has ended while it answered", RETRY_S) from error
+        with self.admission.admit(context.caller):
+            async with asking(self.pool, name, context.caller) as process:
+                reply = await process.client.post(url, json=_seeded(url, given, line), headers=headers)
         if reply.status_code in PASSING:
             raise ApiError(503, "the model is busy", headers={"Retry-After": reply.headers.get("retry-after", "1")})
         return reply.status_code, reply.json()
+
+
+@asynccontextmanager
+async def asking(pool: ModelPool, name: str, caller: Caller) -> AsyncIterator[ModelProcess]:
+    """The model's process, for a whole reply. Raises ApiError if it ends meanwhile."""
+    try:
+        async with pool.using(name, caller.user) as process:
+            yield process
+    except httpx2.TransportError as error:
+        raise lost(name, "has ended while it answered", RETRY_S) from error
 
 
 def trusted_request(scope: Scope, body: bytes) -> ProxiedRequest:
@@ -111,28 +122,45 @@ def last_words(reply: Message, error: ApiError, path: str) -> bytes | None:
     return b"\n" + body + b"\n" if kind == b"application/x-ndjson" else None
 
 
-class ApiSchema:
-    """An ASGI application. Only if no model of the caller's is loaded is the first one loaded for it."""
+def api_schema(catalog: Catalog, pool: ModelPool) -> ASGIApp:
+    """Only if no model of the caller's is loaded is the first one loaded for it."""
+    schema: bytes | None = None
 
-    def __init__(self, catalog: Catalog, pool: ModelPool) -> None:
-        self._catalog = catalog
-        self._pool = pool
-        self._schema: bytes | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._schema is None:
-            self._schema = await self._ask(HttpRequest(scope).state.caller)
-        await Response(self._schema, media_type="application/json")(scope, receive, send)
-
-    async def _ask(self, caller: Caller) -> bytes:
-        first = self._catalog.find(None, caller)
-        loaded = (entry for entry in self._catalog.of(caller) if entry.name in self._pool.processes)
-        name = next(loaded, first).name
-        try:
-            async with self._pool.using(name, caller.user) as process:
-                reply = await process.client.get(SCHEMA, headers=trusted_headers(caller))
-        except httpx2.TransportError as error:
-            raise lost(name, "has ended while it answered", RETRY_S) from error
+    async def ask(caller: Caller) -> bytes:
+        first = catalog.find(None, caller)
+        loaded = (entry for entry in catalog.of(caller) if entry.name in pool.processes)
+        async with asking(pool, next(loaded, first).name, caller) as process:
+            reply = await process.client.get(SCHEMA, headers=trusted_headers(caller))
         if reply.status_code != 200:
             raise ApiError(503, "the schema cannot be read now", headers={"Retry-After": "1"})
         return reply.content
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal schema
+        schema = schema or await ask(scope["state"]["caller"])
+        await Response(schema, media_type="application/json")(scope, receive, send)
+
+    return serve
+
+
+def model_overview(catalog: Catalog, pool: ModelPool, *, has_keys: bool) -> ASGIApp:
+    """/overview of one model: its own process's events, passed on. Whoever watches a model does not keep it in memory:
+    the events end when it is unloaded."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        check_admin(HttpRequest(scope), has_keys, "the overview covers all users")
+        asked = QueryParams(scope["query_string"]).get("model")
+        name = catalog.find(asked, scope["state"]["caller"]).name
+        process = pool.processes.get(name)
+        if process is None:
+            raise ApiError(409, f"the model {name!r} is not loaded", code="model_not_loaded")
+        request = trusted_request(scope, await read_body(receive))
+        try:
+            with suppress(ClientGone):
+                await unless_gone(receive, forward(process.client, request, send, dropping=REPLY_HEADERS))
+        except UpstreamLost as error:
+            if error.reply is None:
+                raise lost(name, "has ended", RETRY_S) from error
+            await send({"type": "http.response.body", "body": b""})
+
+    return serve

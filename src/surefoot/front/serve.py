@@ -1,9 +1,11 @@
 """Runs the front process: plans memory, listens, and starts a process for each model that is asked for."""
 
+import hashlib
 import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +22,14 @@ from surefoot.front.model_process import END_S, ProcessLauncher
 from surefoot.front.pool import MIB, ModelPool
 from surefoot.front.residency import Residency
 from surefoot.front.resident import ModelTraits
-from surefoot.front.routes import HeaderFacts, ModelLists
+from surefoot.front.routes import PooledModels
 from surefoot.models import read_config
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestLogs
 from surefoot.server.access.shares import Admission
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import Door
+from surefoot.server.schemas.ollama import ShownModel
 from surefoot.server.settings import ServerSettings
 
 MEMORY_FRACTION = 0.9  # of the machine's or the cgroup's limit: the system and page cache need the rest
@@ -50,10 +53,10 @@ class PlannedModel:
         entry, kv_bytes = self.entry, self.footprint.kv
         return ModelTraits(entry.name, need, load_s, entry.is_pinned, entry.keep_alive_s, kv_bytes)
 
-    @property
-    def facts(self) -> HeaderFacts:
-        plan = self.footprint
-        return HeaderFacts(self.family, plan.weights, plan.max_context, plan.total)
+    def shown(self) -> ShownModel:
+        entry, plan = self.entry, self.footprint
+        digest = hashlib.sha256(f"{entry.name} {entry.file}".encode()).hexdigest()
+        return ShownModel(entry.names, self.family, plan.weights, plan.max_context, digest, int(time.time()))
 
 
 def plan_model(entry: ModelEntry, variant: str | None) -> PlannedModel:
@@ -105,8 +108,7 @@ def serve_many(
 def _parts(plans: Sequence[PlannedModel], settings: ServerSettings, pool: ModelPool) -> FrontParts:
     catalog = Catalog([plan.entry for plan in plans], settings.any_model_name)
     logs = RequestLogs.open(settings)
-    facts = {plan.entry.name: plan.facts for plan in plans}
-    lists = ModelLists(catalog, pool, facts)
+    lists = PooledModels(catalog, pool, {plan.entry.name: plan.shown() for plan in plans})
     return FrontParts(settings, catalog, pool, Admission(settings.max_queue), FrontMetrics(pool), lists, logs)
 
 
@@ -149,35 +151,35 @@ def sockets_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(frozen=True)
 class FrontServer:
     """What the front does at its start, on signals and at its end."""
 
-    def __init__(self, parts: FrontParts, keys: KeyStore | None, tell: Callable[[str], None]) -> None:
-        self._parts = parts
-        self._keys = keys
-        self._tell = tell
+    parts: FrontParts
+    keys: KeyStore | None
+    tell: Callable[[str], None]
 
     @property
     def num_requests(self) -> int:
-        return self._parts.admission.num_requests
+        return self.parts.admission.num_requests
 
     async def started(self, address: str) -> None:
-        self._tell(f"ready    {address}")
+        self.tell(f"ready    {address}")
 
     def read_again(self) -> None:
         """Read the keys again and reopen the logs, here and in the models' processes."""
-        if self._keys is not None:
-            self._keys.reload()
-        self._parts.logs.reopen()
+        if self.keys is not None:
+            self.keys.reload()
+        self.parts.logs.reopen()
         self._signal_models(signal.SIGHUP)
 
     def drain(self) -> None:
-        self._parts.pool.is_draining = True
+        self.parts.pool.is_draining = True
 
     def abort_all(self) -> None:
-        self._parts.pool.refuse_waiting("the server is shutting down: try another")
+        self.parts.pool.refuse_waiting("the server is shutting down: try another")
         self._signal_models(signal.SIGTERM)
 
     def _signal_models(self, number: signal.Signals) -> None:
-        for process in self._parts.pool.processes.values():
+        for process in self.parts.pool.processes.values():
             process.signal(number)

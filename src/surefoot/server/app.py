@@ -23,7 +23,7 @@ from surefoot.server.access.line_log import RequestIds
 from surefoot.server.answer.public_prefixes import learn_public_prefixes
 from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.files import Files
-from surefoot.server.batch.lines import answer_line
+from surefoot.server.batch.lines import AnswerLine, answer_line
 from surefoot.server.batch.state import StateFolder
 from surefoot.server.bodies import ClientGone
 from surefoot.server.channel import FrontLink
@@ -33,8 +33,9 @@ from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.infill import infill_router
 from surefoot.server.routes.messages import messages_router
+from surefoot.server.routes.models import OnlyModel, models_router, ollama_models_router
 from surefoot.server.routes.ollama import ollama_router
-from surefoot.server.routes.openai import models_router, openai_router
+from surefoot.server.routes.openai import openai_router
 from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.overview import overview_router
 from surefoot.server.routes.page import page_router
@@ -43,6 +44,7 @@ from surefoot.server.routes.tokens import tokens_router
 from surefoot.server.schemas.dialects import noting_unknown
 from surefoot.server.schemas.replies import ANTHROPIC_ERRORS, OLLAMA_ERRORS, OPENAI_ERRORS
 from surefoot.server.service import Service
+from surefoot.server.settings import ServerSettings
 
 LOG = logging.getLogger(__name__)
 # Puts something in front of the gated application. Requests that it sends on may have a `Forwarded` in their state.
@@ -58,18 +60,20 @@ def make_app(
 ) -> ASGIApp:
     """The whole application with the gate in front. state: None if there is no folder for files and batches. link: to
     the front process, if there is one; it has checked the requests that it sends. in_front: of the gate."""
-    files = Files(state) if state is not None else None
-    batches = _batches(service, keys, state, files) if state is not None and files is not None else None
+    num_slots = max(1, service.llm.max_running // 2)
+    files, batches = open_batches(partial(answer_line, service), keys, state, num_slots, service.settings)
     lifespan = _lifespan(service, keys, batches)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
     app.state.body_work = service.body_work
     app.include_router(messages_router(service), responses=ANTHROPIC_ERRORS, tags=["Anthropic"])
-    app.include_router(ollama_router(service), responses=OLLAMA_ERRORS, tags=["Ollama"])
+    lists = OnlyModel(service)
+    for router in (ollama_router(service), ollama_models_router(lists)):
+        app.include_router(router, responses=OLLAMA_ERRORS, tags=["Ollama"])
     for router in (
         openai_router(service),
         infill_router(service),
         responses_router(service),
-        models_router(service),
+        models_router(lists),
         tokens_router(service),
         files_router(files),
         batches_router(batches),
@@ -79,7 +83,8 @@ def make_app(
         UnknownParameterWarning, is_strict=service.settings.strict_parameters, count=service.metrics.ignored.inc
     )
     app.include_router(page_router())
-    app.include_router(operations_router(service, has_keys=keys is not None), tags=["Operations"])
+    operations = operations_router(service.find_problem, service.metrics.read, has_keys=keys is not None)
+    app.include_router(operations, tags=["Operations"])
     app.include_router(overview_router(service, has_keys=keys is not None))
     add_errors(app, service.metrics.refuse)
 
@@ -95,11 +100,14 @@ def make_app(
     return RequestIds(gated if in_front is None else in_front(gated, service, keys), service.access.write)
 
 
-def _batches(service: Service, keys: KeyStore | None, state: StateFolder, files: Files) -> Batches:
-    return Batches(
-        partial(answer_line, service), keys, state, files, num_slots=max(1, service.llm.max_running // 2),
-        disk_patience_s=service.settings.disk_patience_s,
-    )  # fmt: skip
+def open_batches(
+    answer: AnswerLine, keys: KeyStore | None, state: StateFolder | None, num_slots: int, settings: ServerSettings
+) -> tuple[Files | None, Batches | None]:
+    """None where there is no folder for them. num_slots: answers in flight."""
+    if state is None:
+        return None, None
+    files, patience_s = Files(state), settings.disk_patience_s
+    return files, Batches(answer, keys, state, files, num_slots=num_slots, disk_patience_s=patience_s)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:

@@ -107,6 +107,9 @@ class Metrics:
             self.answer_size.observe(len(answer.token_ids))
             self._finished.labels(self._model, answer.finish_reason or "error").inc()
 
+    async def read(self) -> bytes:
+        return self.text()
+
     def text(self) -> bytes:
         return generate_latest(self.registry)
 

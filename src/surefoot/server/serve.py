@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from surefoot.api.async_llm import SWITCH_S, AsyncLLM
 from surefoot.api.llm import LLM
@@ -64,65 +65,55 @@ def serve(
     door.serve(make_app(service, keys, state, link, in_front), life, sockets)
 
 
+@dataclass
 class ModelServer:
     """What a server of one model does at its start, on signals and at its end."""
 
-    def __init__(
-        self,
-        service: Service,
-        keys: KeyStore | None,
-        tell: Callable[[str], None],
-        describe_speed: Callable[[float, float], Iterable[str]],
-        on_ready: Callable[[], None],
-        link: FrontLink | None,
-    ) -> None:
-        """describe_speed: lines of the banner for a memory bandwidth in bytes a second, and the share of
-        the processors that other programs took meanwhile."""
-        self._service = service
-        self._keys = keys
-        self._tell = tell
-        self._describe_speed = describe_speed
-        self._on_ready = on_ready
-        self._link = link
-        self._warming: asyncio.Task[None] | None = None
+    service: Service
+    keys: KeyStore | None
+    tell: Callable[[str], None]
+    describe_speed: Callable[[float, float], Iterable[str]]  # for bytes a second, and others' share of the processors
+    on_ready: Callable[[], None]
+    link: FrontLink | None
+    _warming: asyncio.Task[None] | None = None
 
     @property
     def num_requests(self) -> int:
-        return self._service.num_requests
+        return self.service.num_requests
 
     async def started(self, address: str) -> None:
-        self._tell(f"ready    {address}")
-        self._on_ready()
-        if self._link is not None:
-            await self._link.open()
+        self.tell(f"ready    {address}")
+        self.on_ready()
+        if self.link is not None:
+            await self.link.open()
         self._warming = asyncio.create_task(self._warm_up())
 
     def read_again(self) -> None:
         """Read the keys again and reopen the logs."""
-        if self._keys is not None:
-            self._keys.reload()
-        self._service.audit.reopen()
-        self._service.access.reopen()
+        if self.keys is not None:
+            self.keys.reload()
+        self.service.audit.reopen()
+        self.service.access.reopen()
 
     async def _warm_up(self) -> None:
         """What can wait until the server is ready: the program of the chat template starts, for the first chat; then
         bandwidth is measured, when no request would wait for it or, on a server that is never idle, between steps."""
-        llm = self._service.llm
+        llm = self.service.llm
         with suppress(RuntimeError):  # the first chat tells of it
             await asyncio.to_thread(llm.chat_template.start)
-        if self._link is not None:
+        if self.link is not None:
             return  # other models may be using the memory
         latest = time.monotonic() + IDLE_PATIENCE_S
-        while self._service.num_requests and time.monotonic() < latest:
+        while self.service.num_requests and time.monotonic() < latest:
             await asyncio.sleep(IDLE_POLL_S)
         before = usage()
-        self._service.bandwidth = await llm.measure_bandwidth(NUM_READS)
-        for line in self._describe_speed(self._service.bandwidth, others_share(before, usage())):
-            self._tell(line)
+        self.service.bandwidth = await llm.measure_bandwidth(NUM_READS)
+        for line in self.describe_speed(self.service.bandwidth, others_share(before, usage())):
+            self.tell(line)
 
     def drain(self) -> None:
-        self._service.is_draining = True
+        self.service.is_draining = True
 
     def abort_all(self) -> None:
         """Their clients learn how to resume elsewhere."""
-        self._service.llm.abort_all()
+        self.service.llm.abort_all()

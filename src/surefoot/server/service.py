@@ -23,6 +23,7 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.metrics import EndedRequest, Metrics, PhaseTimes, RecentRequests, watch_engine
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.recent_prompts import Departure, RecentPrompts
+from surefoot.server.schemas.ollama import ShownModel
 from surefoot.server.settings import ServerSettings
 from surefoot.server.tracing.tracer import RequestTrace, RequestTracer, TracedRequest
 
@@ -57,6 +58,18 @@ class Service:
     def num_requests(self) -> int:
         """Requests that have not ended."""
         return self._admission.num_requests
+
+    @property
+    def shown(self) -> ShownModel:
+        llm, names = self.llm, self.settings.model_names
+        family, weight_bytes = llm.config.family, llm.read_bytes(0)
+        return ShownModel(names, family, weight_bytes, llm.max_context, self.fingerprint, self.created)
+
+    def find_problem(self) -> dict[str, Any] | None:
+        """Why no requests are taken; None: they are."""
+        if self.is_draining:
+            return {"status": "draining", "requests": self.num_requests}
+        return None if self.llm.is_alive(self.settings.patience_s) else {"status": "stuck"}
 
     # ---- admission ----
 

@@ -27,7 +27,7 @@ from surefoot.api.llm import LLM
 from surefoot.server.access.gate import BoundedBody, Gate, send_error
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.shares import EVERYONE, Caller, SharedBudget, Turns, asking_user
-from surefoot.server.answer.structured import constrain
+from surefoot.server.answer.structured import AskedAnswer, constrain
 from surefoot.server.batch import files
 from surefoot.server.batch.lines import Slots
 from surefoot.server.batch.state import StateFolder
@@ -263,7 +263,7 @@ def test_grammar(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(grammars), "compile", lambda _, grammar: blocked(grammar))
 
     async def compile_grammar(user: str) -> None:
-        await constrain(grammars, service.grammar_turns, GrammarFormat(type="grammar", grammar=user))
+        await constrain(grammars, service.grammar_turns, AskedAnswer(GrammarFormat(type="grammar", grammar=user)))
 
     asyncio.run(fair_order(compile_grammar, blocked))
 

@@ -16,7 +16,13 @@ from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import CALL, ChannelParser
 from surefoot.server.answer.json_schemas import SchemaError, arguments_schema, prepare
 from surefoot.server.answer.parsing import Chain, MessageDelta, whole_calls
-from surefoot.server.answer.structured import FREE_ARGUMENTS, MOST_OWN_CHARACTERS, AnswerConstraint, make_grammar
+from surefoot.server.answer.structured import (
+    FREE_ARGUMENTS,
+    MOST_OWN_CHARACTERS,
+    AnswerConstraint,
+    AskedAnswer,
+    make_grammar,
+)
 from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.schemas.tools import Tool
 from surefoot.text.chat import ChatTemplate
@@ -314,7 +320,7 @@ def rendered(source: str, messages: list[Any], tools: list[Any]) -> str:
 
 def constrained(name: str, parameters: dict[str, Any], choice: Any = "required") -> AnswerConstraint:
     tool = Tool.model_validate({"type": "function", "function": {"name": "t", "parameters": parameters}})
-    return make_grammar(None, [tool], choice, False, False, calls=ModelCalls(form_of(name), is_native=True))
+    return make_grammar(AskedAnswer(None, [tool], choice, calls=ModelCalls(form_of(name), is_native=True)))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surefoot.sampling.grammar import json_rule, lark_grammar
 from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.custom_calls import CustomInputs, StringReader, as_openai
+from surefoot.server.answer.input_regex import input_pattern
 from surefoot.server.answer.parsing import MessageDelta, whole_calls
-from surefoot.server.answer.quoted_grammar import quoted_lark, quoted_regex
-from surefoot.server.answer.structured import make_grammar
-from surefoot.server.schemas.tools import CustomTool, NamedChoice
+from surefoot.server.answer.structured import AskedAnswer, make_grammar
+from surefoot.server.schemas.tools import CustomTool, InputGrammar, NamedChoice, input_schema
 
 EDITS = r"""
 start: head edit+ foot  // a note
@@ -53,14 +54,38 @@ def escaped(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
+def holding(definition: str, syntax: str = "lark") -> str:
+    """The grammar of a JSON object whose only value is held."""
+    pattern = input_pattern(InputGrammar.model_validate({"syntax": syntax, "definition": definition}))
+    return lark_grammar(f"start: {json_rule({**input_schema(pattern=pattern), 'additionalProperties': False})}")
+
+
+def argument(text: str) -> str:
+    return f'{{"input": "{text}"}}'
+
+
 def test_a_grammar_holds_the_escaped_text() -> None:
-    quoted = quoted_lark(EDITS)
+    held = holding(EDITS)
     assert accepts(EDITS, GOOD)
-    assert accepts(quoted, escaped(GOOD))
+    assert accepts(held, argument(escaped(GOOD)))
     for text in BAD:
         assert not accepts(EDITS, text)
-        assert not accepts(quoted, escaped(text)), text
-    assert not accepts(quoted, GOOD)
+        assert not accepts(held, argument(escaped(text))), text
+    assert not accepts(held, argument(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "good", "bad"),
+    [
+        ('start: "a.b"i ["-" | "+"] end~2\nend: /x/s', "A.B+xx", "aXb+xx"),
+        ('start: a{2,3}\n?a: /[^"]\\/?/ "\\n"', "a/\nb\n", "a/\n"),
+        ("start: /[!-~]/", '"', "é"),
+        ("start: WORD (WS_INLINE WORD)*\n%import common.WORD\n%import common.WS_INLINE", "a bc", "a  "),
+    ],
+)
+def test_what_a_grammar_may_hold(grammar: str, good: str, bad: str) -> None:
+    assert accepts(holding(grammar), argument(escaped(good)))
+    assert not accepts(holding(grammar), argument(escaped(bad)))
 
 
 @pytest.mark.parametrize(
@@ -72,20 +97,27 @@ def test_a_grammar_holds_the_escaped_text() -> None:
         (r"(?:ab|\t)*", "ab\tab", "abc"),
         (r"[^a]b", '"b', "ab"),
         (r"[\s,]{2}", ",\n", ",."),
+        (r"^(?P<year>\d{4})$", "2026", "26"),
     ],
 )
 def test_a_regex_holds_the_escaped_text(regex: str, good: str, bad: str) -> None:
-    quoted = quoted_regex(regex)
-    assert accepts(quoted, escaped(good))
-    assert not accepts(quoted, escaped(bad))
+    held = holding(regex, "regex")
+    assert accepts(held, argument(escaped(good)))
+    assert not accepts(held, argument(escaped(bad)))
 
 
 @pytest.mark.parametrize(
-    "grammar", ["start: /a(?=b)/", r"start: /\p{L}/", "start: /[!-~]/", "%ignore /x/\nstart: /a/", "start: /a/x"]
-)
+    "grammar",
+    [
+        "start: /a(?=b)/", "%ignore /x/\nstart: /a/", "start: /a/x", 'start: "a" start?', "start: missing",
+        "start: NUMBER\n%import common.NUMBER", 'start: "a" & /b/', "rule: /a/",
+        "start: r0\n" + "\n".join(f"r{n}: r{n + 1}" for n in range(5000)),
+        'start: r0\nr20: "a"\n' + "\n".join(f"r{n}: r{n + 1} r{n + 1} r{n + 1}" for n in range(20)),
+    ],
+)  # fmt: skip
 def test_what_cannot_be_rewritten_is_said(grammar: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
-        quoted_lark(grammar)
+        holding(grammar)
 
 
 def tool(definition: str) -> Any:
@@ -95,13 +127,13 @@ def tool(definition: str) -> Any:
 
 def test_calls_are_held_to_the_grammar() -> None:
     chosen = NamedChoice.model_validate({"type": "function", "function": {"name": "edit"}})
-    held = make_grammar(None, [tool(EDITS)], chosen, False, False)
+    held = make_grammar(AskedAnswer(None, [tool(EDITS)], chosen))
     assert held.grammar is not None
     assert held.notices == ()
     call = '<tool_call>\n{{"name": "edit", "arguments": {{"input": "{}"}}}}\n</tool_call>'
     assert accepts(held.grammar, call.format(escaped(GOOD)))
     assert not any(accepts(held.grammar, call.format(escaped(text))) for text in BAD)
-    free = make_grammar(None, [tool("start: /[!-~]/")], chosen, False, False)
+    free = make_grammar(AskedAnswer(None, [tool('start: "a" start?')], chosen))
     assert free.grammar is not None
     assert free.notices == ("tools: the grammar of a custom tool is not enforced",)
     assert accepts(free.grammar, call.format(escaped(GOOD)))

@@ -14,7 +14,7 @@ from surefoot.core import SamplingParams
 from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.parsing import Chain, Parser, whole_calls
-from surefoot.server.answer.structured import AnswerConstraint, make_grammar
+from surefoot.server.answer.structured import AnswerConstraint, AskedAnswer, make_grammar
 from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.schemas.tools import Tool
 from surefoot.text import ChatTemplate
@@ -62,7 +62,7 @@ def valid_calls(name: str, count: int) -> None:
     calls = ModelCalls.find(template.templates, template.render, special)
     assert calls.form.name == name
     assert set(CONTROL.get(name, ())) <= {*calls.special, "<|call|>", "<|return|>"}
-    held = make_grammar(None, [Tool.model_validate(tool) for tool in TOOLS], "required", False, False, calls=calls)
+    held = make_grammar(AskedAnswer(None, [Tool.model_validate(tool) for tool in TOOLS], "required", calls=calls))
     params = [
         SamplingParams(
             temperature=1.2, seed=seed, max_tokens=MOST_TOKENS, grammar=held.grammar, skip_special_tokens=False

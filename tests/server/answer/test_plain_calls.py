@@ -15,7 +15,7 @@ from surefoot.server.answer.call_forms import HERMES
 from surefoot.server.answer.call_grammar import CallableTool, call_rules
 from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.parsing import Chain, MessageDelta, ReasoningParser, whole_calls
-from surefoot.server.answer.structured import make_grammar
+from surefoot.server.answer.structured import AskedAnswer, make_grammar
 from surefoot.server.schemas.base import MOST_GRAMMAR_CHARACTERS
 from surefoot.server.schemas.tools import Function, Tool
 from tests.server.answer.json_schemas import TOKENIZER
@@ -127,7 +127,7 @@ def test_plain_calls_only_where_the_grammar_holds_them(choice: Any, num_tools: i
         for number in range(num_tools)
     ]
     tools = [Tool(type="function", function=function) for function in functions]
-    held = make_grammar(None, tools, choice, True, False)
+    held = make_grammar(AskedAnswer(None, tools, choice, parallel=True))
     assert held.grammar is not None
     assert len(held.grammar) <= MOST_GRAMMAR_CHARACTERS
     assert bool(held.plain) == ("plain_0" in held.grammar) == has_plain

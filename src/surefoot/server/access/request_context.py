@@ -123,11 +123,14 @@ class StreamPosition:
     def start(cls, digest: str, request: str, created: int, seed: int, num_answers: int) -> "StreamPosition":
         return cls(digest, request, created, seed, (0,) * num_answers, (False,) * num_answers)
 
+    def restarted(self) -> "StreamPosition":
+        return replace(self, counts=(0,) * len(self.counts), ended=(False,) * len(self.ended), usage_sent=False)
+
     def advanced(self, index: int, count: int, ended: bool) -> "StreamPosition":
         """The position after more of one answer. An answer that has ended stays ended."""
         counts, ends = [*self.counts], [*self.ended]
         counts[index], ends[index] = count, ended or ends[index]
-        return StreamPosition(self.digest, self.request, self.created, self.seed, (*counts,), (*ends,), self.usage_sent)
+        return replace(self, counts=(*counts,), ended=(*ends,))
 
     def with_usage(self) -> "StreamPosition":
         return replace(self, usage_sent=True)

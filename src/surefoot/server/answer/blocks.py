@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
-from surefoot.server.answer.conversation import ChatRun
+from surefoot.api.answers import CompletionOutput, Piece
 from surefoot.server.answer.custom_calls import CUSTOM
 from surefoot.server.answer.parsing import MessageDelta
+from surefoot.server.service import RequestRun
 
 
 class BlockKind(Enum):
@@ -36,6 +38,15 @@ class BlockChange(Enum):
 Change = tuple[BlockChange, Block, str]  # the text that a block gets more of
 
 
+class ParsedAnswer(Protocol):
+    run: RequestRun
+
+    def parts_of(self, answer: CompletionOutput) -> MessageDelta:
+        """All of an answer that has ended."""
+
+    def deltas(self) -> AsyncIterator[tuple[Piece, MessageDelta]]: ...
+
+
 class Blocks:
     """Cuts an answer's deltas into blocks. A block ends when another begins."""
 
@@ -58,9 +69,9 @@ class Blocks:
             if function["arguments"]:
                 yield from self._more(BlockKind.CALL, function["arguments"])
 
-    async def changes(self, conversation: ChatRun) -> AsyncIterator[Change]:
-        """All changes of a conversation's only answer, as they come."""
-        async for _, delta in conversation.deltas():
+    async def changes(self, answer: ParsedAnswer) -> AsyncIterator[Change]:
+        """All changes of a request's only answer, as they come."""
+        async for _, delta in answer.deltas():
             for change in self.feed(delta):
                 yield change
         for change in self.finish():

@@ -27,7 +27,7 @@ from surefoot.server.answer.call_values import (
     type_of,
 )
 from surefoot.server.answer.channels import CALL, FINAL
-from surefoot.server.schemas.tools import INPUT, NamedChoice, ToolChoice
+from surefoot.server.schemas.tools import NamedChoice, ToolChoice
 
 # Line breaks and indentation, bounded: some models write white space for ever if they may.
 LOOSE_STYLE = {"whitespace_flexible": True, "whitespace_pattern": r"(?:[ ]|\n[ \t]{0,64})?"}
@@ -45,13 +45,6 @@ class CallableTool:
 
     name: str
     schema: dict[str, Any]  # of its arguments
-    text: str | None = None  # of a custom tool: the grammar of its input, inside of a JSON string
-
-    def arguments_rule(self) -> str:
-        if self.text is None:
-            return json_rule(self.schema)
-        head = json.dumps(f'{{"{INPUT}": "')
-        return f'{head} %lark {{\n{self.text}\n}} "\\"}}"'
 
 
 class Literals:
@@ -194,7 +187,7 @@ class _Rules:
 
     def _arguments(self, tool: CallableTool) -> str:
         if not self._form.argument:
-            return self._rule(tool.arguments_rule())
+            return self._rule(json_rule(tool.schema))
         return self._pairs(members_of(tool.schema))
 
     def _pairs(self, members: ArgumentSlots) -> str:
@@ -346,9 +339,19 @@ def _pattern(pattern: str) -> str | None:
     """A pattern, which may stand anywhere in the text unless it says otherwise; None if it cannot be written so."""
     begins, ends = pattern.startswith("^"), pattern.endswith("$") and not pattern.endswith("\\$")
     inner = pattern[begins : len(pattern) - ends]
-    if (begins or ends) and "|" in re.sub(r"\\.|\[[^\]]*\]|\([^()]*\)", "", inner):
+    if (begins or ends) and _has_choice(inner):
         return None
     return regex_rule(f"{'' if begins else ANY + '*'}({inner}){'' if ends else ANY + '*'}")
+
+
+def _has_choice(pattern: str) -> bool:
+    """Whether it is a choice as a whole, not only inside of its groups."""
+    level = 0
+    for character in re.sub(r"\\.|\[[^\]]*\]", "", pattern):
+        level += (character == "(") - (character == ")")
+        if character == "|" and not level:
+            return True
+    return False
 
 
 def unenforced(form: CallForm, schema: Schema) -> tuple[str, ...]:

@@ -18,6 +18,10 @@ NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?"
 _LIMITS = re.compile(r'"(minimum|maximum|exclusiveMinimum|exclusiveMaximum|multipleOf)":')
 _DEFINITIONS = ("$defs", "definitions")
 _PARTS = ("allOf", "anyOf", "oneOf")
+_TYPES_OF = {
+    type(None): frozenset({"null"}), bool: frozenset({"boolean"}), int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}), str: frozenset({"string"}), dict: frozenset({"object"}), list: frozenset({"array"}),
+}  # fmt: skip
 _MOST_LEVELS = 16  # of references to references
 MOST_ALTERNATIVES = 256  # of a union, and parts of an object's schema
 
@@ -35,14 +39,15 @@ class Slot:
     @cached_property
     def types(self) -> frozenset[str]:
         """That are told apart. A number with limits is a string where strings are allowed: `1` would need them too."""
-        types = _types(self.schema)
+        types = frozenset[str]().union(*map(_own_types, alternatives(self.schema)))
         has_limits = "string" in types and _LIMITS.search(json.dumps(self.schema))
         return types - {"integer", "number"} if has_limits else types
 
     @cached_property
     def choices(self) -> list[Any] | None:
         """All values, if the schema lists them."""
-        return _choices(self.schema)
+        listed = [listed_values(part) for part in alternatives(self.schema)]
+        return None if None in listed else [value for values in listed for value in values or ()]
 
     @cached_property
     def strings(self) -> tuple[Schema, ...]:
@@ -78,13 +83,18 @@ def as_json(value: Any) -> str:
 
 def type_of(value: Any) -> frozenset[str]:
     """The types in JSON schemas that a value has."""
-    if value is None or isinstance(value, bool):
-        return frozenset({"null" if value is None else "boolean"})
-    if isinstance(value, int):
-        return frozenset({"integer", "number"})
-    if isinstance(value, float):
-        return frozenset({"number"})
-    return frozenset({"string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"})
+    return _TYPES_OF[type(value)]
+
+
+def listed_values(schema: Schema) -> list[Any] | None:
+    """All values that fit the schema, if it lists them."""
+    if "const" in schema:
+        return [schema["const"]]
+    if isinstance(schema.get("enum"), list):
+        return list(schema["enum"])
+    if schema.get("type") == "boolean":
+        return [True, False]
+    return [None] if schema.get("type") == "null" else None
 
 
 def definitions_of(schema: Schema) -> dict[str, Any]:
@@ -106,10 +116,6 @@ def resolved(part: Any, root: Schema) -> Schema:
         _, word, *names = [*target.split("/"), ""][:3]
         part = root.get(word, {}).get(names[0], {}) if names and word in _DEFINITIONS else {}
     return part if isinstance(part, Mapping) else {}
-
-
-def _types(schema: Schema) -> frozenset[str]:
-    return frozenset().union(*map(_own_types, alternatives(schema)))
 
 
 def _own_types(schema: Schema) -> frozenset[str]:
@@ -155,22 +161,6 @@ def _merged(part: Schema, root: Schema) -> Schema:
     for inner in part["allOf"]:
         merged = {**resolved(inner, root), **merged}
     return merged
-
-
-def _choices(schema: Schema) -> list[Any] | None:
-    found: list[Any] = []
-    for part in alternatives(schema):
-        if "const" in part:
-            found.append(part["const"])
-        elif isinstance(part.get("enum"), list):
-            found += part["enum"]
-        elif part.get("type") == "boolean":
-            found += [True, False]
-        elif part.get("type") == "null":
-            found.append(None)
-        else:
-            return None
-    return found
 
 
 @dataclass(frozen=True)

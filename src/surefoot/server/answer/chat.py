@@ -66,7 +66,7 @@ class ChatCompletion:
     async def events(self) -> AsyncIterator[bytes]:
         """A resumed stream computes again, but does not send, what the client already has."""
         start = self.run.position
-        position = StreamPosition.start(start.digest, start.request, start.created, start.seed, len(start.counts))
+        position = start.restarted()
         called = [False] * len(position.counts)
         if not any(start.counts) and not any(start.ended):
             for index in range(len(position.counts)):

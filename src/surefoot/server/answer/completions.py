@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from surefoot.api.answers import Logprob, RequestOutput
-from surefoot.server.access.request_context import RequestContext, StreamPosition
+from surefoot.api.answers import CompletionOutput, Logprob, Piece, RequestOutput
+from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.conversation import find_position
+from surefoot.server.answer.parsing import MessageDelta
 from surefoot.server.answer.streaming import (
     DONE,
     ChunkTemplate,
@@ -16,7 +17,7 @@ from surefoot.server.answer.streaming import (
     reply_head,
     usage_of,
 )
-from surefoot.server.answer.structured import constrain
+from surefoot.server.answer.structured import AskedAnswer, constrain
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.service import RequestRun, Service
@@ -38,7 +39,7 @@ async def start_completion(service: Service, body: CompletionRequest, context: R
         # With max_tokens 0 one token is generated all the same, so that the prompt is computed like any other.
         most = None if body.max_tokens is None else max(body.max_tokens, 1)
         limits = [service.prompts.check_length(ticket.caller, len(tokens), most) for tokens in token_lists]
-        constraint = await constrain(service.llm.grammars, service.grammar_turns, body.response_format)
+        constraint = await constrain(service.llm.grammars, service.grammar_turns, AskedAnswer(body.response_format))
         common = body.sampling(most, body.logprobs, position.seed, constraint.grammar, service.llm.default_sampling)
         common = replace(common, prompt_logprobs=body.prompt_logprobs)
         params = [replace(common, max_tokens=limit) for limit in limits]
@@ -92,6 +93,13 @@ class TextCompletion:
         # Characters so far, for text_offset.
         self._lengths = [0 if has_scores else len(echo) for echo in echoes for _ in range(self._n)]
 
+    def parts_of(self, answer: CompletionOutput) -> MessageDelta:
+        return MessageDelta(answer.text)
+
+    async def deltas(self) -> AsyncIterator[tuple[Piece, MessageDelta]]:
+        async for piece in self.run.pieces():
+            yield piece, MessageDelta(piece.text)
+
     async def reply(self) -> dict[str, Any]:
         outputs = await self.run.whole()
         choices = []
@@ -141,7 +149,7 @@ class TextCompletion:
 
     async def events(self) -> AsyncIterator[bytes]:
         start = self.run.position
-        position = StreamPosition.start(start.digest, start.request, start.created, start.seed, len(start.counts))
+        position = start.restarted()
         template = ChunkTemplate(self._head, self._body.wants_usage)
         for index, count in enumerate(start.counts):
             if self._body.echo and not count:

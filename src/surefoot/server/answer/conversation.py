@@ -1,7 +1,7 @@
 """Conversations in the engine, whichever API they came by."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,8 +15,9 @@ from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.channels import ChannelParser
 from surefoot.server.answer.custom_calls import CustomInputs
 from surefoot.server.answer.parsing import THINK, Chain, MessageDelta, Parser, ReasoningParser
-from surefoot.server.answer.structured import AnswerConstraint, check_tools, constrain
+from surefoot.server.answer.structured import AnswerConstraint, AskedAnswer, check_tools, constrain
 from surefoot.server.answer.tool_calls import ModelCalls, calls_as_text
+from surefoot.server.bodies import translated
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.chat import ChatRequest, Message
 from surefoot.server.schemas.tools import AnyTool, CustomTool
@@ -66,18 +67,13 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         prompt = await render_request(service, body, context.num_body_bytes, position.created)
         is_thinking = prompt.rstrip().endswith(THINK)
         parallel = body.parallel_tool_calls is not False
-        constraint = await constrain(
-            service.llm.grammars, service.grammar_turns, body.response_format, tools, choice, parallel, is_thinking,
-            calls,
-        )  # fmt: skip
+        form = AskedAnswer(body.response_format, tools, choice, parallel, is_thinking, calls)
+        constraint = await constrain(service.llm.grammars, service.grammar_turns, form)
         tokens = await service.prompts.encode(prompt, rendered=True)
         limit = service.prompts.check_length(ticket.caller, len(tokens), body.limit)
-        defaults = service.llm.default_sampling
-        may_call = bool(tools) and choice != "none"
-        params = body.sampling(
-            limit, body.num_logprobs, position.seed, constraint.grammar, for_calls(defaults) if may_call else defaults
-        )
-        if calls.in_channels or (may_call and calls.needs_special):
+        defaults = for_calls(service.llm.default_sampling) if form.may_call else service.llm.default_sampling
+        params = body.sampling(limit, body.num_logprobs, position.seed, constraint.grammar, defaults)
+        if calls.in_channels or (form.may_call and calls.needs_special):
             params = replace(params, skip_special_tokens=False)
         run = await service.start(
             ticket, context, [tokens], [params], position, deadline_s=body.deadline_s, tier=body.service_tier,
@@ -85,6 +81,12 @@ async def start_conversation(service: Service, body: ChatRequest, context: Reque
         )  # fmt: skip
         run.notices = constraint.notices
     return ChatRun(run, body, is_thinking, constraint)
+
+
+async def start_translated(service: Service, as_chat: Callable[[], ChatRequest], context: RequestContext) -> ChatRun:
+    """A conversation that came by another API. as_chat: makes it a chat request."""
+    chat = await service.body_work.run(context.num_body_bytes, partial(translated, as_chat))
+    return await start_conversation(service, chat, context)
 
 
 def check_chats(pooling: PoolingConfig | None) -> None:

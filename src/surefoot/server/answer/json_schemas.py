@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from surefoot.server.answer.call_values import listed_values
+
 MOST_LEVELS = 64
 MOST_NAMES = 256  # listed by a propertyNames: each becomes a property
 MOST_VALUES = 64  # of a property that a condition tests
@@ -27,11 +29,17 @@ FORMATS = frozenset({
     "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid",
 })  # fmt: skip
 _NO_FORM = ("contains", "minContains", "maxContains", "unevaluatedItems", "$dynamicRef", "$recursiveRef")
-# Keywords beside which an object may have more properties than the schema itself lists.
-_COMPOSING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas", "dependencies"})
-_MAPS = ("properties", "patternProperties")
+# Keywords with schemas of the same value, beside which an object may have more properties than the schema itself lists.
+_SAME = ("if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
+# Keywords with schemas of values inside of the value.
+_OWN = (
+    "properties", "patternProperties", "additionalProperties", "items", "additionalItems", "propertyNames",
+    "prefixItems",
+)  # fmt: skip
+_COMPOSING = frozenset({"$ref", *_SAME})
 _DEFINITIONS = ("$defs", "definitions")
-_LOOKS_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
+_BY_NAME = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
+LOOKS_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])|\\[1-9]|\\k<")
 
 NO_SCHEMA = "it is not a JSON schema: check the types of its keywords' values"
 Schema = dict[str, Any]
@@ -76,23 +84,21 @@ def prepare(schema: Mapping[str, Any], *, closes: bool = False, any_of: bool = F
 # ---- which objects to close ----
 
 
+def _inside(schema: Schema, word: str) -> list[Any]:
+    """The schemas inside of a keyword."""
+    part = schema.get(word)
+    if word in _BY_NAME:
+        return [*part.values()] if isinstance(part, dict) else []
+    return part if isinstance(part, list) else [part]
+
+
 def _members(schema: Schema, closes: bool) -> Iterator[tuple[Any, bool]]:
     """Schemas inside this one, without definitions, and whether their objects are to be closed. A schema that is only
     part of what an object must fit stays open."""
-    for word in _MAPS:
-        if isinstance(schema.get(word), dict):
-            yield from ((member, True) for member in schema[word].values())
-    for word in ("additionalProperties", "items", "additionalItems"):
-        yield schema.get(word), True
-    for word in ("prefixItems", "items"):
-        yield from ((member, True) for member in _listed(schema, word))
-    for word in ("allOf", "anyOf", "oneOf"):
-        yield from ((member, _closes_inside(schema, word, closes)) for member in _listed(schema, word))
-    for word in ("if", "then", "else"):
-        yield schema.get(word), False
-    for word in ("dependentSchemas", "dependencies"):
-        if isinstance(schema.get(word), dict):
-            yield from ((member, False) for member in schema[word].values())
+    for word in _OWN:
+        yield from ((member, True) for member in _inside(schema, word))
+    for word in _SAME:
+        yield from ((member, _closes_inside(schema, word, closes)) for member in _inside(schema, word))
 
 
 def _closes_inside(schema: Schema, word: str, closes: bool) -> bool:
@@ -101,7 +107,7 @@ def _closes_inside(schema: Schema, word: str, closes: bool) -> bool:
     if word not in ("allOf", "anyOf", "oneOf"):
         return False
     beside = (_COMPOSING | {"properties", "patternProperties"}) & schema.keys() - {word}
-    return closes and not beside and (word != "allOf" or len(_listed(schema, word)) == 1)
+    return closes and not beside and (word != "allOf" or len(_inside(schema, word)) == 1)
 
 
 def _adds_to(schema: Schema) -> bool:
@@ -112,19 +118,12 @@ def _adds_to(schema: Schema) -> bool:
         part = waiting.pop()
         if not isinstance(part, dict):
             continue
-        named = {*part.get("properties", ()), *_listed(part, "required")}
-        if "$ref" in part or named - names or (part is not schema and _MAPS[1] in part):
+        required = part.get("required")
+        named = {*part.get("properties", ()), *(required if isinstance(required, list) else ())}
+        if "$ref" in part or named - names or (part is not schema and "patternProperties" in part):
             return True
-        waiting += [member for word in ("allOf", "anyOf", "oneOf") for member in _listed(part, word)]
-        waiting += [part.get(word) for word in ("if", "then", "else")]
-        for word in ("dependentSchemas", "dependencies"):
-            waiting += part[word].values() if isinstance(part.get(word), dict) else []
+        waiting += [member for word in _SAME for member in _inside(part, word)]
     return False
-
-
-def _listed(schema: Schema, word: str) -> list[Any]:
-    value = schema.get(word)
-    return value if isinstance(value, list) else []
 
 
 def _open_definitions(root: Mapping[str, Any]) -> frozenset[str]:
@@ -159,15 +158,12 @@ def _check_level(level: int) -> None:
 # ---- rewriting ----
 
 
-def _each(part: Any, change: Callable[[Any], Any]) -> Any:
-    """The change applied to one schema, or to each of a list."""
+def _changed(schema: Schema, word: str, change: Callable[[Any], Any]) -> Any:
+    """What is inside of a keyword, with the change applied to each schema."""
+    part = schema[word]
+    if word in _BY_NAME:
+        return {name: change(member) for name, member in part.items()} if isinstance(part, dict) else part
     return [change(member) for member in part] if isinstance(part, list) else change(part)
-
-
-def _replace(schema: Schema, word: str, change: Callable[[Any], Any]) -> None:
-    """Apply a change to each schema of a keyword that maps names to schemas."""
-    if isinstance(schema.get(word), dict):
-        schema[word] = {name: change(member) for name, member in schema[word].items()}
 
 
 def _drop_what_says_nothing(schema: Schema) -> None:
@@ -204,7 +200,7 @@ class _Rewriter:
             return False
         rewritten = {word: value for word, value in schema.items() if word not in _ANNOTATIONS}
         domains = {**domains, **_domains(rewritten)}
-        is_closable = closes and any(word in rewritten for word in _MAPS) and not _adds_to(rewritten)
+        is_closable = closes and {"properties", "patternProperties"} & rewritten.keys() and not _adds_to(rewritten)
         self._rewrite_parts(rewritten, closes, domains, level + 1)
         if is_closable:
             rewritten.setdefault("additionalProperties", rewritten.pop("unevaluatedProperties", False))
@@ -214,26 +210,19 @@ class _Rewriter:
         return rewritten
 
     def _rewrite_parts(self, schema: Schema, closes: bool, domains: Mapping[str, list[Any]], level: int) -> None:
-        """Properties and items are objects of their own. Composed schemas (allOf, if …) describe the same object."""
-
-        def own(part: Any, is_closed: bool = True) -> Any:
-            return self.rewrite(part, self._closes and is_closed, {}, level)
-
-        def beside(part: Any, word: str) -> Any:
-            return self.rewrite(part, _closes_inside(schema, word, closes), domains, level)
-
-        for word in _MAPS:
-            _replace(schema, word, own)
+        """Definitions, properties and items are objects of their own. Composed schemas describe the same object."""
+        for word in _OWN:
+            if word in schema:
+                schema[word] = _changed(schema, word, lambda part: self.rewrite(part, self._closes, {}, level))
         for word in _DEFINITIONS:
             if isinstance(schema.get(word), dict):
-                names = {name: f"#/{word}/{name}" not in self._open for name in schema[word]}
-                schema[word] = {name: own(schema[word][name], is_closed) for name, is_closed in names.items()}
-        for word in ("additionalProperties", "items", "additionalItems", "propertyNames", "prefixItems"):
-            schema |= {word: _each(schema[word], own)} if word in schema else {}
-        for word in ("if", "then", "else", "allOf", "anyOf", "oneOf"):
-            schema |= {word: _each(schema[word], partial(beside, word=word))} if word in schema else {}
-        for word in ("dependentSchemas", "dependencies"):
-            _replace(schema, word, partial(beside, word=word))
+                closed = {name: self._closes and f"#/{word}/{name}" not in self._open for name in schema[word]}
+                schema[word] = {name: self.rewrite(schema[word][name], closed[name], {}, level) for name in closed}
+        for word in _SAME:
+            if word in schema:
+                inside = _closes_inside(schema, word, closes)
+                rewrite = partial(self.rewrite, closes=inside, domains=domains, level=level)
+                schema[word] = _changed(schema, word, rewrite)
 
     def _leave_out(self, schema: Schema, *words: str) -> None:
         for word in words:
@@ -250,7 +239,7 @@ class _Rewriter:
             del schema["$schema"]
         if schema.get("format") not in FORMATS:
             schema.pop("format", None)
-        if isinstance(schema.get("pattern"), str) and _LOOKS_AROUND.search(schema["pattern"]):
+        if isinstance(schema.get("pattern"), str) and LOOKS_AROUND.search(schema["pattern"]):
             self._leave_out(schema, "pattern")
         self._limit_items(schema)
         self._leave_out(schema, *_NO_FORM, "unevaluatedProperties", "not")
@@ -290,48 +279,40 @@ class _Rewriter:
 
     def _apply_conditions(self, schema: Schema, domains: Mapping[str, list[Any]]) -> None:
         """Each condition becomes an anyOf of the ways to meet it."""
-        ways = [_either(condition, then, other, domains) for condition, then, other in _conditions(schema)]
-        self._num_conditions += len(ways)
-        if self._num_conditions > MOST_CONDITIONS:
-            raise SchemaError(f"the schema has more than {MOST_CONDITIONS} conditions: make it simpler")
-        for choice, word in ways:
-            if choice is None:
+        unions = []
+        for word, condition, then, other in _conditions(schema):
+            self._num_conditions += 1
+            if self._num_conditions > MOST_CONDITIONS:
+                raise SchemaError(f"the schema has more than {MOST_CONDITIONS} conditions: make it simpler")
+            ways = _ways(condition, then, other, domains)
+            if ways is None:
                 self.unenforced[word] = None
-        unions = [{"anyOf": choice} for choice, _ in ways if choice]
+            elif ways:
+                unions.append({"anyOf": ways})
         if unions:
             schema["allOf"] = [*schema.get("allOf", ()), *unions]
 
 
-@dataclass(frozen=True)
-class _Condition:
-    """A condition, from if or a dependency."""
-
-    word: str  # the keyword that it came from
-    schema: Any
-
-
-def _conditions(schema: Schema) -> Iterator[tuple[_Condition, Any, Any]]:
-    """The schema's conditions, removed from it, each with what must hold if it is met and what otherwise."""
+def _conditions(schema: Schema) -> Iterator[tuple[str, Any, Any, Any]]:
+    """The schema's conditions, removed from it: the keyword, the condition, and what must hold if it is met and what
+    otherwise."""
     if "if" in schema:
-        yield _Condition("if", schema.pop("if")), schema.pop("then", True), schema.pop("else", True)
+        yield "if", schema.pop("if"), schema.pop("then", True), schema.pop("else", True)
     schema.pop("then", None), schema.pop("else", None)
     for word in ("dependentRequired", "dependentSchemas", "dependencies"):
         entries = schema.pop(word, {})
         for name, needed in entries.items() if isinstance(entries, dict) else ():
-            then = {"required": needed} if isinstance(needed, list) else needed
-            yield _Condition(word, {"required": [name]}), then, True
+            yield word, {"required": [name]}, {"required": needed} if isinstance(needed, list) else needed, True
 
 
-def _either(
-    condition: _Condition, then: Any, other: Any, domains: Mapping[str, list[Any]]
-) -> tuple[list[Schema] | None, str]:
+def _ways(condition: Any, then: Any, other: Any, domains: Mapping[str, list[Any]]) -> list[Schema] | None:
     """The ways to meet a condition: empty if it demands nothing, None if they cannot be listed."""
     if then in (True, {}) and other in (True, {}):
-        return [], condition.word
-    failing = _negated(condition.schema, domains)
+        return []
+    failing = _negated(condition, domains)
     if failing is None or not _may_copy(other, len(failing)):
-        return None, condition.word
-    return [_both(condition.schema, then), *(_both(failure, other) for failure in failing)], condition.word
+        return None
+    return [_both(condition, then), *(_both(failure, other) for failure in failing)]
 
 
 def _both(first: Any, second: Any) -> Schema:
@@ -363,14 +344,7 @@ def _may_copy(part: Any, times: int) -> bool:
 
 
 def _values(schema: Any) -> list[Any] | None:
-    """All values that fit the schema, if it lists them."""
-    if not isinstance(schema, dict):
-        return None
-    if "const" in schema:
-        return [schema["const"]]
-    if isinstance(schema.get("enum"), list):
-        return list(schema["enum"])
-    return [False, True] if schema.get("type") == "boolean" else None
+    return listed_values(schema) if isinstance(schema, dict) else None
 
 
 def _domains(schema: Schema) -> dict[str, list[Any]]:

@@ -3,10 +3,10 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
@@ -19,7 +19,6 @@ from surefoot.server.bodies import unless_gone
 from surefoot.server.errors import ApiError
 from surefoot.server.service import PromptProgress, RequestRun
 
-T = TypeVar("T")
 BEAT_S = 5.0  # of silence, after which a stream shows that it lives
 EVENTS = "text/event-stream; charset=utf-8"
 HEADERS = [
@@ -31,13 +30,17 @@ Beat = Callable[[], Awaitable[bytes]]
 BEAT = "surefoot.beat"  # in a message of a body: the part depends on time, and belongs to no answer
 
 
-class Answer(Protocol):
+class WholeAnswer(Protocol):
     """The answers to one request, in the form of an API."""
 
     run: RequestRun
 
     async def reply(self) -> dict[str, Any]:
         """The whole reply."""
+
+
+class Answer(WholeAnswer, Protocol):
+    """An answer that may be sent as a stream."""
 
     def events(self) -> AsyncIterator[bytes]:
         """The reply as a stream. Raises ApiError where it breaks off."""
@@ -57,7 +60,11 @@ async def send_answer(
     if streams:
         beat = partial(run.beat, answer.beat)
         return EventStream(run, _until_error(answer), run.service.settings.read_s, content_type or EVENTS, beat)
-    return JSONResponse(await whole_reply(http, run, answer.reply), headers=notice_headers(run.notices))
+    return await send_whole(http, answer)
+
+
+async def send_whole(http: HttpRequest, answer: WholeAnswer) -> Response:
+    return JSONResponse(await whole_reply(http, answer), headers=notice_headers(answer.run.notices))
 
 
 async def _until_error(answer: Answer) -> AsyncGenerator[bytes, None]:
@@ -136,12 +143,12 @@ def notice_headers(notices: Sequence[str]) -> dict[str, str]:
     return {"Warning": ", ".join(f'299 surefoot "{notice}"' for notice in notices)} if notices else {}
 
 
-async def whole_reply(http: HttpRequest, run: RequestRun, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The result of the work, after which the run is closed. Raises ClientGone if the client disconnects first."""
+async def whole_reply(http: HttpRequest, answer: WholeAnswer) -> dict[str, Any]:
+    """The reply, after which the run is closed. Raises ClientGone if the client disconnects first."""
     try:
-        return await unless_gone(http.receive, work())
+        return await unless_gone(http.receive, answer.reply())
     finally:
-        run.close()
+        answer.run.close()
 
 
 class ChunkTemplate:

@@ -14,6 +14,7 @@ from surefoot.server.answer.call_forms import CallForm
 from surefoot.server.answer.call_grammar import CallableTool, Literals, call_rules, text_rules, unenforced
 from surefoot.server.answer.call_values import TooComplex
 from surefoot.server.answer.channels import channel_rules
+from surefoot.server.answer.input_regex import input_pattern
 from surefoot.server.answer.json_schemas import (
     NO_SCHEMA,
     PreparedSchema,
@@ -24,7 +25,6 @@ from surefoot.server.answer.json_schemas import (
     unenforced_sentence,
 )
 from surefoot.server.answer.parsing import END_THINK
-from surefoot.server.answer.quoted_grammar import quoted_lark, quoted_regex
 from surefoot.server.answer.tool_calls import INSTRUCTED, ModelCalls
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.base import (
@@ -41,10 +41,10 @@ from surefoot.server.schemas.tools import (
     AnyChoice,
     AnyTool,
     CustomChoice,
-    InputGrammar,
     NamedChoice,
     Tool,
     ToolChoice,
+    input_schema,
 )
 
 MOST_OWN_CHARACTERS = 4 * MOST_GRAMMAR_CHARACTERS  # of a grammar that is made here, of many tools
@@ -57,6 +57,23 @@ HIDDEN_THOUGHT = (
     "start: ANYTHING {end} BREAKS answer\nANYTHING: /(.|\\n)*/\nBREAKS: /\\n*/\n"  # the tag is a special token
 )
 PLAIN = "start: answer\n"
+
+
+@dataclass(frozen=True)
+class AskedAnswer:
+    """What a request asks of its answer."""
+
+    format: ResponseFormat | None
+    tools: Sequence[Tool] = ()
+    choice: ToolChoice = "none"
+    parallel: bool = False  # several calls
+    is_thinking: bool = False  # the prompt ends inside a thought
+    calls: ModelCalls = INSTRUCTED
+    any_of: bool = False  # several forms of a oneOf may fit
+
+    @property
+    def may_call(self) -> bool:
+        return bool(self.tools) and self.choice != "none"
 
 
 @dataclass(frozen=True)
@@ -108,92 +125,60 @@ def check_tools(tools: Sequence[AnyTool], choice: AnyChoice | None) -> tuple[lis
     return functions, choice.allowed_tools.mode if functions else "none"
 
 
-async def constrain(
-    grammars: Grammars,
-    turns: Turns,
-    wanted: ResponseFormat | None,
-    tools: Sequence[Tool] = (),
-    choice: ToolChoice = "none",
-    parallel: bool = False,
-    is_thinking: bool = False,
-    calls: ModelCalls = INSTRUCTED,
-) -> AnswerConstraint:
+async def constrain(grammars: Grammars, turns: Turns, asked: AskedAnswer) -> AnswerConstraint:
     """The constraint for a request, compiled once to prove it usable. Raises ApiError if it is not.
 
-    is_thinking: the prompt ends inside a thought. turns: one grammar is compiled at a time, on another thread.
+    turns: one grammar is compiled at a time, on another thread.
     """
-    if not tools and (wanted is None or isinstance(wanted, TextFormat)):
-        return AnswerConstraint(None, calls=calls)
-    for any_of in (False, True):
-        try:
-            async with turns.turn():
-                return await asyncio.to_thread(
-                    _compiled, grammars, wanted, tools, choice, parallel, is_thinking, any_of, calls
-                )
-        except GrammarTimeout as error:
-            raise ApiError(503, str(error), code="grammar_timeout", headers={"Retry-After": "60"}) from error
-        except (GrammarError, SchemaError) as error:
-            if tools and not any_of and "oneOf" in str(error):
-                continue
-            raise _refusal(error, wanted, tools if choice != "none" else ()) from error
-    raise AssertionError
+    if not asked.tools and (asked.format is None or isinstance(asked.format, TextFormat)):
+        return AnswerConstraint(None, calls=asked.calls)
+    try:
+        async with turns.turn():
+            return await asyncio.to_thread(_compiled, grammars, asked)
+    except GrammarTimeout as error:
+        raise ApiError(503, str(error), code="grammar_timeout", headers={"Retry-After": "60"}) from error
+    except (GrammarError, SchemaError) as error:
+        if not asked.tools or asked.any_of or "oneOf" not in str(error):
+            raise _refusal(error, asked) from error
+    return await constrain(grammars, turns, replace(asked, any_of=True))
 
 
-def _refusal(error: Exception, wanted: ResponseFormat | None, tools: Sequence[Tool]) -> ApiError:
+def _refusal(error: Exception, asked: AskedAnswer) -> ApiError:
     """The error may quote a grammar that the client sent, not one that was generated here."""
-    is_own = not tools and isinstance(wanted, GrammarFormat)
-    param = "tools" if tools else "response_format"
+    param = "tools" if asked.may_call else "response_format"
+    is_own = not asked.may_call and isinstance(asked.format, GrammarFormat)
     return bad_request(f"{param} cannot be used: {error if is_own else plain_complaint(str(error))}", param)
 
 
-def _compiled(
-    grammars: Grammars,
-    wanted: ResponseFormat | None,
-    tools: Sequence[Tool],
-    choice: ToolChoice,
-    parallel: bool,
-    is_thinking: bool,
-    any_of: bool,
-    calls: ModelCalls,
-) -> AnswerConstraint:
+def _compiled(grammars: Grammars, asked: AskedAnswer) -> AnswerConstraint:
+    """The constraint, if it can be used. If a custom tool's grammar cannot be, its input is free."""
     try:
-        return _tried(grammars, make_grammar(wanted, tools, choice, parallel, is_thinking, any_of, calls))
+        constraint = make_grammar(asked)
+        if constraint.grammar is not None:
+            if len(constraint.grammar) > MOST_OWN_CHARACTERS:
+                raise GrammarError(TOO_LONG)
+            grammars.compile(constraint.grammar)
+        return constraint
     except GrammarTimeout:
         raise
     except GrammarError:
-        if all(tool.grammar is None for tool in tools):
+        if all(tool.grammar is None for tool in asked.tools):
             raise
-    free = [Tool(type="function", function=tool.function) for tool in tools]
-    constraint = _tried(grammars, make_grammar(wanted, free, choice, parallel, is_thinking, any_of, calls))
+    free = [Tool(type="function", function=tool.function) for tool in asked.tools]
+    constraint = _compiled(grammars, replace(asked, tools=free))
     return replace(constraint, notices=(*constraint.notices, FREE_INPUT))
 
 
-def _tried(grammars: Grammars, constraint: AnswerConstraint) -> AnswerConstraint:
-    """The constraint, if it can be used. Raises GrammarError."""
-    if constraint.grammar is not None:
-        if len(constraint.grammar) > MOST_OWN_CHARACTERS:
-            raise GrammarError(TOO_LONG)
-        grammars.compile(constraint.grammar)
-    return constraint
-
-
-def make_grammar(
-    wanted: ResponseFormat | None,
-    tools: Sequence[Tool],
-    choice: ToolChoice,
-    parallel: bool,
-    is_thinking: bool,
-    any_of: bool = False,
-    calls: ModelCalls = INSTRUCTED,
-) -> AnswerConstraint:
-    if tools and choice != "none":
-        return _constrain_calls(tools, choice, parallel, is_thinking, any_of, calls)
-    if isinstance(wanted, GrammarFormat):
-        return AnswerConstraint(lark_grammar(wanted.grammar), calls=calls)
-    rules = format_rules(wanted)
-    if tools and rules is None:
+def make_grammar(asked: AskedAnswer) -> AnswerConstraint:
+    calls = asked.calls
+    if asked.may_call:
+        return _constrain_calls(asked)
+    if isinstance(asked.format, GrammarFormat):
+        return AnswerConstraint(lark_grammar(asked.format.grammar), calls=calls)
+    rules = format_rules(asked.format)
+    if asked.tools and rules is None:
         rules = text_rules(calls.form, calls.special)
-    grammar = None if rules is None else lark_grammar(_beginning(is_thinking, calls, is_said=True) + rules)
+    grammar = None if rules is None else lark_grammar(_beginning(asked.is_thinking, calls, is_said=True) + rules)
     return AnswerConstraint(grammar, calls=calls)
 
 
@@ -207,17 +192,16 @@ def _beginning(is_thinking: bool, calls: ModelCalls, is_said: bool = False) -> s
     return THOUGHT if is_thinking else PLAIN
 
 
-def _constrain_calls(
-    tools: Sequence[Tool], choice: ToolChoice, parallel: bool, is_thinking: bool, any_of: bool, calls: ModelCalls
-) -> AnswerConstraint:
+def _constrain_calls(asked: AskedAnswer) -> AnswerConstraint:
     """Calls without tags repeat each schema in the grammar. Where that makes it too long, only tagged calls are
     allowed."""
+    calls = asked.calls
     try:
-        callables, notices = _callables(tools, any_of, calls)
-        for held, plain, most in _attempts(calls.form, callables, choice):
+        callables, notices = _callables(asked)
+        for held, plain, most in _attempts(calls.form, callables, asked.choice):
             with suppress(TooComplex):
-                rules = call_rules(calls.form, held, choice, parallel, plain, calls.special)
-                grammar = lark_grammar(_beginning(is_thinking, calls) + rules)
+                rules = call_rules(calls.form, held, asked.choice, asked.parallel, plain, calls.special)
+                grammar = lark_grammar(_beginning(asked.is_thinking, calls) + rules)
                 if len(grammar) <= most:
                     break
     except (AttributeError, KeyError, TypeError) as error:  # a keyword with a value of another type than it has
@@ -237,8 +221,7 @@ def _attempts(form: CallForm, tools: Tools, choice: ToolChoice) -> list[tuple[To
         is_plain = choice == "auto"
         return [(held, held if is_plain else [], MOST_OWN_CHARACTERS) for held in (tools, free)]
     tagged: list[tuple[Tools, Tools, int]] = [(held, [], MOST_OWN_CHARACTERS) for held in (tools, free)]
-    plain = [tool for tool in tools if tool.text is None] if choice == "auto" and form.plain else []
-    return [(tools, plain, MOST_GRAMMAR_CHARACTERS), *tagged] if plain else tagged
+    return [(tools, tools, MOST_GRAMMAR_CHARACTERS), *tagged] if choice == "auto" and form.plain else tagged
 
 
 def _free(tool: CallableTool) -> CallableTool:
@@ -246,38 +229,31 @@ def _free(tool: CallableTool) -> CallableTool:
     return replace(tool, schema={"type": "object"})
 
 
-def _callables(tools: Sequence[Tool], any_of: bool, calls: ModelCalls) -> tuple[list[CallableTool], tuple[str, ...]]:
+def _callables(asked: AskedAnswer) -> tuple[list[CallableTool], tuple[str, ...]]:
     """The tools as the grammar needs them, and what it does not enforce. Where all schemas together are longer than a
     grammar may be, the arguments of the last tools are only held to be an object."""
     callables: list[CallableTool] = []
     words: dict[str, None] = {}
     notices: dict[str, None] = {}
     num_sent = num_held = 0  # characters of schemas
-    for tool in tools:
+    for tool in asked.tools:
         num_sent += len(json.dumps(tool.function.parameters))
-        prepared = PreparedSchema({"type": "object"}, ())
+        parameters, prepared = tool.function.parameters, PreparedSchema({"type": "object"}, ())
+        if tool.grammar is not None:
+            try:
+                parameters = input_schema(pattern=input_pattern(tool.grammar))
+            except ValueError:
+                notices |= {FREE_INPUT: None}
         if num_sent <= MOST_OWN_CHARACTERS:  # to prepare them takes a while
-            prepared = prepare(arguments_schema(tool.function.parameters), closes=True, any_of=any_of)
+            prepared = prepare(arguments_schema(parameters), closes=True, any_of=asked.any_of)
         num_held += len(json.dumps(prepared.schema))
         if num_sent > MOST_OWN_CHARACTERS or num_held > MOST_GRAMMAR_CHARACTERS:
             callables.append(CallableTool(tool.function.name, {"type": "object"}))
             notices |= {FREE_ARGUMENTS: None}
             continue
         with suppress(TooComplex):  # which leaves the arguments free
-            words |= dict.fromkeys((*prepared.unenforced, *unenforced(calls.form, prepared.schema)))
-        text = None if calls.form.argument else _input_rules(tool.grammar)
-        notices |= {FREE_INPUT: None} if tool.grammar is not None and text is None else {}
-        callables.append(CallableTool(tool.function.name, prepared.schema, text))
+            words |= dict.fromkeys((*prepared.unenforced, *unenforced(asked.calls.form, prepared.schema)))
+        callables.append(CallableTool(tool.function.name, prepared.schema))
     if words:
         notices = {f"tools: {unenforced_sentence([*words])}": None, **notices}
     return callables, tuple(notices)
-
-
-def _input_rules(grammar: InputGrammar | None) -> str | None:
-    """The grammar of a custom tool's input inside of JSON; None if there is none, or none that can be had there."""
-    if grammar is None:
-        return None
-    try:
-        return quoted_lark(grammar.definition) if grammar.syntax == "lark" else quoted_regex(grammar.definition)
-    except ValueError:
-        return None

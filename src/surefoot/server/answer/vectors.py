@@ -13,16 +13,7 @@ from surefoot.core import Pooling, SamplingParams
 from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.access.shares import Ticket
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.vectors import (
-    Document,
-    Embedding,
-    EmbeddingReply,
-    EmbeddingRequest,
-    PromptUsage,
-    RerankReply,
-    RerankRequest,
-    RerankResult,
-)
+from surefoot.server.schemas.vectors import EmbeddingRequest, RerankRequest
 from surefoot.server.service import RequestRun, Service
 
 META = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
@@ -41,6 +32,12 @@ async def _start(
     position = StreamPosition.start("", context.request or uuid.uuid4().hex, int(time.time()), 0, len(prompts))
     params = [SamplingParams(max_tokens=1, seed=0)] * len(prompts)
     return await service.start(ticket, context, prompts, params, position, deadline_s=deadline_s, pooling=pooling)
+
+
+def _described(run: RequestRun) -> dict[str, Any]:
+    """Fields of all replies."""
+    usage = {"prompt_tokens": run.num_prompt, "total_tokens": run.num_prompt}
+    return {"model": run.service.settings.model_name, "usage": usage}
 
 
 # ---- embeddings ----
@@ -78,19 +75,11 @@ class Embeddings:
         self.run = run
         self._body = body
 
-    async def whole(self) -> EmbeddingReply:
-        outputs, data = await self.run.whole(), list[Embedding]()
-        for index, output in enumerate(outputs):
-            assert output.embedding is not None
-            vector = unit(output.embedding, self._body.dimensions)
-            encoded = packed(vector) if self._body.encoding_format == "base64" else list(vector)
-            data.append(Embedding(index=index, embedding=encoded))
-        num_tokens = sum(output.usage.num_prompt for output in outputs)
-        usage = PromptUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
-        return EmbeddingReply(model=self.run.service.settings.model_name, data=data, usage=usage)
-
     async def reply(self) -> dict[str, Any]:
-        return (await self.whole()).model_dump()
+        vectors = [unit(output.embedding or (), self._body.dimensions) for output in await self.run.whole()]
+        write = packed if self._body.encoding_format == "base64" else list
+        data = [{"object": "embedding", "index": index, "embedding": write(v)} for index, v in enumerate(vectors)]
+        return {"object": "list", **_described(self.run), "data": data}
 
 
 def packed(vector: Sequence[float]) -> str:
@@ -140,24 +129,13 @@ class Reranking:
         self._body = body
         self._reranker = reranker
 
-    async def whole(self) -> RerankReply:
+    async def reply(self) -> dict[str, Any]:
         outputs, texts = await self.run.whole(), self._body.texts
         places = ranked([self._reranker.score(output.embedding or ()) for output in outputs])[: self._body.top_n]
-        num_tokens = sum(output.usage.num_prompt for output in outputs)
-        return RerankReply(
-            id=self.run.position.request,
-            model=self.run.service.settings.model_name,
-            results=[
-                RerankResult(
-                    index=place.index,
-                    relevance_score=place.relevance_score,
-                    document=Document(text=texts[place.index]) if self._body.return_documents is not False else None,
-                )
-                for place in places
-            ],
-            usage=PromptUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
-            meta=META,
-        )
-
-    async def reply(self) -> dict[str, Any]:
-        return (await self.whole()).model_dump(exclude_none=True)
+        results: list[dict[str, Any]] = [
+            {"index": place.index, "relevance_score": place.relevance_score} for place in places
+        ]
+        if self._body.return_documents is not False:
+            results = [{**result, "document": {"text": texts[result["index"]]}} for result in results]
+        head = {"id": self.run.position.request, "object": "list"}
+        return {**head, **_described(self.run), "results": results, "meta": META}

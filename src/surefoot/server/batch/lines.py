@@ -5,13 +5,14 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.access.shares import asking_user
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
+from surefoot.server.answer.streaming import WholeAnswer
 from surefoot.server.answer.vectors import start_embeddings, start_reranking
 from surefoot.server.batch.disk import Disk
 from surefoot.server.batch.input_lines import BatchLine
@@ -22,7 +23,7 @@ from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.dialects import noting_unknown
 from surefoot.server.schemas.vectors import EmbeddingRequest, RerankRequest
-from surefoot.server.service import RequestRun, Service
+from surefoot.server.service import Service
 
 DONE = 200
 FAILED = "server_failed"
@@ -30,18 +31,12 @@ MOST_FAILURES = 3  # failures of steps or of the server, after which a line gets
 LOG = logging.getLogger(__name__)
 
 
-class PendingReply(Protocol):
-    run: RequestRun
-
-    async def reply(self) -> dict[str, Any]: ...
-
-
-Start = Callable[[Service, Any, RequestContext], Awaitable[PendingReply]]
+Start = Callable[[Service, Any, RequestContext], Awaitable[WholeAnswer]]
 # Status and body of a line's answer. Raises ApiError as the line's route does.
 AnswerLine = Callable[[BatchLine, RequestContext], Awaitable[tuple[int, dict[str, Any]]]]
 
 
-async def _start_chat(service: Service, body: ChatRequest, context: RequestContext) -> PendingReply:
+async def _start_chat(service: Service, body: ChatRequest, context: RequestContext) -> WholeAnswer:
     return ChatCompletion(await start_conversation(service, body, context))
 
 

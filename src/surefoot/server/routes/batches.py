@@ -9,13 +9,9 @@ from surefoot.server.batch.batches import Batches
 from surefoot.server.batch.records import page
 from surefoot.server.batch.state import no_folder, storage_errors
 from surefoot.server.bodies import JsonRoute
-from surefoot.server.schemas.batches import After, BatchList, BatchRecord, BatchReply, BatchRequest
+from surefoot.server.schemas.batches import After, BatchReply, BatchRequest, Page
 
 ROUTE = "/v1/batches"
-
-
-def reply(record: BatchRecord) -> BatchReply:
-    return BatchReply(**record.model_dump(exclude={"owner"}))
 
 
 def batches_router(batches: Batches | None) -> APIRouter:
@@ -30,22 +26,22 @@ def batches_router(batches: Batches | None) -> APIRouter:
     @router.post(ROUTE)
     async def create_batch(body: BatchRequest, http: HttpRequest) -> BatchReply:
         with storage_errors():
-            return reply(await there().create(http.state.caller.user, body))
+            return await there().create(http.state.caller.user, body)
 
     @router.get(ROUTE)
     async def list_batches(
         http: HttpRequest, after: After = None, limit: Annotated[int, Query(ge=1, le=100)] = 20
-    ) -> BatchList:
+    ) -> Page[BatchReply]:
         shown, place = page(there().of(http.state.caller.user), after, limit)
-        return BatchList(data=[reply(record) for record in shown], **place)
+        return Page(data=[*shown], **place)
 
     @router.get(ROUTE + "/{batch_id}")
     async def retrieve_batch(batch_id: str, http: HttpRequest) -> BatchReply:
-        return reply(there().get(http.state.caller.user, batch_id))
+        return there().get(http.state.caller.user, batch_id)
 
     @router.post(ROUTE + "/{batch_id}/cancel")
     async def cancel_batch(batch_id: str, http: HttpRequest) -> BatchReply:
         with storage_errors():
-            return reply(await there().cancel(http.state.caller.user, batch_id))
+            return await there().cancel(http.state.caller.user, batch_id)
 
     return router

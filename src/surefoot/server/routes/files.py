@@ -10,14 +10,10 @@ from surefoot.server.batch.files import Files
 from surefoot.server.batch.records import page
 from surefoot.server.batch.state import no_folder, storage_errors
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.batches import After, Deleted, FileList, FileRecord, FileReply
+from surefoot.server.schemas.batches import After, Deleted, FileReply, Page
 
 ROUTE = "/v1/files"
 Limit = Annotated[int, Query(ge=1, le=10_000)]
-
-
-def reply(record: FileRecord) -> FileReply:
-    return FileReply(**record.model_dump(exclude={"owner", "sha256"}))
 
 
 def files_router(files: Files | None) -> APIRouter:
@@ -38,7 +34,7 @@ def files_router(files: Files | None) -> APIRouter:
         if not file.size:
             raise bad_request("the file is empty", "file")
         with storage_errors():
-            return reply(await there().add(http.state.caller.user, file, purpose))
+            return await there().add(http.state.caller.user, file, purpose)
 
     @router.get(ROUTE)
     async def list_files(
@@ -47,14 +43,14 @@ def files_router(files: Files | None) -> APIRouter:
         after: After = None,
         limit: Limit = 10_000,
         order: Literal["asc", "desc"] = "desc",
-    ) -> FileList:
+    ) -> Page[FileReply]:
         records = [record for record in there().of(http.state.caller.user) if purpose in (None, record.purpose)]
         shown, place = page(records, after, limit, order)
-        return FileList(data=[reply(record) for record in shown], **place)
+        return Page(data=[*shown], **place)
 
     @router.get(ROUTE + "/{file_id}")
     async def retrieve_file(file_id: str, http: HttpRequest) -> FileReply:
-        return reply(there().get(http.state.caller.user, file_id))
+        return there().get(http.state.caller.user, file_id)
 
     @router.delete(ROUTE + "/{file_id}")
     async def delete_file(file_id: str, http: HttpRequest) -> Deleted:

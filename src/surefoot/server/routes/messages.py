@@ -14,7 +14,7 @@ from surefoot.api.answers import CompletionOutput
 from surefoot.engine import Usage
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.conversation import ChatRun, render_request, start_conversation
+from surefoot.server.answer.conversation import ChatRun, render_request, start_translated
 from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import MEMORY, event, is_cut, send_answer
 from surefoot.server.bodies import JsonRoute, translated
@@ -31,10 +31,8 @@ def messages_router(service: Service) -> APIRouter:
 
     @router.post(ROUTE, responses=whole_or_stream(MessageReply))
     async def messages(body: MessagesRequest, http: HttpRequest) -> Response:
-        context = RequestContext.of(http)
-        chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
-        answer = MessageAnswer(await start_conversation(service, chat, context), body.num_left_out)
-        return await send_answer(http, answer, body.stream)
+        chat = await start_translated(service, body.as_chat, RequestContext.of(http))
+        return await send_answer(http, MessageAnswer(chat, body.num_left_out), body.stream)
 
     @router.post(f"{ROUTE}/count_tokens")
     async def count_tokens(body: CountRequest, http: HttpRequest) -> dict[str, int]:

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response
 
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
-from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.completions import TextCompletion, start_completion
-from surefoot.server.answer.conversation import ChatRun, start_conversation
+from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, ParsedAnswer, blocks_of
+from surefoot.server.answer.completions import start_completion
+from surefoot.server.answer.conversation import start_translated
 from surefoot.server.answer.parsing import arguments_of
 from surefoot.server.answer.streaming import is_cut, send_answer, whole_reply
 from surefoot.server.answer.vectors import start_embeddings
@@ -26,28 +26,21 @@ from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.ollama import (
     LATEST,
-    Details,
     EmbedReply,
     EmbedRequest,
     GenerateReply,
     GenerateRequest,
-    ListedModel,
-    ModelsReply,
     OldEmbedReply,
     OldEmbedRequest,
     OllamaChatReply,
     OllamaChatRequest,
-    RunningModel,
-    RunningReply,
     ShowReply,
     ShowRequest,
-    VersionReply,
 )
 from surefoot.server.schemas.replies import Responses
 from surefoot.server.schemas.vectors import EmbeddingRequest
 from surefoot.server.service import PromptProgress, RequestRun, Service
 
-VERSION = "0.12.6"  # the version of Ollama whose API this is; clients choose features by it
 LINES = "application/x-ndjson"
 Json = dict[str, Any]
 
@@ -57,7 +50,12 @@ def ollama_router(service: Service) -> APIRouter:
     router = APIRouter(route_class=JsonRoute, strict_content_type=False)
     _add_generating(router, service)
     _add_embedding(router, service)
-    _add_models(router, service)
+
+    @router.post("/api/show")
+    async def show(body: ShowRequest) -> ShowReply:
+        _served_name(service, body.model or body.name)
+        return _shown(service)
+
     return router
 
 
@@ -103,15 +101,13 @@ def _add_generating(router: APIRouter, service: Service) -> None:
             return JSONResponse(_loaded(name, _as_response))
         if body.raw or body.suffix:
             completion = translated(partial(body.as_completion, name))
-            answer = OllamaGeneration(await start_completion(service, completion, RequestContext.of(http)))
-            return await send_answer(http, answer, body.stream, LINES)
+            answer = await start_completion(service, completion, RequestContext.of(http))
+            return await send_answer(http, OllamaAnswer(answer, _as_response), body.stream, LINES)
         return await chatted(http, partial(body.as_chat, name), _as_response, body.stream)
 
     async def chatted(http: HttpRequest, as_chat: Callable[[], ChatRequest], shape: Shape, streams: bool) -> Response:
-        context = RequestContext.of(http)
-        chat = await service.body_work.run(context.num_body_bytes, partial(translated, as_chat))
-        answer = OllamaChat(await start_conversation(service, chat, context), shape)
-        return await send_answer(http, answer, streams, LINES)
+        chat = await start_translated(service, as_chat, RequestContext.of(http))
+        return await send_answer(http, OllamaAnswer(chat, shape), streams, LINES)
 
 
 def _check_generate(body: GenerateRequest) -> None:
@@ -129,10 +125,6 @@ def _loaded(name: str, shape: "Shape") -> Json:
 
 def _line(data: Json) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
-
-
-def _failed_line(error: ApiError) -> bytes:
-    return _line(error.as_ollama())
 
 
 Shape = Callable[[list[Block]], Json]  # writes blocks of an answer as a reply's fields
@@ -183,20 +175,21 @@ def _ns(seconds: float) -> int:
     return max(0, round(seconds * 1e9))
 
 
-class OllamaChat:
-    """The answer of a conversation. A tool call is sent once it is complete."""
+class OllamaAnswer:
+    """A tool call is sent once it is complete."""
 
-    failed = staticmethod(_failed_line)
-
-    def __init__(self, conversation: ChatRun, shape: Shape) -> None:
-        self.run = conversation.run
-        self._conversation = conversation
+    def __init__(self, answer: ParsedAnswer, shape: Shape) -> None:
+        self.run = answer.run
+        self._answer = answer
         self._shape = shape
 
     async def reply(self) -> Json:
         (output,) = await self.run.whole()
-        blocks = blocks_of(self._conversation.parts_of(output.outputs[0]))
+        blocks = blocks_of(self._answer.parts_of(output.outputs[0]))
         return {**_head(self.run), **self._shape(blocks), **_end(output)}
+
+    def failed(self, error: ApiError) -> bytes:
+        return _line(error.as_ollama())
 
     def beat(self, progress: PromptProgress) -> bytes:
         """A line without text: this API has no other sign of life."""
@@ -206,7 +199,7 @@ class OllamaChat:
         return _line({**_head(self.run), **self._shape(blocks), "done": False})
 
     async def events(self) -> AsyncIterator[bytes]:
-        async for change in Blocks().changes(self._conversation):
+        async for change in Blocks().changes(self._answer):
             if parts := _parts(*change):
                 yield self._more(parts)
         yield _line({**_head(self.run), **self._shape([]), **_end(self.run.outputs[-1])})
@@ -219,36 +212,13 @@ def _parts(change: BlockChange, block: Block, text: str) -> list[Block]:
     return [Block(block.kind, block.index, text=text)] if change is BlockChange.MORE else []
 
 
-class OllamaGeneration:
-    """The answer to a prompt that no template was applied to."""
-
-    failed = staticmethod(_failed_line)
-
-    def __init__(self, completion: TextCompletion) -> None:
-        self.run = completion.run
-
-    async def reply(self) -> Json:
-        (output,) = await self.run.whole()
-        return {**_head(self.run), "response": output.outputs[0].text, **_end(output)}
-
-    def beat(self, progress: PromptProgress) -> bytes:
-        return _line({**_head(self.run), "response": "", "done": False})
-
-    async def events(self) -> AsyncIterator[bytes]:
-        async for piece in self.run.pieces():
-            if piece.text:
-                yield _line({**_head(self.run), "response": piece.text, "done": False})
-        yield _line({**_head(self.run), "response": "", **_end(self.run.outputs[-1])})
-
-
 # ---- embeddings ----
 
 
 def _add_embedding(router: APIRouter, service: Service) -> None:
     async def embedded(http: HttpRequest, body: EmbeddingRequest) -> tuple[list[list[float]], RequestRun]:
         answer = await start_embeddings(service, body, RequestContext.of(http))
-        reply = await whole_reply(http, answer.run, answer.whole)
-        return [item.embedding for item in reply.data if isinstance(item.embedding, list)], answer.run
+        return [item["embedding"] for item in (await whole_reply(http, answer))["data"]], answer.run
 
     @router.post("/api/embed")
     async def embed(body: EmbedRequest, http: HttpRequest) -> EmbedReply:
@@ -266,63 +236,21 @@ def _add_embedding(router: APIRouter, service: Service) -> None:
         return OldEmbedReply(embedding=vectors[0])
 
 
-# ---- models ----
-
-
-def _add_models(router: APIRouter, service: Service) -> None:
-    @router.get("/api/tags")
-    async def tags() -> ModelsReply:
-        return ModelsReply(models=[_listed(service)])
-
-    @router.get("/api/ps")
-    async def running() -> RunningReply:
-        listed = _listed(service).model_dump()
-        return RunningReply(models=[RunningModel(**listed, context_length=service.llm.max_context)])
-
-    @router.post("/api/show")
-    async def show(body: ShowRequest) -> ShowReply:
-        _served_name(service, body.model or body.name)
-        return _shown(service)
-
-    @router.get("/api/version")
-    async def version() -> VersionReply:
-        return VersionReply(version=VERSION)
-
-
-def _modified(service: Service) -> str:
-    return datetime.fromtimestamp(service.created, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _details(service: Service) -> Details:
-    family = service.llm.config.family
-    return Details(format="gguf", family=family, families=[family], parameter_size="", quantization_level="")
-
-
-def _listed(service: Service) -> ListedModel:
-    own = service.settings.model_name
-    name = own if ":" in own else f"{own}{LATEST}"
-    return ListedModel(
-        name=name,
-        model=name,
-        modified_at=_modified(service),
-        size=service.llm.read_bytes(0),
-        digest=service.fingerprint,
-        details=_details(service),
-    )
+# ---- the model ----
 
 
 def _shown(service: Service) -> ShowReply:
-    llm = service.llm
+    llm, model = service.llm, service.shown
     config, templates = llm.config, llm.chat_template.templates
     abilities = ["completion", "tools"] if "default" in templates else ["completion"]
     abilities += ["embedding"] if llm.pooling is not None and not llm.pooling.ranks else []
     abilities += ["insert"] if llm.tokenizer.fim is not None else []
     abilities += ["thinking"] if any("<think>" in source for source in templates.values()) else []
     return ShowReply(
-        details=_details(service),
+        details=model.details,
         model_info={
             "general.architecture": config.family,
-            f"{config.family}.context_length": service.llm.max_context,
+            f"{config.family}.context_length": llm.max_context,
             f"{config.family}.embedding_length": config.width,
             f"{config.family}.block_count": len(config.layers),
         },
@@ -330,5 +258,5 @@ def _shown(service: Service) -> ShowReply:
         template=templates.get("default", ""),
         modelfile="",
         parameters="",
-        modified_at=_modified(service),
+        modified_at=model.modified_at,
     )

@@ -1,4 +1,4 @@
-"""OpenAI's API but for responses, files and batches: chats, completions, embeddings and models; and rerankings, whose
+"""OpenAI's API but for responses, files, batches and models: chats, completions, embeddings; and rerankings, whose
 paths are Jina's, Cohere's and vLLM's."""
 
 from fastapi import APIRouter
@@ -9,13 +9,12 @@ from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.chat import ChatCompletion
 from surefoot.server.answer.completions import start_completion
 from surefoot.server.answer.conversation import start_conversation
-from surefoot.server.answer.streaming import send_answer, whole_reply
+from surefoot.server.answer.streaming import send_answer, send_whole
 from surefoot.server.answer.vectors import start_embeddings, start_reranking
 from surefoot.server.bodies import JsonRoute
 from surefoot.server.schemas.chat import ChatRequest
 from surefoot.server.schemas.completions import CompletionRequest
 from surefoot.server.schemas.replies import ChatReply, CompletionReply, whole_or_stream
-from surefoot.server.schemas.tokens import ModelCard, ModelList
 from surefoot.server.schemas.vectors import EmbeddingReply, EmbeddingRequest, RerankReply, RerankRequest
 from surefoot.server.service import Service
 
@@ -34,33 +33,13 @@ def openai_router(service: Service) -> APIRouter:
     async def completions(body: CompletionRequest, http: HttpRequest) -> Response:
         return await send_answer(http, await start_completion(service, body, RequestContext.of(http)), body.stream)
 
-    @router.post("/v1/embeddings")
-    async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> EmbeddingReply:
-        answer = await start_embeddings(service, body, RequestContext.of(http))
-        return await whole_reply(http, answer.run, answer.whole)
+    @router.post("/v1/embeddings", response_model=EmbeddingReply)
+    async def embeddings(body: EmbeddingRequest, http: HttpRequest) -> Response:
+        return await send_whole(http, await start_embeddings(service, body, RequestContext.of(http)))
 
-    async def rerank(body: RerankRequest, http: HttpRequest) -> RerankReply:
-        answer = await start_reranking(service, body, RequestContext.of(http))
-        return await whole_reply(http, answer.run, answer.whole)
+    async def rerank(body: RerankRequest, http: HttpRequest) -> Response:
+        return await send_whole(http, await start_reranking(service, body, RequestContext.of(http)))
 
     for path in RERANKINGS:
-        router.post(path, response_model_exclude_none=True)(rerank)
-    return router
-
-
-def models_router(service: Service) -> APIRouter:
-    router = APIRouter()
-
-    def card(name: str) -> ModelCard:
-        return ModelCard(id=name, created=service.created, max_model_len=service.llm.max_context)
-
-    @router.get("/v1/models")
-    async def models() -> ModelList:
-        return ModelList(data=[card(name) for name in service.settings.model_names])
-
-    @router.get("/v1/models/{model:path}")
-    async def model(model: str) -> ModelCard:
-        service.check_model(model)
-        return card(model)
-
+        router.post(path, response_model=RerankReply)(rerank)
     return router

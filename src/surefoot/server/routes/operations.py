@@ -1,15 +1,22 @@
 """/health, /ready and /metrics, for operators."""
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from surefoot.server.access.gate import check_admin
 from surefoot.server.metrics import CONTENT_TYPE
-from surefoot.server.service import Service
+
+Problem = dict[str, Any] | None
 
 
-def operations_router(service: Service, *, has_keys: bool) -> APIRouter:
+def operations_router(
+    find_problem: Callable[[], Problem], read_metrics: Callable[[], Awaitable[bytes]], *, has_keys: bool
+) -> APIRouter:
+    """find_problem: why the server takes no requests now, with a status; None: it does."""
     router = APIRouter()
 
     @router.get("/health")
@@ -17,19 +24,16 @@ def operations_router(service: Service, *, has_keys: bool) -> APIRouter:
         """The process answers."""
         return {"status": "ok"}
 
-    @router.get("/ready", responses={503: {"description": "Draining, or stuck"}})
+    @router.get("/ready", responses={503: {"description": "Draining, stuck, or still loading pinned models"}})
     async def ready() -> Response:
         """The server takes requests: it does not drain, and the engine is not stuck."""
-        if service.is_draining:
-            return JSONResponse({"status": "draining", "requests": service.num_requests}, 503)
-        if not service.llm.is_alive(service.settings.patience_s):
-            return JSONResponse({"status": "stuck"}, 503)
-        return JSONResponse({"status": "ready"})
+        problem = find_problem()
+        return JSONResponse({"status": "ready"} if problem is None else problem, 200 if problem is None else 503)
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics(http: HttpRequest) -> Response:
         """Figures of all users. If the server has keys, only admin keys may read them."""
         check_admin(http, has_keys, "the metrics cover all users")
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await read_metrics(), media_type=CONTENT_TYPE)
 
     return router

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,9 +11,9 @@ from starlette.responses import Response
 from surefoot.api.answers import RequestOutput
 from surefoot.server.access.request_context import RequestContext
 from surefoot.server.answer.blocks import Block, BlockChange, BlockKind, Blocks, blocks_of
-from surefoot.server.answer.conversation import ChatRun, start_conversation
+from surefoot.server.answer.conversation import ChatRun, start_translated
 from surefoot.server.answer.streaming import event, is_cut, send_answer
-from surefoot.server.bodies import JsonRoute, translated
+from surefoot.server.bodies import JsonRoute
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.replies import ResponseReply, whole_or_stream
 from surefoot.server.schemas.responses import ResponsesRequest
@@ -28,10 +27,8 @@ def responses_router(service: Service) -> APIRouter:
 
     @router.post(ROUTE, responses=whole_or_stream(ResponseReply))
     async def responses(body: ResponsesRequest, http: HttpRequest) -> Response:
-        context = RequestContext.of(http)
-        chat = await service.body_work.run(context.num_body_bytes, partial(translated, body.as_chat))
-        answer = ResponseAnswer(await start_conversation(service, chat, context), body)
-        return await send_answer(http, answer, body.stream)
+        chat = await start_translated(service, body.as_chat, RequestContext.of(http))
+        return await send_answer(http, ResponseAnswer(chat, body), body.stream)
 
     return router
 

@@ -3,14 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema
 
 from surefoot.core import SamplingParams
 from surefoot.server.errors import bad_request
-from surefoot.server.schemas.dialects import MOST_GRAMMAR_CHARACTERS, is_strict, note, translate, without_unknown
+from surefoot.server.schemas.dialects import (
+    MINUS_ONE,
+    MOST_GRAMMAR_CHARACTERS,
+    is_strict,
+    note,
+    translate,
+    without_unknown,
+)
 
 MOST_SAMPLES = 16
 MOST_LOGPROBS = 20
@@ -29,6 +36,13 @@ Whole = Annotated[int, Field(strict=True, ge=0, le=LARGEST_TOKEN)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=LARGEST_TOKEN)]
 StopString = Annotated[str, Field(min_length=1, max_length=MOST_STOP_CHARACTERS)]
 ModelName = Annotated[str, Field(min_length=1, max_length=256)]  # left out: the first model
+Stops = StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None
+Temperature = Annotated[float | None, Field(ge=0, le=2)]
+TopP = Annotated[float | None, Field(gt=0, le=1)]
+MinP = Annotated[float | None, Field(ge=0, le=1)]
+Penalty = Annotated[float | None, Field(ge=-2, le=2)]
+RepetitionPenalty = Annotated[float | None, Field(gt=0, le=100)]
+Deadline = Annotated[float | None, Field(gt=0, le=86400)]  # seconds
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.:-]+$")]
 
 
@@ -120,6 +134,24 @@ def tools_of(*kinds: str | None) -> Callable[[Any], Any]:
     return choose
 
 
+KNOWN, OTHER = "[known]", "[other]"  # tags of forms, which are left out of errors
+
+
+def by_type(known: Any, what: str, special: Callable[[dict[str, Any]], str | None] | None = None) -> Discriminator:
+    """Tells the members of a union by their type; all other types are OTHER. special: a tag for some objects."""
+    types = {name for kind in get_args(known) for name in get_args(kind.model_fields["type"].annotation)}
+
+    def find(value: Any) -> str | None:
+        if special is not None and isinstance(value, dict) and (tag := special(value)) is not None:
+            return tag
+        kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+        return (KNOWN if kind in types else OTHER) if isinstance(kind, str) else None
+
+    return Discriminator(
+        find, custom_error_type="unknown_form", custom_error_message=f"{what} is an object with a type"
+    )
+
+
 class StreamOptions(Body):
     include_usage: bool | None = False
     include_obfuscation: bool | None = False
@@ -164,31 +196,56 @@ ResponseFormat = Annotated[
 ]
 
 
-class SamplingFields(RequestBody):
-    """OpenAI's sampling parameters and, from top_k on, those of other servers."""
+class GeneratingFields(RequestBody):
+    """What OpenAI's requests for answers share. top_k and min_p are extensions."""
 
     model: ModelName | None = None
-    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    n: Annotated[int | None, Field(ge=1, le=MOST_SAMPLES)] = None
+    temperature: Temperature = None
+    top_p: TopP = None
+    top_k: Annotated[int | None, Field(ge=0, le=LARGEST_TOKEN)] = None
+    min_p: MinP = None
     seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
-    presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, Field(max_length=MOST_BIASES)] = (
-        None
-    )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Annotated[str | None, Field(max_length=256)] = None
-    top_k: Annotated[int | None, Field(ge=0, le=LARGEST_TOKEN)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    repetition_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
+
+
+class LlamaFields(Received):
+    """Sampling parameters as llama.cpp and Ollama name them."""
+
+    temperature: Temperature = None
+    top_p: TopP = None
+    top_k: Annotated[int | None, Field(ge=-1, le=LARGEST_TOKEN)] = None
+    min_p: MinP = None
+    repeat_penalty: RepetitionPenalty = None
+    presence_penalty: Penalty = None
+    frequency_penalty: Penalty = None
+    seed: Annotated[int | None, Field(ge=-1, le=LARGEST_SEED)] = None
+    stop: Stops = None
+
+    def as_openai(self) -> dict[str, Any]:
+        """The parameters under OpenAI's names."""
+        values = self.model_dump(include=set(LlamaFields.model_fields))
+        values["repetition_penalty"] = values.pop("repeat_penalty")
+        return values | {name: meaning for name, meaning in MINUS_ONE.items() if values.get(name) == -1}
+
+
+class SamplingFields(GeneratingFields):
+    """OpenAI's other sampling parameters and, from repetition_penalty on, those of other servers."""
+
+    n: Annotated[int | None, Field(ge=1, le=MOST_SAMPLES)] = None
+    stop: Stops = None
+    presence_penalty: Penalty = None
+    frequency_penalty: Penalty = None
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, Field(max_length=MOST_BIASES)] = (
+        None
+    )
+    repetition_penalty: RepetitionPenalty = None
     stop_token_ids: Annotated[list[TokenId] | None, Field(max_length=MOST_STOP_IDS)] = None
     ignore_eos: bool | None = None
     min_tokens: Whole | None = None
     skip_special_tokens: bool | None = None
-    deadline_s: Annotated[float | None, Field(gt=0, le=86400)] = None
+    deadline_s: Deadline = None
 
     @field_validator("logit_bias")
     @classmethod

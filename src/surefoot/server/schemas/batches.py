@@ -1,6 +1,6 @@
 """/v1/files and /v1/batches."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -14,18 +14,11 @@ Status = Literal[
 UNFINISHED: tuple[Status, ...] = ("validating", "in_progress", "finalizing", "cancelling")
 
 
-class Record(BaseModel):
-    """What the server keeps of a file or a batch."""
-
+class FileReply(Reply):
     id: str
-    owner: str  # the user; other users cannot see the record
-    created_at: int
-
-
-class FileRecord(Record):
     object: Literal["file"] = "file"
-    sha256: str  # of the bytes, in hexadecimal; never shown
     bytes: int
+    created_at: int
     filename: str
     purpose: str
     status: Literal["processed"] = "processed"
@@ -37,12 +30,14 @@ class Counts(Reply):
     failed: int = 0
 
 
-class BatchRecord(Record):
+class BatchReply(Reply):
+    id: str
     object: Literal["batch"] = "batch"
     endpoint: str
     input_file_id: str
     completion_window: str
     status: Status = "validating"
+    created_at: int
     errors: dict[str, Any] | None = None
     output_file_id: str | None = None
     error_file_id: str | None = None
@@ -56,6 +51,22 @@ class BatchRecord(Record):
     cancelled_at: int | None = None
     request_counts: Counts = Counts()
     metadata: dict[str, str] | None = None
+
+
+class Record(BaseModel):
+    """What the server keeps of a file or a batch. Routes reply with the part that the reply's class has."""
+
+    id: str
+    owner: str  # the user; other users cannot see the record
+    created_at: int
+
+
+class FileRecord(Record, FileReply):
+    sha256: str  # of the bytes, in hexadecimal; never shown
+
+
+class BatchRecord(Record, BatchReply):
+    pass
 
 
 def errors_of(code: str, message: str) -> dict[str, Any]:
@@ -77,38 +88,12 @@ def window_s(completion_window: str) -> int:
     return 3600 * int(completion_window[:-1])
 
 
-class FileReply(Reply):
-    id: str
-    object: Literal["file"]
-    bytes: int
-    created_at: int
-    filename: str
-    purpose: str
-    status: str
+Shown = TypeVar("Shown")
 
 
-class BatchReply(Reply):
-    id: str
-    object: Literal["batch"]
-    endpoint: str
-    input_file_id: str
-    completion_window: str
-    status: Status
-    created_at: int
-    request_counts: Counts
-
-
-class FileList(Reply):
+class Page(Reply, Generic[Shown]):
     object: Literal["list"] = "list"
-    data: list[FileReply]
-    has_more: bool = False
-    first_id: str | None = None
-    last_id: str | None = None
-
-
-class BatchList(Reply):
-    object: Literal["list"] = "list"
-    data: list[BatchReply]
+    data: list[Shown]
     has_more: bool = False
     first_id: str | None = None
     last_id: str | None = None

@@ -46,7 +46,7 @@ class MediaPart(Lenient):
         return f"[{noun}: this model {fact}]"
 
     @property
-    def refusal(self) -> str:
+    def complaint(self) -> str:
         return f"this model {_MEANING[self.type][1]}: send text alone"
 
 
@@ -61,11 +61,15 @@ def text_of(content: str | Iterable[HasText]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def refuse_media(content: Any) -> None:
-    """Raises ValueError if what the user has just sent holds such a part."""
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, MediaPart):
-            raise ValueError(part.refusal)
+def refuse_new_media(messages: list[Any]) -> list[Any]:
+    """Raises ValueError if what the user has just sent holds a part with a complaint. A tool's result is not the
+    user's."""
+    last = messages[-1]
+    parts = last.content if getattr(last, "role", None) == "user" and isinstance(last.content, list) else []
+    complaints = [complaint for part in parts if (complaint := getattr(part, "complaint", None)) is not None]
+    if complaints and all(part.type != "tool_result" for part in parts):
+        raise ValueError(complaints[0])
+    return messages
 
 
 class TextPart(Lenient):
@@ -126,16 +130,10 @@ def begins(messages: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
     return {"add_generation_prompt": not is_begun, "continue_final_message": is_begun}
 
 
-def _refuse_new_media(messages: list[Message]) -> list[Message]:
-    if messages[-1].role == "user":
-        refuse_media(messages[-1].content)
-    return messages
-
-
 class ChatRequest(SamplingFields):
     """OpenAI's chat request. deadline_s, top_k, min_p …, chat_template_kwargs and return_token_ids are extensions."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(refuse_new_media)]
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None

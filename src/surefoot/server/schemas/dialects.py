@@ -21,7 +21,7 @@ from surefoot.sampling.grammar import lark_of
 Json = dict[str, Any]
 MOST_GRAMMAR_CHARACTERS = 64 << 10
 
-META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")  # characters that mean something in a regex
+_META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")  # characters that mean something in a regex
 
 SYNONYMS = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 
@@ -140,6 +140,10 @@ def _json_schema(schema: Any) -> Json:
     return {"type": "json_schema", "json_schema": {"schema": schema}}
 
 
+def literal_regex(text: str) -> str:
+    return _META.sub(r"\\\g<0>", text)
+
+
 def _regex(regex: Any) -> Json:
     return {"type": "regex", "regex": regex}
 
@@ -147,7 +151,7 @@ def _regex(regex: Any) -> Json:
 def _choice(choices: Any) -> Json:
     if not isinstance(choices, list) or not all(isinstance(choice, str) and choice for choice in choices):
         raise ValueError("guided_choice must be a list of non-empty texts")
-    return _regex("|".join(META.sub(r"\\\g<0>", choice) for choice in choices))
+    return _regex("|".join(map(literal_regex, choices)))
 
 
 def _grammar(grammar: Any) -> Json:

@@ -1,12 +1,11 @@
 """Blocks of Anthropic's messages. Those that no model here reads become text, since a history is sent every turn."""
 
 import json
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
-from surefoot.server.schemas.base import Lenient, Name
+from surefoot.server.schemas.base import KNOWN, OTHER, Lenient, Name, by_type
 from surefoot.server.schemas.chat import MediaPart, text_of
 from surefoot.server.schemas.dialects import note_kind
 
@@ -56,30 +55,11 @@ class ToolReferenceBlock(Lenient):
         return f"[the tool {self.tool_name} can be called]\n"
 
 
-def _kind(known: Iterable[str]) -> Discriminator:
-    """By the block's type; one that is not known is `other`."""
-    names = frozenset(known)
-
-    def find(block: Any) -> Any:
-        kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-        if not isinstance(kind, str):
-            return None
-        if kind.endswith("_tool_result") and "server_result" in names:
-            return "server_result"  # web_search_tool_result, mcp_tool_result …
-        form = _SAME.get(kind, kind)
-        return form if form in names else "other"
-
-    return Discriminator(find, custom_error_type="no_type", custom_error_message="a block is an object with a type")
-
-
-_SAME = {
-    "container_upload": "image", "video": "image", "audio": "image", "file": "image", "redacted_thinking": "thinking",
-    "mcp_tool_use": "server_tool_use",
-}  # fmt: skip
-_Text = Annotated[TextBlock, Tag("text")]
-_Media = Annotated[MediaPart, Tag("image")]
-_Other = Annotated[OtherBlock, Tag("other")]
-SourceBlock = Annotated[_Text | _Media | _Other, _kind(("text", "image"))]
+_Other = Annotated[OtherBlock, Tag(OTHER)]
+_Source = TextBlock | MediaPart
+SourceBlock = Annotated[
+    Annotated[_Source, Field(discriminator="type"), Tag(KNOWN)] | _Other, by_type(_Source, "a block")
+]
 
 
 class PlainSource(Lenient):
@@ -105,6 +85,10 @@ class BinarySource(Lenient):
 
     type: Literal["base64", "url", "file"]
 
+    @property
+    def text(self) -> str:
+        return MediaPart(type="file").text
+
 
 class DocumentBlock(Lenient):
     type: Literal["document"]
@@ -114,19 +98,16 @@ class DocumentBlock(Lenient):
 
     @property
     def text(self) -> str:
-        body = "[file: this model reads no files]" if self.is_binary else self.source.text  # type: ignore[union-attr]
-        return "\n".join(filter(None, (self.title, self.context, body)))
+        return "\n".join(filter(None, (self.title, self.context, self.source.text)))
 
     @property
-    def is_binary(self) -> bool:
-        return isinstance(self.source, BinarySource)
+    def complaint(self) -> str | None:
+        return MediaPart(type="file").complaint if isinstance(self.source, BinarySource) else None
 
 
-_Document = Annotated[DocumentBlock, Tag("document")]
-_Search = Annotated[SearchResultBlock, Tag("search_result")]
+_Result = TextBlock | MediaPart | DocumentBlock | SearchResultBlock | ToolReferenceBlock
 ResultBlock = Annotated[
-    _Text | _Media | _Document | _Search | Annotated[ToolReferenceBlock, Tag("tool_reference")] | _Other,
-    _kind(("text", "image", "document", "search_result", "tool_reference")),
+    Annotated[_Result, Field(discriminator="type"), Tag(KNOWN)] | _Other, by_type(_Result, "a block")
 ]
 
 
@@ -204,33 +185,18 @@ class CompactionBlock(Lenient):
         return self.content or "[compaction: not read here]"
 
 
+def _server_result(block: dict[str, Any]) -> str | None:
+    """web_search_tool_result, mcp_tool_result …"""
+    return "server_result" if str(block.get("type")).endswith("_tool_result") else None
+
+
+_Said = (
+    TextBlock | MediaPart | DocumentBlock | SearchResultBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock
+    | ServerToolUseBlock | CompactionBlock
+)  # fmt: skip
 AnyBlock = Annotated[
-    _Text
-    | _Media
-    | _Document
-    | _Search
-    | Annotated[ToolUseBlock, Tag("tool_use")]
-    | Annotated[ToolResultBlock, Tag("tool_result")]
-    | Annotated[ThinkingBlock, Tag("thinking")]
-    | Annotated[ServerToolUseBlock, Tag("server_tool_use")]
+    Annotated[_Said, Field(discriminator="type"), Tag(KNOWN)]
     | Annotated[ServerResultBlock, Tag("server_result")]
-    | Annotated[CompactionBlock, Tag("compaction")]
     | _Other,
-    _kind(
-        (
-            "text", "image", "document", "search_result", "tool_use", "tool_result", "thinking", "server_tool_use",
-            "server_result", "compaction",
-        )
-    ),
-]  # fmt: skip
-
-
-def refuse_new_media(content: str | list[AnyBlock]) -> None:
-    """Raises ValueError if the user has just sent an image or a binary file. A tool's result is not the user's."""
-    if isinstance(content, str) or any(isinstance(block, ToolResultBlock) for block in content):
-        return
-    for block in content:
-        if isinstance(block, MediaPart):
-            raise ValueError(block.refusal)
-        if isinstance(block, DocumentBlock) and block.is_binary:
-            raise ValueError("this model reads no files: send text alone")
+    by_type(_Said, "a block", _server_result),
+]

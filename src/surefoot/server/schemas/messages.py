@@ -20,14 +20,13 @@ from surefoot.server.schemas.base import (
     Whole,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, begins, text_of
+from surefoot.server.schemas.chat import ChatRequest, begins, refuse_new_media, text_of
 from surefoot.server.schemas.message_blocks import (
     AnyBlock,
     SourceBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
-    refuse_new_media,
 )
 
 Json = dict[str, Any]
@@ -36,19 +35,13 @@ Json = dict[str, Any]
 _BILLING = re.compile(r"x-anthropic-billing-header:[^\n]*\n*")
 
 
-def _refuse_new_media(messages: "list[MessageParam]") -> "list[MessageParam]":
-    if messages[-1].role == "user":
-        refuse_new_media(messages[-1].content)
-    return messages
-
-
 class MessageParam(Lenient):
     role: Literal["user", "assistant", "system"]
     content: str | list[AnyBlock]
 
 
 Messages = Annotated[
-    list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)
+    list[MessageParam], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(refuse_new_media)
 ]
 System = str | list[SourceBlock]
 

@@ -1,25 +1,27 @@
 """Ollama's API: /api/chat, /api/generate and their neighbours. Fields without a meaning here are ignored."""
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from surefoot.server.schemas.base import (
-    LARGEST_SEED,
     LARGEST_TOKEN,
     MOST_MESSAGES,
-    MOST_STOPS,
     MOST_TOOLS,
     Body,
     Lenient,
+    LlamaFields,
     ModelName,
     Name,
     Reply,
-    StopString,
 )
 from surefoot.server.schemas.chat import ChatRequest, begins
 from surefoot.server.schemas.completions import CompletionRequest
+from surefoot.server.schemas.tokens import ModelCard
 from surefoot.server.schemas.tools import Tool
 from surefoot.server.schemas.vectors import MOST_INPUTS, EmbeddingRequest
 
@@ -27,31 +29,14 @@ LATEST = ":latest"
 Think = bool | Literal["low", "medium", "high"] | None
 
 
-class Options(Lenient):
+class Options(Lenient, LlamaFields):
     """Sampling options. Others, such as num_ctx, num_gpu and num_thread, concern loading, which is done."""
 
-    num_predict: Annotated[int | None, Field(ge=-2, le=LARGEST_TOKEN)] = None
-    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    top_k: Annotated[int | None, Field(ge=-1, le=LARGEST_TOKEN)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    repeat_penalty: Annotated[float | None, Field(gt=0, le=100)] = None
-    presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    seed: Annotated[int | None, Field(ge=-1, le=LARGEST_SEED)] = None
-    stop: StopString | Annotated[list[StopString], Field(max_length=MOST_STOPS)] | None = None
+    num_predict: Annotated[int | None, Field(ge=-2, le=LARGEST_TOKEN)] = None  # 0 or less: no limit
 
     def as_openai(self) -> dict[str, Any]:
-        """The options under OpenAI's names. num_predict of 0 or less means no limit; a seed of -1 means any."""
-        names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop")
-        values = {name: getattr(self, name) for name in names}
-        values |= {
-            "repetition_penalty": self.repeat_penalty,
-            "top_k": max(0, self.top_k) if self.top_k is not None else None,
-            "seed": self.seed if self.seed is not None and self.seed >= 0 else None,
-            "max_tokens": self.num_predict if self.num_predict is not None and self.num_predict > 0 else None,
-        }
-        return values
+        limit = self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
+        return {**super().as_openai(), "max_tokens": limit}
 
 
 class OllamaFunction(Lenient):
@@ -245,3 +230,40 @@ class ShowReply(Reply):
 
 class VersionReply(Reply):
     version: str
+
+
+@dataclass(frozen=True)
+class ShownModel:
+    """What clients are told of a model."""
+
+    names: Sequence[str]  # the first is its own
+    family: str
+    weight_bytes: int
+    max_context: int
+    digest: str
+    created: int  # Unix time
+    is_loaded: bool = True
+    more: Mapping[str, Any] = field(default_factory=dict)  # fields of OpenAI's card
+
+    def card(self, name: str) -> ModelCard:
+        return ModelCard(id=name, created=self.created, max_model_len=self.max_context, **self.more)
+
+    @property
+    def modified_at(self) -> str:
+        return datetime.fromtimestamp(self.created, UTC).isoformat().replace("+00:00", "Z")
+
+    @property
+    def details(self) -> Details:
+        return Details(
+            format="gguf", family=self.family, families=[self.family], parameter_size="", quantization_level=""
+        )
+
+    def listed(self) -> ListedModel:
+        name = self.names[0] if ":" in self.names[0] else f"{self.names[0]}{LATEST}"
+        return ListedModel(
+            name=name, model=name, modified_at=self.modified_at, size=self.weight_bytes, digest=self.digest,
+            details=self.details,
+        )  # fmt: skip
+
+    def running(self) -> RunningModel:
+        return RunningModel(**self.listed().model_dump(), context_length=self.max_context)

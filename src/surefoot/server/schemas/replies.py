@@ -102,4 +102,4 @@ OLLAMA_ERRORS: Responses = {status: {**reply, "model": OllamaError} for status, 
 
 
 def whole_or_stream(model: type[Reply]) -> Responses:
-    return {200: {"model": model, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    return {200: {"model": model, "content": {"text/event-stream": {}}}}

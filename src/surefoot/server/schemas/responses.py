@@ -4,27 +4,28 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, model_validator
 
 from surefoot.server.schemas.base import (
+    KNOWN,
     MOST_LOGPROBS,
     MOST_MESSAGES,
     MOST_TOOLS,
+    OTHER,
     Body,
+    GeneratingFields,
     JsonObjectFormat,
     JsonSchema,
     Lenient,
-    ModelName,
     Name,
     Positive,
-    RequestBody,
-    StreamOptions,
     TextFormat,
+    by_type,
     tools_of,
 )
-from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, RefusalPart, refuse_media, text_of
+from surefoot.server.schemas.chat import ChatRequest, Effort, MediaPart, RefusalPart, refuse_new_media, text_of
 from surefoot.server.schemas.dialects import note_kind
-from surefoot.server.schemas.tools import INPUT, InputGrammar, TextInput
+from surefoot.server.schemas.tools import INPUT, Function, InputGrammar, TextInput
 
 Json = dict[str, Any]
 Id = Annotated[str, Field(max_length=128)]
@@ -159,42 +160,25 @@ class OtherItem(Lenient):
         return self
 
 
-_ITEMS = {
-    **dict.fromkeys(("function_call_output", "custom_tool_call_output", "local_shell_call_output"), "output"),
-    **dict.fromkeys(("local_shell_call", "shell_call"), "shell"),
-    **dict.fromkeys(("compaction", "compaction_summary", "context_compaction", "item_reference"), "unreadable"),
-    **{kind: kind for kind in ("message", "function_call", "custom_tool_call", "shell_call_output", "reasoning")},
-    "web_search_call": "search",
-}
+def _untyped(item: dict[str, Any]) -> str | None:
+    return "message" if "type" not in item else None
 
 
-def _kind(item: Any) -> Any:
-    """The form of the item; an item without a type is a message."""
-    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
-    return _ITEMS.get(kind, "other") if isinstance(kind, str) else None
-
-
+_Known = (
+    MessageItem | CallItem | CustomCallItem | ShellCallItem | CallOutputItem | ShellOutputItem | ReasoningItem
+    | SearchItem | UnreadableItem
+)  # fmt: skip
 Item = Annotated[
-    Annotated[CallItem, Tag("function_call")]
-    | Annotated[CustomCallItem, Tag("custom_tool_call")]
-    | Annotated[ShellCallItem, Tag("shell")]
-    | Annotated[CallOutputItem, Tag("output")]
-    | Annotated[ShellOutputItem, Tag("shell_call_output")]
-    | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[SearchItem, Tag("search")]
-    | Annotated[UnreadableItem, Tag("unreadable")]
+    Annotated[_Known, Field(discriminator="type"), Tag(KNOWN)]
     | Annotated[MessageItem, Tag("message")]
-    | Annotated[OtherItem, Tag("other")],
-    Discriminator(_kind, custom_error_type="unknown_item", custom_error_message="an item is an object with a type"),
+    | Annotated[OtherItem, Tag(OTHER)],
+    by_type(_Known, "an item", _untyped),
 ]
 
 
-class FunctionTool(Lenient):
+class FunctionTool(Function):
     type: Literal["function"]
     name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class FlatGrammar(InputGrammar):
@@ -261,25 +245,13 @@ class Reasoning(Body):
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
 
 
-def _refuse_new_media(items: list[Item]) -> list[Item]:
-    last = items[-1]
-    if isinstance(last, MessageItem) and last.role == "user":
-        refuse_media(last.content)
-    return items
+class ResponsesRequest(GeneratingFields):
+    """OpenAI's request for a response. seed, too, is an extension."""
 
-
-class ResponsesRequest(RequestBody):
-    """OpenAI's request for a response. seed, top_k and min_p are extensions."""
-
-    model: ModelName | None = None
-    input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(_refuse_new_media)]
+    input: str | Annotated[list[Item], Field(min_length=1, max_length=MOST_MESSAGES), AfterValidator(refuse_new_media)]
     instructions: str | None = None
     max_output_tokens: Positive | None = None
-    temperature: Annotated[float | None, Field(ge=0, le=2)] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     tools: Annotated[
         list[ResponseTool] | None,
         Field(max_length=MOST_TOOLS),
@@ -293,14 +265,10 @@ class ResponsesRequest(RequestBody):
     truncation: Literal["auto", "disabled"] | None = None
     store: bool | None = None
     include: Annotated[list[str] | None, Field(max_length=16)] = None
-    user: Annotated[str | None, Field(max_length=256)] = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: Literal[False] | None = None
-    seed: Annotated[int | None, Field(ge=0, le=2**63 - 1)] = None
-    top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
-    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
 
     @model_validator(mode="after")
     def _needs_no_memory(self) -> "ResponsesRequest":
@@ -311,20 +279,10 @@ class ResponsesRequest(RequestBody):
         return self
 
     def as_chat(self) -> ChatRequest:
-        names = (
-            "model",
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "seed",
-            "stream",
-            "parallel_tool_calls",
-            "service_tier",
-        )
+        names = {"model", "temperature", "top_p", "top_k", "min_p", "seed", "stream"}
         return ChatRequest.model_validate(
             {
-                **{name: getattr(self, name) for name in names},
+                **self.model_dump(include=names | {"parallel_tool_calls", "service_tier"}),
                 "messages": self._messages(),
                 "max_completion_tokens": self.max_output_tokens,
                 "tools": [_tool(tool, flat_name(space, tool.name)) for space, tool in self._named_tools()] or None,

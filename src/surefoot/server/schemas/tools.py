@@ -12,6 +12,11 @@ INPUT = "input"  # the one argument of a custom tool
 FlatName = Annotated[str, Field(min_length=1, max_length=257, pattern=r"^[a-zA-Z0-9_.:-]+$")]  # NAMESPACE.NAME
 
 
+def input_schema(**more: str) -> dict[str, Any]:
+    """Of the arguments of a custom tool. more: of its input."""
+    return {"type": "object", "properties": {INPUT: {"type": "string", **more}}, "required": [INPUT]}
+
+
 class Function(Lenient):
     name: FlatName
     description: str | None = None
@@ -62,8 +67,7 @@ class CustomTool(Lenient):
 
     def as_function(self) -> Tool:
         """A function with one string argument, which the model knows how to call."""
-        custom, described = self.custom, {"type": "string", "description": "The whole input, as plain text."}
-        parameters = {"type": "object", "properties": {INPUT: described}, "required": [INPUT]}
+        custom, parameters = self.custom, input_schema(description="The whole input, as plain text.")
         text, grammar = custom.description or "", None
         if isinstance(custom.format, GrammarInput):
             grammar = custom.format.grammar

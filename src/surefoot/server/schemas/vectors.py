@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from surefoot.server.schemas.base import Lenient, ModelName, Positive, Reply, RequestBody
+from surefoot.server.schemas.base import Deadline, Lenient, ModelName, Positive, Reply, RequestBody
 from surefoot.server.schemas.completions import Tokens, listed
 
 MOST_INPUTS = 256
@@ -23,7 +23,7 @@ class EmbeddingRequest(RequestBody):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None
     user: Annotated[str | None, Field(max_length=256)] = None
-    deadline_s: Annotated[float | None, Field(gt=0, le=86400)] = None
+    deadline_s: Deadline = None
 
     def inputs(self) -> list[str | list[int]]:
         return listed(self.input)
@@ -56,7 +56,7 @@ class RerankRequest(RequestBody):
     return_documents: bool | None = True
     max_tokens_per_doc: Positive | None = None
     instruction: Annotated[str | None, Field(min_length=1, max_length=MOST_INSTRUCTION_CHARACTERS)] = None
-    deadline_s: Annotated[float | None, Field(gt=0, le=86400)] = None
+    deadline_s: Deadline = None
 
     @property
     def query_text(self) -> str:

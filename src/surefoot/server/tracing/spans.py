@@ -10,6 +10,7 @@ The spans are created when the request has ended, from times that the engine rec
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
@@ -50,78 +51,72 @@ class SpanTracer:
 
     def start(self, request: TracedRequest) -> "SpanTrace | None":
         operation = next((name for part, name in OPERATIONS.items() if part in request.route), "text_completion")
-        clock = EpochClock()
+        spans = SpanMaker(self._tracer)
         span = self._tracer.start_span(
             f"{operation} {self._model}", propagate.extract(request.headers), SpanKind.SERVER,
             {
                 "gen_ai.operation.name": operation, "gen_ai.request.model": self._model,
                 "gen_ai.response.id": request.id, "http.route": request.route, "enduser.id": request.user,
             },
-            start_time=clock.ns(request.arrived),
+            start_time=spans.ns(request.arrived),
         )  # fmt: skip
         if not span.is_recording():
             return None
         self.watcher.open(request.request_ids)
-        return SpanTrace(SpanMaker(self._tracer, clock), self.watcher, span, request)
+        return SpanTrace(spans, self.watcher, span, request)
 
     def close(self) -> None:
         self._provider.shutdown()
 
 
-class EpochClock:
-    """Converts monotonic times to nanoseconds since 1970. A trace uses one clock, so that its spans are consistent."""
+class SpanMaker:
+    """Creates spans whose start and end are already known. A trace has one, so that its spans are consistent."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def ns(self, seconds: float) -> int:
+        """Nanoseconds since 1970, of a monotonic time."""
         return round(seconds * 1e9) + self._offset_ns
-
-
-class SpanMaker:
-    """Creates spans whose start and end are already known."""
-
-    def __init__(self, tracer: trace.Tracer, clock: EpochClock) -> None:
-        self._tracer = tracer
-        self._clock = clock
 
     def make(self, name: str, parent: Span, start: float, end: float, attributes: Attributes) -> Span:
         context: Context = trace.set_span_in_context(parent)
-        span = self._tracer.start_span(name, context, attributes=attributes, start_time=self._clock.ns(start))
-        span.end(self._clock.ns(max(start, end)))
+        span = self._tracer.start_span(name, context, attributes=attributes, start_time=self.ns(start))
+        span.end(self.ns(max(start, end)))
         return span
 
 
+@dataclass(frozen=True)
 class SpanTrace:
     """The open span of one request."""
 
-    def __init__(self, spans: SpanMaker, log: StepLog, span: Span, request: TracedRequest) -> None:
-        self._spans = spans
-        self._log = log
-        self._span = span
-        self._request = request
+    spans: SpanMaker
+    log: StepLog
+    span: Span
+    request: TracedRequest
 
     def end(self, outputs: Sequence[RequestOutput], end: str) -> None:
-        request, steps = self._request, self._log.take(self._request.request_ids)
-        self._spans.make("prepare", self._span, request.arrived, request.began, {})
+        request, steps = self.request, self.log.take(self.request.request_ids)
+        self.spans.make("prepare", self.span, request.arrived, request.began, {})
         for output in outputs:
             self._add_output(output, steps.pop(output.request_id))
         for unfinished in steps.values():
-            self._add_chunks(self._span, unfinished.prefills)
-        self._span.set_attributes(_usage(outputs))
-        self._span.set_status(Status(StatusCode.OK) if end == ANSWERED else Status(StatusCode.ERROR, end))
-        self._span.end()
+            self._add_chunks(self.span, unfinished.prefills)
+        self.span.set_attributes(_usage(outputs))
+        self.span.set_status(Status(StatusCode.OK) if end == ANSWERED else Status(StatusCode.ERROR, end))
+        self.span.end()
 
     def _add_output(self, output: RequestOutput, steps: TracedSteps) -> None:
-        times, usage, make = output.timings, output.usage, self._spans.make
+        times, usage, make = output.timings, output.usage, self.spans.make
         started, first = times.arrived + times.queued, times.arrived + times.to_first_token
-        make("queue", self._span, times.arrived, started, {})
+        make("queue", self.span, times.arrived, started, {})
         prompt = {"surefoot.prompt_tokens": usage.num_prompt, "surefoot.cached_tokens": usage.num_cached}
-        self._add_chunks(make("prefill", self._span, started, first, prompt), steps.prefills)
+        self._add_chunks(make("prefill", self.span, started, first, prompt), steps.prefills)
         if not usage.num_generated:
             return
         answer = {"surefoot.answer_tokens": usage.num_generated, "surefoot.passes": usage.num_passes}
-        decode = make("decode", self._span, first, times.arrived + times.total, answer)
+        decode = make("decode", self.span, first, times.arrived + times.total, answer)
         if steps.drafting is not None:
             drafts = {
                 "surefoot.drafted_tokens": usage.num_drafted, "surefoot.accepted_tokens": usage.num_accepted,
@@ -135,7 +130,7 @@ class SpanTrace:
                 "surefoot.tokens": chunk.num_tokens,
                 "surefoot.step_tokens": chunk.num_step_tokens,
             }
-            self._spans.make("chunk", parent, chunk.step.began, chunk.step.ended, facts)
+            self.spans.make("chunk", parent, chunk.step.began, chunk.step.ended, facts)
 
 
 def _usage(outputs: Sequence[RequestOutput]) -> Attributes:
