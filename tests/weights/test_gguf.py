@@ -9,7 +9,7 @@ import pytest
 
 from surefoot.formats import SERVED, W8, W8_GROUPED, round_to
 from surefoot.ops import Backend, embed, pack
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.weights import GgufError, GgufFile
 from surefoot.weights import gguf as reader
 from surefoot.weights.memory import weight_bytes

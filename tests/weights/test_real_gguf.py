@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gguf import quants
 
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.weights import GgufFile
 
 # Prints the packed bytes, and the peak growth of the process's memory after opening the file and the library.
