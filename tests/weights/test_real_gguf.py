@@ -22,7 +22,7 @@ from surefoot.weights import GgufFile
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 file, backend = GgufFile(sys.argv[1]), Backend(threads=2)
 before = peak()
-packed = [file.packed(backend, name) for name, info in file.tensors.items() if len(info.shape) == 2]
+packed = [file.fused(backend, [name])[0] for name, info in file.tensors.items() if len(info.shape) == 2]
 print(sum(matrix.nbytes for matrix in packed), peak() - before)
 """
 
