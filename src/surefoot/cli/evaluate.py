@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from surefoot import __version__
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.progress import showing
 from surefoot.evaluate import LogitsEngine, as_json, cut_windows, page
 from surefoot.evaluate import evaluate as run
 from surefoot.evaluate.compare import EvaluatedModel, compare
@@ -171,11 +171,13 @@ def _origin(backend: Backend) -> page.Origin:
 
 @contextmanager
 def _progress(windows: Sequence[Sequence[int]]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda num_tokens: None
-        return
-    columns = (TextColumn("tokens"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("tokens", total=sum(map(len, windows)))
-        yield lambda num_tokens: bar.advance(task, num_tokens)
+    """Counts tokens up to those of all windows."""
+    total, done = sum(map(len, windows)), 0
+
+    def advance(num_tokens: int) -> None:
+        nonlocal done
+        done += num_tokens
+        report(done, total)
+
+    with showing("tokens") as report:
+        yield advance
