@@ -25,7 +25,6 @@ from surefoot.evaluate.compare import EvaluatedModel, compare
 from surefoot.evaluate.compare import as_json as comparison_as_json
 from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine, open_model
 from surefoot.evaluate.llama_cpp import LlamaCpp
-from surefoot.evaluate.report import table
 from surefoot.evaluate.speed import load_served, measure_served
 from surefoot.evaluate.verdict import verdicts
 from surefoot.evaluate.windows import read_prompts
@@ -96,7 +95,7 @@ def perplexity(
     if as_json_:
         typer.echo(json.dumps(as_json(results), indent=2))
     else:
-        Console().print(table(results))
+        Console().print(page.perplexity_table(results))
 
 
 @evaluate.command("compare")
