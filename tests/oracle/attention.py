@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from surefoot.ops.activations import ActivationForm
 from surefoot.ops.attention import Chunks
 from surefoot.ops.kv import KvCache
-from surefoot.ops.oracle.activations import quantise
-from surefoot.ops.oracle.arithmetic import F32, fma, strided_dot, tree
-from surefoot.ops.oracle.elementary import horner, tanh
-from surefoot.ops.oracle.kv import Tokens, read
+from tests.oracle.activations import quantise
+from tests.oracle.arithmetic import F32, fma, strided_dot, tree
+from tests.oracle.elementary import horner, tanh
+from tests.oracle.kv import Tokens, read
 
 SEGMENT = 128
 LOG2E = np.float32(1.44269504)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.ops.oracle.arithmetic import F32, fma
+from tests.oracle.arithmetic import F32, fma
 
 f32 = np.float32
 F64 = np.ndarray[Any, np.dtype[np.float64]]

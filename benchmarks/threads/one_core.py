@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from surefoot.bench.harness.workloads import Task
 
 GROUPS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))  # version 1, version 2
 PERIOD_US = 100_000
+REMOVE_S = 5.0
 ENTER = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
 BY_ITSELF = 0  # label of the server that chooses its number of threads
 HAND_SET = (1, 2)  # threads of the other servers
@@ -55,7 +57,19 @@ def _group(top: Path, name: str) -> Iterator[Path]:
             (group / "cpu.cfs_quota_us").write_text(str(PERIOD_US))
         yield group
     finally:
-        group.rmdir()
+        _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """A process that has just ended may still be in the group for a moment."""
+    end = time.monotonic() + REMOVE_S
+    while True:
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
 
 
 @contextmanager

@@ -1,5 +1,5 @@
+from benchmarks.threads.one_core import one_core
 from surefoot.bench.harness.server_process import Launch
-from surefoot.bench.serve.one_core import one_core
 
 
 def test_one_core_is_what_the_command_gets() -> None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from surefoot.ops.oracle.arithmetic import F32, fma
-from surefoot.ops.oracle.elementary import exp, log
 from surefoot.ops.states import ConvWeights, DeltaGates, DeltaRows, ScanGates, ScanRows, StateRows
+from tests.oracle.arithmetic import F32, fma
+from tests.oracle.elementary import exp, log
 
 f32 = np.float32
 

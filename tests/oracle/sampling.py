@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from surefoot.ops.arrays import I64
-from surefoot.ops.oracle.arithmetic import F32, rank, strided_sum
-from surefoot.ops.oracle.elementary import exp, log
 from surefoot.ops.sampling import Sampled, SamplingRows, TopLogprobs
+from tests.oracle.arithmetic import F32, rank, strided_sum
+from tests.oracle.elementary import exp, log
 
 f32 = np.float32
 Words = np.ndarray[Any, np.dtype[np.uint64]]

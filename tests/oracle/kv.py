@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from surefoot.ops.activations import ActivationForm
 from surefoot.ops.kv import KvCache, KvForm
-from surefoot.ops.oracle.activations import quantise
-from surefoot.ops.oracle.arithmetic import F32
+from tests.oracle.activations import quantise
+from tests.oracle.arithmetic import F32
 
 GROUP = 16  # tokens
 INTEGER_LIMBS = {KvForm.KEYS_TWO_LIMBS: (2, 1), KvForm.ONE_LIMB: (1, 1), KvForm.TWO_LIMBS: (2, 2)}

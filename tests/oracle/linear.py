@@ -4,31 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.ops.activations import Activations
-from surefoot.ops.oracle.arithmetic import F32, fma
-from surefoot.ops.weights import IntegerWeights
+from surefoot.ops.weights import IntegerWeights, expand
+from tests.oracle.arithmetic import F32, fma
 
 Integers = NDArray[np.int64]
-
-
-def expand(weights: IntegerWeights) -> Integers:
-    """The integer that each code represents, [n, k]."""
-    fmt, (n, k) = weights.format, weights.shape
-    t: Integers = weights.codes.astype(np.int64)
-    if weights.table is not None:
-        t = weights.table.astype(np.int64)[t]
-    if weights.scales is None:
-        return t
-    columns = np.arange(k) // fmt.group
-    scale = weights.scales.astype(np.int64)[:, columns]
-    offset = np.zeros((n, k), np.int64) if weights.offsets is None else weights.offsets.astype(np.int64)[:, columns]
-    if fmt.bits == 4:
-        return t * scale + offset
-    return ((t * scale + 64) >> 7) + offset
-
-
-def dequantise(weights: IntegerWeights) -> F32:
-    """The matrix as floats."""
-    return expand(weights).astype(np.float32) * weights.row_scales[:, None]
 
 
 def _split(w: Integers, limbs: int) -> list[Integers]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from surefoot.ops.arrays import Array
-from surefoot.ops.oracle.arithmetic import F32, strided_dot
+from tests.oracle.arithmetic import F32, strided_dot
 
 
 def widen(weights: Array) -> F32:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from surefoot.ops.glu import GluForm
-from surefoot.ops.oracle.arithmetic import F32, fma
-from surefoot.ops.oracle.elementary import erf, exp
+from tests.oracle.arithmetic import F32, fma
+from tests.oracle.elementary import erf, exp
 
 f32 = np.float32
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from surefoot.ops.arrays import I64, Array
-from surefoot.ops.oracle.arithmetic import F32
-from surefoot.ops.oracle.elementary import tanh
+from tests.oracle.arithmetic import F32
+from tests.oracle.elementary import tanh
 
 
 def softcap(x: F32, cap: float) -> F32:

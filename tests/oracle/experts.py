@@ -4,8 +4,8 @@ import numpy as np
 
 from surefoot.ops.arrays import I64
 from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring
-from surefoot.ops.oracle.arithmetic import F32, fma, rank, strided_sum
-from surefoot.ops.oracle.elementary import exp
+from tests.oracle.arithmetic import F32, fma, rank, strided_sum
+from tests.oracle.elementary import exp
 
 f32 = np.float32
 

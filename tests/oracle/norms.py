@@ -4,8 +4,8 @@ import numpy as np
 
 from surefoot.ops.glu import GluForm
 from surefoot.ops.norms import NormForm
-from surefoot.ops.oracle.arithmetic import F32, fma, strided_dot, strided_sum
-from surefoot.ops.oracle.glu import glu
+from tests.oracle.arithmetic import F32, fma, strided_dot, strided_sum
+from tests.oracle.glu import glu
 
 f32 = np.float32
 

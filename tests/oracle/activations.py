@@ -3,7 +3,7 @@
 import numpy as np
 
 from surefoot.ops.activations import ActivationForm, Activations, padded
-from surefoot.ops.oracle.arithmetic import F32
+from tests.oracle.arithmetic import F32
 
 TWO_LIMB_MAX = np.float32(16256)
 ONE_LIMB_MAX = np.float32(127)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from surefoot.ops.arrays import I64
-from surefoot.ops.oracle.arithmetic import F32, fma
-from surefoot.ops.oracle.elementary import cos, sin
+from tests.oracle.arithmetic import F32, fma
+from tests.oracle.elementary import cos, sin
 
 
 def rope_table(positions: I64, inv_freq: F32, scale: float = 1.0, row_scales: F32 | None = None) -> tuple[F32, F32]:
