@@ -24,7 +24,7 @@ from sentence_transformers import SentenceTransformer
 from surefoot import LLM
 from surefoot.ops.arrays import F32
 
-FORMATS = ("w8", "f32")
+FORMATS = ("w8", "w12", "f32")
 BATCHES = (1, 64)
 TIMED = 128  # sentences of a round
 

@@ -22,6 +22,7 @@ class ModelFormat:
 
     weights: WeightFormat | None  # format that float matrices are quantised to; None: they stay floats
     inputs: ActivationForm = TWO_LIMBS  # format of the rows that matrices are multiplied with
+    remainder: WeightFormat | None = None  # format of what rounding left of a float matrix; None: it is dropped
 
 
 SERVED = ModelFormat(W8_GROUPED)  # the default; files with codes keep their codes
@@ -29,6 +30,7 @@ FLOAT32 = ModelFormat(None)  # all in float32, codes too: for evaluation
 # By option value.
 MODEL_FORMATS = {
     "w8": SERVED,
+    "w12": ModelFormat(W8_GROUPED, remainder=W4_WIDE),
     "w8-rows": ModelFormat(W8),
     "w8a8": ModelFormat(W8, ONE_LIMB_ROWS),
     "w4": ModelFormat(W4_WIDE),

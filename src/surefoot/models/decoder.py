@@ -10,7 +10,7 @@ from surefoot.models.linear import Linear
 from surefoot.models.mtp import MtpLayer
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
-from surefoot.ops import Backend, add, embed, float_linear, norm, softcap
+from surefoot.ops import Backend, PackedWeights, add, embed, float_linear, norm, softcap
 from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
@@ -28,6 +28,7 @@ class Model:
     norm: Norm  # after the last layer
     head: Linear  # to the logits
     mtp: MtpLayer | None = None  # the layer that drafts; None: there is none, or drafts are made otherwise
+    remainder: PackedWeights | None = None  # what rounding left of the embeddings, added too; None: it was dropped
     dense: tuple[F32, ...] = ()  # matrices that a pooled vector is multiplied by, one after the other
 
     def forward(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace) -> F32:
@@ -37,6 +38,9 @@ class Model:
         The logits are in the workspace. Inside `backend.record()` the arrays are laid out but nothing is computed."""
         step = Step(backend, batch, memory, workspace, self.config.width)
         embed(backend, batch.tokens, self.embeddings, self.config.embedding_scale, out=step.h)
+        if self.remainder is not None:
+            room = step.floats("remainder", *step.h.shape)
+            step.add(embed(backend, batch.tokens, self.remainder, self.config.embedding_scale, out=room))
         for layer in self.layers:
             layer(step)
         if self.mtp is not None:

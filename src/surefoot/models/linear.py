@@ -7,7 +7,7 @@ import numpy as np
 
 from surefoot.formats import W4, round_to
 from surefoot.models.workspace import Features, Matrix
-from surefoot.ops import Backend, PackedWeights, embed, float_linear, linear, linear_experts, pack
+from surefoot.ops import Activations, Backend, PackedWeights, embed, float_linear, linear, linear_experts, pack
 from surefoot.ops.arrays import F32, I64, empty
 
 
@@ -25,6 +25,7 @@ class LinearPart:
 
     matrix: Matrix  # packed, or in float32
     bias: F32 | None = None  # one per output
+    remainder: PackedWeights | None = None  # what rounding left of the matrix, multiplied and added too
 
     def bias_or_zeros(self) -> F32:
         return np.zeros(num_outputs(self.matrix), np.float32) if self.bias is None else self.bias
@@ -32,10 +33,17 @@ class LinearPart:
     def project(self, backend: Backend, x: Features, out: F32) -> None:
         if isinstance(self.matrix, PackedWeights):
             assert x.quantised is not None
-            linear(backend, x.quantised, self.matrix, self.bias, out=out)
+            self.project_quantised(backend, x.quantised, self.matrix, None, out)
         else:
             assert x.floats is not None
             float_linear(backend, x.floats, self.matrix, self.bias, out=out)
+
+    def project_quantised(
+        self, backend: Backend, x: Activations, matrix: PackedWeights, residual: F32 | None, out: F32
+    ) -> None:
+        linear(backend, x, matrix, self.bias, residual, out)
+        if self.remainder is not None:
+            linear(backend, x, self.remainder, residual=out, out=out)
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Linear:
         part = self.parts[0]
         if len(self.parts) > 1 or not isinstance(part.matrix, PackedWeights) or x.quantised is None:
             return False
-        linear(backend, x.quantised, part.matrix, part.bias, residual=h, out=h)
+        part.project_quantised(backend, x.quantised, part.matrix, h, h)
         return True
 
 

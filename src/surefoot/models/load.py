@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from surefoot.formats import ModelFormat
+from surefoot.formats import ModelFormat, round_to
 from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, QueryGrowth, SharedKv
 from surefoot.models.decoder import Layer, Model
@@ -14,7 +14,17 @@ from surefoot.models.feed_forward import Experts, Feed, FeedForward, GatedExpert
 from surefoot.models.layers import Mixer, PreNormLayer
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
 from surefoot.models.step import Norm, Rope
-from surefoot.ops import TWO_LIMBS, ActivationForm, Backend, ConvWeights, IntegerWeights, PackedWeights, RopeForm, pack
+from surefoot.ops import (
+    TWO_LIMBS,
+    ActivationForm,
+    Backend,
+    ConvWeights,
+    IntegerWeights,
+    PackedWeights,
+    RopeForm,
+    embed,
+    pack,
+)
 from surefoot.ops.arrays import F32, I64
 from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
@@ -32,7 +42,7 @@ class Loader:
         self.backend = backend
         self.checkpoint = checkpoint
         self.config = config
-        self._format, self._inputs = fmt.weights, fmt.inputs
+        self._format, self._inputs, self._remainder_format = fmt.weights, fmt.inputs, fmt.remainder
         self._ropes: dict[RopeForm, Rope] = {}
         self._query_ropes: dict[RopeForm, Rope] = {}
 
@@ -76,8 +86,25 @@ class Loader:
         matrices = self.checkpoint.fused(self.backend, [f"{name}.weight" for name in names], self._format)
         ends = np.cumsum([matrix.n for matrix in matrices])
         biases = [None] * len(matrices) if bias is None else np.split(bias, ends[:-1])
-        with_biases = zip(matrices, biases, strict=True)
-        return Linear(tuple(LinearPart(self._with_inputs(matrix, inputs), bias) for matrix, bias in with_biases))
+        remainders = self._remainders(names, matrices)
+        return Linear(
+            tuple(
+                LinearPart(self._with_inputs(matrix, inputs), bias, remainder)
+                for matrix, bias, remainder in zip(matrices, biases, remainders, strict=True)
+            )
+        )
+
+    def _remainders(self, names: Sequence[str], matrices: Sequence[PackedWeights]) -> list[PackedWeights | None]:
+        """What rounding left of each matrix. Matrices in the file's own codes leave none worth a product."""
+        if self._remainder_format is None:
+            return [None] * len(matrices)
+        floats = _joined([self.vector(f"{name}.weight") for name in names])
+        found: list[PackedWeights | None] = []
+        for matrix, own in zip(matrices, np.split(floats, np.cumsum([matrix.n for matrix in matrices])), strict=False):
+            left = own - embed(self.backend, np.arange(matrix.n), matrix)
+            is_rounded = np.abs(left).max() > np.abs(own).max() / 1000
+            found.append(pack(self.backend, round_to(self._remainder_format, left)) if is_rounded else None)
+        return found
 
     def _with_inputs(self, matrix: PackedWeights, inputs: ActivationForm | None = None) -> PackedWeights:
         return replace(matrix, inputs=inputs or self._inputs)
@@ -201,9 +228,9 @@ class Loader:
         layers = tuple(map(make_layer, range(len(self.config.layers))))
         embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
         head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
-        matrix, norm = embeddings.parts[0].matrix, self.norm(last_norm(self.config))
+        table, norm = embeddings.parts[0], self.norm(last_norm(self.config))
         dense = tuple(self.vector(f"{name}.weight") for name in DENSE if self.has(name))
-        return Model(self.config, matrix, layers, norm, head, dense=dense)
+        return Model(self.config, table.matrix, layers, norm, head, remainder=table.remainder, dense=dense)
 
 
 def last_norm(config: ModelConfig) -> str:
