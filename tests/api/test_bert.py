@@ -11,6 +11,7 @@ from surefoot import LLM
 from surefoot.api.opening import open_model
 from surefoot.api.pooling import PoolingConfig
 from surefoot.core import Pooling
+from surefoot.engine.capacity import MAX_STEP_TOKENS, workspace_bytes
 from surefoot.ops import KvForm
 from surefoot.ops.backend import supported_variants
 from tests.api import bert
@@ -67,6 +68,12 @@ def test_the_same_bits_however_it_is_run(folder: Path) -> None:
         llm = LLM(folder, **options)
         assert [output.embedding for output in llm.embed(TEXTS)] == alone
         assert [output.embedding for output in llm.embed(TEXTS[::-1])] == alone[::-1]
+
+
+def test_a_step_takes_no_more_than_was_reckoned(folder: Path) -> None:
+    runner = LLM(folder, threads=1, float_format="w12").runner
+    runner.prepare(MAX_STEP_TOKENS, 32, 32)
+    assert runner._workspace.total_bytes <= workspace_bytes(runner.model.config, 32)
 
 
 def test_what_is_no_encoder_is_refused(folder: Path, tmp_path: Path) -> None:

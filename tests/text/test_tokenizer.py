@@ -166,7 +166,7 @@ def test_stream_never_splits_a_character(text: str) -> None:
     ("change", "message"),
     [
         ({"model": None}, "no tokenizer"),
-        ({"model": "bert"}, "bert"),
+        ({"model": "t5"}, "t5"),
         ({"pre": "unheard-of"}, "unheard-of"),
         ({"merges": None}, "merges"),
         ({"tokens": ["a", "a"], "token_type": [1, 1]}, "twice"),
