@@ -7,7 +7,6 @@ from surefoot.models import FAMILIES
 from surefoot.ops import Backend
 from tests.models import tiny
 
-
 decoders = pytest.mark.parametrize("name", sorted({*FAMILIES} - tiny.ENCODERS))
 
 
