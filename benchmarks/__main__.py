@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.batching.run import QUICK as QUICK_BATCHING
+from benchmarks.batching.run import BatchingSettings, run_batching, show_batching
 from benchmarks.cache.report import show_cache
 from benchmarks.cache.run import QUICK as QUICK_CACHE
 from benchmarks.cache.run import CacheSettings, run_cache
@@ -30,13 +32,15 @@ from benchmarks.sharing.report import show_sharing
 from benchmarks.sharing.run import QUICK as QUICK_SHARING
 from benchmarks.sharing.run import SharingSettings, run_sharing
 from benchmarks.speculate.chart import draw_speedups
+from benchmarks.speculate.peers import SPECULATING_PEERS, speculating
 from benchmarks.speculate.report import show_speculate
 from benchmarks.speculate.run import CASES, SpeculateSettings, run_speculate
 from benchmarks.speculate.run import QUICK as QUICK_SPECULATE
+from benchmarks.threads.run import QUICK as QUICK_THREADS
+from benchmarks.threads.run import ThreadSettings, run_threads, show_threads
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults
-from surefoot.bench.peers.all_serving import SERVING_PEERS, SPECULATING_PEERS
-from surefoot.bench.peers.serving import speculating
+from surefoot.bench.peers.all_serving import SERVING_PEERS
 from surefoot.cli import options
 from surefoot.cli.bench import (
     AsJson,
@@ -101,6 +105,22 @@ def shape(
         else:
             place = make_random_gguf(published_header(name, layers), folder, say)
     typer.echo(place)
+
+
+@app.command()
+def batching(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Quick = False,
+    float_format: options.Format = "w8",
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Seconds = None,
+) -> None:
+    """Time queued requests with continuous and with static batching, and prompts with a shared prefix that is cached
+    and not; and say where the time of a step goes."""
+    settings = given(QUICK_BATCHING if quick else BatchingSettings(), seconds=seconds, float_format=float_format)
+    report(partial(run_batching, path, settings, variant, threads), show_batching, as_json_)
 
 
 @app.command()
@@ -203,6 +223,19 @@ def models(
     front that shares the cores out. In turns; compares the answers too."""
     settings = given(QUICK_SHARING if quick else SharingSettings(), num_rounds=rounds)
     report(partial(run_sharing, (first, second), settings, threads), show_sharing, as_json_)
+
+
+@app.command()
+def threads(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Quick = False,
+    variant: options.Variant = None,
+    seconds: Seconds = None,
+) -> None:
+    """Serve with one core: the number of threads that the server chooses, beside others."""
+    settings = given(QUICK_THREADS if quick else ThreadSettings(), seconds=seconds)
+    report(partial(run_threads, path, settings, variant), show_threads, as_json_)
 
 
 @app.command()

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from benchmarks.ops.layer import DecoderLayer, fill_cache, make_cache, make_layers, num_blocks, prefill_layer
+from benchmarks.ops.rotation import Rotation
 from benchmarks.ops.settings import OpsSettings
-from surefoot.bench.harness.timing import Case, Rotation, timed
+from surefoot.bench.harness.timing import Case, timed
 from surefoot.ops import Backend, Chunks, attention
 from surefoot.ops.arrays import empty
 

@@ -1,10 +1,11 @@
 """The figures of `python -m benchmarks ops`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from benchmarks.ops.settings import FORMS, OpsSettings
 from surefoot.bench.harness.figures import Figure, Measurements, MissingError, Question, Target, median, select
-from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Measurement, ratios, roughness, shares_of_limit
+from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Measurement, ratios, shares_of_limit
 
 
 class Figures:
@@ -133,3 +134,9 @@ class Figures:
 
 def _best(parts: Sequence[Measurement]) -> float:
     return sum(part.best for part in parts if part.best is not None)
+
+
+def roughness(times: Mapping[int, float]) -> float | None:
+    """The largest t(r) / t(next larger r) of times by row count. At most 1 if more rows never take less time."""
+    ordered = [times[rows] for rows in sorted(times)]
+    return max((few / more for few, more in pairwise(ordered)), default=None)

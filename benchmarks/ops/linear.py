@@ -6,10 +6,11 @@ from functools import cache, partial
 
 import numpy as np
 
+from benchmarks.ops.rotation import Cursor, Rotation
 from benchmarks.ops.settings import FORMATS, FORMS, OpsSettings
 from benchmarks.ops.shapes import ModelShape
 from surefoot.bench.harness.progress import Say
-from surefoot.bench.harness.timing import Case, Cursor, Rotation, timed
+from surefoot.bench.harness.timing import Case, timed
 from surefoot.ops import Activations, Backend, linear, quantise
 from surefoot.ops.arrays import F32, empty
 from surefoot.ops.random_weights import copies_of, random_weights

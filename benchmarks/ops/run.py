@@ -13,12 +13,14 @@ from benchmarks.ops.peer_install import Peer, find_llama, find_torch, install_ll
 from benchmarks.ops.peers import RunningPeer
 from benchmarks.ops.settings import FORMATS, QUICK, OpsSettings
 from surefoot import machine
-from surefoot.bench.harness.loaded_model import RunFacts, gauges, other_peaks
+from surefoot.bench.harness.loaded_model import RunFacts, gauges, peak_case
 from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.timing import Case, Interleaver, TimeBudget
 from surefoot.bench.peers.install import PeerError
 from surefoot.ops import Backend
+from surefoot.ops.backend import supported_variants
+from surefoot.ops.probe import PeakKind
 
 NO_PEERS = "left out by --no-peers"
 NOT_INSTALLED = "not installed: `python -m benchmarks ops --peers` installs it"
@@ -84,7 +86,7 @@ def run_ops(
 
 
 def _own_cases(backend: Backend, settings: OpsSettings, int8_peak: float, say: Say) -> Iterator[Case]:
-    yield from other_peaks(backend)
+    yield from _other_peaks(backend)
     yield from LinearCases(backend, settings, make_pools(backend, settings, say), int8_peak).cases()
     say("filling KV caches")
     yield from attention_cases(backend, settings)
@@ -124,3 +126,13 @@ def needed_bytes(settings: OpsSettings, peers: Sequence[str]) -> float:
     rows = 3 * 4 * max_rows * max_columns
     matrices = weights * (ours + sum(theirs[peer] for peer in peers))
     return settings.footprint_bytes + settings.kv_bytes + rows + matrices
+
+
+def _other_peaks(backend: Backend) -> list[Case]:
+    """Cases for other peaks (VNNI, floating point), for information."""
+    cases = [peak_case(backend, "float32_peak", PeakKind.FLOAT)]
+    if backend.variant == "amx":
+        cases.append(peak_case(backend, "bf16_peak", PeakKind.BF16_MATRIX))
+    if backend.variant != "avx512" and "avx512" in supported_variants():
+        cases.append(peak_case(Backend("avx512", backend.threads), "vnni_peak", PeakKind.INT8))
+    return cases

@@ -10,13 +10,13 @@ from typing import Any
 
 from benchmarks.plan.figures import Compared, plan_figures
 from benchmarks.plan.run import MEMORY
+from benchmarks.threads.one_core import one_core
 from surefoot import machine
 from surefoot.bench.harness.figures import Figure
 from surefoot.bench.harness.progress import Say
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.server_process import Launch
 from surefoot.bench.harness.timing import EngineError
-from surefoot.bench.serve.one_core import one_core
 from surefoot.ops.backend import supported_variants
 
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from benchmarks.speculate.answers import Used, total_used
+from benchmarks.speculate.peers import speculating
 from benchmarks.speculate.versus import KIND, LOADS, OURS, SpeculateVersus
 from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, median, select
 from surefoot.bench.harness.timing import Measurement, ratios
-from surefoot.bench.peers.serving import PEERS, speculating
+from surefoot.bench.peers.serving import PEERS
 
 # Minimum speed-up, by kind of prompt and requests at once.
 TARGETS = {("edit", 1): 3.0, ("edit", 8): 1.5, ("chat", 1): 0.98, ("chat", 32): 0.98}

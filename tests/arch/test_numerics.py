@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "surefoot"
+ORACLE = Path(__file__).parents[1] / "oracle"
 LAYERS = ("models", "weights", "formats", "ops", "runner", "sampling", "speculate", "cache", "engine", "text", "api")
 INEXACT = frozenset((
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "power", "float_power", "cbrt", "hypot", "dist",
@@ -46,6 +47,10 @@ def _is_exact_power(node: ast.BinOp | ast.AugAssign) -> bool:
 
 def sources() -> list[Path]:
     return sorted(file for layer in LAYERS for file in (SOURCE / layer).rglob("*.py"))
+
+
+def test_the_oracle_calls_no_library_function_either() -> None:
+    assert not {file.name for file in ORACLE.glob("*.py") if [*inexact(ast.parse(file.read_text()))]}
 
 
 def test_bits_depend_on_no_library_function() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install -e ./compress")
 from surefoot.api import LLM, SamplingParams  # noqa: E402
-from surefoot.ops.oracle.linear import dequantise  # noqa: E402
+from surefoot.ops.weights import dequantise  # noqa: E402
 from surefoot.runner import DraftHead, load_head  # noqa: E402
 from surefoot_compress.answers import read_answers, write_answers  # noqa: E402
 from surefoot_compress.distill import TrainingProgress, TrainingSettings  # noqa: E402

@@ -11,7 +11,7 @@ from surefoot.api import LLM
 from surefoot.core import Request, SampleKey, SamplingParams
 from surefoot.formats import W4, round_to
 from surefoot.ops import embed
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.runner import DraftHead, load_head
 from surefoot.speculate import Speculator
 from surefoot.weights import SafetensorsError

@@ -26,8 +26,8 @@ from surefoot.ops import (
     supported_variants,
 )
 from surefoot.ops.arrays import F32, U8
-from surefoot.ops.oracle.linear import dequantise, expand
-from surefoot.ops.oracle.linear import linear as oracle_linear
+from surefoot.ops.weights import dequantise, expand
+from tests.oracle.linear import linear as oracle_linear
 
 QUANTISED = [kind for kind in ggml.TYPES.values() if not kind.is_float]
 # Of which neither codes nor scales take more bits in memory than in the file, or hardly more.

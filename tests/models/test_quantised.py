@@ -10,7 +10,7 @@ from surefoot.formats import FLOAT32, SERVED
 from surefoot.models import load
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.arrays import F32
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.weights import HuggingFaceCheckpoint
 from surefoot.weights.coded import Coded
 from tests.models import tiny

@@ -13,7 +13,7 @@ from surefoot.formats import W8_GROUPED, round_to
 from surefoot.models import Model, load, read_config
 from surefoot.ops import Backend, KvForm
 from surefoot.ops.arrays import F32
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.runner import SessionRunner, Work
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
 from tests.models.in_memory import InMemory

@@ -6,7 +6,7 @@ import numpy as np
 
 from surefoot.ops import Backend, Chunks, KvCache, KvForm, attention, empty_kv_cache, kv_write
 from surefoot.ops.arrays import F32, I64, empty
-from surefoot.ops.oracle import kv as oracle
+from tests.oracle import kv as oracle
 
 
 @dataclass(frozen=True)

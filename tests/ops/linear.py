@@ -9,7 +9,7 @@ from surefoot.ops import (
     WeightFormat,
     empty_activations,
 )
-from surefoot.ops.oracle import activations as oracle_activations
+from tests.oracle import activations as oracle_activations
 
 
 def random_table(rng: np.random.Generator, low: int, high: int) -> np.ndarray:

@@ -3,7 +3,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from surefoot.ops import ActivationForm, Backend, quantise
-from surefoot.ops.oracle import activations as oracle
+from tests.oracle import activations as oracle
 
 forms = st.sampled_from([ActivationForm(2), ActivationForm(1, 128), ActivationForm(1, 64), ActivationForm(1, 0)])
 

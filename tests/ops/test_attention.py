@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from surefoot.ops import Backend, Chunks, KvCache, KvForm, OpError, attention
 from surefoot.ops.arrays import F32
-from surefoot.ops.oracle import attention as oracle
-from surefoot.ops.oracle import kv as oracle_kv
 from tests.ops.kv_scenes import (
     Request,
     Shape,
@@ -20,6 +18,8 @@ from tests.ops.kv_scenes import (
     run_in_steps,
     write,
 )
+from tests.oracle import attention as oracle
+from tests.oracle import kv as oracle_kv
 
 quick = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 forms = st.sampled_from(list(KvForm))

@@ -10,9 +10,9 @@ import pytest
 from surefoot.ops import Backend, supported_variants
 from surefoot.ops.arrays import F32
 from surefoot.ops.elementary import FUNCTIONS, Function, elementary
-from surefoot.ops.oracle import elementary as oracle
 from tests.ops.comparing import same_bits
 from tests.ops.conftest import backend
+from tests.oracle import elementary as oracle
 
 # Largest error in ulp, as docs/design/numerics.md states it, and the interval it holds for.
 PROMISED: dict[Function, tuple[float, float, float]] = {

@@ -4,8 +4,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from surefoot.ops import Backend, OpError, add, embed, softcap
-from surefoot.ops.oracle import elementwise as oracle
 from tests.ops.comparing import same_bits
+from tests.oracle import elementwise as oracle
 
 fixtures = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # Past 8,192 elements an array is shared out over the threads.

@@ -18,7 +18,7 @@ from surefoot.ops import (
     quantise,
     route,
 )
-from surefoot.ops.oracle import experts as oracle
+from tests.oracle import experts as oracle
 
 quick = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from surefoot.ops import Backend, float_linear
-from surefoot.ops.oracle import float_linear as oracle
+from tests.oracle import float_linear as oracle
 
 
 def draw(rng: np.random.Generator, dtype: type, *shape: int) -> np.ndarray:

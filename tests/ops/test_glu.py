@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from surefoot.ops import ActivationForm, Backend, GluForm, empty_activations, glu, quantise
 from surefoot.ops.glu import KINDS
-from surefoot.ops.oracle import glu as oracle
 from tests.ops.comparing import same_bits, same_rows
+from tests.oracle import glu as oracle
 
 forms = st.builds(GluForm, st.sampled_from(KINDS), st.sampled_from([7.0, 1.5]), st.sampled_from([1.702, 1.0]))
 fixtures = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,8 +4,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from surefoot.ops import Backend, KvForm, OpError, empty_kv_cache, kv_copy, kv_write
-from surefoot.ops.oracle import kv as oracle
 from tests.ops.kv_scenes import Shape, new_cache
+from tests.oracle import kv as oracle
 
 quick = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 forms = st.sampled_from(list(KvForm))

@@ -18,9 +18,10 @@ from surefoot.ops import (
     linear_experts,
     pack,
 )
-from surefoot.ops.oracle import activations as oracle_activations
-from surefoot.ops.oracle import linear as oracle
+from surefoot.ops.weights import dequantise, expand
 from tests.ops.linear import aligned, random_rows, random_weights, same_bits
+from tests.oracle import activations as oracle_activations
+from tests.oracle import linear as oracle
 
 quick = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 groups = st.sampled_from([16, 32, 64, 128, 192])
@@ -190,7 +191,7 @@ def test_two_limbs_by_two_are_rounded_once() -> None:
     rng = np.random.default_rng(2)
     weights, x = random_weights(rng, WeightFormat(8, 2, 32), 3, 700), random_rows(rng, 2, 700, ActivationForm(2))
     got = oracle.linear(x, weights)
-    w = oracle.expand(weights)
+    w = expand(weights)
     for row, output in np.ndindex(2, 3):
         integers = 128 * x.values[row, 0, :700].astype(int) + x.values[row, 1, :700]
         total = sum(int(a) * int(b) for a, b in zip(integers, w[output], strict=True))
@@ -240,7 +241,7 @@ def test_experts_equal_oracle(
 def test_rounding_is_close(fmt: WeightFormat) -> None:
     """The dequantised matrix of each format is as close to the float matrix as its step allows."""
     w = np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
-    error = np.abs(oracle.dequantise(round_to(fmt, w)) - w)
+    error = np.abs(dequantise(round_to(fmt, w)) - w)
     step = {(8, 1): 1 / 127, (8, 2): 1 / 127, (4, 1): 1.2 / 8, (4, 2): 1 / 7.5}[fmt.bits, fmt.limbs]
     assert (error.max(axis=1) <= 0.5001 * step * np.abs(w).max(axis=1)).all()
 
@@ -251,7 +252,7 @@ def test_rows_of_a_packed_table(backends: list[Backend], fmt: WeightFormat, n: i
     rng = np.random.default_rng(seed)
     weights = random_weights(rng, fmt, n, k)
     ids = rng.integers(0, n, 5)
-    want = oracle.dequantise(weights)[ids] * np.float32(0.3)
+    want = dequantise(weights)[ids] * np.float32(0.3)
     for backend in backends:
         assert same_bits(embed(backend, ids, pack(backend, weights), 0.3), want)
 

@@ -18,8 +18,8 @@ from surefoot.ops import (
     rope,
     rope_table,
 )
-from surefoot.ops.oracle import rope as oracle
 from tests.ops.comparing import same_bits
+from tests.oracle import rope as oracle
 
 fixtures = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LLAMA3 = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)

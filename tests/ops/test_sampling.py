@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from surefoot.ops import Backend, OpError, Sampling, SamplingRows, sample, top_logprobs
-from surefoot.ops.oracle import sampling as oracle
+from tests.oracle import sampling as oracle
 
 quick = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)

@@ -21,8 +21,8 @@ from surefoot.ops import (
     ssd_scan,
 )
 from surefoot.ops.arrays import F32
-from surefoot.ops.oracle import states as oracle
 from tests.ops.comparing import same_bits
+from tests.oracle import states as oracle
 
 fixtures = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from surefoot.ops import ActivationForm, Backend, WeightFormat, linear, pack
-from surefoot.ops.oracle import linear as oracle
 from tests.ops.linear import aligned, random_rows, random_weights, same_bits
+from tests.oracle import linear as oracle
 
 
 def test_number_of_threads_changes_between_calls(variant: str) -> None:

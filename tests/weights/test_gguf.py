@@ -9,7 +9,7 @@ import pytest
 
 from surefoot.formats import SERVED, W8, W8_GROUPED, round_to
 from surefoot.ops import Backend, embed, pack
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.weights import GgufError, GgufFile
 from surefoot.weights import gguf as reader
 from surefoot.weights.memory import weight_bytes
@@ -90,9 +90,9 @@ def test_an_nvfp4_matrix_is_multiplied_by_its_own_scale(
     want = file.floats("plain.weight").reshape(len(scales), 32, 64) * factors
     assert np.array_equal(file.floats("a.weight").reshape(want.shape), want)
     if len(shape) == 2:
-        integers, packed = [file.integers("a.weight")], [file.packed(backend, "a.weight")]
+        integers, packed = [file.integers("a.weight")], [file.fused(backend, ["a.weight"])[0]]
     else:
-        integers, packed = file.experts("a.weight"), file.packed_experts(backend, "a.weight")
+        integers, packed = file.experts("a.weight"), file.fused_experts(backend, ["a.weight"])[0]
     for matrix, in_parts, floats in zip(integers, packed, want, strict=True):
         assert np.abs(dequantise(matrix) - floats).max() <= 7 * np.abs(floats).max() / 16256
         assert np.array_equal(pack(backend, matrix).data, in_parts.data)
@@ -112,10 +112,10 @@ def test_weights_that_would_take_most_of_the_memory_are_packed_at_the_files_widt
     writer.close()
     backend, every_row = Backend(threads=1), np.arange(64)
     wide_file = GgufFile(tmp_path / "a.gguf")
-    wide, size = wide_file.packed(backend, "a.weight"), weight_bytes(wide_file, SERVED)
+    wide, size = wide_file.fused(backend, ["a.weight"])[0], weight_bytes(wide_file, SERVED)
     monkeypatch.setattr("surefoot.weights.gguf.MAX_WIDE_SHARE", 0)
     narrow_file = GgufFile(tmp_path / "a.gguf")
-    narrow = narrow_file.packed(backend, "a.weight")
+    narrow = narrow_file.fused(backend, ["a.weight"])[0]
     assert narrow.nbytes < wide.nbytes
     assert (size, weight_bytes(narrow_file, SERVED)) == (wide.nbytes, narrow.nbytes), "known before it is read"
     assert np.array_equal(embed(backend, every_row, narrow), embed(backend, every_row, wide)), "the same weights"
@@ -220,12 +220,12 @@ def test_packed_parts_make_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file, backend = GgufFile(write(tmp_path / "model.gguf", rows=150)), Backend(threads=2)
     for name, info in file.tensors.items():
         if len(info.shape) == 2:
-            assert np.array_equal(file.packed(backend, name).data, pack(backend, file.integers(name)).data), name
-    experts = zip(file.packed_experts(backend, "experts.weight"), file.experts("experts.weight"), strict=True)
+            assert np.array_equal(file.fused(backend, [name])[0].data, pack(backend, file.integers(name)).data), name
+    experts = zip(file.fused_experts(backend, ["experts.weight"])[0], file.experts("experts.weight"), strict=True)
     assert all(np.array_equal(got.data, pack(backend, want).data) for got, want in experts)
 
 
-@pytest.mark.parametrize("read", [GgufFile.integers, lambda file, name: file.packed(Backend(threads=1), name)])
+@pytest.mark.parametrize("read", [GgufFile.integers, lambda file, name: file.fused(Backend(threads=1), [name])[0]])
 @pytest.mark.parametrize("name", ["a.weight", "d.weight"])
 def test_weights_that_are_no_numbers(path: Path, name: str, read: Callable[[GgufFile, str], object]) -> None:
     at = GgufFile(path).tensors[name].offset

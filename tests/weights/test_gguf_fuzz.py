@@ -69,9 +69,9 @@ def read_everything(file: GgufFile) -> None:
         file.floats(name)
         if len(info.shape) == 2:
             file.integers(name)
-            file.packed(backend(), name)
+            file.fused(backend(), [name])[0]
         if len(info.shape) == 3:
-            file.packed_experts(backend(), name)
+            file.fused_experts(backend(), [name])[0]
 
 
 def check(raw: bytes, path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from surefoot.ops import TWO_LIMBS, Backend, linear, quantise
 from surefoot.ops.arrays import F32
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.weights import HuggingFaceCheckpoint, SafetensorsError
 from tests.weights import safetensors_files, schemes
 from tests.weights.schemes import SCHEMES, Scheme, Written

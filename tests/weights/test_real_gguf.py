@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gguf import quants
 
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.weights import GgufFile
 
 # Prints the packed bytes, and the peak growth of the process's memory after opening the file and the library.
@@ -22,7 +22,7 @@ from surefoot.weights import GgufFile
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 file, backend = GgufFile(sys.argv[1]), Backend(threads=2)
 before = peak()
-packed = [file.packed(backend, name) for name, info in file.tensors.items() if len(info.shape) == 2]
+packed = [file.fused(backend, [name])[0] for name, info in file.tensors.items() if len(info.shape) == 2]
 print(sum(matrix.nbytes for matrix in packed), peak() - before)
 """
 

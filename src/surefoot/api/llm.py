@@ -159,10 +159,9 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continue each prompt (a text, or token ids). use_tqdm: show a progress bar; by default if stderr is a
         terminal."""
-        listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
+        listed, texts = _listed(prompts)
         each = _for_each(listed, params)
         requests = [self._request(prompt, prompt_params) for prompt, prompt_params in zip(listed, each, strict=True)]
-        texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
         return self._collect(requests, texts, use_tqdm, continues=True)
 
     def chat(
@@ -191,8 +190,7 @@ class LLM:
         """A vector for each prompt, by the model's pooling: `embedding` of each output. It has length 1 if the model's
         files say so."""
         pooling = embedding_pooling(self.pooling)
-        listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
-        texts = [prompt if isinstance(prompt, str) else None for prompt in listed]
+        listed, texts = _listed(prompts)
         outputs = self._pool(listed, texts, pooling, use_tqdm)
         return [_normalized(output) for output in outputs] if pooling.normalizes else outputs
 
@@ -272,14 +270,6 @@ class LLM:
         text = prompt if isinstance(prompt, str) else None
         return self._start(self._request(tokens, params), text, continues=not rendered)
 
-    def step(self) -> None:
-        """Run one step of the engine."""
-        self._step()
-
-    def leave(self, live: LiveRequest) -> None:
-        """Drop a request; abort it if it has not ended."""
-        self._leave(live)
-
     # ---- speed ----
 
     def read_bytes(self, num_tokens: int) -> int:
@@ -315,12 +305,12 @@ class LLM:
                 lives.append(self._start(request, text, continues))
             with _progress(len(lives), use_tqdm) as report:
                 while not all(live.is_done for live in lives):
-                    self._step()
+                    self.step()
                     report(sum(live.is_done for live in lives), sum(live.num_tokens for live in lives))
             return [live.output() for live in lives]
         finally:
             for live in lives:
-                self._leave(live)
+                self.leave(live)
 
     def _pieces(self, live: LiveRequest) -> Generator[Piece, None, None]:
         try:
@@ -330,22 +320,24 @@ class LLM:
                         raise RuntimeError(
                             "the request was lost when another one's step was interrupted: start it anew"
                         )
-                    self._step()
+                    self.step()
                 yield live.pieces.popleft()
         finally:
-            self._leave(live)
+            self.leave(live)
 
     def _start(self, request: Request, text: str | None, continues: bool) -> LiveRequest:
         self.engine.add(request)
         live = self._live[request.id] = LiveRequest(self.tokenizer, request, text, continues)
         return live
 
-    def _leave(self, live: LiveRequest) -> None:
+    def leave(self, live: LiveRequest) -> None:
+        """Drop a request; abort it if it has not ended."""
         if not live.is_done:
             self.engine.abort(live.request.id)
         self._live.pop(live.request.id, None)
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Run one step of the engine."""
         try:
             events = self.engine.step()
         except BaseException:  # Ctrl-C too: half a step cannot be resumed
@@ -365,6 +357,12 @@ class LLM:
 def _is_prompt(prompt: object) -> bool:
     """Whether this is one prompt (a text or token ids), not a list of prompts or messages."""
     return isinstance(prompt, str) or (isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Number))
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> tuple[Sequence[Prompt], list[str | None]]:
+    """The prompts, of which there may be one alone, and their texts."""
+    listed: Sequence[Prompt] = [prompts] if _is_prompt(prompts) else prompts  # type: ignore[assignment,list-item]
+    return listed, [prompt if isinstance(prompt, str) else None for prompt in listed]
 
 
 def _normalized(output: RequestOutput) -> RequestOutput:

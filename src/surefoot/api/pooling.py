@@ -21,6 +21,7 @@ CLASSIFIER = "cls.output"  # the tensor that turns a state into a score
 GGUF_TYPES = {1: "mean", 2: "cls", 3: "last", 4: RANK}  # llama.cpp's numbers; 0: none
 MODES = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}  # sentence-transformers' names, old form
 NEW_MODES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
+SEE_AHEAD = ("bert", "gemma-embedding")  # GGUF's names of families whose tokens see later ones
 RERANKER_NAME = "qwen3-reranker"  # its folder has no file that says what it is
 
 
@@ -67,7 +68,7 @@ def _config(kind: str, *, normalizes: bool = False, is_named: bool = True) -> Po
 def _check_causal(metadata: Mapping[str, Any]) -> None:
     """Raises ValueError for a model whose tokens see later ones, unless its family can run it."""
     architecture = metadata.get("general.architecture", "")
-    if architecture == "gemma-embedding":
+    if architecture in SEE_AHEAD:
         return
     if metadata.get(f"{architecture}.attention.causal", True) and metadata.get("is_causal") is not False:
         return

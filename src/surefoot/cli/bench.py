@@ -80,7 +80,7 @@ def engine(
     seconds: Seconds = None,
     peer_seconds: PeerSeconds = None,
 ) -> None:
-    """Time many requests at once through the engine: mixed, queued, with a shared prefix, beside a long prompt."""
+    """Time many requests at once through the engine: a mix of lengths, and streams beside a long prompt."""
     settings = given(
         QUICK_ENGINE if quick else EngineSettings(),
         seconds=seconds, peer_seconds=peer_seconds, float_format=float_format,

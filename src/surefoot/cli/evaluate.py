@@ -14,18 +14,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from surefoot import __version__
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
+from surefoot.cli.progress import showing
 from surefoot.evaluate import LogitsEngine, as_json, cut_windows, page
 from surefoot.evaluate import evaluate as run
 from surefoot.evaluate.compare import EvaluatedModel, compare
 from surefoot.evaluate.compare import as_json as comparison_as_json
 from surefoot.evaluate.engines import DequantisedCheckpoint, float_engine, integer_engine, open_model
 from surefoot.evaluate.llama_cpp import LlamaCpp
-from surefoot.evaluate.report import table
 from surefoot.evaluate.speed import load_served, measure_served
 from surefoot.evaluate.verdict import verdicts
 from surefoot.evaluate.windows import read_prompts
@@ -96,7 +95,7 @@ def perplexity(
     if as_json_:
         typer.echo(json.dumps(as_json(results), indent=2))
     else:
-        Console().print(table(results))
+        Console().print(page.perplexity_table(results))
 
 
 @evaluate.command("compare")
@@ -171,11 +170,13 @@ def _origin(backend: Backend) -> page.Origin:
 
 @contextmanager
 def _progress(windows: Sequence[Sequence[int]]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda num_tokens: None
-        return
-    columns = (TextColumn("tokens"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("tokens", total=sum(map(len, windows)))
-        yield lambda num_tokens: bar.advance(task, num_tokens)
+    """Counts tokens up to those of all windows."""
+    total, done = sum(map(len, windows)), 0
+
+    def advance(num_tokens: int) -> None:
+        nonlocal done
+        done += num_tokens
+        report(done, total)
+
+    with showing("tokens") as report:
+        yield advance

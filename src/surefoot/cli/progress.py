@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,10 +28,15 @@ def progress() -> Iterator[Say]:
 
 
 @contextmanager
-def loading(name: str) -> Iterator[Report]:
-    """Progress of loading a model."""
+def showing(task: str) -> Iterator[Report]:
+    """Progress of one task."""
     with progress() as say:
-        yield lambda done, total: say(f"loading {name}", done, total)
+        yield lambda done, total: say(task, done, total)
+
+
+def loading(name: str) -> AbstractContextManager[Report]:
+    """Progress of loading a model."""
+    return showing(f"loading {name}")
 
 
 class Display(Protocol):

@@ -1,14 +1,9 @@
 """`surefoot run-batch`: a file of requests in, a file of answers out."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from surefoot.api import LLM
 from surefoot.api.defaults import parse_sampling
@@ -16,7 +11,7 @@ from surefoot.api.opening import open_model
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.options import OF_FLEET_BATCH, OF_LOCAL_BATCH, refuse_unused
-from surefoot.cli.progress import loading
+from surefoot.cli.progress import loading, showing
 from surefoot.cli.startup import without_collection
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
@@ -68,7 +63,7 @@ def run_batch(
             if fleet_key is None:
                 raise ValueError("--fleet needs the fleet's key: give its file with --fleet-key")
             access = FleetAccess(fleet, read_fleet_key(fleet_key), key, max_running)
-            with _progress() as report:
+            with showing("lines") as report:
                 _say_done(run_batch_on_fleet(access, source, target, name or model, report), target)
             return
         path = model or named_model(source)
@@ -78,21 +73,10 @@ def run_batch(
                 opened.hashing(default_cache()), float_format=float_format, max_context=context,
                 max_running=max_running, threads=threads, variant=variant, speculate=speculate, report=loaded,
             )  # fmt: skip
-        with _progress() as report:
+        with showing("lines") as report:
             num_done = run(llm, source, target, name or Path(path).name, report)
     _say_done(num_done, target)
 
 
 def _say_done(num_done: int, target: Path) -> None:
     typer.echo(f"{num_done} answered, {target} is complete", err=True)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    columns = (TextColumn("lines"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("lines", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -15,7 +15,7 @@ from surefoot.cli.agent_recorder import record
 from surefoot.cli.coding_agents import RECORDED, find_agent
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.options import refuse_unused
-from surefoot.cli.progress import loading, progress
+from surefoot.cli.progress import loading, showing
 from surefoot.cli.warm_agent import warm_server
 
 OF_AGENT = {"model", "agent", "save", "url", "key"}
@@ -61,14 +61,14 @@ def warm(
     For --text and --messages the server must not run: one process at a time uses the cache. For --agent it must.
     """
     if agent is not None:
-        with exit_on_error(), progress() as say:
+        with exit_on_error(), showing("warming") as report:
             refuse_unused(ctx, dict.fromkeys(ctx.params.keys() - OF_AGENT, "is not for --agent: a server runs already"))
             recorded = record(find_agent(agent, RECORDED), str(model))
             if save is not None:
                 save.write_text(json.dumps(asdict(recorded), ensure_ascii=False, indent=1), encoding="utf-8")
                 return
             root = options.server_root(url)
-            warmed = warm_server(root, key, str(model), recorded, lambda done, total: say("warming", done, total))
+            warmed = warm_server(root, key, str(model), recorded, report)
         typer.echo(f"{warmed.num_tokens} tokens of {agent}, {warmed.num_cached} of them known before")
         return
     if not text and not messages:
@@ -89,8 +89,8 @@ def warm(
         tokens = [document_prompt(llm, file.read_text(encoding="utf-8")) for file in text or ()]
         conversations = [each for file in messages or () for each in read_conversations(file)]
         tokens += [messages_prompt(llm, conversation) for conversation in conversations]
-        with progress() as say:
-            num_cached = compute_prompts(llm, tokens, user, lambda done, total: say("warming", done, total))
+        with showing("warming") as report:
+            num_cached = compute_prompts(llm, tokens, user, report)
         llm.close()
     num_tokens = sum(map(len, tokens))
     typer.echo(f"{num_tokens} tokens in {len(tokens)} prompts, {num_cached} of them known before")

@@ -8,7 +8,7 @@ from surefoot.formats import FLOAT32, W8_GROUPED
 from surefoot.models import Model, load
 from surefoot.ops import Backend, KvForm, WeightFormat
 from surefoot.ops.arrays import F32
-from surefoot.ops.oracle.linear import dequantise
+from surefoot.ops.weights import dequantise
 from surefoot.runner import SessionRunner, Work
 from surefoot.text import Tokenizer, tokenizer_from_folder, tokenizer_from_gguf
 from surefoot.weights import Checkpoint, open_checkpoint

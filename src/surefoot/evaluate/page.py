@@ -1,4 +1,4 @@
-"""Shows a comparison as one self-contained HTML page, and as tables for a terminal."""
+"""Shows a comparison as one self-contained HTML page, and as tables for a terminal; and perplexities as a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +10,13 @@ from rich.table import Table
 from surefoot.charts.lines import Axes, Series
 from surefoot.charts.page import document, figure, html_table
 from surefoot.evaluate.compare import ComparedModel, Comparison
+from surefoot.evaluate.perplexity import PerplexityResults
+from surefoot.evaluate.scores import Fidelity
 from surefoot.evaluate.speed import NEW_TOKENS, PROMPT_TOKENS, ROUNDS, ServedSpeed
 from surefoot.evaluate.verdict import verdicts
 
-COLUMNS = ("model", "size", "perplexity", "mean KL", "99 %", "largest", "flips", "agreed")
+DIVERGENCE = ("mean KL", "99 %", "largest", "flips")
+COLUMNS = ("model", "size", "perplexity", *DIVERGENCE, "agreed")
 SPEED_COLUMNS = ("model", "decode", "best", "prefill", "best")
 SPEED_CAPTION = (
     f"Tokens a second of every model as served, the original too: one request at a time, no speculation; median and "
@@ -37,15 +40,22 @@ def rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _row(model: ComparedModel) -> list[str]:
-    fidelity = model.score.fidelity
-    divergence = [""] * 4
-    if fidelity is not None:
-        divergence = [
-            f"{fidelity.mean_kl:.5f}", f"{fidelity.kl_99:.4f}", f"{fidelity.max_kl:.3f}", f"{fidelity.flips:.2%}"
-        ]  # fmt: skip
-    agreed = f"{model.mean_agreed:.1f}" if fidelity is not None else ""
+    agreed = f"{model.mean_agreed:.1f}" if model.score.fidelity is not None else ""
+    divergence = _divergence(model.score.fidelity)
     name = f"{model.name} ({model.arithmetic})"
     return [name, f"{model.nbytes / 1e6:.1f} MB", f"{model.score.perplexity:.4f}", *divergence, agreed]
+
+
+def _divergence(fidelity: Fidelity | None) -> list[str]:
+    if fidelity is None:
+        return [""] * 4
+    nats = (_nats(fidelity.mean_kl, 5), _nats(fidelity.kl_99, 4), _nats(fidelity.max_kl, 3))
+    return [*nats, f"{fidelity.flips:.2%}"]
+
+
+def _nats(value: float, digits: int) -> str:
+    """With more digits where it is small."""
+    return f"{value:.{digits if value >= 0.01 else 6}f}"
 
 
 def speed_rows(comparison: Comparison) -> list[list[str]]:
@@ -71,6 +81,18 @@ def tables(comparison: Comparison) -> list[Table]:
     if speeds := speed_rows(comparison):
         return [predictions, _table(SPEED_COLUMNS, speeds, SPEED_CAPTION)]
     return [predictions]
+
+
+def perplexity_table(results: PerplexityResults) -> Table:
+    base = results.scores[results.reference or next(iter(results.scores))].perplexity
+    cells = [
+        [name, f"{score.perplexity:.4f}", f"{score.perplexity / base - 1:+.3%}", *_divergence(score.fidelity)]
+        for name, score in results.scores.items()
+    ]
+    caption = f"{results.num_windows} windows of {results.context} tokens"
+    if results.reference:
+        caption += f". KL in nats from {results.reference}; flips: its likeliest token is another"
+    return _table(("", "perplexity", "beside", *DIVERGENCE), cells, caption)
 
 
 def _table(columns: Sequence[str], cells: list[list[str]], caption: str) -> Table:

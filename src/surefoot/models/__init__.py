@@ -1,4 +1,5 @@
-"""Model families as short Python over `ops`. A family's file is named as its Hugging Face model type.
+"""Model families as short Python over `ops`. A family's file is named as its Hugging Face model type; a family that is
+Llama with other weights has none.
 
 `load` builds the model of a checkpoint; `Model.forward` runs it.
 """
@@ -10,6 +11,7 @@ from typing import Any, Protocol, cast
 from surefoot.formats import SERVED, ModelFormat
 from surefoot.models.config import KvLayer, ModelConfig, SharedKv, StateLayer
 from surefoot.models.decoder import WANTED, Model
+from surefoot.models.llama import LlamaFamily, Pairing
 from surefoot.models.load import Loader
 from surefoot.models.shapes import check_shapes
 from surefoot.models.step import Batch, KvRows, LayerMemory, Norm, empty_batch
@@ -39,10 +41,12 @@ __all__ = [
 ]
 
 FAMILIES = (
-    "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite", "granitemoehybrid",
-    "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "nemotron_h", "olmo2", "olmo3", "phi3", "qwen2",
-    "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
+    "bert", "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite",
+    "granitemoehybrid", "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "nemotron_h", "olmo2", "olmo3",
+    "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
 )  # fmt: skip
+# Families of Llama's layers without a file of their own, and the lanes that rotate together.
+LLAMAS: dict[str, Pairing] = {"ernie4_5": "neighbours", "qwen2": "halves", "qwen3": "halves", "seed_oss": "halves"}
 # Names in files that differ from the family's.
 GGUF_NAMES = {
     "gemma-embedding": "gemma3",
@@ -59,28 +63,30 @@ GGUF_NAMES = {
     "mistral3": "ministral3",
 }
 HF_NAMES = {
+    "camembert": "bert",
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
 }
 
 
 class Family(Protocol):
-    """The interface of a family's module."""
+    """The interface of a family, most often a module."""
 
-    @staticmethod
-    def from_gguf(checkpoint: Checkpoint) -> ModelConfig: ...
-    @staticmethod
-    def from_hf(checkpoint: Checkpoint) -> ModelConfig: ...
-    @staticmethod
-    def build(load: Loader) -> Model: ...
+    def from_gguf(self, checkpoint: Checkpoint) -> ModelConfig: ...
+    def from_hf(self, checkpoint: Checkpoint) -> ModelConfig: ...
+    def build(self, load: Loader) -> Model: ...
 
 
 def find_family(name: str) -> Family:
     if name not in FAMILIES:
         raise ValueError(f"the model family {name!r} is not supported; surefoot runs {', '.join(FAMILIES)}")
+    if name in LLAMAS:
+        return LlamaFamily(name, LLAMAS[name])
     return cast(Family, import_module(f"surefoot.models.{name}"))
 
 

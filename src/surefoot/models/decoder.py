@@ -59,7 +59,7 @@ class Model:
     def logits(self, backend: Backend, h: F32, workspace: Workspace) -> F32:
         """The logits of rows `h` of the residual stream after the last layer."""
         x = workspace.features("head", h.shape, self.head.matrices)
-        norm(backend, self.norm.form, h, self.norm.weight, y=x.floats, quantised=x.quantised)
+        norm(backend, self.norm.form, h, self.norm.weight, self.norm.bias, y=x.floats, quantised=x.quantised)
         logits = workspace.floats("logits", len(h), self.head.num_outputs)
         self.head.project(backend, x, logits)
         if self.config.logit_scale != 1.0:
@@ -76,7 +76,7 @@ class Model:
         """Hidden states, after the last norm, of rows of the pass that ran last in this workspace."""
         stream = workspace.floats("h", first + count, self.config.width)[first:]
         normed = np.empty_like(stream)
-        norm(backend, self.norm.form, stream, self.norm.weight, y=normed)
+        norm(backend, self.norm.form, stream, self.norm.weight, self.norm.bias, y=normed)
         return normed
 
     def project(self, backend: Backend, vector: F32) -> F32:

@@ -10,7 +10,7 @@ from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_ro
 from surefoot.models.decoder import Model
 from surefoot.models.feed_forward import FeedForward
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import Json, hf_config
+from surefoot.models.hf_config import Json, hf_config, with_kinds
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Norm, Step
@@ -89,11 +89,7 @@ def gemma_from_gguf(config: ModelConfig, num_largest: int) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    hf = dict(checkpoint.metadata)
-    if not hf.get("layer_types"):
-        kinds = ("sliding_attention", "full_attention")
-        hf["layer_types"] = [kinds[i % 2] for i in range(need(hf, "num_hidden_layers"))]
-    return gemma_from_hf(hf, "gemma2")
+    return gemma_from_hf(with_kinds(checkpoint.metadata, every=2), "gemma2")
 
 
 def gemma_from_hf(hf: Json, family: str) -> ModelConfig:

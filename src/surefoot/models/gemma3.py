@@ -9,6 +9,7 @@ from dataclasses import replace
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig
 from surefoot.models.gemma2 import build, gemma_from_gguf, gemma_from_hf
 from surefoot.models.gguf_config import Gguf, gguf_config
+from surefoot.models.hf_config import with_kinds
 from surefoot.ops import RopeForm
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
@@ -38,13 +39,10 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    hf = dict(checkpoint.metadata)
+    hf = with_kinds(checkpoint.metadata, every=checkpoint.metadata.get("sliding_window_pattern") or PATTERN)
     sees_ahead = bool(hf.get("use_bidirectional_attention"))
     if sees_ahead:
         hf["sliding_window"] = _half(need(hf, "sliding_window"))
-    if not hf.get("layer_types"):
-        pattern, count = hf.get("sliding_window_pattern") or PATTERN, need(hf, "num_hidden_layers")
-        hf["layer_types"] = ["sliding_attention" if (i + 1) % pattern else "full_attention" for i in range(count)]
     if not hf.get("rope_parameters"):
         shared = {"rope_theta": hf.get("rope_theta") or 1e6, **(hf.get("rope_scaling") or {})}
         local = {"rope_theta": hf.get("rope_local_base_freq") or LOCAL_THETA}

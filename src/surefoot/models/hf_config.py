@@ -43,6 +43,13 @@ def hf_config(config: Json, family: str, pairing: Literal["halves", "neighbours"
     )
 
 
+def with_kinds(config: Json, every: int, kind: str = "sliding_attention") -> dict[str, Any]:
+    """The config with the kinds of its layers: as it lists them, or all of that kind but each `every`-th."""
+    numbers = range(1, need(config, "num_hidden_layers") + 1)
+    listed = config.get("layer_types") or [kind if number % every else "full_attention" for number in numbers]
+    return {**config, "layer_types": listed}
+
+
 def _num_units(config: Json) -> int:
     """Of a feed-forward layer; of an expert, where all layers have experts."""
     only_experts = config.get("intermediate_size") is None and config.get("moe_intermediate_size") is not None

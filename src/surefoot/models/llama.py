@@ -1,6 +1,7 @@
 """Llama 2 and 3, SmolLM, TinyLlama, Mistral: norm, attention, norm, gated feed-forward."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig
 from surefoot.models.decoder import Model
@@ -9,6 +10,8 @@ from surefoot.models.hf_config import hf_config
 from surefoot.models.load import Loader
 from surefoot.ops import RopeForm
 from surefoot.weights.checkpoint import Checkpoint
+
+Pairing = Literal["halves", "neighbours"]
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
@@ -28,3 +31,21 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
 
 def build(load: Loader) -> Model:
     return load.model(load.layer)
+
+
+@dataclass(frozen=True)
+class LlamaFamily:
+    """A family of Llama's layers without a file of its own: its checkpoints have all in which it differs, such as
+    biases, or norms of queries and keys."""
+
+    name: str
+    pairing: Pairing  # lanes that rotate together, in all of its files
+
+    def from_gguf(self, checkpoint: Checkpoint) -> ModelConfig:
+        return gguf_config(checkpoint, self.name, self.pairing)
+
+    def from_hf(self, checkpoint: Checkpoint) -> ModelConfig:
+        return hf_config(checkpoint.metadata, self.name, self.pairing)
+
+    def build(self, load: Loader) -> Model:
+        return build(load)

@@ -50,7 +50,7 @@ class Loader:
         return self.vector(f"{name}.bias") if f"{name}.bias" in self.checkpoint.tensors else None
 
     def norm(self, name: str) -> Norm:
-        return Norm(self.config.norm, self.vector(f"{name}.weight"))
+        return Norm(self.config.norm, self.vector(f"{name}.weight"), self.bias(name))
 
     def rope(self, form: RopeForm | None) -> Rope | None:
         if form is None:
@@ -208,6 +208,8 @@ class Loader:
 
 def last_norm(config: ModelConfig) -> str:
     """The name of the norm after the last layer."""
+    if config.family == "bert":
+        return f"blk.{len(config.layers) - 1}.layer_output_norm"
     return "token_embd_norm" if config.family in ("lfm2", "lfm2_moe") else "output_norm"
 
 

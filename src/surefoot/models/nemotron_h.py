@@ -22,7 +22,7 @@ from surefoot.weights.metadata import MetadataError, need
 # The kinds of layers: in config.json's pattern, and in its list of names, the older and the newer.
 MAMBA, ATTENTION = ("M", "mamba", "linear_attention"), ("*", "attention", "full_attention")
 FEED_FORWARD, EXPERTS = ("-", "mlp"), ("E", "moe")
-FORM = GluForm("relu2")
+FORM = GluForm("relu2", gates=False)
 NOTHING = LayerConfig(StateLayer(()), None)  # of layers of feed-forward
 
 

@@ -9,7 +9,7 @@ from surefoot.models.attention import Attention
 from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfig, StateLayer, lanes_of_head
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import hf_config
+from surefoot.models.hf_config import hf_config, with_kinds
 from surefoot.models.layers import Mixer
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
@@ -136,19 +136,16 @@ def from_gguf(checkpoint: Checkpoint, family: str = "qwen3_5", tiled: bool = Tru
 
 
 def from_hf(checkpoint: Checkpoint, family: str = "qwen3_5") -> ModelConfig:
-    hf = dict(checkpoint.metadata)
-    count, interval = need(hf, "num_hidden_layers"), hf.get("full_attention_interval") or INTERVAL
-    kinds = hf.get("layer_types") or [
-        "linear_attention" if (i + 1) % interval else "full_attention" for i in range(count)
-    ]
+    interval = checkpoint.metadata.get("full_attention_interval") or INTERVAL
+    hf = with_kinds(checkpoint.metadata, every=interval, kind="linear_attention")
     rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
-    hf |= {"layer_types": kinds, "rope_parameters": {"partial_rotary_factor": ROTATED, **rope}}
+    hf["rope_parameters"] = {"partial_rotary_factor": ROTATED, **rope}
     config = hf_config(hf, family)
     delta = DeltaConfig(
         need(hf, "linear_num_key_heads"), need(hf, "linear_num_value_heads"), need(hf, "linear_key_head_dim"),
         need(hf, "linear_value_head_dim"), need(hf, "linear_conv_kernel_dim"),
     )  # fmt: skip
-    kept = zip(kinds, config.layers, strict=True)
+    kept = zip(hf["layer_types"], config.layers, strict=True)
     layers = tuple(_delta_layer(delta) if kind == "linear_attention" else layer for kind, layer in kept)
     norm, num_unused = replace(config.norm, weight_offset=1.0), _num_drafting(checkpoint, len(layers))
     config = _checked(replace(config, layers=layers, num_unused=num_unused, norm=norm, delta=delta))

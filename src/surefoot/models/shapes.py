@@ -22,6 +22,7 @@ LANES, MAX_LANES = 16, 576  # of keys and values: what the attention kernels tak
 AROUND = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
 AFTER = ("post_attention_norm", "post_ffw_norm")
 NORMS = {
+    "bert": ("attn_output_norm", "layer_output_norm"),
     "gemma2": AROUND,
     "gemma3": AROUND,
     "gemma4": AROUND,
@@ -158,6 +159,11 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
     yield ExpectedTensor("dense_2.weight", ("dense", config.width), optional=True)
     yield ExpectedTensor("dense_3.weight", ("vector", "dense"), optional=True)
+    if config.family == "bert":
+        yield ExpectedTensor("position_embd.weight", ("positions", config.width))
+        yield ExpectedTensor("token_types.weight", ("types", config.width), optional=True)
+        for kind in ("weight", "bias"):
+            yield ExpectedTensor(f"token_embd_norm.{kind}", (config.width,))
     if config.layer_lanes:
         lanes = config.layer_lanes * len(config.layers)
         yield ExpectedTensor("per_layer_token_embd.weight", (config.vocab_size, lanes))
@@ -169,6 +175,8 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
     name, moe = f"blk.{layer}", config.moe
     for norm in NORMS.get(config.family, USUAL_NORMS):
         yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
+        if config.norm.kind == "layer":
+            yield ExpectedTensor(f"{name}.{norm}.bias", (config.width,))
     yield from _mixer(config, layer, tensors)
     if config.layer_lanes:
         yield from _layer_embedding(name, config.layer_lanes, config.width)

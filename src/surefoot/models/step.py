@@ -51,6 +51,7 @@ class Norm:
 
     form: NormForm  # its kind and epsilon
     weight: F32  # one per lane
+    bias: F32 | None = None  # likewise; None: nothing is added
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +109,20 @@ class Step:
         x = self.workspace.features("normed", self.h.shape, matrices)
         residual, self._addend = self._addend, None
         norm(
-            self.backend, normed.form, self.h, normed.weight, residual=residual,
+            self.backend, normed.form, self.h, normed.weight, normed.bias, residual=residual,
             h=None if residual is None else self.h, y=x.floats, quantised=x.quantised,
         )  # fmt: skip
         return x
+
+    def renorm(self, normed: Norm, reader: Linear) -> Features:
+        """Norms the stream itself. Returns it in the forms that its reader takes."""
+        x = self.workspace.features("normed", self.h.shape, reader.matrices)
+        residual, self._addend = self._addend, None
+        norm(
+            self.backend, normed.form, self.h, normed.weight, normed.bias, residual=residual, y=self.h,
+            quantised=x.quantised,
+        )  # fmt: skip
+        return Features(self.h if x.floats is not None else None, x.quantised)
 
     def stream(self, reader: Linear | ExpertLinear) -> Features:
         """The stream itself, in the forms that its reader takes."""

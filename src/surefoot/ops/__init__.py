@@ -1,4 +1,4 @@
-"""Numerics: typed operations over numpy arrays, native in every variant, each with a numpy oracle."""
+"""Numerics: typed operations over numpy arrays, native in every variant."""
 
 from surefoot.ops.activations import (
     ONE_LIMB,

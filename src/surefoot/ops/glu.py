@@ -16,16 +16,12 @@ KINDS = ("silu", "gelu", "gelu_tanh", "clamped", "sigmoid", "relu2")
 @dataclass(frozen=True)
 class GluForm:
     """Which activation. `clamped` is gpt-oss's swiglu: gate at most limit, up within ±limit and one added. `relu2` is
-    the square of relu, which models use without gates."""
+    the square of relu."""
 
     kind: Literal["silu", "gelu", "gelu_tanh", "clamped", "sigmoid", "relu2"] = "silu"
     limit: float = 7.0
     alpha: float = 1.702
-
-    @property
-    def gates(self) -> bool:
-        """Whether a feed-forward layer has gates beside the values."""
-        return self.kind != "relu2"
+    gates: bool = True  # a feed-forward layer has gates beside the values
 
 
 def glu(

@@ -61,6 +61,27 @@ class IntegerWeights:
         return self.offsets is not None
 
 
+def expand(weights: IntegerWeights) -> NDArray[np.int64]:
+    """The integer that each code represents, [n, k]."""
+    fmt, (n, k) = weights.format, weights.shape
+    t: NDArray[np.int64] = weights.codes.astype(np.int64)
+    if weights.table is not None:
+        t = weights.table.astype(np.int64)[t]
+    if weights.scales is None:
+        return t
+    columns = np.arange(k) // fmt.group
+    scale = weights.scales.astype(np.int64)[:, columns]
+    offset = np.zeros((n, k), np.int64) if weights.offsets is None else weights.offsets.astype(np.int64)[:, columns]
+    if fmt.bits == 4:
+        return t * scale + offset
+    return ((t * scale + 64) >> 7) + offset
+
+
+def dequantise(weights: IntegerWeights) -> F32:
+    """The matrix as floats."""
+    return expand(weights).astype(np.float32) * weights.row_scales[:, None]
+
+
 @dataclass(frozen=True)
 class PackedWeights:
     """A matrix in the kernels' layout."""

@@ -4,7 +4,6 @@ from surefoot.text.chat import ChatTemplate, TemplateLimits, chat_template_from_
 from surefoot.text.fim import NoFimTokens, OtherFile, fim_prompt
 from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
-from surefoot.text.llama2c import tokenizer_from_llama2c
 from surefoot.text.named_templates import TEMPLATE_NAMES, find_template
 from surefoot.text.tokenizer import StreamDecoder, Tokenizer, save_tokenizer, without_marks
 from surefoot.text.vocabulary import ChatTemplateError, TokenizerError
@@ -27,6 +26,5 @@ __all__ = [
     "tokenizer_from_folder",
     "tokenizer_from_gguf",
     "tokenizer_from_json",
-    "tokenizer_from_llama2c",
     "without_marks",
 ]

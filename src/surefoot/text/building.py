@@ -10,6 +10,7 @@ from surefoot.text.tokenizer import Library
 from surefoot.text.vocabulary import TokenizerError, TokenKind, Vocabulary, byte_level_piece, byte_of, spaced_piece
 
 SPACE = "▁"
+INSIDE = "##"  # before a piece that goes on with a word, in WordPiece
 _MAX_PIECE_CHARACTERS = 4096  # merges are found in time quadratic in this
 
 
@@ -43,6 +44,22 @@ def spaced(
     first = [normalizers.Prepend(SPACE)] if space_first else []
     normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", SPACE)])
     return _library(model, vocabulary, normalizer, None, strips_after)
+
+
+def words(vocabulary: Vocabulary) -> Library:
+    """WordPiece, over texts in lower case without accents. Files mark the pieces that begin words, as SentencePiece
+    does."""
+    unknown = next(iter(vocabulary.of_kind(TokenKind.UNKNOWN)), None)
+    texts = [_as_word_piece(text, kind) for text, kind in zip(vocabulary.texts, vocabulary.kinds, strict=True)]
+    own = Vocabulary(texts, vocabulary.kinds)
+    model = models.WordPiece(own.ids, unk_token="[UNK]" if unknown is None else texts[unknown])
+    return _library(model, own, normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), ())
+
+
+def _as_word_piece(text: str, kind: int) -> str:
+    if kind != TokenKind.NORMAL or (text.startswith("[") and text.endswith("]")):
+        return text
+    return text.removeprefix(SPACE) if text.startswith(SPACE) else INSIDE + text
 
 
 def merges_from_scores(vocabulary: Vocabulary, scores: Sequence[float]) -> list[tuple[str, str]]:
@@ -98,6 +115,14 @@ def byte_level_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
 
 def spaced_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
     return _pieces(vocabulary, spaced_piece, {TokenKind.NORMAL, TokenKind.USER_DEFINED})
+
+
+def word_pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
+    return _pieces(vocabulary, _word_piece, {TokenKind.NORMAL})
+
+
+def _word_piece(text: str) -> bytes:
+    return (text.removeprefix(INSIDE) if text.startswith(INSIDE) else f" {text}").encode()
 
 
 def _pieces(vocabulary: Vocabulary, piece: Callable[[str], bytes], written: set[TokenKind]) -> tuple[bytes, ...]:

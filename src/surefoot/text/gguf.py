@@ -1,4 +1,4 @@
-"""Makes tokenizers from GGUF metadata: byte-level BPE ("gpt2") and SentencePiece ("llama")."""
+"""Makes tokenizers from GGUF metadata: byte-level BPE ("gpt2"), SentencePiece ("llama") and WordPiece ("bert")."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,9 +20,11 @@ def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
         return _from_byte_level(metadata)
     if model == "llama":
         return _from_sentencepiece(metadata)
+    if model == "bert":
+        return _from_word_pieces(metadata)
     if model is None:
         raise TokenizerError("The file has no tokenizer: it has no key tokenizer.ggml.model")
-    raise TokenizerError(f"The file's tokenizer is of type {model!r}; surefoot reads gpt2 and llama")
+    raise TokenizerError(f"The file's tokenizer is of type {model!r}; surefoot reads gpt2, llama and bert")
 
 
 def _from_byte_level(metadata: Metadata) -> Tokenizer:
@@ -46,6 +48,14 @@ def _from_sentencepiece(metadata: Metadata) -> Tokenizer:
     return _tokenizer(metadata, vocabulary, library, pieces, usual, adds_bos=True, space_first=space_first)
 
 
+def _from_word_pieces(metadata: Metadata) -> Tokenizer:
+    """Files say neither that a text stands between two tokens, nor that it is put in lower case: both always hold."""
+    vocabulary = _vocabulary(metadata)
+    usual = SpecialIds(bos=vocabulary.ids.get("[CLS]"), eos=vocabulary.ids.get("[SEP]"))
+    library, pieces = building.words(vocabulary), building.spaced_pieces(vocabulary)
+    return _tokenizer(metadata, vocabulary, library, pieces, usual, adds_bos=True, adds_eos=True, space_first=True)
+
+
 def _tokenizer(
     metadata: Metadata,
     vocabulary: Vocabulary,
@@ -54,12 +64,13 @@ def _tokenizer(
     usual: SpecialIds,
     *,
     adds_bos: bool,
+    adds_eos: bool = False,
     space_first: bool = False,
 ) -> Tokenizer:
     bos = _id(metadata, "bos_token_id", usual.bos, vocabulary)
     eos = _id(metadata, "eos_token_id", usual.eos, vocabulary)
     adds_bos = bool(metadata.get(_KEY + "add_bos_token", adds_bos))
-    adds_eos = bool(metadata.get(_KEY + "add_eos_token", False))
+    adds_eos = bool(metadata.get(_KEY + "add_eos_token", adds_eos))
     declared = {_id(metadata, f"{name}_token_id", None, vocabulary) for name in ("eot", "eom")} - {None}
     ids = SpecialIds(
         bos=bos,

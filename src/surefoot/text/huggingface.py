@@ -14,6 +14,9 @@ from surefoot.text.fim import find_fim
 from surefoot.text.tokenizer import Library, Tokenizer
 from surefoot.text.vocabulary import SpecialIds, TokenizerError, TokenKind, Vocabulary, find_ends, is_byte
 
+KNOWN = "byte-level BPE, SentencePiece and WordPiece"
+PIECES = {"ByteLevel": building.byte_level_pieces, "WordPiece": building.word_pieces}  # by a step of decoding
+
 
 def tokenizer_from_folder(folder: Path) -> Tokenizer:
     source = in_folder(folder, "tokenizer.json")
@@ -51,8 +54,8 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
     parsing.no_truncation()
     parsing.no_padding()
     decoders = list(_decoders(parsing))
-    is_byte_level = any(decoder["type"] == "ByteLevel" for decoder in decoders)
-    pieces = building.byte_level_pieces if is_byte_level else building.spaced_pieces
+    kinds = {decoder["type"] for decoder in decoders}
+    pieces = next((PIECES[kind] for kind in PIECES if kind in kinds), building.spaced_pieces)
     vocabulary = _vocabulary(parsing, has_bytes=any(decoder["type"] == "ByteFallback" for decoder in decoders))
     return Tokenizer(
         Library(_without_special(parsing), parsing),
@@ -67,20 +70,20 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
 def _decoders(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
     """The steps of decoding. Supported are those that turn each token into bytes independently of its neighbours."""
     if tokenizer.decoder is None:
-        raise TokenizerError("tokenizer.json has no decoder: surefoot reads byte-level BPE and SentencePiece")
+        raise TokenizerError("tokenizer.json has no decoder: surefoot reads " + KNOWN)
     decoder = json.loads(tokenizer.decoder.__getstate__())
     steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
     for step in steps:
-        if step["type"] not in ("ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"):
-            raise TokenizerError(
-                f"tokenizer.json decodes with {step['type']}: surefoot reads byte-level BPE and SentencePiece"
-            )
+        if step["type"] not in ("ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace", "WordPiece"):
+            raise TokenizerError(f"tokenizer.json decodes with {step['type']}: surefoot reads {KNOWN}")
         yield step
 
 
 def _drops_first_space(decoder: Mapping[str, Any]) -> bool:
     if decoder["type"] == "Metaspace":
         return bool(decoder.get("prepend_scheme", "always") != "never")
+    if decoder["type"] == "WordPiece":
+        return True
     return bool(decoder["type"] == "Strip" and decoder["content"] == " " and decoder["start"] > 0)
 
 

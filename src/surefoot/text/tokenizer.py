@@ -1,5 +1,5 @@
 """Encodes text to token ids, decodes it, and shields control tokens in it. The vocabulary comes from a reader (gguf,
-huggingface, llama2c)."""
+huggingface)."""
 
 import codecs
 import json

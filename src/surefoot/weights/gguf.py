@@ -73,15 +73,6 @@ class GgufFile:
         num_experts, n, _ = info.shape
         return [self._integers(_Rows(info, expert * n, n), float_format) for expert in range(num_experts)]
 
-    def packed(self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED) -> PackedWeights:
-        """A matrix in the kernels' layout, converted in parts: little memory beyond the packed bytes."""
-        return self.fused(backend, [name], float_format)[0]
-
-    def packed_experts(
-        self, backend: Backend, name: str, float_format: WeightFormat = W8_GROUPED
-    ) -> list[PackedWeights]:
-        return self.fused_experts(backend, [name], float_format)[0]
-
     def fused(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:

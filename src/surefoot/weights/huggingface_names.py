@@ -12,7 +12,10 @@ from surefoot.weights.derived import Derived, Stacked, Stored
 from surefoot.weights.metadata import need
 from surefoot.weights.safetensors import SafetensorsError
 
-PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.")
+PREFIXES = (
+    "bert.encoder.", "roberta.encoder.", "encoder.", "bert.", "roberta.", "model.language_model.",
+    "language_model.model.", "language_model.", "model.", "backbone.",
+)  # fmt: skip
 WHOLE = {
     "embed_tokens": "token_embd",
     "norm": "output_norm",
@@ -25,7 +28,16 @@ WHOLE = {
     "dense_2": "dense_2",
     "dense_3": "dense_3",
 }
-FAMILY_WHOLE = {"nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"}}
+BERT_WHOLE = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.LayerNorm": "token_embd_norm",
+}
+FAMILY_WHOLE = {
+    "nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"},
+    **dict.fromkeys(("bert", "camembert", "roberta", "xlm-roberta"), BERT_WHOLE),
+}
 LAYER = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
@@ -148,6 +160,16 @@ LFM2 = {
     "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps",
     "feed_forward.experts.down_proj": "ffn_down_exps",
 }
+BERT = {
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+}
 # The layer that drafts: its own parts, beside those of any layer. It comes after the model's layers.
 MTP = {
     "fc": "eh_proj",
@@ -160,6 +182,7 @@ MTP = {
 MTP_FAMILIES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
 AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 FAMILY_LAYER = {
+    **dict.fromkeys(("bert", "camembert", "roberta", "xlm-roberta"), BERT),
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
@@ -181,7 +204,7 @@ FAMILY_LAYER = {
     "seed_oss": AFTER_ATTENTION,
 }
 CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d", "mamba.conv1d", "mixer.conv1d")  # [columns, 1, taps]
-IN_LAYER = re.compile(r"layers\.(\d+)\.(.+)")
+IN_LAYER = re.compile(r"layers?\.(\d+)\.(.+)")
 ONE_EXPERT = re.compile(r"(?:mlp|mixer|feed_forward)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)")
 EXPERT_PARTS = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 

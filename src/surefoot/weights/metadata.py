@@ -128,7 +128,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         real(0, 1),
         ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
-        ("rms_norm_eps", "layer_norm_epsilon"),
+        ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
     ),
     (NAME, (), ("hidden_act", "hidden_activation", "mlp_hidden_act")),
     # short convolutions (LFM 2)
@@ -149,7 +149,8 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (LANES, ("attention.key_length_swa", "rope.dimension_count_swa"), ()),
     (LAYERS, ("attention.shared_kv_layers",), ("num_kv_shared_layers",)),
     (FLAG, (), ("attention_k_eq_v", "enable_moe_block")),
-    (FLAG, ("attention.causal",), ("is_causal",)),
+    (FLAG, ("attention.causal",), ("is_causal", "is_decoder")),
+    (whole(0, 1 << 22), (), ("pad_token_id",)),
     (either(FLAG, NAME), (), ("use_bidirectional_attention",)),
     (OBJECTS, (), (BY_LAYER,)),
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),

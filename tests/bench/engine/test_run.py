@@ -6,9 +6,7 @@ from tests.bench.reports import report_of
 from tests.stories import stories_gguf
 
 FIGURES = {
-    "output_tps_8", "output_tps_32", "step_of_limit_32", "static_batching_ratio", "static_batching_50_200_ratio",
-    "static_batching_equal_ratio", "static_batching_dropping_ratio",
-    "prefix_cache_ratio", "gap_p99_over_median", "overhead_share_32", "kv_waste",
+    "output_tps_8", "output_tps_32", "step_of_limit_32", "gap_p99_over_median", "overhead_share_32",
 }  # fmt: skip
 PEERS = {
     f"{figure}_{peer}{load}"
@@ -24,10 +22,4 @@ def test_every_figure_is_measured() -> None:
     assert all(isinstance(figures[name], float) and math.isfinite(figures[name]) for name in FIGURES)
     assert all(figures[name] is None and report["reasons"][name] for name in PEERS)
     assert 0 < figures["overhead_share_32"] < 1
-    assert 0 < figures["kv_waste"] < 0.04
-    assert figures["prefix_cache_ratio"] > 1
-    profile = report["model"]["step_profile"]
-    assert profile["num_requests"] == 32
-    assert all(seconds > 0 for seconds in profile.values())
-    assert profile["native"] > profile["schedule"]
     assert set(report["model"]["scales"]) == {case["name"] for case in report["cases"]}

@@ -8,15 +8,12 @@ from surefoot.bench.harness.timing import (
     BANDWIDTH,
     INT8_PEAK,
     Case,
-    Cursor,
     EngineError,
     Interleaver,
     Measurement,
-    Rotation,
     TimeBudget,
     TimedSample,
     ratios,
-    roughness,
     share,
     shares_of_limit,
 )
@@ -154,23 +151,3 @@ def test_ratios_pair_samples_of_one_round() -> None:
     assert ratios([over], [under]) == [2.0, 5.0]
     assert ratios([over, under], [under]) == [3.0, 6.0]
     assert ratios([over], [measurement("never")]) == []
-
-
-def test_roughness() -> None:
-    assert roughness({4: 2.0, 1: 1.0, 8: 1.6}) == 2.0 / 1.6
-    assert roughness({1: 1.0}) is None
-
-
-def test_rotation_starts_over(machine: FakeMachine) -> None:
-    rotation = Rotation([machine.takes(name, 2) for name in "abc"], clock=machine.clock)
-    assert [rotation() for _ in range(5)] == [2] * 5
-    assert machine.ran == ["a", "b", "c", "a", "b"]
-
-
-def test_cases_over_one_pool_continue_where_the_last_stopped(machine: FakeMachine) -> None:
-    cursor = Cursor()
-    thirds = Rotation([machine.takes(f"third {i}", 1) for i in range(3)], cursor, machine.clock)
-    halves = Rotation([machine.takes(f"half {i}", 1) for i in range(2)], cursor, machine.clock)
-    for rotation in (thirds, halves, thirds, thirds, halves, thirds):
-        rotation()
-    assert machine.ran == ["third 0", "half 1", "third 0", "third 1", "half 0", "third 2"]

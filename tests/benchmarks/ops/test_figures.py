@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.ops.figures import Figures
+from benchmarks.ops.figures import Figures, roughness
 from benchmarks.ops.settings import FORMS, FULL, QUICK
 from surefoot.bench.harness.figures import Figure, Target
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case, Label, Measurement, TimedSample
@@ -100,3 +100,8 @@ def test_row_counts_and_shapes_of_the_full_run() -> None:
     assert FULL.rows == (1, 2, 4, 8, 16, 32, 64, 128, 512, 2048)
     assert [model.width for model in FULL.models] == [576, 1536, 2048, 4096]
     assert max(model.ffn for model in FULL.models) == 14336
+
+
+def test_roughness() -> None:
+    assert roughness({4: 2.0, 1: 1.0, 8: 1.6}) == 2.0 / 1.6
+    assert roughness({1: 1.0}) is None

@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console
 
 from benchmarks.speculate.figures import speculate_versus_questions
+from benchmarks.speculate.peers import SPECULATING_PEERS, speculating
 from benchmarks.speculate.report import show_speculate
 from benchmarks.speculate.versus import Answered, PromptLoad, SpeculateVersus, run_speculate_versus
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.server_process import Launch
 from surefoot.bench.harness.timing import EngineError, TimeBudget
-from surefoot.bench.peers.all_serving import SERVING_PEERS, SPECULATING_PEERS
-from surefoot.bench.peers.serving import NO_PEER, PeerLimits, speculating
+from surefoot.bench.peers.all_serving import SERVING_PEERS
+from surefoot.bench.peers.serving import NO_PEER, PeerLimits
 
 NUM_TOKENS, READ_S = 6, 0.4
 LOADS, EDITS = ("edit_1", "edit_8", "chat_1"), tuple((number, 7) for number in range(16))

@@ -3,38 +3,15 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from surefoot.api import SamplingParams
 from surefoot.bench.engine.versus import OURS, WORKLOADS, Versus
 from surefoot.bench.harness.engine_load import EngineLoad, FullSteps
 from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, select
-from surefoot.bench.harness.timing import BANDWIDTH, Label, TimedSample, ratios
-from surefoot.bench.harness.workloads import mixed
+from surefoot.bench.harness.timing import BANDWIDTH, TimedSample, ratios
 from surefoot.bench.peers.serving import PEERS
-from surefoot.core import Output, Request, StepResult
-from surefoot.engine import Capacity
-from surefoot.kv import KvManager
-from surefoot.scheduler import Scheduler
-
-
-def kv_waste(capacity: Capacity, vocab: int) -> float:
-    """Share of allocated KV slots without a token, over all steps of the mixed workload. It depends on lengths alone,
-    so this simulates the steps: no model runs, and durations come from a formula."""
-    scheduler = Scheduler(capacity.scheduling, KvManager(capacity.layout))
-    for number, task in enumerate(mixed(32, vocab, 0)):
-        scheduler.add(Request(f"{number}", task.prompt, SamplingParams(max_tokens=task.num_new, ignore_eos=True)))
-    unused = held = 0
-    while scheduler.has_work:
-        plan = scheduler.schedule()
-        outputs = [Output(chunk.key, (0,)) for chunk in plan.chunks if chunk.samples]
-        scheduler.commit(StepResult(outputs, 10 + 0.5 * plan.num_tokens))
-        usages = scheduler.kv.usage()
-        unused += sum(usage.unused_slots for usage in usages)
-        held += sum(usage.num_held for usage in usages) * capacity.layout.block_size
-    return unused / held
 
 
 def engine_questions(measurements: Measurements, load: EngineLoad) -> Iterator[Question]:
-    observed, capacity = load.observed, load.llm.capacity
+    observed = load.observed
 
     def speed(requests: int) -> list[float]:
         (measurement,) = select(measurements, "mix", requests=requests)
@@ -61,11 +38,6 @@ def engine_questions(measurements: Measurements, load: EngineLoad) -> Iterator[Q
     yield Question("output_tps_8", "output tokens/s, 8 mixed requests at once", None, lambda: speed(8))
     yield Question("output_tps_32", "output tokens/s, 32 mixed requests at once", None, lambda: speed(32))
     yield Question("step_of_limit_32", "a step that decodes 32: its bytes over bandwidth", None, of_limit)
-    yield from _batching_questions(measurements)
-    yield Question(
-        "prefix_cache_ratio", "32 that share a prompt: with the prefix cache over without", Target(5.0),
-        lambda: _ratio(measurements, "prefix", "cold", "cached"),
-    )  # fmt: skip
     yield Question(
         "gap_p99_over_median", "8 streams while a long prompt comes: worst hundredth of gaps over median",
         Target(3.0, at_least=False), lambda: last(observed.gaps),
@@ -74,24 +46,6 @@ def engine_questions(measurements: Measurements, load: EngineLoad) -> Iterator[Q
         "overhead_share_32", "time of a step that decodes 32 outside of native code", Target(0.10, at_least=False),
         overhead,
     )  # fmt: skip
-    limit = Target(0.04, at_least=False)
-    yield Question("kv_waste", "slots held that hold no token", limit, lambda: kv_waste(capacity, load.vocab))
-
-
-def _batching_questions(measurements: Measurements) -> Iterator[Question]:
-    for name, lengths, bound in (("", "log-uniform", 2.0), ("50_200_", "50 or 200", 1.5), ("equal_", "equal", 0.95)):
-        meaning = f"continuous batching over static, 8 slots, lengths {lengths}"
-        answer = partial(_ratio, measurements, "batching", "static", "continuous", lengths=lengths)
-        yield Question(f"static_batching_{name}ratio", meaning, Target(bound), answer)
-    yield Question(
-        "static_batching_dropping_ratio", "continuous batching over static that does not compute what has ended",
-        None, partial(_ratio, measurements, "batching", "dropping", "continuous", lengths="log-uniform"),
-    )  # fmt: skip
-
-
-def _ratio(measurements: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> list[float]:
-    """The duration with `slow` over the duration with `fast`, in each round."""
-    return ratios(*(select(measurements, kind, "surefoot", **labels, way=way) for way in (slow, fast)))
 
 
 def versus_questions(versus: Versus | None, absent: Mapping[str, str]) -> Iterator[Question]:

@@ -4,7 +4,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count, pairwise
 from math import ceil
 from typing import Any
@@ -13,6 +13,7 @@ from surefoot.api import LLM, SamplingParams
 from surefoot.bench.harness.workloads import Task, ids
 from surefoot.core import Request, ServiceClass
 
+MIN_SCALE = 1 / 16  # of the lengths of requests
 FULL_STEP = 24  # decoding requests; a step with at least this many counts as a step of 32
 NUM_QUIET = 12  # steps before the long prompt arrives
 MAX_START_TOKENS = 128  # tokens that the first request decodes before the last request starts to decode
@@ -91,19 +92,6 @@ class EngineLoad:
         self.observed.full_steps.append(FullSteps(seconds, native_seconds, nbytes))
         return time.perf_counter() - begin
 
-    def run_static(self, tasks: Sequence[Task], slots: int, drops: bool) -> float:
-        """Seconds with static batching: groups of `slots` tasks; a group starts when the one before has ended.
-
-        Every slot is computed until the group's longest answer ends, as in engines with static batching. drops: skip
-        slots whose answer has ended, which no such engine does.
-        """
-        seconds = 0.0
-        for first in range(0, len(tasks), slots):
-            group = tasks[first : first + slots]
-            longest = max(task.num_new for task in group)
-            seconds += self.run(group if drops else [replace(task, num_new=longest) for task in group])
-        return seconds
-
     def speed(self) -> EngineSpeed:
         """The engine's speed in a short run, which also warms up."""
         self.run([Task(task.prompt, 1) for task in self._prompts(1, 64)])
@@ -113,6 +101,11 @@ class EngineLoad:
         steps = self._gaps_of(6, lambda events: False)
         self._drop(numbers)
         return EngineSpeed(prefill / 256, statistics.median(steps))
+
+    def scale(self, seconds: float, whole_s: float, longest: int) -> float:
+        """The scale of a workload's lengths at which it takes these seconds. whole_s: estimated seconds at full length.
+        longest: tokens of the longest request."""
+        return min(max(MIN_SCALE, seconds / whole_s), 1.0, (self.llm.max_context - 8) / longest)
 
     def decode_steps(self, num_requests: int, num_steps: int) -> float:
         """Seconds of `num_steps` steps that decode `num_requests` requests and prefill no prompt."""

@@ -17,7 +17,6 @@ from surefoot.bench.harness.results import describe_model
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case
 from surefoot.machine.cpu_usage import others_share, usage
 from surefoot.ops import Backend, huge_empty, peak, read_bandwidth
-from surefoot.ops.backend import supported_variants
 from surefoot.ops.probe import PeakKind
 
 CHUNK_BYTES = 128 << 20
@@ -89,16 +88,6 @@ def load_model(path: str, load: Callable[[], LLM], say: Say) -> MeasuredModel:
 def gauges(backend: Backend, footprint_bytes: int) -> list[Case]:
     """Cases for the two limits that figures are compared with."""
     return [bandwidth_case(backend, footprint_bytes), peak_case(backend, INT8_PEAK, PeakKind.INT8)]
-
-
-def other_peaks(backend: Backend) -> list[Case]:
-    """Cases for other peaks (VNNI, floating point), for information."""
-    cases = [peak_case(backend, "float32_peak", PeakKind.FLOAT)]
-    if backend.variant == "amx":
-        cases.append(peak_case(backend, "bf16_peak", PeakKind.BF16_MATRIX))
-    if backend.variant != "avx512" and "avx512" in supported_variants():
-        cases.append(peak_case(Backend("avx512", backend.threads), "vnni_peak", PeakKind.INT8))
-    return cases
 
 
 def bandwidth_case(backend: Backend, footprint_bytes: int) -> Case:

@@ -7,9 +7,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from itertools import pairwise
-from math import ceil
 
 Clock = Callable[[], float]
 Label = str | int
@@ -193,30 +190,6 @@ def timed(body: Callable[[], object], clock: Clock = time.perf_counter) -> Calla
     return run
 
 
-class Cursor:
-    """Position in a pool of memory, as a fraction of it. All cases that read the pool share it."""
-
-    def __init__(self) -> None:
-        self.at = Fraction(0)
-
-
-class Rotation:
-    """A case's `run` that rotates over the parts of a pool, one body per part. Each sample starts where the last sample
-    of any case ended, so that the whole pool is read before any part is read again."""
-
-    def __init__(
-        self, bodies: Sequence[Callable[[], object]], cursor: Cursor | None = None, clock: Clock = time.perf_counter
-    ) -> None:
-        self._bodies, self._clock = bodies, clock
-        self._cursor = cursor or Cursor()
-
-    def __call__(self) -> float:
-        count = len(self._bodies)
-        number = ceil(self._cursor.at * count) % count
-        self._cursor.at = Fraction(number + 1, count) % 1
-        return timed(self._bodies[number], self._clock)()
-
-
 def shares_of_limit(measurements: Sequence[Measurement], gauge: str) -> list[float]:
     """For each round: the shortest time that the limit allows for one call of each case, over the measured time.
 
@@ -246,12 +219,6 @@ def rounds_of(measurements: Sequence[Measurement]) -> list[list[TimedSample]]:
     by_round = [{sample.round: sample for sample in m.samples} for m in measurements]
     common = set.intersection(*(set(samples) for samples in by_round)) if by_round else set()
     return [[samples[number] for samples in by_round] for number in sorted(common)]
-
-
-def roughness(times: Mapping[int, float]) -> float | None:
-    """The largest t(r) / t(next larger r) of times by row count. At most 1 if more rows never take less time."""
-    ordered = [times[rows] for rows in sorted(times)]
-    return max((few / more for few, more in pairwise(ordered)), default=None)
 
 
 def _total(samples: Sequence[TimedSample]) -> float:

@@ -1,8 +1,7 @@
 """Requests as token ids. Every run gets different ids, so that no prompt is cached."""
 
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONG_PROMPT = 8192
@@ -40,44 +39,6 @@ def mixed(count: int, vocab: int, seed: int, scale: float = 1.0, shared: int = 0
     prefix = ids(rng, shared, vocab)
     return [
         Task(prefix + ids(rng, scaled(prompt, scale), vocab), max(MIN_NEW, scaled(new, scale))) for prompt, new in sizes
-    ]
-
-
-def queued(count: int, vocab: int, seed: int, lengths: str, scale: float = 1.0) -> list[Task]:
-    """Tasks with short prompts. lengths: key of LENGTHS, the distribution of answer lengths, which does not depend on
-    the seed."""
-    rng, draw = random.Random(seed), LENGTHS[lengths]
-    return [Task(ids(rng, scaled(16, scale), vocab), scaled(new, scale)) for new in draw(random.Random(778), count)]
-
-
-def _log_uniform(rng: random.Random, count: int) -> list[int]:
-    """Lengths from 10 to 400, with uniformly distributed logarithms."""
-    return [round(math.exp(rng.uniform(math.log(10), math.log(400)))) for _ in range(count)]
-
-
-def _fifty_and_two_hundred(rng: random.Random, count: int) -> list[int]:
-    return rng.sample([50, 200] * (count // 2), count)
-
-
-def _equal(rng: random.Random, count: int) -> list[int]:
-    return [100] * count
-
-
-LENGTHS: dict[str, Callable[[random.Random, int], list[int]]] = {
-    "log-uniform": _log_uniform,
-    "50 or 200": _fifty_and_two_hundred,
-    "equal": _equal,
-}
-
-
-def shared_prefix(count: int, vocab: int, seed: int, scale: float, cached: bool) -> list[Task]:
-    """Tasks with a shared prefix of 1,024 tokens, tails of 32 and answers of 16. cached: all share a namespace."""
-    rng = random.Random(seed)
-    prefix = ids(rng, scaled(1024, scale), vocab)
-    tails = [ids(rng, scaled(32, scale), vocab) for _ in range(count)]
-    return [
-        Task(prefix + tail, scaled(16, scale), "" if cached else f"{seed} {number}")
-        for number, tail in enumerate(tails)
     ]
 
 

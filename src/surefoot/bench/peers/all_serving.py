@@ -2,12 +2,7 @@
 
 from surefoot.bench.peers.llama_server import LlamaServer
 from surefoot.bench.peers.openvino_server import OpenVinoServer
-from surefoot.bench.peers.serving import ServingPeer, speculating
+from surefoot.bench.peers.serving import ServingPeer
 from surefoot.bench.peers.vllm_server import VllmServer
 
 SERVING_PEERS: tuple[ServingPeer, ...] = (LlamaServer(), OpenVinoServer(), VllmServer())
-SPECULATING_PEERS: tuple[ServingPeer, ...] = (
-    LlamaServer(speculating("llamacpp"), speculates=True),
-    OpenVinoServer(speculating("openvino"), speculates=True),
-    VllmServer(speculating("vllm"), speculates=True),
-)

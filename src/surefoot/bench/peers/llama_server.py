@@ -9,20 +9,13 @@ from surefoot.bench.peers.llama_tools import NATIVE_BUILD, install_tool
 from surefoot.bench.peers.model_forms import gguf_form
 from surefoot.bench.peers.serving import PeerLimits
 
-# The options with the fewest passes on edits, among those that we tried.
-LOOKUP = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "16")
-
 
 @dataclass(frozen=True)
 class LlamaServer:
-    """Serves with a slot for each stream and a unified KV cache, which stores a shared prompt once.
-
-    It speculates by lookup in the request's text. We do not use ngram-mod, which also remembers the answers of earlier
-    requests: these are the same in every round of a benchmark.
-    """
+    """Serves with a slot for each stream and a unified KV cache, which stores a shared prompt once."""
 
     name: str = "llamacpp"
-    speculates: bool = False
+    more: tuple[str, ...] = ()  # options
 
     def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
         file = gguf_form(model)
@@ -31,7 +24,7 @@ class LlamaServer:
             "--ctx-size", limits.num_tokens, "--kv-unified", "--cont-batching", "--flash-attn", "auto",
             "--batch-size", 2048, "--ubatch-size", 512, "--cache-reuse", 0, "--threads-http", 4, "--no-webui",
         ]  # fmt: skip
-        flags = (*map(str, options), *(LOOKUP if self.speculates else ()))
+        flags = (*map(str, options), *self.more)
         command = (str(install_tool("llama-server", say)), "--model", str(file), "--alias", MODEL_NAME)
         described = {"build": NATIVE_BUILD.described, "model": file.name, "flags": " ".join(flags)}
         where = ("--host", HOST, "--port", str(port))

@@ -1,7 +1,8 @@
 """OpenVINO GenAI's continuous batching behind a small server, in a venv of its own."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from surefoot.bench.harness.progress import Say
@@ -15,25 +16,21 @@ EXPORT = (TORCH, "optimum-intel==2.2.0", "openvino-tokenizers==2026.4.1.0", "nnc
 SERVER = ("uvicorn", "httptools", "uvloop")
 SCRIPT = Path(__file__).with_name("openvino_script.py")
 KV_GB = 2
-LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}  # as in its documentation
 
 
 @dataclass(frozen=True)
 class OpenVinoServer:
-    """Serves a GGUF file as it is. A folder's weights are converted to 8-bit integers first, by OpenVINO's own tools.
-
-    It speculates by prompt lookup.
-    """
+    """Serves a GGUF file as it is. A folder's weights are converted to 8-bit integers first, by OpenVINO's tools."""
 
     name: str = "openvino"
-    speculates: bool = False
+    lookup: Mapping[str, int] = field(default_factory=dict)  # options of its speculation; empty: none
 
     def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
         home = install_venv(GENAI, lambda home: _install(home, say))
         form = model if model.suffix == ".gguf" else _exported(model, home, say)
         settings = {
             "threads": limits.threads, "num_streams": limits.num_streams, "cache_gb": KV_GB, "prefix_caching": True,
-            "max_batched_tokens": 2048, "lookup": LOOKUP if self.speculates else {},
+            "max_batched_tokens": 2048, "lookup": dict(self.lookup),
         }  # fmt: skip
         command = (str(home / "venv" / "bin" / "python"), str(SCRIPT), str(form), str(port), json.dumps(settings))
         described = {"build": GENAI, "model": form.name, "text": "token ids: it need not decode", **settings}

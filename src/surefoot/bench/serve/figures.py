@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, median, select
+from surefoot.bench.harness.figures import Measurements, MissingError, Question, Target, select
 from surefoot.bench.harness.timing import ratios
 from surefoot.bench.peers.serving import PEERS
 from surefoot.bench.serve.fairness import Fairness
 from surefoot.bench.serve.goodput import LoadPoint
-from surefoot.bench.serve.one_core import BY_ITSELF, HAND_SET
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,6 @@ def serve_questions(served: Served) -> Iterator[Question]:
     yield Question("single_user_ttft_ratio", meaning, Target(2.0, at_least=False), partial(_fairness, served))
     limit = Target(2.0, at_least=False)
     yield Question("ready_s", "from start to ready, s", limit, lambda: served.ready_s)
-    meaning = "with one core: tokens/s with the threads it chose, over the best choice"
-    yield Question("one_core_of_best", meaning, Target(0.95), partial(_one_core, served))
     for name in PEERS:
         yield Question(f"goodput_{name}", f"goodput of {name}", None, partial(served.goodputs, name))
         yield Question(f"goodput_vs_{name}", f"goodput over {name}'s", Target(2.0), partial(_against, served, name))
@@ -82,13 +79,6 @@ def _fairness(served: Served) -> float:
     if served.fairness is None:
         raise MissingError("not part of this run")
     return served.fairness.ratio
-
-
-def _one_core(served: Served) -> float:
-    """Speed with the number of threads that the server chose, over the speed with the best fixed number."""
-    chosen = select(served.measurements, "one core", threads=BY_ITSELF)
-    fixed = [select(served.measurements, "one core", threads=threads) for threads in HAND_SET]
-    return min(median(ratios(by_hand, chosen)) for by_hand in fixed)
 
 
 def _against(served: Served, name: str) -> list[float]:

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain, count, product
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from surefoot.bench.peers.serving import PeerLimits, ServingPeer, StartedPeers, 
 from surefoot.bench.serve.fairness import Fairness, Others, measure_fairness
 from surefoot.bench.serve.figures import Served, serve_questions
 from surefoot.bench.serve.goodput import LoadPoint, point
-from surefoot.bench.serve.one_core import one_core_cases
 
 NUM_STREAMS, NUM_GREEDY = 32, 50
 MANY, ONE = "many", "one"  # users: one with many requests in flight, and one with a single request
@@ -32,28 +30,27 @@ CONTEXT = 1024
 KV_BYTES = 600 << 20
 PROBE_PROMPT, PROBE_NEW = 64, 8
 GRACE_S = 20.0  # after the last arrival, for requests to end; those that do not are not good
-SHARE_OF_STREAMS, SHARE_OF_SWEEP, SHARE_OF_CORE = 0.4, 0.4, 0.5  # of ServeSettings.seconds
+SHARE_OF_STREAMS, SHARE_OF_SWEEP = 0.4, 0.4  # of ServeSettings.seconds
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """How much to measure."""
 
-    seconds: float = 300  # for the run, without loading, peers and the servers with one core
+    seconds: float = 300  # for the run, without loading and peers
     rounds: int = 3
     rates: tuple[float, ...] = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)  # of arrivals, as shares of the capacity
     num_probes: int = 40  # requests of the single user in the fairness test
     num_starts: int = 3  # server starts, to time how long it takes to get ready
-    one_core: bool = True  # whether to measure servers with one core
     rate_s: float | None = None  # how long requests arrive at each rate; None: a part of `seconds`
     sweep_rounds: int = 1  # over all rates and servers, in turns
 
 
-QUICK = ServeSettings(seconds=30, rounds=2, rates=(1 / 4, 1 / 2), num_probes=8, num_starts=1, one_core=False)
+QUICK = ServeSettings(seconds=30, rounds=2, rates=(1 / 4, 1 / 2), num_probes=8, num_starts=1)
 # Only goodput, long enough to rest a claim on.
 GOODPUT = ServeSettings(
-    seconds=240, rounds=1, rates=(1 / 8, 1 / 4, 1 / 2, 3 / 4, 1), num_probes=0, num_starts=1, one_core=False,
-    rate_s=60, sweep_rounds=3,
+    seconds=240, rounds=1, rates=(1 / 8, 1 / 4, 1 / 2, 3 / 4, 1), num_probes=0, num_starts=1, rate_s=60,
+    sweep_rounds=3,
 )  # fmt: skip
 
 
@@ -101,10 +98,9 @@ def run_serve(
         measurements = _streams(stage)
         points = list(_sweep(stage, _capacity(measurements)))
         fairness = _fairness(stage) if settings.num_probes else None
-    cores, mechanism = _one_core(stage, model, options)
-    served = Served({**measurements, **cores}, points, fairness, ready_s, started.absent)
+    served = Served(measurements, points, fairness, ready_s, started.absent)
     described = loaded.described | {
-        "scale": size, "ready_s": ready_s, "one_core_by": mechanism,
+        "scale": size, "ready_s": ready_s,
         "single_user": asdict(fairness) if fairness is not None else None,
         "points": [asdict(load_point) for load_point in points],
     }  # fmt: skip
@@ -231,14 +227,3 @@ def _fairness(stage: Stage) -> Fairness:
 def _probes(stage: Stage) -> list[Task]:
     rng = random.Random(stage.load.seed())
     return [Task(ids(rng, PROBE_PROMPT, stage.load.vocab), PROBE_NEW) for _ in range(stage.settings.num_probes)]
-
-
-def _one_core(stage: Stage, model: str, options: Sequence[str]) -> tuple[Measurements, str | None]:
-    """Measures servers limited to one core. Returns the mechanism of the limit as well."""
-    if not stage.settings.one_core:
-        return {}, None
-    stage.say("servers with one core")
-    tasks = partial(stage.tasks, NUM_STREAMS // 4)
-    with one_core_cases(model, tasks, options) as (cases, mechanism):
-        budget = TimeBudget(SHARE_OF_CORE * stage.settings.seconds, stage.settings.rounds)
-        return Interleaver([], budget).run(cases), mechanism

@@ -1,1 +1,0 @@
-"""The oracle: every operation in plain numpy, written for reading. Native variants must equal it bit for bit."""
