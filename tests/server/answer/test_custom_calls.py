@@ -113,6 +113,7 @@ def test_a_regex_holds_the_escaped_text(regex: str, good: str, bad: str) -> None
     [
         "start: /a(?=b)/", "%ignore /x/\nstart: /a/", "start: /a/x", 'start: "a" start?', "start: missing",
         "start: NUMBER\n%import common.NUMBER", 'start: "a" & /b/', "rule: /a/",
+        "start: /a/\nstart: /b/", "/a/\nstart: /b/",
         "start: r0\n" + "\n".join(f"r{n}: r{n + 1}" for n in range(5000)),
         'start: r0\nr20: "a"\n' + "\n".join(f"r{n}: r{n + 1} r{n + 1} r{n + 1}" for n in range(20)),
     ],
