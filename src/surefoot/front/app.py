@@ -13,7 +13,7 @@ from surefoot import __version__
 from surefoot.front.catalog import Catalog
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.pool import ModelPool
-from surefoot.front.requests import SCHEMA, ModelRequests, api_schema, model_overview
+from surefoot.front.requests import SCHEMA, ModelOverview, ModelRequests, api_schema
 from surefoot.front.routes import PooledModels, find_problem
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds, RequestLogs
@@ -66,7 +66,7 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
         operations_router(partial(find_problem, parts.pool), parts.metrics.text, has_keys=keys is not None),
     ):
         app.include_router(router)
-    overview = model_overview(parts.catalog, parts.pool, has_keys=keys is not None)
+    overview = ModelOverview(parts.catalog, parts.pool, has_keys=keys is not None)
     app.router.routes += [
         *(Route(path, requests, methods=["POST"]) for path in MODEL_ROUTES),
         Route("/overview", overview, methods=["GET"]),

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,35 +76,28 @@ def option_words(options: ModelOptions) -> list[str]:
     return [word for pair in [*given, *(("--sampling", value) for value in options.sampling)] for word in pair]
 
 
+@dataclass(eq=False)
 class ModelProcess:
     """Lives on the event loop. Ends itself if the front process ends."""
 
-    def __init__(
-        self,
-        entry: ModelEntry,
-        process: asyncio.subprocess.Process,
-        channel: Channel,
-        client: httpx2.AsyncClient,
-        path: Path,
-        on_charge: Callable[[str, float], None],
-    ) -> None:
-        self.entry = entry
-        self.client = client
-        self.pid = process.pid
-        self._process = process
-        self._channel = channel
-        self._path = path
-        self._on_charge = on_charge
+    entry: ModelEntry
+    process: asyncio.subprocess.Process
+    channel: Channel
+    client: httpx2.AsyncClient
+    path: Path
+    on_charge: Callable[[str, float], None]
+    _threads: int | None = None  # as the process was last told
+    _errors: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
         self._ready: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._threads: int | None = None  # as the process was last told
-        self._errors = bytearray()
         self._reading_messages = asyncio.create_task(self._read_messages())
         self._reading_errors = asyncio.create_task(self._read_errors())
 
     async def ready(self) -> float:
         """Wait until the model is loaded. Returns the processor time that this took. Raises ChildProcessError if the
         process ends first."""
-        ended = asyncio.create_task(self._process.wait())
+        ended = asyncio.create_task(self.process.wait())
         either: set[asyncio.Future[Any]] = {self._ready, ended}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
@@ -114,17 +107,17 @@ class ModelProcess:
 
     async def wait(self) -> int:
         """Wait for the process to end, and give back what it held. Returns its exit status."""
-        status = await self._process.wait()
+        status = await self.process.wait()
         await self._reading_errors
         self._reading_messages.cancel()
-        self._channel.close()
-        self._path.unlink(missing_ok=True)
+        self.channel.close()
+        self.path.unlink(missing_ok=True)
         await self.client.aclose()
         return status
 
     async def why_ended(self) -> str:
         """The last line that the process wrote, or the signal that ended it."""
-        status = await self._process.wait()
+        status = await self.process.wait()
         await self._reading_errors
         lines = self._errors.decode(errors="replace").strip().splitlines()
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
@@ -133,32 +126,32 @@ class ModelProcess:
     def use_threads(self, num_threads: int) -> None:
         if num_threads != self._threads:
             self._threads = num_threads
-            self._channel.send(threads=num_threads)
+            self.channel.send(threads=num_threads)
 
     def signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
-            self._process.send_signal(number)
+        if self.process.returncode is None:
+            self.process.send_signal(number)
 
     async def end(self) -> None:
         """Ask the process to end, and wait until it has."""
         self.signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(END_S):
-                await self._process.wait()
+                await self.process.wait()
         except TimeoutError:
             self.signal(signal.SIGKILL)
-            await self._process.wait()
+            await self.process.wait()
 
     async def _read_messages(self) -> None:
-        async for message in self._channel.messages():
+        async for message in self.channel.messages():
             if "ready" in message and not self._ready.done():
                 self._ready.set_result(message["ready"]["processor_s"])
             if charge := message.get("charge"):
-                self._on_charge(charge["key"], charge["tokens"])
+                self.on_charge(charge["key"], charge["tokens"])
 
     async def _read_errors(self) -> None:
         """Pass the process's log on, and keep its end."""
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(1 << 16):
+        assert self.process.stderr is not None
+        while data := await self.process.stderr.read(1 << 16):
             os.write(sys.stderr.fileno(), data)
             self._errors = (self._errors + data)[-ERROR_BYTES:]

@@ -5,9 +5,9 @@ import itertools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from surefoot.front.config import ModelEntry
@@ -41,29 +41,22 @@ class WaitingRequest:
     loaded: "asyncio.Future[None]"
 
 
+@dataclass
 class ModelPool:
-    """Lives on the event loop. tell: prints a line about a load or its end."""
+    """Lives on the event loop."""
 
-    def __init__(
-        self,
-        models: Mapping[str, ModelEntry],
-        policy: Residency,
-        launcher: Launcher,
-        num_cores: int,
-        tell: Callable[[str], None],
-    ) -> None:
-        self.policy = policy
-        self.counters = {name: ModelCounters() for name in models}
-        self.processes: dict[str, ModelProcess] = {}  # loaded, by the model's name
-        self.is_draining = False  # new requests are refused
-        self._models = models
-        self._launcher = launcher
-        self._num_cores = num_cores
-        self._tell = tell
-        self._waiting: defaultdict[str, list[WaitingRequest]] = defaultdict(list)
-        self._numbers = itertools.count()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_stopping = False
+    models: Mapping[str, ModelEntry]
+    policy: Residency
+    launcher: Launcher
+    num_cores: int
+    tell: Callable[[str], None]  # prints a line about a load or its end
+    processes: dict[str, ModelProcess] = field(default_factory=dict)  # loaded, by the model's name
+    counters: defaultdict[str, ModelCounters] = field(default_factory=lambda: defaultdict(ModelCounters))
+    is_draining: bool = False  # new requests are refused
+    _waiting: defaultdict[str, list[WaitingRequest]] = field(default_factory=lambda: defaultdict(list))
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _is_stopping: bool = False
 
     @property
     def num_waiting(self) -> int:
@@ -165,7 +158,7 @@ class ModelPool:
     async def _load(self, name: str) -> None:
         began = time.monotonic()
         try:
-            process = await self._launcher.start(self._models[name], next(self._numbers))
+            process = await self.launcher.start(self.models[name], next(self._numbers))
         except OSError as error:
             self._on_failed_load(name, str(error))
             return
@@ -188,7 +181,7 @@ class ModelPool:
         counters.num_loads, counters.last_load_s = counters.num_loads + 1, seconds
         now, swap_began = time.monotonic(), self.policy.residents[name].swap_began
         swap = f", swap {now - swap_began:.2f} s" if swap_began is not None else ""
-        self._tell(
+        self.tell(
             f"loaded   {name} in {seconds:.2f} s ({processor_s:.2f} s of processor time){swap}: "
             f"{self.policy.held_bytes / MIB:.0f} of {self.policy.limit_bytes / MIB:.0f} MiB planned for"
         )
@@ -218,11 +211,11 @@ class ModelPool:
     async def _unload(self, process: ModelProcess) -> None:
         began = time.monotonic()
         await process.end()
-        self._tell(f"unloaded {process.entry.name} in {time.monotonic() - began:.2f} s")
+        self.tell(f"unloaded {process.entry.name} in {time.monotonic() - began:.2f} s")
 
     def _share_cores(self) -> None:
         busy = {name: self.policy.residents[name].num_busy for name in self.processes}
-        for name, num_threads in share_cores(self._num_cores, busy).items():
+        for name, num_threads in share_cores(self.num_cores, busy).items():
             self.processes[name].use_threads(num_threads)
 
 

@@ -2,7 +2,7 @@
 one process is asked, once."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,7 @@ import httpx2
 from starlette.datastructures import QueryParams
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from surefoot.front.catalog import Catalog, model_named_in
 from surefoot.front.model_process import ModelProcess
@@ -122,7 +122,7 @@ def last_words(reply: Message, error: ApiError, path: str) -> bytes | None:
     return b"\n" + body + b"\n" if kind == b"application/x-ndjson" else None
 
 
-def api_schema(catalog: Catalog, pool: ModelPool) -> ASGIApp:
+def api_schema(catalog: Catalog, pool: ModelPool) -> Callable[[HttpRequest], Awaitable[Response]]:
     """Only if no model of the caller's is loaded is the first one loaded for it."""
     schema: bytes | None = None
 
@@ -135,23 +135,28 @@ def api_schema(catalog: Catalog, pool: ModelPool) -> ASGIApp:
             raise ApiError(503, "the schema cannot be read now", headers={"Retry-After": "1"})
         return reply.content
 
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(http: HttpRequest) -> Response:
         nonlocal schema
-        schema = schema or await ask(scope["state"]["caller"])
-        await Response(schema, media_type="application/json")(scope, receive, send)
+        schema = schema or await ask(http.state.caller)
+        return Response(schema, media_type="application/json")
 
     return serve
 
 
-def model_overview(catalog: Catalog, pool: ModelPool, *, has_keys: bool) -> ASGIApp:
-    """/overview of one model: its own process's events, passed on. Whoever watches a model does not keep it in memory:
-    the events end when it is unloaded."""
+@dataclass(frozen=True)
+class ModelOverview:
+    """An ASGI application: /overview of one model, whose process's events are passed on. Whoever watches a model does
+    not keep it in memory: the events end when it is unloaded."""
 
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        check_admin(HttpRequest(scope), has_keys, "the overview covers all users")
+    catalog: Catalog
+    pool: ModelPool
+    has_keys: bool
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        check_admin(HttpRequest(scope), self.has_keys, "the overview covers all users")
         asked = QueryParams(scope["query_string"]).get("model")
-        name = catalog.find(asked, scope["state"]["caller"]).name
-        process = pool.processes.get(name)
+        name = self.catalog.find(asked, scope["state"]["caller"]).name
+        process = self.pool.processes.get(name)
         if process is None:
             raise ApiError(409, f"the model {name!r} is not loaded", code="model_not_loaded")
         request = trusted_request(scope, await read_body(receive))
@@ -162,5 +167,3 @@ def model_overview(catalog: Catalog, pool: ModelPool, *, has_keys: bool) -> ASGI
             if error.reply is None:
                 raise lost(name, "has ended", RETRY_S) from error
             await send({"type": "http.response.body", "body": b""})
-
-    return serve

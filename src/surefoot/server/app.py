@@ -106,8 +106,8 @@ def open_batches(
     """None where there is no folder for them. num_slots: answers in flight."""
     if state is None:
         return None, None
-    files, patience_s = Files(state), settings.disk_patience_s
-    return files, Batches(answer, keys, state, files, num_slots=num_slots, disk_patience_s=patience_s)
+    files = Files(state)
+    return files, Batches(answer, keys, state, files, num_slots, settings.disk_patience_s)
 
 
 def _schema(app: FastAPI) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from surefoot.api.answers import NotExact, Piece, RequestOutput
@@ -16,7 +16,7 @@ from surefoot.core import Phase, Pooling, Request, SampleStatus, SamplingParams,
 from surefoot.sampling import GrammarError, GrammarTimeout
 from surefoot.server.access.gate import shutting_down
 from surefoot.server.access.line_log import LineLog
-from surefoot.server.access.request_context import Forwarded, RequestContext, StreamPosition
+from surefoot.server.access.request_context import RequestContext, StreamPosition
 from surefoot.server.access.shares import Admission, Caller, Ticket, Turns
 from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
@@ -105,7 +105,8 @@ class Service:
         """Submit one request for each prompt. The run takes over the ticket. params: one for each prompt."""
         caller = ticket.caller
         self._audit_begin(context, caller, position)
-        run = RequestRun(self, ticket, context.route, position, sum(map(len, prompts)), params[0], context.forwarded)
+        run = RequestRun(self, ticket, context, position, sum(map(len, prompts)), params[0])
+        ticket.is_taken_over = True
         now, most_s = time.monotonic(), context.deadline_s or self.settings.deadline_s
         is_own = context.deadline_s is None and (deadline_s is None or deadline_s >= most_s)
         is_patient = context.is_patient or tier in PATIENT_TIERS
@@ -128,7 +129,7 @@ class Service:
             for prompt, own in zip(prompts, params, strict=True)
         ]
         try:
-            run.arrived, run.request_ids = context.arrived, tuple(request.id for request in requests)
+            run.request_ids = tuple(request.id for request in requests)
             self.runs.add(run)
             run.trace = self._start_trace(run, context)
             # One piece a token, so that a reply that is computed again has the same bytes in the same events.
@@ -154,7 +155,7 @@ class Service:
             return None
         return self.tracer.start(
             TracedRequest(
-                run.position.request, run.route, run.caller.user, run.request_ids, context.arrived, run.began,
+                run.position.request, run.context.route, run.caller.user, run.request_ids, context.arrived, run.began,
                 context.trace,
             )
         )  # fmt: skip
@@ -185,8 +186,8 @@ class Service:
         for output in run.outputs:
             self.metrics.count(output)
         self.audit.write(
-            request=run.position.request, route=run.route, user=run.caller.user, key=run.caller.key, end=run.end,
-            prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
+            request=run.position.request, route=run.context.route, user=run.caller.user, key=run.caller.key,
+            end=run.end, prompt_tokens=run.num_prompt, answer_tokens=run.num_generated, seconds=round(duration_s, 3),
             cached_tokens=run.num_cached,
         )  # fmt: skip
 
@@ -226,39 +227,30 @@ class PromptProgress:
     processed: int  # whose keys and values are there, cached ones included
 
 
+@dataclass(eq=False)
 class RequestRun:
     """One HTTP request in the engine, until its last token. Must be closed, however it ends."""
 
-    def __init__(
-        self,
-        service: Service,
-        ticket: Ticket,
-        route: str,
-        position: StreamPosition,
-        num_prompt: int,
-        params: SamplingParams,
-        forwarded: Forwarded | None = None,
-    ) -> None:
-        ticket.is_taken_over = True
-        self._forwarded = forwarded
-        self.service = service
-        self.caller = ticket.caller
-        self._ticket = ticket
-        self.route = route
-        self.position = position
-        self.num_prompt = num_prompt
-        self.params = params
-        self.began = time.monotonic()
-        self.arrived = self.began  # at its route, before its prompt was made
-        self.stream: AnswerStream | None = None
-        self.request_ids: tuple[str, ...] = ()  # in the engine
-        self.trace: RequestTrace | None = None  # None: the request is not traced
-        self.outputs: list[RequestOutput] = []
-        self.notices: tuple[str, ...] = ()  # parts of the request that were not honoured
-        self.departure: Departure | None = None  # from the user's earlier prompts
-        self.end = "refused"
-        self._progress = PromptProgress(num_prompt, 0, 0)
-        self._is_open = True
+    service: Service
+    ticket: Ticket
+    context: RequestContext
+    position: StreamPosition
+    num_prompt: int  # tokens of all prompts
+    params: SamplingParams
+    request_ids: tuple[str, ...] = ()  # in the engine
+    began: float = field(default_factory=time.monotonic)
+    stream: AnswerStream | None = None
+    trace: RequestTrace | None = None  # None: the request is not traced
+    outputs: list[RequestOutput] = field(default_factory=list)
+    notices: tuple[str, ...] = ()  # parts of the request that were not honoured
+    departure: Departure | None = None  # from the user's earlier prompts
+    end: str = "refused"
+    _progress: PromptProgress | None = None
+    _is_open: bool = True
+
+    @property
+    def caller(self) -> Caller:
+        return self.ticket.caller
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """Pieces of all answers as they come. Raises ApiError if an answer does not end by itself."""
@@ -266,8 +258,8 @@ class RequestRun:
         self.end = "abandoned"
         try:
             async for piece in self.stream:
-                if self._forwarded is not None:
-                    self._forwarded.note(piece)
+                if self.context.forwarded is not None:
+                    self.context.forwarded.note(piece)
                 if piece.output is not None:
                     self.outputs.append(piece.output)
                 if piece.finish_reason is not None:
@@ -297,8 +289,8 @@ class RequestRun:
         """Another server goes on, if there is one."""
         if is_unmatched:
             LOG.error("this server is not exact: %s", reason)
-        if self._forwarded is not None:
-            self._forwarded.give_back(reason, is_unmatched)
+        if self.context.forwarded is not None:
+            self.context.forwarded.give_back(reason, is_unmatched)
 
     async def whole(self) -> list[RequestOutput]:
         async for _ in self.pieces():
@@ -347,7 +339,7 @@ class RequestRun:
                 sum(status.num_cached for status in own),
                 min(self.num_prompt, sum(status.num_computed for status in own)),
             )
-        return self._progress
+        return self._progress or PromptProgress(self.num_prompt, 0, 0)
 
     async def _statuses(self) -> list[SampleStatus]:
         return [status for status, _ in await self.service.llm.statuses() if status.key.request in self.request_ids]
@@ -363,9 +355,9 @@ class RequestRun:
 
     def summary(self) -> EndedRequest:
         """Where its time went, now that it has ended."""
-        seconds = time.monotonic() - self.arrived
+        seconds = time.monotonic() - self.context.arrived
         return EndedRequest(
-            self.position.request, self.caller.user, self.route, self.end, time.time(), self.num_prompt,
+            self.position.request, self.caller.user, self.context.route, self.end, time.time(), self.num_prompt,
             self.num_cached, self.num_generated, seconds, PhaseTimes.of(self.outputs, seconds),
         )  # fmt: skip
 
@@ -373,9 +365,9 @@ class RequestRun:
         if not self._is_open:
             return
         self._is_open = False
-        if self._forwarded is not None:
-            self._forwarded.end(self.num_generated)
+        if self.context.forwarded is not None:
+            self.context.forwarded.end(self.num_generated)
         if self.stream is not None:
             self.stream.close()
-        self._ticket.release()
+        self.ticket.release()
         self.service.end(self)

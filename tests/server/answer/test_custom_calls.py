@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surefoot.sampling.grammar import json_rule, lark_grammar
+from surefoot.server.answer.call_forms import FORMS
 from surefoot.server.answer.call_parser import CallParser
 from surefoot.server.answer.custom_calls import CustomInputs, StringReader, as_openai
 from surefoot.server.answer.input_regex import input_pattern
 from surefoot.server.answer.parsing import MessageDelta, whole_calls
 from surefoot.server.answer.structured import AskedAnswer, make_grammar
+from surefoot.server.answer.tool_calls import ModelCalls
 from surefoot.server.schemas.tools import CustomTool, InputGrammar, NamedChoice, input_schema
 
 EDITS = r"""
@@ -111,6 +113,7 @@ def test_a_regex_holds_the_escaped_text(regex: str, good: str, bad: str) -> None
     [
         "start: /a(?=b)/", "%ignore /x/\nstart: /a/", "start: /a/x", 'start: "a" start?', "start: missing",
         "start: NUMBER\n%import common.NUMBER", 'start: "a" & /b/', "rule: /a/",
+        "start: /a/\nstart: /b/", "/a/\nstart: /b/",
         "start: r0\n" + "\n".join(f"r{n}: r{n + 1}" for n in range(5000)),
         'start: r0\nr20: "a"\n' + "\n".join(f"r{n}: r{n + 1} r{n + 1} r{n + 1}" for n in range(20)),
     ],
@@ -137,6 +140,16 @@ def test_calls_are_held_to_the_grammar() -> None:
     assert free.grammar is not None
     assert free.notices == ("tools: the grammar of a custom tool is not enforced",)
     assert accepts(free.grammar, call.format(escaped(GOOD)))
+
+
+def test_calls_without_json_are_held_to_the_grammar() -> None:
+    form = next(form for form in FORMS if form.name == "qwen xml")
+    held = make_grammar(AskedAnswer(None, [tool(EDITS)], "required", calls=ModelCalls(form, is_native=True)))
+    assert held.grammar is not None
+    assert held.notices == ()
+    for text in (GOOD, *BAD):
+        call = form.write_calls([{"name": "edit", "id": "1", "arguments": {"input": text}}])
+        assert accepts(held.grammar, call) == (text == GOOD), text
 
 
 @given(st.text(max_size=30), st.lists(st.integers(0, 200), max_size=30), st.booleans())

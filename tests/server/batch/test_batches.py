@@ -194,3 +194,14 @@ def test_bounds(shared: Shared) -> None:
 def test_a_folder_has_one_server(shared: Shared) -> None:
     with pytest.raises(AssertionError, match="another server"):
         Server(stories_gguf(), "--state-dir", str(shared.folder / "state"))
+
+
+def test_what_the_server_keeps_of_a_file_or_batch_is_not_shown(shared: Shared) -> None:
+    batch = begin(shared.client(), [line(1, prompt="Once", max_tokens=1)])
+    wait_for(shared, batch, is_over)
+    headers = {"Authorization": f"Bearer {shared.alice}"}
+    for path in ("files", "batches", f"batches/{batch}", f"files/{upload(shared.client(), [line(1, prompt='a')])}"):
+        shown = httpx.get(f"{shared.server.url}/{path}", headers=headers).text
+        assert '"id"' in shown
+        assert "owner" not in shown
+        assert "sha256" not in shown

@@ -37,7 +37,14 @@ PREFIX = "sf-"
 MOST_BYTES = 16 << 20
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 NAME_LENGTH = 8
-HEADER = re.compile(r"\s*\[\[\s*key\s*\]\]")
+# From the comment right above a table to its last value, and the empty line that follows.
+TABLE = re.compile(
+    r"""(?:^[ \t]*\#.*\n)*
+    ^[ \t]*\[\[\s*key\s*\]\].*\n?
+    (?:(?:^[ \t]*(?:\#.*)?\r?\n)*^[ \t]*[^\#\s\[].*\n?)*
+    (?:^[ \t]*\r?\n)?""",
+    re.MULTILINE | re.VERBOSE,
+)
 
 
 class KeyFileError(ValueError):
@@ -209,30 +216,12 @@ def _chosen(path: Path, entries: Sequence[KeyEntry], name: str | None, user: str
 
 
 def _without(path: Path, text: str, is_revoked: Sequence[bool]) -> str:
-    """The text without the revoked tables, edited by lines so that comments stay."""
-    lines = text.splitlines(keepends=True)
-    headers = [number for number, line in enumerate(lines) if HEADER.match(line)]
-    kept = [True] * len(lines)
-    for revoked, header, end in zip(is_revoked, headers, [*headers[1:], len(lines)], strict=False):
-        if revoked:
-            first, last = _extent(lines, header, end)
-            kept[first:last] = [False] * (last - first)
-    changed = "".join(line for line, keep in zip(lines, kept, strict=True) if keep)
+    """The text without the revoked tables."""
+    revoked = iter(is_revoked)
+    changed = TABLE.sub(lambda table: "" if next(revoked, False) else table[0], text)
     wanted = [entry for entry, gone in zip(_parse(path, text), is_revoked, strict=True) if not gone]
     if _parse(path, changed) != wanted:
         raise KeyFileError(
             f"{path}: its tables are not written as surefoot keys add writes them: remove the key by hand"
         )
     return changed
-
-
-def _extent(lines: Sequence[str], header: int, end: int) -> tuple[int, int]:
-    """A table's first and last line: from the comment right above it to its last value and the empty line that
-    follows."""
-    first, last = header, header + 1
-    while first > 0 and lines[first - 1].lstrip().startswith("#"):
-        first -= 1
-    for number in range(header + 1, end):
-        if lines[number].strip() and not lines[number].lstrip().startswith("#"):
-            last = number + 1
-    return first, last + (last < end and not lines[last].strip())

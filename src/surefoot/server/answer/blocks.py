@@ -39,6 +39,8 @@ Change = tuple[BlockChange, Block, str]  # the text that a block gets more of
 
 
 class ParsedAnswer(Protocol):
+    """A request in the engine, whose answers are parsed."""
+
     run: RequestRun
 
     def parts_of(self, answer: CompletionOutput) -> MessageDelta:

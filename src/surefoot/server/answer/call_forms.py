@@ -89,6 +89,12 @@ def _filled(text: str, **values: str) -> str:
     return PLACES.sub(lambda place: values[place[1]], text)
 
 
+def split(text: str) -> tuple[list[str], list[str]]:
+    """The literal texts, and the names of the places between them."""
+    parts = PLACES.split(text)
+    return parts[::2], parts[1::2]
+
+
 def sort_key(pair: tuple[str, Any]) -> str:
     """As Jinja's dictsort."""
     return pair[0].lower()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.sampling.grammar import json_rule, regex_rule
-from surefoot.server.answer.call_forms import PLACES, CallForm, sort_key
+from surefoot.server.answer.call_forms import CallForm, sort_key, split
 from surefoot.server.answer.call_heads import FENCE, Style, head_regex
 from surefoot.server.answer.call_values import (
     NUMBER,
@@ -175,13 +175,10 @@ class _Rules:
         return f"calls: {calls}\nbody: {literal(before.removeprefix(form.opening))} calls {more} {literal(after)}"
 
     def _call(self, text: str, tool: CallableTool) -> str:
-        parts = {"id": "/[a-zA-Z0-9]{9}/"}
-        found, place = [], 0
-        text = text.replace("$name", tool.name)
-        for match in PLACES.finditer(text):
-            found += [self._literal(text[place : match.start()]), parts.get(match[1]) or self._arguments(tool)]
-            place = match.end()
-        return self._rule(_sequence(*found, self._literal(text[place:])))
+        literals, places = split(text.replace("$name", tool.name))
+        parts = {"id": "/[a-zA-Z0-9]{9}/", "arguments": self._arguments(tool), "": ""}
+        pairs = zip(literals, [*places, ""], strict=True)
+        return self._rule(_sequence(*(part for text, place in pairs for part in (self._literal(text), parts[place]))))
 
     # ---- arguments ----
 

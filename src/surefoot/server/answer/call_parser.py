@@ -8,7 +8,7 @@ call.
 import re
 from collections.abc import Collection, Generator, Sequence
 
-from surefoot.server.answer.call_forms import HERMES, CallForm
+from surefoot.server.answer.call_forms import HERMES, CallForm, split
 from surefoot.server.answer.call_grammar import CallableTool
 from surefoot.server.answer.call_heads import FENCE, CallHead, HeadFinder, Style
 from surefoot.server.answer.call_values import ArgumentSlots, Slot, as_json, members_of
@@ -120,18 +120,15 @@ class CallParser:
             yield from self._skip(form.between)
 
     def _call(self, text: str) -> Reading:
-        before, _, after = text.partition("$arguments")
-        head, _, rest = before.partition("$name")
-        yield from self._skip(head)
-        name, given = (yield from self._word()), None
-        if "$id" in rest:
-            head, _, rest = rest.partition("$id")
-            yield from self._skip(head)
-            given = yield from self._word()
-        self._begin(name, given)
+        (*literals, rest, after), (*places, _) = split(text)  # the arguments come last
+        words = {}
+        for literal, place in zip(literals, places, strict=True):
+            yield from self._skip(literal)
+            words[place] = yield from self._run(_NAME)
+        self._begin(words["name"], words.get("id"))
         yield from self._skip(rest)
         if self._form.argument:
-            yield from self._pairs(self._members.get(name, ANY_MEMBERS), _first(after))
+            yield from self._pairs(self._members.get(words["name"], ANY_MEMBERS), _first(after))
         else:
             yield from self._json()
         yield from self._skip(after)
@@ -266,9 +263,6 @@ class CallParser:
 
     def _spaces(self) -> Reading:
         yield from self._run(_ANY_SPACES)
-
-    def _word(self) -> ReadingText:
-        return self._run(_NAME)
 
     def _run(self, pattern: re.Pattern[str]) -> ReadingText:
         """The longest text that fits."""

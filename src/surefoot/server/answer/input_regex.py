@@ -49,9 +49,15 @@ def _lark_as_regex(grammar: str) -> str:
         word = _WORD.match(grammar, place)
         if word is None:
             raise ValueError(f"{grammar[place : place + 16]!r} cannot be written as a regex")
-        place, rule = word.end(), word["rule"] or word["common"] or rule
+        place = word.end()
+        if (defined := word["rule"] or word["common"]) is not None:
+            if defined in rules:
+                raise ValueError(f"{defined} is defined twice")
+            rule, rules[defined] = defined, []
         if word["skipped"] is None:
             rules.setdefault(rule, []).append(word)
+    if "" in rules:
+        raise ValueError("it does not begin with a rule")
     return _RegexRules(rules).regex("start")
 
 

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,13 +33,13 @@ class AnswerFile:
     def __init__(self, path: Path, ids: Mapping[str, str], elsewhere: Container[str] = ()) -> None:
         """ids: the lines' ids by custom_id. elsewhere: custom_ids that are answered in another file."""
         self.path = path.resolve()
+        self._ids, self._elsewhere = ids, elsewhere
         self.done: set[str] = set()
         self.num_bytes = 0
         self._using = threading.Lock()
         self._file = open_locked(self.path)
         try:
-            damaged = self._read(ids, elsewhere)
-            if damaged:
+            if damaged := self._read():
                 self._remove_damaged(damaged)
             self._cut_off_torn_end()
             sync_folder(self.path.parent)  # the file may be new
@@ -110,64 +110,56 @@ class AnswerFile:
 
     # ---- reading and repairing ----
 
-    def _read(self, ids: Mapping[str, str], elsewhere: Container[str]) -> list[int]:
+    def _read(self) -> set[int]:
         """Fill `done` and `num_bytes`, up to a torn end. Returns the numbers of the lines to drop."""
-        damaged, size, is_ours = [], 0, False
+        self.done, self.num_bytes, damaged, is_ours = set(), 0, set(), False
         for number, raw in enumerate(self._lines()):
             reply = verified(raw)
             is_ours = is_ours or reply is not None or _looks_like_an_answer(raw)
             if reply is None and not raw.endswith(b"\n"):
                 break  # torn by a kill, which is common and harmless
-            size += len(raw)
+            self.num_bytes += len(raw)
             if reply is None:
-                damaged.append(number)
-            elif ids.get(reply["custom_id"]) != reply["id"]:
+                damaged.add(number)
+            elif self._ids.get(reply["custom_id"]) != reply["id"]:
                 name = reply["custom_id"]
                 raise ValueError(
                     f"{self.path} belongs to another input (see {name!r}): give another file, or remove it"
                 )
-            elif reply["custom_id"] in self.done or reply["custom_id"] in elsewhere:
-                damaged.append(number)
+            elif reply["custom_id"] in self.done or reply["custom_id"] in self._elsewhere:
+                damaged.add(number)
             else:
                 self.done.add(reply["custom_id"])
         if not is_ours and os.fstat(self._file.fileno()).st_size:
             raise ValueError(f"{self.path} holds something else than the output of a batch: give another file")
-        self.num_bytes = size
         return damaged
 
     def _lines(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
             yield from file
 
-    def _remove_damaged(self, damaged: list[int]) -> None:
+    def _remove_damaged(self, damaged: Collection[int]) -> None:
         aside = self.path.with_name(self.path.name + ".damaged")
-        drop = set(damaged)
         with aside.open("ab") as file:
-            file.writelines(raw for number, raw in enumerate(self._lines()) if number in drop)
-        LOG.warning("%d lines of %s were damaged or came twice: set aside in %s", len(drop), self.path, aside.name)
-        self._rewrite(drop)
+            file.writelines(raw for number, raw in enumerate(self._lines()) if number in damaged)
+        LOG.warning("%d lines of %s were damaged or came twice: set aside in %s", len(damaged), self.path, aside.name)
+        self._rewrite(damaged)
 
     def _rewrite(self, drop: Container[int]) -> None:
         """Replace the file by one with its other intact lines, locked before it becomes visible."""
         with atomic_write(self.path) as fresh:
             file = open_locked(fresh)
             try:
-                done, num_bytes = self._copy(file, drop)
+                file.truncate(0)
+                kept = (raw for number, raw in enumerate(self._lines()) if number not in drop)
+                file.writelines(raw for raw in kept if verified(raw) is not None)
+                file.flush()
             except BaseException:
                 file.close()
                 raise
         self._file.close()
-        self._file, self.done, self.num_bytes = file, done, num_bytes
-
-    def _copy(self, file: IO[bytes], drop: Container[int]) -> tuple[set[str], int]:
-        file.truncate(0)
-        done, size = set(), 0
-        for number, raw in enumerate(self._lines()):
-            if number not in drop and (reply := verified(raw)) is not None:
-                size += file.write(raw)
-                done.add(reply["custom_id"])
-        file.flush()
-        return done, size
+        self._file = file
+        self._read()
 
 
 class AnswersLocked(ValueError):

@@ -5,7 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from surefoot.server.access.keys import KeyStore
@@ -48,34 +48,27 @@ class RunningBatch:
         return self.answers.counts.completed + self.answers.counts.failed if self.answers is not None else 0
 
 
+@dataclass
 class Batches:
     """Runs the batches that have not ended, one per user at a time. Lives on the event loop."""
 
-    def __init__(
-        self,
-        answer: AnswerLine,
-        keys: KeyStore | None,
-        state: StateFolder,
-        files: Files,
-        *,
-        num_slots: int,
-        disk_patience_s: float,
-    ) -> None:
-        """num_slots: answers in flight. disk_patience_s: how long a batch waits for a full or failing disk."""
-        self._answer_line = answer
-        self._disk_patience_s = disk_patience_s
-        self._keys = keys
-        self._disk = state.disk
-        self._files = files
-        self._records = state.batches
-        self._tasks: dict[str, asyncio.Task[None]] = {}  # by user
-        self._running: dict[str, RunningBatch] = {}  # by batch
-        self._is_stopping = False
-        self._changing = asyncio.Lock()
-        self._slots = Slots(num_slots)
+    answer_line: AnswerLine
+    keys: KeyStore | None
+    state: StateFolder
+    files: Files
+    num_slots: int  # answers in flight
+    disk_patience_s: float  # how long a batch waits for a full or failing disk
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by user
+    _running: dict[str, RunningBatch] = field(default_factory=dict)  # by batch
+    _is_stopping: bool = False
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._records, self._disk, self._slots = self.state.batches, self.state.disk, Slots(self.num_slots)
         unfinished = [record.id for record in self._records if record.status in UNFINISHED]
-        files.remove_strays({name for batch in (*unfinished, *self._records.unreadable) for name in answer_ids(batch)})
-        files.mend = self._mend
+        kept = {name for batch in (*unfinished, *self._records.unreadable) for name in answer_ids(batch)}
+        self.files.remove_strays(kept)
+        self.files.mend = self._mend
 
     # ---- for the routes ----
 
@@ -99,11 +92,11 @@ class Batches:
         return record.model_copy(update=update)
 
     async def create(self, owner: str, body: BatchRequest) -> BatchRecord:
-        if self._files.get(owner, body.input_file_id).purpose != "batch":
+        if self.files.get(owner, body.input_file_id).purpose != "batch":
             raise bad_request(
                 "the file was uploaded for another purpose: upload it with purpose batch", "input_file_id"
             )
-        self._files.check_room(owner)
+        self.files.check_room(owner)
         now = int(time.time())
         record = BatchRecord(
             id=f"batch_{secrets.token_hex(12)}", owner=owner, created_at=now, endpoint=body.endpoint,
@@ -192,7 +185,7 @@ class Batches:
                     raise asyncio.CancelledError from error  # a task group that fails itself swallows the cancellation
                 if running.num_done > num_done:  # the disk took some answers
                     pause, num_done, since = FIRST_PAUSE_S, running.num_done, time.monotonic()
-                if time.monotonic() - since > self._disk_patience_s:
+                if time.monotonic() - since > self.disk_patience_s:
                     raise
                 running.problem = f"the server could not read or write ({cause_of(error)}): this is tried again"
                 LOG.error("%s waits %g s for the disk: %r", batch_id, pause, error)
@@ -204,16 +197,16 @@ class Batches:
         if record.status == "cancelling":
             await self._finish(batch_id, "cancelled")
             return
-        ids = await self._disk.run(read_ids, self._files, record)
+        ids = await self._disk.run(read_ids, self.files, record)
         if record.status == "validating":
             record = await self._become(batch_id, "in_progress", request_counts=Counts(total=len(ids)))
-        running.answers = answers = await self._disk.run(BatchAnswers, self._files, batch_id, ids)
+        running.answers = answers = await self._disk.run(BatchAnswers, self.files, batch_id, ids)
         try:
             running.problem = None
             is_late = await self._answer_lines(record, answers)
             await self._disk.run(answers.sync)
         finally:
-            self._files.growing.pop(batch_id, None)
+            self.files.growing.pop(batch_id, None)
             await self._disk.run(answers.close)
         await self._finish(batch_id, "expired" if is_late else "completed")
 
@@ -221,12 +214,12 @@ class Batches:
         """Answer the lines that have no answer yet. Returns whether the completion window ended first."""
 
         def write(line: BatchLine, status: int, body: dict[str, Any]) -> None:
-            self._files.check_room(record.owner, is_running=True)
+            self.files.check_room(record.owner, is_running=True)
             answers.write(line, status, body)
-            self._files.growing[record.id] = record.owner, answers.num_bytes
+            self.files.growing[record.id] = record.owner, answers.num_bytes
 
         def left() -> Iterator[BatchLine]:
-            lines = read_lines(self._files.path(record.input_file_id))
+            lines = read_lines(self.files.path(record.input_file_id))
             return (line for line in lines if line.custom_id not in answers)
 
         def context_of(line: BatchLine) -> RequestContext:
@@ -242,7 +235,7 @@ class Batches:
 
         try:
             async with asyncio.timeout(max(0.0, record.expires_at - time.time())):
-                await answer_all(self._answer_line, self._disk, left(), self._slots, context_of, write)
+                await answer_all(self.answer_line, self._disk, left(), self._slots, context_of, write)
         except TimeoutError:
             await self._disk.run(write_late)
             return True
@@ -250,9 +243,9 @@ class Batches:
 
     def _caller(self, owner: str) -> Caller:
         """The user as a caller. Raises a retryable ApiError while the user has no key."""
-        if self._keys is None:
+        if self.keys is None:
             return ANYONE
-        caller = self._keys.find_user(owner)
+        caller = self.keys.find_user(owner)
         if caller is None:
             raise ApiError(503, "this user has no key any more", headers={"Retry-After": "10"})
         return caller
@@ -269,7 +262,7 @@ class Batches:
 
     async def _finish(self, batch_id: str, status: Status, errors: dict[str, Any] | None = None) -> None:
         """Register the answers as files, then store the final status."""
-        fields = await self._disk.run(register_answers, self._files, self._records[batch_id])
+        fields = await self._disk.run(register_answers, self.files, self._records[batch_id])
         await self._become(batch_id, status, errors=errors, **fields)
 
     async def _end(self, batch_id: str, status: Status, errors: dict[str, Any] | None = None) -> None:
@@ -287,7 +280,7 @@ class Batches:
             return False
         if record.status in UNFINISHED:
             return True
-        if record.status != "completed" or self._files.find(record.owner, record.input_file_id) is None:
+        if record.status != "completed" or self.files.find(record.owner, record.input_file_id) is None:
             return False
         expires_at = int(time.time()) + window_s(record.completion_window)
         update = {"status": "in_progress", "completed_at": None, "expires_at": expires_at}

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from surefoot.machine.atomic_write import sync_folder
 from surefoot.server.batch.disk import Disk
@@ -17,6 +18,7 @@ from surefoot.server.batch.records import Records
 from surefoot.server.errors import ApiError
 from surefoot.server.schemas.batches import BatchRecord, FileRecord, errors_of
 
+T = TypeVar("T")
 SHARE_OF_DISK = 0.1  # of the free space and the state's own
 LOCK = "lock"  # the name of the file that a server locks
 LOG = logging.getLogger(__name__)
@@ -101,8 +103,13 @@ def _unreadable(batch_id: str, owner: str, created_at: int) -> BatchRecord:
     )  # fmt: skip
 
 
-def no_folder() -> ApiError:
-    return ApiError(501, "this server has no folder for files: start it with --state-dir FOLDER", code="no_state_dir")
+def needed(part: T | None) -> T:
+    """The part, which a server without a state folder does not have."""
+    if part is None:
+        raise ApiError(
+            501, "this server has no folder for files: start it with --state-dir FOLDER", code="no_state_dir"
+        )
+    return part
 
 
 def cause_of(error: BaseException) -> str:

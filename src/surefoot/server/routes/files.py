@@ -8,7 +8,7 @@ from starlette.responses import FileResponse, Response
 
 from surefoot.server.batch.files import Files
 from surefoot.server.batch.records import page
-from surefoot.server.batch.state import no_folder, storage_errors
+from surefoot.server.batch.state import needed, storage_errors
 from surefoot.server.errors import bad_request
 from surefoot.server.schemas.batches import After, Deleted, FileReply, Page
 
@@ -20,11 +20,6 @@ def files_router(files: Files | None) -> APIRouter:
     """files: None if the server has no state folder."""
     router = APIRouter()
 
-    def there() -> Files:
-        if files is None:
-            raise no_folder()
-        return files
-
     @router.post(ROUTE)
     async def upload_file(
         http: HttpRequest,
@@ -34,7 +29,7 @@ def files_router(files: Files | None) -> APIRouter:
         if not file.size:
             raise bad_request("the file is empty", "file")
         with storage_errors():
-            return await there().add(http.state.caller.user, file, purpose)
+            return await needed(files).add(http.state.caller.user, file, purpose)
 
     @router.get(ROUTE)
     async def list_files(
@@ -44,26 +39,26 @@ def files_router(files: Files | None) -> APIRouter:
         limit: Limit = 10_000,
         order: Literal["asc", "desc"] = "desc",
     ) -> Page[FileReply]:
-        records = [record for record in there().of(http.state.caller.user) if purpose in (None, record.purpose)]
+        records = [record for record in needed(files).of(http.state.caller.user) if purpose in (None, record.purpose)]
         shown, place = page(records, after, limit, order)
         return Page(data=[*shown], **place)
 
     @router.get(ROUTE + "/{file_id}")
     async def retrieve_file(file_id: str, http: HttpRequest) -> FileReply:
-        return there().get(http.state.caller.user, file_id)
+        return needed(files).get(http.state.caller.user, file_id)
 
     @router.delete(ROUTE + "/{file_id}")
     async def delete_file(file_id: str, http: HttpRequest) -> Deleted:
-        record = there().get(http.state.caller.user, file_id)
+        record = needed(files).get(http.state.caller.user, file_id)
         with storage_errors():
-            await there().remove(record)
+            await needed(files).remove(record)
         return Deleted(id=record.id)
 
     @router.get(ROUTE + "/{file_id}/content", response_class=FileResponse)
     async def content_of_file(file_id: str, http: HttpRequest) -> Response:
-        record = there().get(http.state.caller.user, file_id)
+        record = needed(files).get(http.state.caller.user, file_id)
         with storage_errors():
-            await there().check(record)
-        return FileResponse(there().path(record.id), media_type="application/octet-stream")
+            await needed(files).check(record)
+        return FileResponse(needed(files).path(record.id), media_type="application/octet-stream")
 
     return router

@@ -37,7 +37,7 @@ from surefoot.server.schemas.ollama import (
     ShowReply,
     ShowRequest,
 )
-from surefoot.server.schemas.replies import Responses
+from surefoot.server.schemas.replies import whole_or_stream
 from surefoot.server.schemas.vectors import EmbeddingRequest
 from surefoot.server.service import PromptProgress, RequestRun, Service
 
@@ -79,12 +79,8 @@ def _now() -> str:
 # ---- generating ----
 
 
-def whole_or_lines(model: type) -> Responses:
-    return {200: {"model": model, "content": {LINES: {"schema": {"type": "string"}}}}}
-
-
 def _add_generating(router: APIRouter, service: Service) -> None:
-    @router.post("/api/chat", responses=whole_or_lines(OllamaChatReply))
+    @router.post("/api/chat", responses=whole_or_stream(OllamaChatReply, LINES))
     async def chat(body: OllamaChatRequest, http: HttpRequest) -> Response:
         name = _served_name(service, body.model)
         for message in body.messages:
@@ -93,7 +89,7 @@ def _add_generating(router: APIRouter, service: Service) -> None:
             return JSONResponse(_loaded(name, _as_message))
         return await chatted(http, partial(body.as_chat, name), _as_message, body.stream)
 
-    @router.post("/api/generate", responses=whole_or_lines(GenerateReply))
+    @router.post("/api/generate", responses=whole_or_stream(GenerateReply, LINES))
     async def generate(body: GenerateRequest, http: HttpRequest) -> Response:
         name = _served_name(service, body.model)
         _check_generate(body)

@@ -105,13 +105,13 @@ def _row(run: RequestRun, samples: Statuses, now: float) -> OpenRequest:
     return OpenRequest(
         id=run.position.request,
         user=run.caller.user,
-        route=run.route,
+        route=run.context.route,
         phase=furthest(statuses).value,
         prompt_tokens=run.num_prompt,
         cached_tokens=sum(status.num_cached for status in statuses),
         computed_tokens=sum(status.num_computed for status in statuses),
         generated_tokens=run.num_generated,
-        seconds=now - run.arrived,
+        seconds=now - run.context.arrived,
         times=PhaseTimes.so_far(first, now),
     )
 

@@ -269,14 +269,11 @@ class SamplingFields(GeneratingFields):
         self, max_tokens: int | None, logprobs: int | None, seed: int, grammar: str | None, defaults: SamplingParams
     ) -> SamplingParams:
         """The request's sampling parameters. defaults: the server's, for values that are left out or null."""
-        values: dict[str, Any] = {
-            name: value
-            for name in (
-                "temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "top_k", "min_p",
-                "repetition_penalty", "ignore_eos", "skip_special_tokens", "min_tokens",
-            )
-            if (value := getattr(self, name)) is not None
+        names = {
+            "temperature", "top_p", "n", "presence_penalty", "frequency_penalty", "top_k", "min_p",
+            "repetition_penalty", "ignore_eos", "skip_special_tokens", "min_tokens",
         }  # fmt: skip
+        values = self.model_dump(include=names, exclude_none=True)
         if grammar is not None:
             if values.get("min_tokens"):
                 note("min_tokens")

@@ -101,5 +101,5 @@ ANTHROPIC_ERRORS: Responses = {status: {**reply, "model": AnthropicError} for st
 OLLAMA_ERRORS: Responses = {status: {**reply, "model": OllamaError} for status, reply in OPENAI_ERRORS.items()}
 
 
-def whole_or_stream(model: type[Reply]) -> Responses:
-    return {200: {"model": model, "content": {"text/event-stream": {}}}}
+def whole_or_stream(model: type[Reply], stream: str = "text/event-stream") -> Responses:
+    return {200: {"model": model, "content": {stream: {}}}}
