@@ -36,6 +36,8 @@ from benchmarks.speculate.peers import SPECULATING_PEERS, speculating
 from benchmarks.speculate.report import show_speculate
 from benchmarks.speculate.run import CASES, SpeculateSettings, run_speculate
 from benchmarks.speculate.run import QUICK as QUICK_SPECULATE
+from benchmarks.streams.run import QUICK as QUICK_STREAMS
+from benchmarks.streams.run import StreamSettings, run_streams, show_streams
 from benchmarks.threads.run import QUICK as QUICK_THREADS
 from benchmarks.threads.run import ThreadSettings, run_threads, show_threads
 from surefoot.bench.harness.progress import Say
@@ -223,6 +225,20 @@ def models(
     front that shares the cores out. In turns; compares the answers too."""
     settings = given(QUICK_SHARING if quick else SharingSettings(), num_rounds=rounds)
     report(partial(run_sharing, (first, second), settings, threads), show_sharing, as_json_)
+
+
+@app.command()
+def streams(
+    path: Model,
+    as_json_: AsJson = False,
+    quick: Quick = False,
+    variant: options.Variant = None,
+    threads: options.Threads = None,
+    seconds: Seconds = None,
+) -> None:
+    """Answer the same requests over HTTP and by the engine alone, in turns: what the server costs."""
+    settings = given(QUICK_STREAMS if quick else StreamSettings(), seconds=seconds)
+    report(partial(run_streams, path, settings, variant, threads), show_streams, as_json_)
 
 
 @app.command()

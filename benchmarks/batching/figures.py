@@ -12,6 +12,8 @@ from surefoot.engine import Capacity
 from surefoot.kv import KvManager
 from surefoot.scheduler import Scheduler
 
+SNAPSHOTS_PROMPT = 256  # tokens of the prompt that is read with snapshots of states and without
+
 
 def kv_waste(capacity: Capacity, vocab: int) -> float:
     """Share of allocated KV slots without a token, over all steps of the mixed workload. It depends on lengths alone,
@@ -43,8 +45,21 @@ def batching_questions(measurements: Measurements, capacity: Capacity, vocab: in
         "prefix_cache_ratio", "32 that share a prompt: with the prefix cache over without", Target(5.0),
         lambda: _ratio(measurements, "prefix", "cold", "cached"),
     )  # fmt: skip
+    yield from _snapshot_questions(measurements)
     limit = Target(0.04, at_least=False)
     yield Question("kv_waste", "slots held that hold no token", limit, lambda: kv_waste(capacity, vocab))
+
+
+def _snapshot_questions(measurements: Measurements) -> Iterator[Question]:
+    """For models with states. By the best times: the difference is smaller than what other programs add to most."""
+
+    def share() -> float:
+        taken, none = (min(select(measurements, "snapshots", taken=taken)[0].seconds) for taken in ("yes", "no"))
+        return taken / none - 1
+
+    if any(m.case.kind == "snapshots" for m in measurements.values()):
+        meaning = f"prefill of {SNAPSHOTS_PROMPT} tokens: snapshots of states, and entering the tree, of the time"
+        yield Question("snapshots_share", meaning, Target(0.02, at_least=False), share)
 
 
 def _ratio(measurements: Measurements, kind: str, slow: str, fast: str, **labels: Label) -> list[float]:

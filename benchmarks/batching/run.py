@@ -7,7 +7,7 @@ from functools import partial
 from rich.console import Console, Group
 from rich.table import Table
 
-from benchmarks.batching.figures import batching_questions
+from benchmarks.batching.figures import SNAPSHOTS_PROMPT, batching_questions
 from benchmarks.batching.step_profile import StepProfile, profile_steps
 from benchmarks.batching.workloads import queued, run_static, shared_prefix
 from surefoot.api import LLM
@@ -18,6 +18,8 @@ from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.tables import figures, make_table, notes
 from surefoot.bench.harness.timing import Case, Interleaver, Label, TimeBudget
+from surefoot.bench.model.run import OneUser
+from surefoot.scheduler import Scheduler
 
 STATIC_SLOTS, NUM_QUEUED, NUM_SHARING = 8, 64, 32
 
@@ -47,7 +49,7 @@ def run_batching(
     loaded = load_model(model, open_model, say)
     llm, load = loaded.llm, EngineLoad(loaded.llm)
     say("finding how much fits into the time")
-    cases = list(_cases(load, load.speed(), settings.seconds / settings.rounds))
+    cases = [*_snapshot_cases(llm), *_cases(load, load.speed(), settings.seconds / settings.rounds)]
     # Measuring the speed has warmed up the engine, so the Interleaver's warm-up round counts as a round.
     budget = TimeBudget(settings.seconds - loaded.run.seconds, rounds=settings.rounds - 1)
     measurements = Interleaver([], budget, report=lambda *at: say(progress(*at))).run(cases)
@@ -72,6 +74,23 @@ def _cases(load: EngineLoad, speed: EngineSpeed, seconds: float) -> Iterator[Cas
     for way in ("cached", "cold"):
         run = partial(_shared, load, way == "cached", size)
         yield Case(f"shared prefix/{way}", "prefix", run, labels={"way": way, "percent": round(100 * size)})
+
+
+def _snapshot_cases(llm: LLM) -> Iterator[Case]:
+    """For models with states: a prompt with snapshots of them, and without snapshots and prefix tree."""
+    user = OneUser(llm)
+
+    def prefill(caches: bool) -> float:
+        assert isinstance(llm.engine.planner, Scheduler)
+        llm.engine.planner.kv.caching = caches
+        try:
+            return user.prefill(SNAPSHOTS_PROMPT)
+        finally:
+            llm.engine.planner.kv.caching = True
+
+    for taken in ("yes", "no") if llm.config.states else ():
+        labels: dict[str, Label] = {"taken": taken, "percent": 100}
+        yield Case(f"snapshots/{taken}", "snapshots", partial(prefill, taken == "yes"), labels=labels)
 
 
 def _shared(load: EngineLoad, cached: bool, size: float) -> float:

@@ -19,9 +19,9 @@ from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModif
 from surefoot.evaluate import cut_windows
 from surefoot.evaluate.engines import open_model
 from surefoot.models import read_config
-from surefoot.text import save_tokenizer
 from surefoot_compress.make_hf_config import make_hf_config
 from surefoot_compress.run import evenly_spaced
+from surefoot_compress.save_tokenizer import save_tokenizer
 from surefoot_compress.write_compressed_tensors import _halves, _hf_name, _hf_names
 
 torch.Tensor.pin_memory = lambda self, *_: self  # its AWQ asks for an accelerator's memory, which there is none of

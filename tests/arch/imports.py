@@ -93,7 +93,7 @@ RESERVED: dict[str, set[str]] = {
     "gguf": {"compress"},
     "safetensors": {"compress"},
     "threadpoolctl": {"compress"},
-    "tokenizers": {"text"},
+    "tokenizers": {"text", "compress"},
     "jinja2": {"text"},
     "ray": {"fleet"},
     "fastapi": {"server", "front"},

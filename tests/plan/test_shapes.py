@@ -11,7 +11,6 @@ import pytest
 from surefoot.api.opening import open_model
 from surefoot.models import read_config
 from surefoot.models.outline import OutlineCheckpoint
-from surefoot.plan.family_shapes import is_dense
 from surefoot.plan.shapes import MIXES, find_shape, known_shapes, make_header
 from surefoot.plan.subject import find_subject, plan_model, size_model
 from surefoot.weights import find_model
@@ -83,7 +82,7 @@ def test_six_layers_of_a_hybrid_have_attention_and_the_others_states(name: str) 
     config = read_config(OutlineCheckpoint(make_header(known_shapes()[name], "q8_0")))
     assert len(config.attention_layers) == 6
     assert config.state_bytes > 0
-    assert not is_dense(known_shapes()[name])
+    assert not known_shapes()[name].is_dense
 
 
 def test_smollm2_is_its_file() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from surefoot.formats import ggml
 from surefoot.formats.ggml import BlockType
-from surefoot.formats.ggml_encode import PUT, put_codes, put_parameters
 from surefoot.formats.ggml_fields import Blocks
 from surefoot.ops.arrays import F32, U8
+from surefoot_compress.ggml_encode import PUT, put_codes, put_parameters
 from surefoot_compress.grids import QuantGrid, by_group
 from surefoot_compress.levels import Levels
 from surefoot_compress.search import best_power, safe, search_affine, search_scale

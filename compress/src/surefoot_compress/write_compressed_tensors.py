@@ -15,7 +15,7 @@ import numpy as np
 
 from surefoot.models import ModelConfig, read_config
 from surefoot.ops.arrays import F32, U8, Array
-from surefoot.text import save_tokenizer, tokenizer_from_gguf
+from surefoot.text import tokenizer_from_gguf
 from surefoot.weights import Checkpoint, GgufFile
 from surefoot.weights.huggingface_names import FAMILY_LAYER, LAYER, WHOLE
 from surefoot_compress.arrays import save_arrays
@@ -23,6 +23,7 @@ from surefoot_compress.errors import CompressError
 from surefoot_compress.grids import IntFormat
 from surefoot_compress.layer import CompressedTensor, Quantised
 from surefoot_compress.make_hf_config import make_hf_config
+from surefoot_compress.save_tokenizer import save_tokenizer
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "gemma2": "gemma2"}
 INT8_ROWS = IntFormat(8, 0)  # int8 with one scale per row

@@ -1,7 +1,6 @@
 """The fleet's one address: passes requests on to replicas, and replies on to clients."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,6 +12,7 @@ from secrets import compare_digest
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from surefoot.fleet.failover import STALL_S, FleetAnswer, GaveUp, ReplyHead
@@ -99,7 +99,7 @@ class Gateway:
 
     async def _answer_or_refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in (HEALTH, READY):
-            await self._probe(scope, send)
+            await self._probe(scope, receive, send)
             return
         statuses: list[int] = []
 
@@ -118,7 +118,7 @@ class Gateway:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == METRICS:
             check_admin(HttpRequest(scope), self._has_keys, "the metrics cover all users")
-            await _send_whole(send, 200, CONTENT_TYPE, self._metrics.text())
+            await Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})(scope, receive, send)
             return
         if scope["path"].startswith(STATEFUL):
             raise ApiError(501, "files and batches are kept by one server: ask a replica, or use surefoot run-batch")
@@ -175,14 +175,14 @@ class Gateway:
         # Without an end the connection breaks, so that the client does not take a part for the whole.
         LOG.warning("a reply breaks off: %s", failure.message)
 
-    async def _probe(self, scope: Scope, send: Send) -> None:
+    async def _probe(self, scope: Scope, receive: Receive, send: Send) -> None:
         num_ready, num_all = self._members.num_ready, len(self._members.all)
         is_ready = scope["path"] == HEALTH or (num_ready > 0 and not self.is_draining)
         why = "draining" if self.is_draining else "no replica is ready"
         status = {"status": "ok" if is_ready else why, "ready": num_ready, "of": num_all}
         more = {"rates": self._rates()} if may_watch(scope, self._members.key) else {}
-        body = json.dumps({**status, "failovers": self.num_failovers, **more})
-        await _send_whole(send, 200 if is_ready else 503, "application/json", body.encode())
+        reply = JSONResponse({**status, "failovers": self.num_failovers, **more}, 200 if is_ready else 503)
+        await reply(scope, receive, send)
 
     def _rates(self) -> dict[str, Any]:
         exchange, keeper = self._exchange, self._exchange.status
@@ -217,12 +217,6 @@ def forwarded_request(scope: Scope, body: bytes) -> ForwardedRequest:
         scope["method"], scope["path"], scope["query_string"].decode("latin-1"),
         (*kept, ("host", "127.0.0.1"), ("content-length", str(len(body)))), body, ReplyIdentity.draw(),
     )  # fmt: skip
-
-
-async def _send_whole(send: Send, status: int, content_type: str, body: bytes) -> None:
-    headers = [(b"content-type", content_type.encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _start_message(head: ReplyHead) -> Message:

@@ -152,6 +152,13 @@ def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) ->
 # ---- the expected tensors ----
 
 
+def expected_tensors(config: ModelConfig, tensors: Tensors) -> Iterator[ExpectedTensor]:
+    """All but the drafting layer's. tensors: where a family takes one of several, those that are there."""
+    yield from _outside_layers(config)
+    for layer in range(len(config.layers)):
+        yield from _in_layer(config, layer, tensors)
+
+
 def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("token_embd.weight", (config.vocab_size, config.width))
     yield ExpectedTensor(f"{last_norm(config)}.weight", (config.width,))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from surefoot.plan.family_shapes import is_dense
 from surefoot.plan.machines import SizedMachine
 from surefoot.plan.planning import LoadPlan, ModelPlanner, Plan, ServiceLevel
 from surefoot.plan.shapes import known_shapes, make_header
@@ -49,7 +48,7 @@ def _smaller(model: SizedModel) -> Iterator[tuple[str, SizedModel]]:
     narrow = model.in_four_bits()
     if narrow.weight_bytes < model.weight_bytes:
         yield "4 bits instead of 8", narrow
-    headers = {shape.name: make_header(shape, shape.format) for shape in known_shapes().values() if is_dense(shape)}
+    headers = {shape.name: make_header(shape, shape.format) for shape in known_shapes().values() if shape.is_dense}
     sizes = {name: sum(info.nbytes for info in header.tensors.values()) for name, header in headers.items()}
     for share in SHARES:
         less = [name for name, num_bytes in sizes.items() if num_bytes <= share * model.weight_bytes]

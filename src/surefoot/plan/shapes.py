@@ -3,7 +3,7 @@
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from surefoot.formats import MODEL_FORMATS, ggml
-from surefoot.plan.family_shapes import family_of
-from surefoot.plan.named_shape import NamedShape, Shape
+from surefoot.models import read_config
+from surefoot.models.outline import OutlineCheckpoint
+from surefoot.plan.named_shape import NamedShape, Shape, known_tensors, shape_metadata, shape_tensors
 from surefoot.weights.gguf_header import TensorInfo
 
 # Types of a file's matrices by the format's name: of most matrices, of those that keep more bits, of the embeddings,
@@ -74,16 +75,14 @@ def find_shape(name: str) -> NamedModel | None:
 
 def make_header(shape: NamedShape, fmt: str) -> ShapeHeader:
     """fmt: of MIXES; any other: 16-bit floats."""
-    family = family_of(shape)
-    sizes = family.outside_layers(shape)
-    for layer in range(shape.layers):
-        sizes |= {f"blk.{layer}.{name}": size for name, size in family.layer(shape, layer).items()}
-    types = _tensor_types(sizes, fmt)
-    tensors = {name: _info(name, types.get(name, "F32"), size) for name, size in sizes.items()}
-    values = family.metadata(shape)
+    values = shape_metadata(shape)
     values |= {key: np.array(value) for key, value in values.items() if isinstance(value, list)}
     metadata = {f"{shape.family}.{key}": value for key, value in values.items()}
-    return ShapeHeader(f"{shape.name}:{fmt}", {"general.architecture": shape.family, **metadata}, tensors)
+    known = {name: _info(name, "F32", size) for name, size in known_tensors(shape).items()}
+    header = ShapeHeader(f"{shape.name}:{fmt}", {"general.architecture": shape.family, **metadata}, known)
+    sizes = shape_tensors(shape, read_config(OutlineCheckpoint(header)))
+    types = _tensor_types(sizes, fmt)
+    return replace(header, tensors={name: _info(name, types.get(name, "F32"), size) for name, size in sizes.items()})
 
 
 def _tensor_types(sizes: Mapping[str, Shape], fmt: str) -> dict[str, str]:

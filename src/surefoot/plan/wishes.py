@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from surefoot.plan.family_shapes import is_dense
 from surefoot.plan.planning import ServiceLevel
 from surefoot.plan.shapes import find_shape, known_shapes, make_header
 
@@ -64,7 +63,7 @@ def _read_part(part: str) -> Callable[[Wish], Wish]:
 
 def nearest_shape(num_weights: float) -> str:
     """The dense shape whose number of weights is nearest."""
-    dense = [shape for shape in known_shapes().values() if is_dense(shape)]
+    dense = [shape for shape in known_shapes().values() if shape.is_dense]
     counts = {
         shape.name: sum(math.prod(info.shape) for info in make_header(shape, "").tensors.values()) for shape in dense
     }

@@ -5,7 +5,7 @@ from surefoot.text.fim import NoFimTokens, OtherFile, fim_prompt
 from surefoot.text.gguf import tokenizer_from_gguf
 from surefoot.text.huggingface import tokenizer_from_folder, tokenizer_from_json
 from surefoot.text.named_templates import TEMPLATE_NAMES, find_template
-from surefoot.text.tokenizer import StreamDecoder, Tokenizer, save_tokenizer, without_marks
+from surefoot.text.tokenizer import StreamDecoder, Tokenizer, without_marks
 from surefoot.text.vocabulary import ChatTemplateError, TokenizerError
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "chat_template_from_gguf",
     "fim_prompt",
     "find_template",
-    "save_tokenizer",
     "tokenizer_from_folder",
     "tokenizer_from_gguf",
     "tokenizer_from_json",

@@ -53,7 +53,7 @@ def test_every_shape_can_be_written(name: str) -> None:
 def test_snapshots_of_states_are_measured(tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="gguf is not installed: pip install -e '.[dev]'")
     path = make_random_gguf(small("qwen3.5-2b"), tmp_path, lambda line: None)
-    report = report_of("model", str(path), seconds=4, wanted={"snapshots_share"})
+    report = report_of("batching", str(path), seconds=8, wanted={"snapshots_share"})
     assert math.isfinite(report["figures"]["snapshots_share"])
 
 

@@ -79,7 +79,7 @@ def load_model(path: str, load: Callable[[], LLM], say: Say) -> MeasuredModel:
     say("loading")
     start = time.perf_counter()
     llm = load()
-    described = describe_model(path, llm, time.perf_counter() - start)
+    described = describe_model(path, llm.config, time.perf_counter() - start)
     gc.collect()
     gc.freeze()
     return MeasuredModel(llm, described, RunFacts())

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from surefoot.api import LLM
 from surefoot.bench.harness.figures import Figure, Measurements
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Measurement, share
+from surefoot.models import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class BenchResults:
     machine: dict[str, Any]  # facts about the machine and the run
 
 
-def describe_model(path: str, llm: LLM, load_seconds: float) -> dict[str, Any]:
+def describe_model(path: str, config: ModelConfig, load_seconds: float) -> dict[str, Any]:
     return {
         "path": Path(path).name,
-        "family": llm.config.family,
-        "layers": len(llm.config.layers),
-        "width": llm.config.width,
+        "family": config.family,
+        "layers": len(config.layers),
+        "width": config.width,
         "load_seconds": load_seconds,
     }
 

@@ -10,7 +10,6 @@ LONG_PREFILL = 8000  # tokens of the prompt that the figures call 8k: what fits 
 BATCH = 32  # requests that decode together
 LLAMACPP_BOUNDS = {"amx": 3.0, "avx512": 1.5, "avxvnni": 1.5}  # wanted of prompts, over llama.cpp, by variant
 USUAL_BOUND = 1.3
-SNAPSHOTS_PROMPT = 256  # tokens of the prompt that is read with snapshots of states and without
 
 
 def model_questions(
@@ -56,7 +55,6 @@ def model_questions(
     yield Question(f"decode{BATCH}_step_ms", f"a step that decodes {BATCH}: ms", None, batch_step_ms)
     limit = Target(0.05, at_least=False)
     yield Question("python_overhead_share", "time of a decode step outside of native code", limit, overhead)
-    yield from _snapshot_questions(measurements)
 
 
 def _by_file(decode: Callable[[], list[float]], file_share: float | None) -> Question:
@@ -68,15 +66,3 @@ def _by_file(decode: Callable[[], list[float]], file_share: float | None) -> Que
         return [share * file_share for share in decode()]
 
     return Question("decode_of_file_limit", "decode, 1 user: of what the file's bytes allow", None, shares)
-
-
-def _snapshot_questions(measurements: Measurements) -> Iterator[Question]:
-    """For models with states. By the best times: the difference is smaller than what other programs add to most."""
-
-    def share() -> float:
-        taken, none = (min(select(measurements, "snapshots", taken=taken)[0].seconds) for taken in ("yes", "no"))
-        return taken / none - 1
-
-    if any(m.case.kind == "snapshots" for m in measurements.values()):
-        meaning = f"prefill of {SNAPSHOTS_PROMPT} tokens: snapshots of states, and entering the tree, of the time"
-        yield Question("snapshots_share", meaning, Target(0.02, at_least=False), share)

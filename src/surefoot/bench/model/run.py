@@ -19,10 +19,9 @@ from surefoot.bench.harness.progress import Say, progress
 from surefoot.bench.harness.results import BenchResults
 from surefoot.bench.harness.tables import make_table, model_parts, model_title, share_of, title
 from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case, Interleaver, TimeBudget
-from surefoot.bench.model.figures import BATCH, LONG_PREFILL, SNAPSHOTS_PROMPT, model_questions
+from surefoot.bench.model.figures import BATCH, LONG_PREFILL, model_questions
 from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
-from surefoot.scheduler import Scheduler
 from surefoot.speed import linear_products
 from surefoot.weights.memory import bytes_of_a_token
 
@@ -62,16 +61,6 @@ class OneUser:
         self._start(num_tokens, 1)
         self._finish()
         return time.perf_counter() - start
-
-    def prefill_uncached(self, num_tokens: int) -> float:
-        """Same as `prefill`, without snapshots of states and without the prefix tree."""
-        planner = self._llm.engine.planner
-        assert isinstance(planner, Scheduler)
-        planner.kv.caching = False
-        try:
-            return self.prefill(num_tokens)
-        finally:
-            planner.kv.caching = True
 
     def decode(self, context: int, num_tokens: int) -> float:
         """Seconds for `num_tokens` tokens after the first."""
@@ -150,9 +139,6 @@ def _own_cases(llm: LLM, user: OneUser, settings: ModelSettings) -> Iterator[Cas
         operations = _prefill_operations(linear_products(llm.model), tokens)
         run = partial(user.prefill, tokens)
         yield Case(f"prefill/{tokens}", "prefill", run, operations=operations, labels={"tokens": tokens})
-    if llm.config.states:
-        for taken, prefill in (("yes", user.prefill), ("no", user.prefill_uncached)):
-            yield Case(f"snapshots/{taken}", "snapshots", partial(prefill, SNAPSHOTS_PROMPT), labels={"taken": taken})
     context, num_tokens = settings.decode_context, settings.decode_tokens
     nbytes = llm.read_bytes(context + num_tokens // 2)
     yield Case("decode/1", "decode", lambda: user.decode(context, num_tokens), num_tokens, nbytes)

@@ -15,7 +15,7 @@ from surefoot.charts.svg import Points, Spreads
 
 
 def show_serve(results: BenchResults, console: Console) -> None:
-    tables = _streams(results), _points(results.model["points"]), figures(results)
+    tables = streams_table(results), _points(results.model["points"]), figures(results)
     console.print(Group(*tables, *notes(results)))
 
 
@@ -38,7 +38,7 @@ def goodput_lines(points: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Poi
     return lines, spreads
 
 
-def _streams(results: BenchResults) -> Table:
+def streams_table(results: BenchResults) -> Table:
     table = make_table(model_title(results.model), "case", "best s", "median", "output tokens/s")
     for m in results.measurements.values():
         if m.best and m.median:

@@ -1,33 +1,36 @@
-"""Runs `surefoot bench serve`: a real server process under load, compared with the bare engine and peers' servers."""
+"""Runs `surefoot bench serve`: a real server process under load, compared with peers' servers."""
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count, product
 from pathlib import Path
 
-from surefoot.api import LLM
-from surefoot.bench.harness.engine_load import EngineLoad
+from surefoot import machine
+from surefoot.api.opening import open_model
 from surefoot.bench.harness.figures import Measurements
 from surefoot.bench.harness.http_load import open_loop, poisson, streams_s
-from surefoot.bench.harness.loaded_model import load_model
+from surefoot.bench.harness.loaded_model import RunFacts
 from surefoot.bench.harness.progress import Say, progress
-from surefoot.bench.harness.results import BenchResults
+from surefoot.bench.harness.results import BenchResults, describe_model
 from surefoot.bench.harness.server_process import SUREFOOT, RunningServer, free_port, own_launch, running
-from surefoot.bench.harness.timing import Case, EngineError, Interleaver, TimeBudget
+from surefoot.bench.harness.timing import Case, EngineError, Interleaver, Label, TimeBudget
 from surefoot.bench.harness.workloads import Task, ids, mixed, num_tokens
 from surefoot.bench.peers.install import run as run_command
 from surefoot.bench.peers.serving import PeerLimits, ServingPeer, StartedPeers, start_peers
 from surefoot.bench.serve.fairness import Fairness, Others, measure_fairness
 from surefoot.bench.serve.figures import Served, serve_questions
 from surefoot.bench.serve.goodput import LoadPoint, point
+from surefoot.models import read_config
+from surefoot.ops import Backend
 
 NUM_STREAMS, NUM_GREEDY = 32, 50
+STREAMS = f"streams/{NUM_STREAMS}"  # the case
 MANY, ONE = "many", "one"  # users: one with many requests in flight, and one with a single request
 CONTEXT = 1024
-KV_BYTES = 600 << 20
+TRIAL, MIN_SIZE = 1 / 16, 1 / 16  # of the lengths of requests
 PROBE_PROMPT, PROBE_NEW = 64, 8
 GRACE_S = 20.0  # after the last arrival, for requests to end; those that do not are not good
 SHARE_OF_STREAMS, SHARE_OF_SWEEP = 0.4, 0.4  # of ServeSettings.seconds
@@ -58,17 +61,18 @@ GOODPUT = ServeSettings(
 class Stage:
     """The state that all measurements share."""
 
-    load: EngineLoad
     server: RunningServer
     keys: Mapping[str, str]  # API keys by user
     peers: StartedPeers
-    size: float  # scale of the lengths of requests
+    vocab: int  # token ids of the model
     settings: ServeSettings
     say: Say
+    size: float = TRIAL  # scale of the lengths of requests
+    seeds: Iterator[int] = field(default_factory=lambda: count(1))  # a new one for all that is drawn
 
     def tasks(self, num_requests: int) -> list[Task]:
         """New tasks for each call, so that nothing is cached."""
-        return mixed(num_requests, self.load.vocab, self.load.seed(), self.size)
+        return mixed(num_requests, self.vocab, next(self.seeds), self.size)
 
 
 def run_serve(
@@ -79,35 +83,28 @@ def run_serve(
     peers: Sequence[ServingPeer],
     say: Say,
 ) -> BenchResults:
-    def open_model() -> LLM:
-        return LLM(
-            model, variant=variant, threads=threads, max_context=CONTEXT, max_running=NUM_STREAMS, kv_bytes=KV_BYTES
-        )
-
-    loaded = load_model(model, open_model, say)
-    options = _options(variant, threads)
+    config, run, options = read_config(open_model(model).checkpoint), RunFacts(), server_options(variant, threads)
     with ExitStack() as stack:
         keys = _make_keys(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "keys.toml")
         ready_s, server = _start(stack, model, (*options, "--keys", str(keys.file)), settings.num_starts, say)
-        peer_limits = PeerLimits(loaded.llm.backend.threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
+        num_threads = threads or machine.usable_cores()
+        peer_limits = PeerLimits(num_threads, NUM_STREAMS, CONTEXT, NUM_STREAMS * CONTEXT)
         started = start_peers(stack, peers, Path(model), peer_limits, say)
-        load = EngineLoad(loaded.llm)
-        size = _size(load, SHARE_OF_STREAMS * settings.seconds / (2 * (settings.rounds + 1)))
-        stage = Stage(load, server, keys.of, started, size, settings, say)
+        stage = _sized(Stage(server, keys.of, started, config.vocab_size, settings, say))
         _warm_up_peers(stage)
         measurements = _streams(stage)
         points = list(_sweep(stage, _capacity(measurements)))
         fairness = _fairness(stage) if settings.num_probes else None
     served = Served(measurements, points, fairness, ready_s, started.absent)
-    described = loaded.described | {
-        "scale": size, "ready_s": ready_s,
+    described = describe_model(model, config, ready_s[-1]) | {
+        "scale": stage.size, "ready_s": ready_s,
         "single_user": asdict(fairness) if fairness is not None else None,
         "points": [asdict(load_point) for load_point in points],
     }  # fmt: skip
     figures = [question.figure() for question in serve_questions(served)]
-    return BenchResults(
-        served.measurements, figures, described, started.described, started.absent, loaded.run.facts(loaded.llm.backend)
-    )
+    with closing(Backend(variant, threads)) as backend:
+        facts = run.facts(backend)
+    return BenchResults(served.measurements, figures, described, started.described, started.absent, facts)
 
 
 # ---- the server ----
@@ -128,7 +125,7 @@ def _make_keys(file: Path) -> Keys:
     )
 
 
-def _options(variant: str | None, threads: int | None) -> tuple[str, ...]:
+def server_options(variant: str | None, threads: int | None) -> tuple[str, ...]:
     """The server's command line options. None: the option is left out."""
     options = {"--max-context": CONTEXT, "--variant": variant, "--threads": threads}
     return tuple(str(word) for name, value in options.items() if value is not None for word in (name, value))
@@ -156,10 +153,13 @@ def _start(
 # ---- measurements ----
 
 
-def _size(load: EngineLoad, seconds: float) -> float:
-    """The scale of the mixed workload's lengths at which 32 requests take `seconds`."""
-    speed = load.speed()
-    return min(1.0, max(1 / 16, seconds / (6200 * speed.token_s + 260 * speed.step_s)))
+def _sized(stage: Stage) -> Stage:
+    """With the scale of lengths at which the rounds of streams take their share of the time, from short runs, the first
+    of which warms up."""
+    seconds = SHARE_OF_STREAMS * stage.settings.seconds / (stage.settings.rounds + 1)
+    endpoint = stage.server.endpoint(stage.keys[MANY])
+    _, trial_s = (streams_s(endpoint, stage.tasks(NUM_STREAMS)) for _ in range(2))
+    return replace(stage, size=min(1.0, max(MIN_SIZE, seconds * TRIAL / trial_s)))
 
 
 def _warm_up_peers(stage: Stage) -> None:
@@ -175,20 +175,13 @@ def _warm_up_peers(stage: Stage) -> None:
 
 
 def _streams(stage: Stage) -> Measurements:
-    """Measures the same tasks through the bare engine and over HTTP, in turns."""
+    """Measures the server with 32 requests in flight."""
     endpoint, settings = stage.server.endpoint(stage.keys[MANY]), stage.settings
-    tokens = num_tokens(stage.tasks(NUM_STREAMS))
-
-    def case(name: str, run: Callable[[], float]) -> Case:
-        return Case(f"{name}/{NUM_STREAMS}", "streams", run, labels={"way": name, "tokens": tokens})
-
-    cases = [
-        case("bare", lambda: stage.load.run(stage.tasks(NUM_STREAMS))),
-        case("served", lambda: streams_s(endpoint, stage.tasks(NUM_STREAMS))),
-    ]
+    labels: dict[str, Label] = {"tokens": num_tokens(stage.tasks(NUM_STREAMS))}
+    case = Case(STREAMS, "streams", lambda: streams_s(endpoint, stage.tasks(NUM_STREAMS)), labels=labels)
     budget = TimeBudget(1.5 * SHARE_OF_STREAMS * settings.seconds, settings.rounds)
     interleaver = Interleaver([], budget, report=lambda *at: stage.say(progress(*at)))
-    measurements = interleaver.run(cases)
+    measurements = interleaver.run([case])
     if interleaver.failures:
         raise EngineError(f"the server failed under load: {interleaver.failures['surefoot']}")
     return measurements
@@ -196,7 +189,7 @@ def _streams(stage: Stage) -> Measurements:
 
 def _capacity(measurements: Measurements) -> float:
     """Completed requests per second with 32 requests in flight."""
-    seconds = measurements[f"served/{NUM_STREAMS}"].best
+    seconds = measurements[STREAMS].best
     assert seconds is not None
     return NUM_STREAMS / seconds
 
@@ -219,11 +212,11 @@ def _fairness(stage: Stage) -> Fairness:
     """Measures a single user's requests on an idle server, and while another user keeps fifty requests in flight."""
     stage.say("one user among many")
     single, many = (stage.server.endpoint(stage.keys[user]) for user in (ONE, MANY))
-    crowds = (mixed(NUM_GREEDY, stage.load.vocab, stage.load.seed()) for _ in count())
+    crowds = (mixed(NUM_GREEDY, stage.vocab, seed) for seed in stage.seeds)
     others = Others(many, chain.from_iterable(crowds), NUM_GREEDY)
     return measure_fairness(single, _probes(stage), _probes(stage), others)
 
 
 def _probes(stage: Stage) -> list[Task]:
-    rng = random.Random(stage.load.seed())
-    return [Task(ids(rng, PROBE_PROMPT, stage.load.vocab), PROBE_NEW) for _ in range(stage.settings.num_probes)]
+    rng = random.Random(next(stage.seeds))
+    return [Task(ids(rng, PROBE_PROMPT, stage.vocab), PROBE_NEW) for _ in range(stage.settings.num_probes)]

@@ -7,16 +7,15 @@ request that the gateway forwards passes the same gate.
 
 import asyncio
 import hashlib
-import json
 import secrets
 import time
 import uuid
 from contextlib import suppress
 from functools import partial
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from surefoot.cache import PeerBlocks
@@ -120,14 +119,14 @@ class ReplicaMiddleware:
         try:
             self._check_key(scope)
             if scope["path"] == STATE_PATH:
-                await _send_json(send, (await self._state(scope)).model_dump())
+                await JSONResponse((await self._state(scope)).model_dump())(scope, receive, send)
                 return
             if scope["path"] == BLOCKS_PATH:
                 await self._send_blocks(receive, send)
                 return
             if scope["path"] == LEASES_PATH:
                 question = LeaseQuestion.model_validate_json(await read_body(receive, MOST_LEASE_BYTES))
-                await _send_json(send, self._keeper.answer(question).model_dump())
+                await JSONResponse(self._keeper.answer(question).model_dump())(scope, receive, send)
                 return
             message = ForwardedRequest.decode(await read_body(receive, self._most_bytes))
         except ApiError as error:
@@ -186,9 +185,3 @@ async def replica_state(service: Service, boot: str, started: float, held: HeldP
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode(errors="surrogatepass")).digest()
-
-
-async def _send_json(send: Send, value: dict[str, Any]) -> None:
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": json.dumps(value).encode()})

@@ -1,0 +1,1 @@
+"""`python -m benchmarks streams`: what the server and HTTP cost beside the bare engine."""
