@@ -1,28 +1,19 @@
-"""A conversation of 500 messages scrolls and types without a frame that takes long. By night, since it is timed."""
+"""A conversation of 500 messages scrolls and types without a task that takes long. By night, since it is timed."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.server.page.driving import Served, log_in, needs_browser
 
 pytestmark = [needs_browser, pytest.mark.nightly]
 NUM_MESSAGES = 500
 LONGEST_MS = 50.0
+TRACED = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
 CASES = (Path(__file__).parents[3] / "web/tests/cases.md").read_text().split("=== ")[1:]
-WATCH = """() => {
-  window.frames_ms = [];
-  let last = performance.now();
-  const frame = (now) => {
-    window.frames_ms.push(now - last);
-    last = now;
-    requestAnimationFrame(frame);
-  };
-  requestAnimationFrame(frame);
-}"""
 
 
 def export() -> str:
@@ -41,12 +32,16 @@ def export() -> str:
     return json.dumps({"format": "surefoot-conversations", "version": 1, "conversations": conversations})
 
 
-def longest_ms(page: Page) -> float:
-    longest: float = page.evaluate("Math.max(...window.frames_ms.slice(1))")
-    return longest
+def longest_task_ms(trace: bytes) -> float:
+    """Processor time of the longest task of the page's main thread: what others do on the machine does not count."""
+    events = json.loads(trace)["traceEvents"]
+    main = {(event["pid"], event["tid"]) for event in events if event["name"] == "FunctionCall"}
+    tasks = [event for event in events if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) in main]
+    assert len(tasks) > NUM_MESSAGES
+    return max(event.get("tdur", 0) for event in tasks) / 1000
 
 
-def test_it_scrolls_and_types_smoothly(page: Page, served: Served, tmp_path: Path) -> None:
+def test_it_scrolls_and_types_smoothly(page: Page, browser: Browser, served: Served, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 1280, "height": 800})
     log_in(page, served.server.root, served.key)
     (tmp_path / "long.json").write_text(export())
@@ -54,14 +49,14 @@ def test_it_scrolls_and_types_smoothly(page: Page, served: Served, tmp_path: Pat
     page.click(".entry:has-text('Long')")
     page.wait_for_selector(".message .hljs-keyword")
     page.wait_for_timeout(1000)
-    page.evaluate(WATCH)
+    browser.start_tracing(page=page, categories=TRACED)
     page.mouse.move(800, 400)
     while page.locator(".message").count() < NUM_MESSAGES:
         page.mouse.wheel(0, -700)
         page.wait_for_timeout(20)
-    scrolling = longest_ms(page)
-    page.evaluate("window.frames_ms = []")
+    scrolling = longest_task_ms(browser.stop_tracing())
+    browser.start_tracing(page=page, categories=TRACED)
     page.locator("#question").press_sequentially("This is typed below five hundred messages. " * 3)
-    typing = longest_ms(page)
-    print(f"longest frame: {scrolling:.0f} ms while scrolling, {typing:.0f} ms while typing")
+    typing = longest_task_ms(browser.stop_tracing())
+    print(f"longest task: {scrolling:.0f} ms while scrolling, {typing:.0f} ms while typing")
     assert max(scrolling, typing) <= LONGEST_MS
