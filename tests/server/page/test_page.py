@@ -1,5 +1,6 @@
 """The page at `/`, driven by a real Chromium."""
 
+import gzip
 import re
 from typing import Any
 
@@ -38,6 +39,12 @@ def test_it_loads_nothing_from_elsewhere() -> None:
     for name, data in page_files().items():
         if name != "licenses.txt":
             assert set(re.findall(rb"https?://[\w.]+", data)) <= known, name
+
+
+def test_it_is_small() -> None:
+    sizes = {name: len(gzip.compress(data)) for name, data in page_files().items()}
+    assert sum(sizes.values()) < 600_000
+    assert sizes["index.html"] + sizes["main.js"] + sizes["style.css"] < 100_000, "what a first visit loads"
 
 
 @needs_browser
@@ -246,6 +253,24 @@ def test_it_is_accessible_and_fits_a_phone(browser: Browser, served: Served, the
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE["width"], view
     context.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_unfolds_is_accessible_too(browser: Browser, served: Served, theme: str) -> None:
+    page = browser.new_page(color_scheme=theme)  # type: ignore[arg-type]
+    page.set_default_timeout(PATIENCE_S * 1000)
+    log_in(page, served.server.root, served.key)
+    code = "```python\ndef f(x: int) -> str:\n    return 'a'  # 1\n```"
+    ask(page, f"| a | b |\n|---|---|\n| 1 | $x^2$ |\n\n> quoted `code`\n\n{code}", max_tokens=2)
+    wait_for_answer(page)
+    page.wait_for_selector(".hljs-keyword")
+    page.wait_for_selector("math")
+    page.click("text=Details")
+    page.click(".menu summary")
+    violations = Axe().run(page).response["violations"]
+    assert [found["id"] for found in violations if found["impact"] in ("serious", "critical")] == []
+    page.close()
 
 
 def test_the_api_page_needs_no_key_but_the_schema_does(served: Served) -> None:
