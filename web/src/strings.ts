@@ -125,6 +125,7 @@ export const strings = {
   of: (value: string, most: string) => `${value} of ${most}`,
   step: (time: string, tokens: string) => `${time}, ${tokens} tokens`,
   off: "off",
+  moreFigures: "More figures",
   figures: {
     running: "Running",
     waiting: "Waiting",

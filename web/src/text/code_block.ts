@@ -21,6 +21,7 @@ export function addBar(code: HTMLElement): void {
 export async function addColours(codes: HTMLElement[]): Promise<void> {
   const { colour } = await import("./highlighter");
   for (const code of codes) {
+    await new Promise((done) => setTimeout(done)); // a task for each block, so that scrolling goes on between them
     const html = colour(code.textContent, languageOf(code));
     if (html !== null) code.replaceChildren(sanitize(html));
   }

@@ -8,7 +8,7 @@ import { MessageView } from "./message_view";
 import { Sidebar } from "./sidebar";
 
 const SHOWN_AT_FIRST = 20; // messages; earlier ones are drawn as the reader comes near them
-const SHOWN_MORE = 10;
+const SHOWN_MORE = 3; // at a time, so that no frame takes long
 const NEAR_PX = 60; // this near to the end a reader follows an answer that grows
 
 interface Props {
@@ -89,7 +89,7 @@ function Earlier({ list, onReach }: { list: HTMLElement | null; onReach: () => v
   useEffect(() => {
     const watcher = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && onReach(), {
       root: list,
-      rootMargin: "600px 0px 0px 0px",
+      rootMargin: "2000px 0px 0px 0px",
     });
     if (mark.current) watcher.observe(mark.current);
     return () => watcher.disconnect();

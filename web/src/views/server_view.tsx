@@ -42,10 +42,23 @@ export function ServerView() {
   );
 }
 
+type Figure = [name: string, value: string | number];
+
 function Figures({ now }: { now: Overview }) {
-  const figures = [...mainFigures(now), ...moreFigures(now)];
   return (
-    <dl id="figures">
+    <>
+      <FigureList id="figures" figures={mainFigures(now)} />
+      <details class="more">
+        <summary>{strings.moreFigures}</summary>
+        <FigureList id="more-figures" figures={moreFigures(now)} />
+      </details>
+    </>
+  );
+}
+
+function FigureList({ id, figures }: { id: string; figures: Figure[] }) {
+  return (
+    <dl id={id} class="figures">
       {figures.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -56,7 +69,7 @@ function Figures({ now }: { now: Overview }) {
   );
 }
 
-function mainFigures(now: Overview): [string, string | number][] {
+function mainFigures(now: Overview): Figure[] {
   const { figures } = strings;
   const speed = number(now.generated_per_second);
   const limit = now.limit_per_second;
@@ -73,7 +86,7 @@ function mainFigures(now: Overview): [string, string | number][] {
   ];
 }
 
-function moreFigures(now: Overview): [string, string | number][] {
+function moreFigures(now: Overview): Figure[] {
   const { figures } = strings;
   const disk = now.disk_bytes;
   return [

@@ -115,7 +115,10 @@ function Entry({ chat, conversation, onHide }: EntryProps) {
 /** onDone: called with the new title, or null if there is to be none. */
 function TitleField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.select(), []);
+  useEffect(() => {
+    field.current?.focus();
+    field.current?.select();
+  }, []);
   const onKey = (event: KeyboardEvent) => {
     if (event.key === "Enter") onDone(field.current?.value ?? null);
     if (event.key === "Escape") onDone(null);

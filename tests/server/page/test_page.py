@@ -1,92 +1,21 @@
 """The page at `/`, driven by a real Chromium."""
 
+import gzip
 import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from surefoot.server.routes.page import page_files
-from tests.server.access.sharing import quick_key
 from tests.server.busy import busy
-from tests.server.process import Server
-from tests.server.routes.held_proxy import HeldProxy
-from tests.stories import stories_gguf
+from tests.server.page.driving import PHONE, Served, ask, log_in, needs_browser, wait_for_answer
+from tests.server.page.held_proxy import HeldProxy
 from tests.waiting import PATIENCE_S
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 HTML = {"Accept": "text/html"}
-PHONE = {"width": 390, "height": 800}
-
-
-class Served:
-    """A server with keys. stories260K has no chat template of its own, so it gets one."""
-
-    def __init__(self, folder: Path) -> None:
-        keys = folder / "keys.toml"
-        self.key, self.admin = quick_key(keys, "alice"), quick_key(keys, "root", admin=True)
-        words = ("--keys", str(keys), "--chat-template", "vicuna", "--max-running", "1")  # so that others wait
-        self.server = Server(stories_gguf(), *words)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    started = Served(tmp_path_factory.mktemp("page"))
-    yield started
-    started.server.stop()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context()
-    context.set_default_timeout(PATIENCE_S * 1000)
-    opened = context.new_page()
-    opened.problems = []  # type: ignore[attr-defined]
-    opened.on("pageerror", lambda error: opened.problems.append(str(error)))  # type: ignore[attr-defined]
-    yield opened
-    assert opened.problems == []  # type: ignore[attr-defined]
-    context.close()
-
-
-@pytest.fixture
-def proxy(served: Served) -> Iterator[HeldProxy]:
-    opened = HeldProxy(int(served.server.root.rpartition(":")[2]), num_bytes=8000)
-    yield opened
-    opened.close()
-
-
-def log_in(page: Page, root: str, key: str) -> None:
-    page.goto(f"{root}/")
-    page.fill("#key", key)
-    page.click("#login button")
-    page.wait_for_selector("#question", state="visible")
-
-
-def ask(page: Page, text: str, max_tokens: int = 20) -> None:
-    page.locator("details:has(#max-tokens)").evaluate("details => details.open = true")
-    page.fill("#max-tokens", str(max_tokens))
-    page.fill("#question", text)
-    page.press("#question", "Enter")
-
-
-def wait_for_answer(page: Page) -> str:
-    page.wait_for_selector(".message.assistant:last-child button:has-text('Same answer?')")
-    return page.locator(".message.assistant:last-child").inner_text()
 
 
 def test_no_key_is_needed_to_load_it(served: Served) -> None:
@@ -110,6 +39,12 @@ def test_it_loads_nothing_from_elsewhere() -> None:
     for name, data in page_files().items():
         if name != "licenses.txt":
             assert set(re.findall(rb"https?://[\w.]+", data)) <= known, name
+
+
+def test_it_is_small() -> None:
+    sizes = {name: len(gzip.compress(data)) for name, data in page_files().items()}
+    assert sum(sizes.values()) < 600_000
+    assert sizes["index.html"] + sizes["main.js"] + sizes["style.css"] < 100_000, "what a first visit loads"
 
 
 @needs_browser
@@ -318,6 +253,24 @@ def test_it_is_accessible_and_fits_a_phone(browser: Browser, served: Served, the
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE["width"], view
     context.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_unfolds_is_accessible_too(browser: Browser, served: Served, theme: str) -> None:
+    page = browser.new_page(color_scheme=theme)  # type: ignore[arg-type]
+    page.set_default_timeout(PATIENCE_S * 1000)
+    log_in(page, served.server.root, served.key)
+    code = "```python\ndef f(x: int) -> str:\n    return 'a'  # 1\n```"
+    ask(page, f"| a | b |\n|---|---|\n| 1 | $x^2$ |\n\n> quoted `code`\n\n{code}", max_tokens=2)
+    wait_for_answer(page)
+    page.wait_for_selector(".hljs-keyword")
+    page.wait_for_selector("math")
+    page.click("text=Details")
+    page.click(".menu summary")
+    violations = Axe().run(page).response["violations"]
+    assert [found["id"] for found in violations if found["impact"] in ("serious", "critical")] == []
+    page.close()
 
 
 def test_the_api_page_needs_no_key_but_the_schema_does(served: Served) -> None:
