@@ -13,8 +13,8 @@ from surefoot.api.pooling import PoolingConfig
 from surefoot.core import Pooling
 from surefoot.engine.capacity import MAX_STEP_TOKENS, workspace_bytes
 from surefoot.ops import KvForm
-from surefoot.ops.backend import supported_variants
 from tests.api import bert
+from tests.api.encoded import check_same_bits
 
 EXACT: dict[str, Any] = {"threads": 2, "float_format": "f32", "kv_form": KvForm.TWO_LIMBS}
 TEXTS = ["A cat sleeps.", "x", "The kitten is sleeping, and nobody! " * 12, "The café is [SEP] öde?", "cats " * 9, "東"]
@@ -61,13 +61,7 @@ def test_a_gguf_is_its_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_bits_however_it_is_run(folder: Path) -> None:
-    alone = [LLM(folder, threads=1).embed(text)[0].embedding for text in TEXTS]
-    cases: list[dict[str, Any]] = [{"threads": 1, "variant": variant} for variant in supported_variants()]
-    cases += [{"threads": 2, "max_chunk": 7}, {"threads": 2, "max_running": 2, "block_size": 32}]
-    for options in cases:
-        llm = LLM(folder, **options)
-        assert [output.embedding for output in llm.embed(TEXTS)] == alone
-        assert [output.embedding for output in llm.embed(TEXTS[::-1])] == alone[::-1]
+    check_same_bits(folder, TEXTS)
 
 
 def test_a_step_takes_no_more_than_was_reckoned(folder: Path) -> None:

@@ -12,9 +12,9 @@ from surefoot.api.opening import open_model
 from surefoot.api.pooling import PoolingConfig
 from surefoot.core import Pooling
 from surefoot.ops import KvForm
-from surefoot.ops.backend import supported_variants
 from surefoot.runner import SessionRunner
 from tests.api import embedding_gemma
+from tests.api.encoded import check_same_bits
 
 EXACT: dict[str, Any] = {"threads": 2, "float_format": "f32", "kv_form": KvForm.TWO_LIMBS}
 TEXTS = ["A cat sleeps.", "x", "The kitten is asleep, and nobody wakes it. " * 20, "yes and no", "Not a word. " * 9]
@@ -42,14 +42,7 @@ def test_a_gguf_is_its_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_bits_however_it_is_run(folder: Path) -> None:
-    """A limit on chunks does not apply: a prompt is computed in one step."""
-    alone = [LLM(folder, threads=1).embed(text)[0].embedding for text in TEXTS]
-    cases: list[dict[str, Any]] = [{"threads": 1, "variant": variant} for variant in supported_variants()]
-    cases += [{"threads": 2, "max_chunk": 7}, {"threads": 2, "max_running": 2, "block_size": 32}]
-    for options in cases:
-        llm = LLM(folder, **options)
-        assert [output.embedding for output in llm.embed(TEXTS)] == alone
-        assert [output.embedding for output in llm.embed(TEXTS[::-1])] == alone[::-1]
+    check_same_bits(folder, TEXTS)
 
 
 def test_it_generates_nothing(folder: Path) -> None:
