@@ -27,7 +27,7 @@ _MODELS = {
     "tinyllama": "TinyLlama-1.1B-Chat-IQ2_XXS.gguf",
     "stories15m": "stories15M-tokenizer.bin",
 }
-_TEMPLATES_VERSION = "2026.10.11549"
+_PEER_VERSION = "2026.10.11549"
 _FOLDERS_VERSION = "3.7.2"
 
 
@@ -71,24 +71,35 @@ def tokenizer_folder(name: str) -> Path:
 
 
 def peer_templates() -> dict[str, str]:
-    """The chat templates in llama.cpp's sources, by name, from the pinned source distribution on PyPI."""
-    folder = _CACHE / "templates" / _TEMPLATES_VERSION
+    """The chat templates in llama.cpp's sources, by name."""
+    return {file.stem: file.read_text() for file in sorted(_peer_files("/models/templates/").glob("*.jinja"))}
+
+
+def peer_vocabularies() -> dict[str, Path]:
+    """The GGUF files of tokenizers alone in llama.cpp's sources, by name."""
+    files = _peer_files("/models/ggml-vocab-").glob("*.gguf")
+    return {file.stem.removeprefix("ggml-vocab-"): file for file in sorted(files)}
+
+
+def _peer_files(start: str) -> Path:
+    """A folder with the files of that path, from the pinned source distribution on PyPI."""
+    folder = _CACHE / start.strip("/").replace("/", "-") / _PEER_VERSION
     if not folder.exists():
         page = "https://pypi.org/pypi/xllamacpp/json"
         try:
-            files = httpx.get(page).raise_for_status().json()["releases"].get(_TEMPLATES_VERSION, [])
+            files = httpx.get(page).raise_for_status().json()["releases"].get(_PEER_VERSION, [])
             url = next(file["url"] for file in files if file["packagetype"] == "sdist")
             data = httpx.get(urljoin(page, url)).raise_for_status().content
         except (httpx.HTTPError, StopIteration) as error:
-            pytest.skip(f"the templates of xllamacpp {_TEMPLATES_VERSION} cannot be fetched: {error!r}")
+            pytest.skip(f"the sources of xllamacpp {_PEER_VERSION} cannot be fetched: {error!r}")
         with tarfile.open(fileobj=io.BytesIO(data)) as opened:
-            members = [member for member in opened.getmembers() if "/models/templates/" in member.name]
+            members = [member for member in opened.getmembers() if start in member.name]
             sources = {Path(member.name).name: opened.extractfile(member) for member in members if member.isfile()}
             folder.mkdir(parents=True)
             for name, source in sources.items():
                 assert source is not None
                 (folder / name).write_bytes(source.read())
-    return {file.stem: file.read_text() for file in sorted(folder.glob("*.jinja"))}
+    return folder
 
 
 @cache

@@ -29,6 +29,21 @@ def spaced(pieces: dict[str, float], extra: dict[str, TokenKind] | None = None, 
     return _metadata("llama", tokens, kinds + list((extra or {}).values()), {"scores": scores, **keys})
 
 
+def unigram(pieces: dict[str, float], extra: dict[str, TokenKind] | None = None, **keys: Any) -> dict[str, Any]:
+    """A vocabulary of XLM-RoBERTa's special tokens, pieces with their scores, and `extra` tokens."""
+    special = {
+        "<s>": TokenKind.CONTROL,
+        "<pad>": TokenKind.CONTROL,
+        "</s>": TokenKind.CONTROL,
+        "<unk>": TokenKind.UNKNOWN,
+    }
+    tokens = [*special, *pieces, *(extra or {})]
+    kinds = [*special.values(), *[TokenKind.NORMAL] * len(pieces), *(extra or {}).values()]
+    scores = [0.0] * 4 + list(pieces.values()) + [0.0] * len(extra or {})
+    ids = {"bos_token_id": 0, "eos_token_id": 2, "add_bos_token": True, "add_eos_token": True}
+    return _metadata("t5", tokens, kinds, {"scores": scores, **ids, **keys})
+
+
 def _metadata(model: str, tokens: list[str], kinds: list[TokenKind], keys: dict[str, Any]) -> dict[str, Any]:
     plain = {"model": model, "tokens": tokens, "token_type": [int(kind) for kind in kinds], **keys}
     return {_KEY + name: value for name, value in plain.items() if value is not None}

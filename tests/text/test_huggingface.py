@@ -154,6 +154,27 @@ def test_small_spaced() -> None:
     assert tokenizer.decode(tokenizer.encode("ab aé")) == "ab aé"
 
 
+def test_small_unigram() -> None:
+    """No text becomes a control token, although the file gives it the highest score."""
+    pieces = [
+        ("<s>", 0.0),
+        ("</s>", 0.0),
+        ("<unk>", 0.0),
+        ("▁", -2.0),
+        ("▁a", -3.0),
+        *((text, -5.0) for text in "ab</s>"),
+    ]
+    built = tokenizers.Tokenizer(models.Unigram(pieces, 2))
+    built.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    built.decoder = decoders.Metaspace(prepend_scheme="always")
+    built.add_special_tokens(["<s>", "</s>"])
+    tokenizer = tokenizer_from_json(built.to_str())
+    assert tokenizer.encode("a b", add_special=False) == built.encode("a b").ids == [4, 3, 6]
+    assert 1 not in tokenizer.encode("a</s>")
+    assert tokenizer.decode(tokenizer.encode("a</s>")) == "a</s>"
+    assert tokenizer.encode("a</s>", parse_special=True) == [4, 1]
+
+
 def test_the_config_decides_about_bos() -> None:
     tokens = {"bos_token": "<bos>", "eos_token": "<end>"}
     without = tokenizer_from_json(_small_byte_level(), {**tokens, "add_bos_token": False, "add_eos_token": True})

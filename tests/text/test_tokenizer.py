@@ -21,6 +21,17 @@ _PIECES = {
 }
 BYTES = tokenizer_from_gguf(small.byte_level(["h e", "l l", "Ġ he", "he ll", "Ã ©"], _MARKS, eos_token_id=261))
 SPACED = tokenizer_from_gguf(small.spaced(_PIECES, _MARKS))
+_SCORES = {
+    "▁": -2.0,
+    "▁a": -3.0,
+    "a": -4.0,
+    "b": -4.0,
+    "ab": -5.5,
+    "▁ab": -9.0,
+    "bb": -7.5,
+    **dict.fromkeys("</s>im_end|", -6.0),
+}
+UNIGRAM = tokenizer_from_gguf(small.unigram(_SCORES, _MARKS))
 
 
 def _pieces(tokenizer: Tokenizer, text: str, **options: Any) -> list[bytes]:
@@ -37,8 +48,21 @@ def test_scores_decide_and_bytes_stand_in() -> None:
     assert _pieces(SPACED, "x€") == [b" ", b"x", b"\xe2", b"\x82", b"\xac"]
 
 
+def test_the_pieces_with_the_highest_scores_together() -> None:
+    assert _pieces(UNIGRAM, "ab  abb ") == [b" a", b"b", b" a", b"bb"]
+    assert UNIGRAM.encode("a") == [0, 5, 2]
+    assert UNIGRAM.decode(UNIGRAM.encode("a ab")) == "a ab"
+    assert UNIGRAM.encode("a</s>", add_special=False, parse_special=True) == [5, 2]
+
+
+def test_a_file_may_list_the_merges_of_pieces() -> None:
+    listed = {"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.merges": ["b c", "▁ a"]}
+    tokenizer = tokenizer_from_gguf(small.spaced(_PIECES, _MARKS, add_space_prefix=False) | listed)
+    assert _pieces(tokenizer, "abc abcx") == [b"a", b"bc", b" a", b"bc", b"x"]
+
+
 def test_control_tokens_are_encoded_only_on_request() -> None:
-    for tokenizer in (BYTES, SPACED):
+    for tokenizer in (BYTES, SPACED, UNIGRAM):
         end = tokenizer.encode("<|im_end|>", add_special=False, parse_special=True)
         assert [tokenizer.token_bytes(token) for token in end] == [b"<|im_end|>"]
         assert end[0] in tokenizer.special
@@ -166,7 +190,7 @@ def test_stream_never_splits_a_character(text: str) -> None:
     ("change", "message"),
     [
         ({"model": None}, "no tokenizer"),
-        ({"model": "t5"}, "t5"),
+        ({"model": "rwkv"}, "rwkv"),
         ({"pre": "unheard-of"}, "unheard-of"),
         ({"merges": None}, "merges"),
         ({"tokens": ["a", "a"], "token_type": [1, 1]}, "twice"),

@@ -10,6 +10,7 @@ from surefoot.text.tokenizer import Library
 from surefoot.text.vocabulary import TokenizerError, TokenKind, Vocabulary, byte_level_piece, byte_of, spaced_piece
 
 SPACE = "▁"
+_WORST = -1e4  # lower than the sum of the scores of any few pieces
 INSIDE = "##"  # before a piece that goes on with a word, in WordPiece
 _MAX_PIECE_CHARACTERS = 4096  # merges are found in time quadratic in this
 
@@ -33,13 +34,12 @@ def _usable(vocabulary: Vocabulary, pairs: Sequence[tuple[str, str]]) -> list[tu
 
 
 def spaced(
-    vocabulary: Vocabulary, scores: Sequence[float], space_first: bool, strips_after: Collection[int] = ()
+    vocabulary: Vocabulary, merges: Sequence[tuple[str, str]], space_first: bool, strips_after: Collection[int] = ()
 ) -> Library:
-    """SentencePiece's BPE: any two neighbours whose joined text is a piece may merge, the highest score first."""
+    """SentencePiece's BPE. The first merge is the most urgent."""
     unknown = next(
         (text for text, token in vocabulary.ids.items() if vocabulary.kinds[token] == TokenKind.UNKNOWN), None
     )
-    merges = merges_from_scores(vocabulary, scores)
     model = models.BPE(vocabulary.ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     first = [normalizers.Prepend(SPACE)] if space_first else []
     normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", SPACE)])
@@ -60,6 +60,30 @@ def _as_word_piece(text: str, kind: int) -> str:
     if kind != TokenKind.NORMAL or (text.startswith("[") and text.endswith("]")):
         return text
     return text.removeprefix(SPACE) if text.startswith(SPACE) else INSIDE + text
+
+
+def unigram(vocabulary: Vocabulary, scores: Sequence[float], charsmap: bytes) -> Library:
+    """SentencePiece's unigram model: of all ways to split a word, the one whose pieces have the highest scores.
+    charsmap: how SentencePiece normalises texts, in its own form."""
+    unknown = next(iter(vocabulary.of_kind(TokenKind.UNKNOWN)), None)
+    kept = vocabulary.of_kind(TokenKind.NORMAL, TokenKind.USER_DEFINED)
+    model = unigram_model(list(zip(vocabulary.texts, scores, strict=True)), unknown, kept)
+    normalizer = normalizers.Precompiled(charsmap) if charsmap else None
+    space = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
+    return _library(model, vocabulary, normalizer, splitter, ())
+
+
+def unigram_model(
+    pieces: Sequence[tuple[str, float]], unknown: int | None, kept: Collection[int], byte_fallback: bool = False
+) -> models.Unigram:
+    """Pieces that are not kept, such as control tokens, are worse than any way to split what a text has in their place.
+    So text never becomes one."""
+    lowered = [(text, score if token in kept else _WORST) for token, (text, score) in enumerate(pieces)]
+    try:
+        return models.Unigram(lowered, unknown, byte_fallback)
+    except Exception as error:  # the library's only type
+        raise TokenizerError(f"the tokenizer's pieces cannot be used: {error}") from error
 
 
 def merges_from_scores(vocabulary: Vocabulary, scores: Sequence[float]) -> list[tuple[str, str]]:

@@ -1,4 +1,5 @@
-"""Makes tokenizers from GGUF metadata: byte-level BPE ("gpt2"), SentencePiece ("llama") and WordPiece ("bert")."""
+"""Makes tokenizers from GGUF metadata: byte-level BPE ("gpt2"), SentencePiece's BPE ("llama", "gemma4") and its unigram
+model ("t5"), and WordPiece ("bert")."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,13 +19,15 @@ def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
     model = metadata.get(_KEY + "model")
     if model == "gpt2":
         return _from_byte_level(metadata)
-    if model == "llama":
+    if model in ("llama", "gemma4"):
         return _from_sentencepiece(metadata)
+    if model == "t5":
+        return _from_unigram(metadata)
     if model == "bert":
         return _from_word_pieces(metadata)
     if model is None:
         raise TokenizerError("The file has no tokenizer: it has no key tokenizer.ggml.model")
-    raise TokenizerError(f"The file's tokenizer is of type {model!r}; surefoot reads gpt2, llama and bert")
+    raise TokenizerError(f"The file's tokenizer is of type {model!r}; surefoot reads gpt2, llama, gemma4, t5 and bert")
 
 
 def _from_byte_level(metadata: Metadata) -> Tokenizer:
@@ -37,15 +40,33 @@ def _from_byte_level(metadata: Metadata) -> Tokenizer:
 
 
 def _from_sentencepiece(metadata: Metadata) -> Tokenizer:
+    """Any two neighbours whose joined text is a piece may merge, the highest score first, unless the file lists
+    merges."""
     vocabulary = _vocabulary(metadata)
-    scores = _required(metadata, "scores")
-    if len(scores) != len(vocabulary.texts):
-        raise TokenizerError(f"{len(vocabulary.texts)} tokens, but {len(scores)} scores: the file is damaged")
+    if _KEY + "merges" in metadata:
+        merges = [merge.partition(" ")[::2] for merge in _required(metadata, "merges")]
+    else:
+        merges = building.merges_from_scores(vocabulary, _scores(metadata, vocabulary))
     space_first = bool(metadata.get(_KEY + "add_space_prefix", True))
-    library = building.spaced(vocabulary, scores, space_first, _strips_after(metadata, vocabulary))
+    library = building.spaced(vocabulary, merges, space_first, _strips_after(metadata, vocabulary))
     pieces = building.spaced_pieces(vocabulary)
     usual = SpecialIds(bos=1, eos=2)
     return _tokenizer(metadata, vocabulary, library, pieces, usual, adds_bos=True, space_first=space_first)
+
+
+def _from_unigram(metadata: Metadata) -> Tokenizer:
+    vocabulary = _vocabulary(metadata)
+    charsmap = bytes(value % 256 for value in _list(metadata.get(_KEY + "precompiled_charsmap", ())))
+    library = building.unigram(vocabulary, _scores(metadata, vocabulary), charsmap)
+    pieces, usual = building.spaced_pieces(vocabulary), SpecialIds()
+    return _tokenizer(metadata, vocabulary, library, pieces, usual, adds_bos=False, adds_eos=True, space_first=True)
+
+
+def _scores(metadata: Metadata, vocabulary: Vocabulary) -> list[float]:
+    scores = _required(metadata, "scores")
+    if len(scores) != len(vocabulary.texts):
+        raise TokenizerError(f"{len(vocabulary.texts)} tokens, but {len(scores)} scores: the file is damaged")
+    return scores
 
 
 def _from_word_pieces(metadata: Metadata) -> Tokenizer:

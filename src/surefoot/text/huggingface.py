@@ -53,6 +53,8 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
         raise TokenizerError(f"tokenizer.json cannot be read: {error}") from error
     parsing.no_truncation()
     parsing.no_padding()
+    if isinstance(parsing.model, tokenizers.models.Unigram):
+        parsing.model = _guarded(parsing, json.loads(source)["model"])
     decoders = list(_decoders(parsing))
     kinds = {decoder["type"] for decoder in decoders}
     pieces = next((PIECES[kind] for kind in PIECES if kind in kinds), building.spaced_pieces)
@@ -65,6 +67,14 @@ def tokenizer_from_json(source: str, config: Mapping[str, Any] | None = None, en
         drops_first_space=any(_drops_first_space(decoder) for decoder in decoders),
         fim=find_fim(vocabulary, {}),
     )
+
+
+def _guarded(parsing: tokenizers.Tokenizer, model: Mapping[str, Any]) -> tokenizers.models.Unigram:
+    """The model, whose special tokens no text becomes."""
+    pieces = [(text, score) for text, score in model["vocab"]]
+    special = {token for token, added in parsing.get_added_tokens_decoder().items() if added.special}
+    kept = set(range(len(pieces))) - special
+    return building.unigram_model(pieces, model.get("unk_id"), kept, model.get("byte_fallback", False))
 
 
 def _decoders(tokenizer: tokenizers.Tokenizer) -> Iterator[dict[str, Any]]:
