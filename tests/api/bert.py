@@ -1,4 +1,4 @@
-"""Tiny BERTs and RoBERTas, as folders for sentence-transformers and as a GGUF file: random weights, few words."""
+"""Tiny encoders, as folders for sentence-transformers and as GGUF files: random weights, few words."""
 
 import functools
 import json
@@ -18,8 +18,18 @@ SIZES: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
 }  # fmt: skip
 CONTEXT = 300
-# transformers' names of config and model, and how many rows of positions come before the first
-KINDS = {"bert": ("BertConfig", "BertModel", 0), "roberta": ("RobertaConfig", "RobertaModel", 1)}
+CLASSIFIER = "ForSequenceClassification"
+GGUF_NAMES = {"bert": "bert", "nomic_bert": "nomic-bert", "modernbert": "modern-bert"}
+NAMES = {"bert": "Bert", "roberta": "Roberta", "nomic_bert": "NomicBert", "gte": "Gte", "modernbert": "ModernBert"}
+SPECIAL_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+# What the configs have beside SIZES. RoBERTa has a row of positions before the first.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bert": {"type_vocab_size": 2},
+    "roberta": {"type_vocab_size": 1, "max_position_embeddings": CONTEXT + 1},
+    "nomic_bert": {"type_vocab_size": 2},
+    "gte": {"type_vocab_size": 1},
+    "modernbert": {**SPECIAL_IDS, "local_attention": 16, "classifier_pooling": "mean"},
+}
 
 
 def tokenizer() -> Any:
@@ -39,13 +49,13 @@ def tokenizer() -> Any:
 
 
 @functools.cache
-def reference(kind: str) -> Any:
+def reference(kind: str, task: str = "Model") -> Any:
     """transformers' model in float32."""
     torch.manual_seed(11)
-    config_name, model_name, before = KINDS[kind]
-    rows = {"max_position_embeddings": CONTEXT + before, "pad_token_id": 0, "type_vocab_size": 2}
-    config = getattr(transformers, config_name)(vocab_size=tokenizer().get_vocab_size(), **rows, **SIZES)
-    model = getattr(transformers, model_name)(config).to(torch.float32).eval()
+    size, options = tokenizer().get_vocab_size(), {"max_position_embeddings": CONTEXT, **OPTIONS[kind]}
+    config_class = getattr(transformers, f"{NAMES[kind]}Config")
+    config = config_class(vocab_size=size, num_labels=1, **SIZES | {"pad_token_id": 0} | options)
+    model = getattr(transformers, NAMES[kind] + task)(config).to(torch.float32).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.08 * torch.randn_like(parameter))
@@ -59,6 +69,23 @@ def vector(kind: str, tokens: Sequence[int], pooling: str = "mean_tokens") -> An
     return pooled / np.linalg.norm(pooled)
 
 
+def score(kind: str, query: Sequence[int], document: Sequence[int]) -> float:
+    """Of a pair, by the classifier. The second text's tokens are of the second type, where a model has two."""
+    first, end = (tokenizer().token_to_id(text) for text in ("[CLS]", "[SEP]"))
+    ids = torch.tensor([[first, *query, end, *document, end]])
+    types = torch.tensor([[0] * (len(query) + 2) + [1] * (len(document) + 1)])
+    told = {"token_type_ids": types} if OPTIONS[kind].get("type_vocab_size") == 2 else {}
+    with torch.no_grad():
+        logits = reference(kind, CLASSIFIER)(ids, **told).logits
+    return float(torch.sigmoid(logits.double())[0, 0])
+
+
+def save_reranker(folder: Path, kind: str) -> Path:
+    reference(kind, CLASSIFIER).save_pretrained(folder)
+    tokenizer().save(str(folder / "tokenizer.json"))
+    return folder
+
+
 def save(folder: Path, kind: str = "bert", pooling: str = "mean_tokens") -> Path:
     reference(kind).save_pretrained(folder)
     tokenizer().save(str(folder / "tokenizer.json"))
@@ -70,16 +97,21 @@ def save(folder: Path, kind: str = "bert", pooling: str = "mean_tokens") -> Path
     return folder
 
 
-def save_gguf(folder: Path) -> Path:
+def save_gguf(folder: Path, kind: str = "bert") -> Path:
     """As llama.cpp converts it: pieces that begin a word are marked, not those that go on with one."""
-    checkpoint, path = HuggingFaceCheckpoint.open(save(folder / "source")), folder / "model.gguf"
-    writer = gguf.GGUFWriter(path, "bert")
+    checkpoint, path = HuggingFaceCheckpoint.open(save(folder / "source", kind)), folder / "model.gguf"
+    writer = gguf.GGUFWriter(path, GGUF_NAMES[kind])
+    if kind == "nomic_bert":
+        writer.add_rope_freq_base(1000.0)
+    if kind == "modernbert":
+        writer.add_rope_freq_base(160000.0)
+        writer.add_sliding_window(OPTIONS[kind]["local_attention"])
     writer.add_block_count(SIZES["num_hidden_layers"])
     writer.add_embedding_length(SIZES["hidden_size"])
     writer.add_feed_forward_length(SIZES["intermediate_size"])
     writer.add_context_length(CONTEXT)
     writer.add_head_count(SIZES["num_attention_heads"])
-    writer.add_layer_norm_eps(SIZES["layer_norm_eps"])
+    writer.add_layer_norm_eps(1e-5 if kind == "modernbert" else SIZES["layer_norm_eps"])
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType.MEAN)
     vocabulary = tokenizer().get_vocab(with_added_tokens=True)

@@ -1,4 +1,4 @@
-"""Encoders: BERT and RoBERTa beside transformers, and the same bits however they are run."""
+"""Encoders beside transformers: their vectors, their scores of pairs, and the same bits however they are run."""
 
 import json
 from pathlib import Path
@@ -13,10 +13,13 @@ from surefoot.api.pooling import PoolingConfig
 from surefoot.core import Pooling
 from surefoot.engine.capacity import MAX_STEP_TOKENS, workspace_bytes
 from surefoot.ops import KvForm
+from surefoot.ops.backend import supported_variants
 from tests.api import bert
 from tests.api.encoded import check_same_bits
 
 EXACT: dict[str, Any] = {"threads": 2, "float_format": "f32", "kv_form": KvForm.TWO_LIMBS}
+ROTATING = ("nomic_bert", "gte", "modernbert")
+CLOSE = (1e-5, 2**-15)  # rotated keys spread wider over the 16 bits that a cached key has
 TEXTS = ["A cat sleeps.", "x", "The kitten is sleeping, and nobody! " * 12, "The café is [SEP] öde?", "cats " * 9, "東"]
 
 
@@ -26,15 +29,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "pooling"), [("bert", "mean_tokens"), ("bert", "cls_token"), ("roberta", "mean_tokens")]
-)
+    ("kind", "pooling"),
+    [
+        ("bert", "mean_tokens"), ("bert", "cls_token"), ("roberta", "mean_tokens"), ("nomic_bert", "mean_tokens"),
+        ("gte", "cls_token"), ("modernbert", "mean_tokens"),
+    ],
+)  # fmt: skip
 def test_vectors_are_sentence_transformers(tmp_path: Path, kind: str, pooling: str) -> None:
     saved = bert.save(tmp_path, kind, pooling)
     exact, rounded, finer = LLM(saved, **EXACT), LLM(saved, threads=2), LLM(saved, threads=2, float_format="w12")
     assert exact.context_length == bert.CONTEXT
     for output, other, near in zip(exact.embed(TEXTS), rounded.embed(TEXTS), finer.embed(TEXTS), strict=True):
         wanted = bert.vector(kind, output.prompt_token_ids, pooling)
-        assert np.abs(np.array(output.embedding) - wanted).max() < 1e-5
+        assert np.abs(np.array(output.embedding) - wanted).max() < CLOSE[kind in ROTATING]
         assert np.array(other.embedding) @ wanted > 0.999, "the cosine, after rounding to 8 bits"
         assert np.array(near.embedding) @ wanted > 0.9999, "with what rounding left"
 
@@ -53,15 +60,40 @@ def test_tokens_are_the_librarys(folder: Path) -> None:
     assert llm.tokenizer.decode(llm.tokenizer.encode("The cats sleeping")) == "the cats sleeping"
 
 
-def test_a_gguf_is_its_folder(folder: Path, tmp_path: Path) -> None:
-    file = LLM(bert.save_gguf(tmp_path), **EXACT)
-    for one, other in zip(file.embed(TEXTS), LLM(folder, **EXACT).embed(TEXTS), strict=True):
+@pytest.mark.parametrize("kind", bert.GGUF_NAMES)
+def test_a_gguf_is_its_folder(kind: str, tmp_path: Path) -> None:
+    file, folder = LLM(bert.save_gguf(tmp_path, kind), **EXACT), LLM(tmp_path / "source", **EXACT)
+    for one, other in zip(file.embed(TEXTS), folder.embed(TEXTS), strict=True):
         assert one.prompt_token_ids == other.prompt_token_ids
         assert one.embedding == pytest.approx(other.embedding, abs=1e-6)
 
 
-def test_the_same_bits_however_it_is_run(folder: Path) -> None:
-    check_same_bits(folder, TEXTS)
+@pytest.mark.parametrize("kind", ["bert", "nomic_bert", "modernbert"])
+def test_the_same_bits_however_it_is_run(kind: str, tmp_path: Path) -> None:
+    check_same_bits(bert.save(tmp_path, kind), TEXTS)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in bert.NAMES if kind != "nomic_bert"]
+)  # which transformers does not classify with
+def test_scores_of_pairs_are_transformers(kind: str, tmp_path: Path) -> None:
+    """Control tokens in a document are text."""
+    llm, query, documents = LLM(bert.save_reranker(tmp_path, kind), **EXACT), "The cat", TEXTS[:-1]
+    scores = {found.index: found.relevance_score for found in llm.rerank(query, documents)}
+    for index, document in enumerate(documents):
+        tokens = llm.tokenizer.encode(document, add_special=False)
+        wanted = bert.score(kind, llm.tokenizer.encode(query, add_special=False), tokens)
+        assert scores[index] == pytest.approx(wanted, abs=1e-4)
+    with pytest.raises(ValueError, match="makes no embeddings"):
+        llm.embed(query)
+
+
+def test_pairs_have_the_same_scores_however_they_are_run(tmp_path: Path) -> None:
+    bert.save_reranker(tmp_path, "bert")
+    alone = [LLM(tmp_path, threads=1).rerank("The cat", [text])[0].relevance_score for text in TEXTS]
+    for options in ({"variant": variant} for variant in supported_variants()):
+        found = LLM(tmp_path, threads=2, **options).rerank("The cat", TEXTS)
+        assert [score.relevance_score for score in sorted(found, key=lambda score: score.index)] == alone
 
 
 def test_a_step_takes_no_more_than_was_reckoned(folder: Path) -> None:

@@ -94,7 +94,6 @@ OLMO3 = {
 MINISTRAL = {**YARN_TRUNCATED, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
 POST_NORMED = ("olmo", "exaone", "gemma4")  # layers norm what they add, with weights as they are
-ENCODERS = {"bert"}  # families that generate nothing: tests/api/test_bert.py
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),

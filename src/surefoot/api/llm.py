@@ -191,7 +191,7 @@ class LLM:
         files say so."""
         pooling = embedding_pooling(self.pooling)
         listed, texts = _listed(prompts)
-        outputs = self._pool(listed, texts, pooling, use_tqdm)
+        outputs = self._pool(listed, texts, pooling.pooling, use_tqdm)
         return [_normalized(output) for output in outputs] if pooling.normalizes else outputs
 
     def rerank(
@@ -206,19 +206,19 @@ class LLM:
         """The documents' scores for a query, highest first; equal ones in order. top_n: return at most this many."""
         reranker = needed_reranker(self.reranker)
         texts = [reranker.prompt(self.tokenizer, query, document, instruction) for document in documents]
-        prompts = [self.encode_rendered(text) for text in texts]
-        outputs = self._pool(prompts, [None] * len(prompts), PoolingConfig(Pooling.LAST), use_tqdm)
+        prompts = [reranker.tokens(self.encode_rendered(text)) for text in texts]
+        outputs = self._pool(prompts, [None] * len(prompts), reranker.pooling, use_tqdm)
         return ranked([reranker.score(output.embedding or ()) for output in outputs])[:top_n]
 
     def _pool(
         self,
         prompts: Sequence[Prompt],
         texts: Sequence[str | None],
-        pooling: PoolingConfig,
+        pooling: Pooling,
         use_tqdm: bool | None,
     ) -> list[RequestOutput]:
         params = SamplingParams(max_tokens=1, seed=0)
-        requests = [replace(self._request(prompt, params), pooling=pooling.pooling) for prompt in prompts]
+        requests = [replace(self._request(prompt, params), pooling=pooling) for prompt in prompts]
         return self._collect(requests, texts, use_tqdm, continues=True)
 
     def stream(
@@ -288,8 +288,8 @@ class LLM:
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else token_ids(prompt)
         if not tokens:
             raise ValueError("the prompt is empty: give at least one character or token")
-        if max(tokens) >= self.config.vocab_size:
-            raise ValueError(f"token {max(tokens)} is beyond the vocabulary of {self.config.vocab_size}")
+        if max(tokens) >= self.config.num_ids:
+            raise ValueError(f"token {max(tokens)} is beyond the vocabulary of {self.config.num_ids}")
         params = params or self.default_sampling
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))

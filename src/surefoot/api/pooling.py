@@ -13,6 +13,7 @@ from typing import Any
 
 from surefoot.core import Pooling
 from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_json, read_json_objects
+from surefoot.models import ENCODERS, family_of
 from surefoot.weights import Checkpoint
 
 RANK = "rank"
@@ -21,7 +22,7 @@ CLASSIFIER = "cls.output"  # the tensor that turns a state into a score
 GGUF_TYPES = {1: "mean", 2: "cls", 3: "last", 4: RANK}  # llama.cpp's numbers; 0: none
 MODES = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}  # sentence-transformers' names, old form
 NEW_MODES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
-SEE_AHEAD = ("bert", "gemma-embedding")  # GGUF's names of families whose tokens see later ones
+SEE_AHEAD = ("bert", "gemma-embedding", "modern-bert", "nomic-bert")  # GGUF's names of families whose tokens do
 RERANKER_NAME = "qwen3-reranker"  # its folder has no file that says what it is
 
 
@@ -43,8 +44,8 @@ def find_pooling(path: Path, checkpoint: Checkpoint, chosen: str | None = None) 
         raise ValueError(f"there is no pooling {chosen!r}: give one of {', '.join(CHOICES)}")
     _check_causal(checkpoint.metadata)
     if chosen is not None:
-        return _config(chosen, is_named=False)
-    return _from_folder(path, checkpoint) if path.is_dir() else _from_gguf(checkpoint.metadata)
+        return _config(chosen, checkpoint, is_named=False)
+    return _from_folder(path, checkpoint) if path.is_dir() else _from_gguf(checkpoint)
 
 
 def embedding_pooling(config: PoolingConfig | None) -> PoolingConfig:
@@ -59,10 +60,17 @@ def embedding_pooling(config: PoolingConfig | None) -> PoolingConfig:
     return config
 
 
-def _config(kind: str, *, normalizes: bool = False, is_named: bool = True) -> PoolingConfig:
+def _config(kind: str, checkpoint: Checkpoint, *, normalizes: bool = False, is_named: bool = True) -> PoolingConfig:
     if kind == RANK:
-        return PoolingConfig(Pooling.LAST, ranks=True, is_named=is_named)
+        return PoolingConfig(_scored(checkpoint.metadata), ranks=True, is_named=is_named)
     return PoolingConfig(Pooling(kind), normalizes=normalizes, is_named=is_named)
+
+
+def _scored(metadata: Mapping[str, Any]) -> Pooling:
+    """The state that a reranker's classifier reads: an encoder's first one, unless its files say the mean."""
+    if family_of(metadata) not in ENCODERS:
+        return Pooling.LAST
+    return Pooling(metadata.get("classifier_pooling", "cls"))
 
 
 def _check_causal(metadata: Mapping[str, Any]) -> None:
@@ -78,14 +86,15 @@ def _check_causal(metadata: Mapping[str, Any]) -> None:
     )
 
 
-def _from_gguf(metadata: Mapping[str, Any]) -> PoolingConfig | None:
+def _from_gguf(checkpoint: Checkpoint) -> PoolingConfig | None:
     """llama.cpp's number. What uses such files scales the vectors to length 1."""
+    metadata = checkpoint.metadata
     number = metadata.get(f"{metadata.get('general.architecture', '')}.pooling_type", 0)
     if number and number not in GGUF_TYPES:
         raise ValueError(
             f"the file has pooling type {number}, which is not supported: choose one of {', '.join(CHOICES)}"
         )
-    return _config(GGUF_TYPES[number], normalizes=True) if number else None
+    return _config(GGUF_TYPES[number], checkpoint, normalizes=True) if number else None
 
 
 def _from_folder(folder: Path, checkpoint: Checkpoint) -> PoolingConfig | None:
@@ -99,12 +108,12 @@ def _from_folder(folder: Path, checkpoint: Checkpoint) -> PoolingConfig | None:
             _check_dense(_read(folder, str(module.get("path", ""))), folder)
     if "Pooling" in kinds:
         mode = _mode(_read(folder, kinds["Pooling"]), folder)
-        return _config(mode, normalizes="Normalize" in kinds)
+        return _config(mode, checkpoint, normalizes="Normalize" in kinds)
     if "LogitScore" in kinds:
         return _from_tokens(_read(folder, kinds["LogitScore"]), folder)
     if f"{CLASSIFIER}.weight" in checkpoint.tensors:
-        return _config(RANK)
-    return _config(RANK, is_named=False) if _is_called_reranker(folder, checkpoint) else None
+        return _config(RANK, checkpoint)
+    return _config(RANK, checkpoint, is_named=False) if _is_called_reranker(folder, checkpoint) else None
 
 
 def _read(folder: Path, module: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Scores documents for a query: the probability that the model answers yes.
 
-The prompt asks whether the document meets the query. The last token's hidden state times the difference of two rows of
-a matrix is the log-odds of yes against no. The rows are a classifier in the model's file, or the head's rows of both
-words.
+A chat model's prompt asks whether the document meets the query. The last token's hidden state times the difference of
+two rows of a matrix is the log-odds of yes against no. The rows are a classifier in the model's file, or the head's
+rows of both words. An encoder reads the query and the document as a pair of texts, and its classifier gives the
+log-odds.
 """
 
 import math
@@ -18,6 +19,7 @@ from surefoot.api.answers import Ranked
 from surefoot.api.loading import Loaded
 from surefoot.api.opening import OpenModel
 from surefoot.api.pooling import CLASSIFIER
+from surefoot.core import Pooling
 from surefoot.ops.arrays import F32
 from surefoot.text import Tokenizer
 from surefoot.weights import Checkpoint
@@ -40,16 +42,20 @@ can only be "yes" or "no".<|im_end|>
 PLACES = re.compile(r"\{(instruction|query|document)\}")
 FIRST = "<|im_start|>"  # a token of the template
 LABELS = ("yes", "no")
+ROBERTA_FIRST = "<s>"  # RoBERTa's first token: its pairs have two ends between the texts
 F64 = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """A prompt for a query and a document, and the score that its last hidden state has."""
+    """A prompt for a query and a document, and the score that its pooled hidden state has."""
 
     weights: F64  # [width]: the row of yes minus the row of no
     bias: float  # of the log-odds
     template: str  # with places for instruction, query and document
+    pooling: Pooling = Pooling.LAST  # the state that is scored
+    separator: int = -1  # the token after which the second of two texts begins
+    second_text: int = 0  # what is added to that text's ids; 0: the model does not tell the texts apart
 
     @property
     def takes_instruction(self) -> bool:
@@ -60,6 +66,13 @@ class Reranker:
         texts = {"query": query, "document": document, "instruction": instruction or INSTRUCTION}
         shielded = tokenizer.shield(texts)
         return PLACES.sub(lambda place: str(shielded[place[1]]), self.template)
+
+    def tokens(self, ids: Sequence[int]) -> list[int]:
+        """A prompt's ids for the model, from those of its text."""
+        if not self.second_text:
+            return list(ids)
+        start = ids.index(self.separator) + 1
+        return [*ids[:start], *(token + self.second_text for token in ids[start:])]
 
     def score(self, state: Sequence[float]) -> float:
         """The probability of yes. The sum is rounded once, and exp is Decimal's: the same bits on every machine."""
@@ -84,7 +97,7 @@ def ranked(scores: Sequence[float]) -> list[Ranked]:
 
 
 def find_reranker(opened: OpenModel, loaded: Loaded) -> Reranker:
-    template, checkpoint = _template(loaded), opened.checkpoint
+    template, checkpoint, config = _template(loaded), opened.checkpoint, loaded.model.config
     if f"{CLASSIFIER}.weight" in checkpoint.tensors:
         rows, biases = _classifier(checkpoint)
     else:
@@ -92,7 +105,10 @@ def find_reranker(opened: OpenModel, loaded: Loaded) -> Reranker:
             _head_rows(loaded, _chosen_answers(opened) or _answers(loaded.tokenizer)),
             np.zeros(2, np.float32),
         )
-    return Reranker(_odds(rows), float(_odds(biases)), template)
+    assert opened.pooling is not None
+    separator = loaded.tokenizer.ids.after[-1] if config.takes_two_texts else -1
+    second_text = config.vocab_size if config.takes_two_texts else 0
+    return Reranker(_odds(rows), float(_odds(biases)), template, opened.pooling.pooling, separator, second_text)
 
 
 def _odds(values: F32) -> F64:
@@ -106,15 +122,24 @@ def _chosen_answers(opened: OpenModel) -> tuple[int, int] | None:
 
 
 def _template(loaded: Loaded) -> str:
-    """The file's own, else Qwen3-Reranker's, if the model has its tokens. A file's template with the usual instruction
-    has a place for another."""
+    """The file's own, else a pair of texts for an encoder, else Qwen3-Reranker's, if the model has its tokens. A file's
+    template with the usual instruction has a place for another."""
     own = loaded.template.templates.get("rerank")
     if own is not None:
         return own.replace(INSTRUCTION, "{instruction}")
+    if loaded.model.config.sees_ahead:
+        return _pair(loaded.tokenizer)
     special = {loaded.tokenizer.token_bytes(token) for token in loaded.tokenizer.special}
     if FIRST.encode() not in special:
         raise ValueError(f"this model cannot rerank: it has no template for it, and no token {FIRST} for the usual one")
     return TEMPLATE
+
+
+def _pair(tokenizer: Tokenizer) -> str:
+    """Query and document as encoders were trained on pairs."""
+    first, end = ("".join(map(tokenizer.text_of, ids)) for ids in (tokenizer.ids.before, tokenizer.ids.after))
+    between = 2 * end if first == ROBERTA_FIRST else end
+    return f"{first}{{query}}{between}{{document}}{end}"
 
 
 def _classifier(checkpoint: Checkpoint) -> tuple[F32, F32]:

@@ -21,6 +21,7 @@ from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
 
 __all__ = [
+    "ENCODERS",
     "FAMILIES",
     "WANTED",
     "Batch",
@@ -42,9 +43,11 @@ __all__ = [
 
 FAMILIES = (
     "bert", "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite",
-    "granitemoehybrid", "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "nemotron_h", "olmo2", "olmo3",
-    "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss", "smollm3",
+    "granitemoehybrid", "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "modernbert", "nemotron_h",
+    "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss",
+    "smollm3",
 )  # fmt: skip
+ENCODERS = ("bert", "modernbert")  # families that generate nothing: their tokens see later ones
 # Families of Llama's layers without a file of their own, and the lanes that rotate together.
 LLAMAS: dict[str, Pairing] = {"ernie4_5": "neighbours", "qwen2": "halves", "qwen3": "halves", "seed_oss": "halves"}
 # Names in files that differ from the family's.
@@ -61,12 +64,17 @@ GGUF_NAMES = {
     "nemotron_h_moe": "nemotron_h",
     "hunyuan-dense": "hunyuan_v1_dense",
     "mistral3": "ministral3",
+    "modern-bert": "modernbert",
+    "nomic-bert": "bert",
 }
 HF_NAMES = {
     "camembert": "bert",
+    "gte": "bert",
     "mistral": "llama",
     "gemma3_text": "gemma3",
     "gemma4_text": "gemma4",
+    "new": "bert",
+    "nomic_bert": "bert",
     "qwen3_5_text": "qwen3_5",
     "qwen3_5_moe_text": "qwen3_5_moe",
     "roberta": "bert",

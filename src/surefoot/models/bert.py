@@ -1,9 +1,12 @@
-"""BERT and RoBERTa: encoders, whose tokens see all others and whose norms stand behind what is added to the stream.
+"""BERT, RoBERTa, Nomic BERT, GTE: encoders, whose tokens see all others and whose norms stand behind what is added to
+the stream.
 
 The norm behind a layer is the first thing that the next layer does, and behind the last layer it is the model's own.
+Nomic BERT and GTE have gates, and rotate queries and keys where the others add a vector for each position.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,22 +24,29 @@ from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")  # model types whose first positions are behind the padding's
+ROTATING = ("gte", "new", "nomic_bert")
+# Keys of config.json in published files of Nomic BERT, which follow GPT-2.
+GPT2_KEYS = {
+    "n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
+    "n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta",
+    "layer_norm_epsilon": "layer_norm_eps",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class EncoderLayer:
     """A layer of norm, attention, norm, feed-forward, whose norms replace the stream."""
 
-    positions: F32 | None  # one row a position, added to the embeddings; None: this is not the first layer
+    added: F32 | None  # one row a position, added to the embeddings; None: nothing is
     input_norm: Norm  # of the embeddings, or behind the layer before
     attention: Attention
     attention_norm: Norm  # behind attention
-    ffn: FeedForward  # without gates
+    ffn: FeedForward
 
     def __call__(self, step: Step) -> None:
-        if self.positions is not None:
+        if self.added is not None:
             room = step.floats("positions", *step.h.shape)
-            step.add(embed(step.backend, step.batch.positions, self.positions, out=room))
+            step.add(embed(step.backend, step.batch.positions, self.added, out=room))
         x = step.renorm(self.input_norm, self.attention.qkv)
         step.add_projected(self.attention.out, self.attention(step, x))
         x = step.renorm(self.attention_norm, self.ffn.gate_up)
@@ -44,27 +54,45 @@ class EncoderLayer:
 
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
-    return _encoder(gguf_config(checkpoint, "bert"), GluForm("gelu", gates=False))
+    config = gguf_config(checkpoint, "bert")
+    if checkpoint.metadata["general.architecture"] == "nomic-bert":
+        return _encoder(checkpoint, config, config.glu)
+    return _encoder(checkpoint, _without_rope(config), GluForm("gelu", gates=False))
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
-    hf = dict(checkpoint.metadata)
+    hf: dict[str, Any] = {GPT2_KEYS.get(key, key): value for key, value in checkpoint.metadata.items()}
     _refuse(hf)
     config = hf_config(hf | {"rms_norm_eps": need(hf, "layer_norm_eps")}, "bert")
-    encoder = _encoder(config, replace(config.glu, gates=False))
-    return replace(encoder, context=config.context - _first_position(hf))
+    if hf["model_type"] in ROTATING:
+        return _encoder(checkpoint, config, config.glu)
+    config = replace(_without_rope(config), context=config.context - _first_position(hf))
+    return _encoder(checkpoint, config, replace(config.glu, gates=False))
 
 
-def _encoder(config: ModelConfig, glu: GluForm) -> ModelConfig:
-    layers = tuple(LayerConfig(layer.kv, rope=None) for layer in config.layers)
-    return replace(config, layers=layers, norm=NormForm("layer", config.norm.eps), glu=glu, sees_ahead=True)
+def _encoder(checkpoint: Checkpoint, config: ModelConfig, glu: GluForm) -> ModelConfig:
+    norm, pairs = NormForm("layer", config.norm.eps), _takes_two_texts(checkpoint)
+    return replace(config, norm=norm, glu=glu, sees_ahead=True, takes_two_texts=pairs)
+
+
+def _without_rope(config: ModelConfig) -> ModelConfig:
+    return replace(config, layers=tuple(LayerConfig(layer.kv, rope=None) for layer in config.layers))
+
+
+def _takes_two_texts(checkpoint: Checkpoint) -> bool:
+    """Whether the model scores pairs, and tells their texts apart."""
+    types = checkpoint.tensors.get("token_types.weight")
+    return "cls.output.weight" in checkpoint.tensors and types is not None and types.shape[0] > 1
 
 
 def _refuse(hf: Json) -> None:
     if hf.get("is_decoder"):
         raise ValueError("BERT as a decoder is not supported: surefoot runs it as an encoder, for embeddings")
-    if (kind := hf.get("position_embedding_type") or "absolute") != "absolute":
+    if (kind := hf.get("position_embedding_type") or "absolute") not in ("absolute", "rope"):
         raise ValueError(f"BERT with positions of the kind {kind!r} is not supported: absolute ones are")
+    part, interleaved = hf.get("rotary_emb_fraction", 1.0), hf.get("rotary_emb_interleaved", False)
+    if part != 1.0 or interleaved or hf.get("rotary_scaling_factor") or hf.get("prenorm"):
+        raise ValueError("this Nomic BERT has another form than nomic-embed-text's, which is not supported")
 
 
 def _first_position(hf: Json) -> int:
@@ -72,13 +100,16 @@ def _first_position(hf: Json) -> int:
 
 
 def build(load: Loader) -> Model:
-    return load.model(lambda number: _layer(load, number))
+    model = load.model(lambda number: _layer(load, number))
+    if not load.config.takes_two_texts:
+        return model
+    return replace(model, embeddings=_of_two_texts(load), remainder=None)
 
 
 def _layer(load: Loader, number: int) -> EncoderLayer:
     before = f"blk.{number - 1}.layer_output_norm" if number else "token_embd_norm"
     return EncoderLayer(
-        positions=None if number else _positions(load),
+        added=None if number else _added(load),
         input_norm=load.norm(before),
         attention=load.attention(number),
         attention_norm=load.norm(f"blk.{number}.attn_output_norm"),
@@ -86,8 +117,18 @@ def _layer(load: Loader, number: int) -> EncoderLayer:
     )
 
 
-def _positions(load: Loader) -> F32:
+def _added(load: Loader) -> F32 | None:
     """What is added to the embeddings: a row for each position, and the one for texts of the first type."""
-    rows = load.vector("position_embd.weight")[-load.config.context :]
+    if not load.has("position_embd") and not load.has("token_types"):
+        return None
     first_type = load.vector("token_types.weight")[:1] if load.has("token_types") else np.float32(0)
-    return np.ascontiguousarray(rows + first_type)
+    rows = np.zeros((load.config.context, load.config.width), np.float32)
+    return np.ascontiguousarray(
+        (load.vector("position_embd.weight")[-len(rows) :] if load.has("position_embd") else rows) + first_type
+    )
+
+
+def _of_two_texts(load: Loader) -> F32:
+    """The embeddings, and again as they are in the second text, less what is added for the first type."""
+    rows, types = load.vector("token_embd.weight"), load.vector("token_types.weight")
+    return np.concatenate([rows, rows + (types[1] - types[0])])

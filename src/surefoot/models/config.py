@@ -139,11 +139,17 @@ class ModelConfig:
     layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none
     query_growth: QueryGrowth | None = None  # None: queries are as long at every position
     sees_ahead: bool = False  # tokens see later ones, as many as before them: a prompt is computed in one chunk
+    takes_two_texts: bool = False  # ids from vocab_size on are the same tokens, in the second text of a pair
 
     @property
     def kept_layers(self) -> tuple[LayerConfig, ...]:
         """All that keep something of a request. The layer that drafts comes after the others."""
         return self.layers + self.mtp_layers
+
+    @property
+    def num_ids(self) -> int:
+        """Ids that a prompt may have: below this number."""
+        return self.vocab_size * (2 if self.takes_two_texts else 1)
 
     @property
     def windows(self) -> tuple[int, ...]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from surefoot.models.config import ModelConfig
+from surefoot.models.dense import Dense
 from surefoot.models.linear import Linear
 from surefoot.models.mtp import MtpLayer
 from surefoot.models.step import Batch, LayerMemory, Norm, Step
 from surefoot.models.workspace import Matrix, Workspace
-from surefoot.ops import Backend, PackedWeights, add, embed, float_linear, norm, softcap
+from surefoot.ops import Backend, PackedWeights, add, embed, norm, softcap
 from surefoot.ops.arrays import F32
 
 Layer = Callable[[Step], None]
@@ -29,7 +30,7 @@ class Model:
     head: Linear  # to the logits
     mtp: MtpLayer | None = None  # the layer that drafts; None: there is none, or drafts are made otherwise
     remainder: PackedWeights | None = None  # what rounding left of the embeddings, added too; None: it was dropped
-    dense: tuple[F32, ...] = ()  # matrices that a pooled vector is multiplied by, one after the other
+    dense: tuple[Dense, ...] = ()  # what a pooled vector goes through, in order
 
     def forward(self, backend: Backend, batch: Batch, memory: LayerMemory, workspace: Workspace) -> F32:
         """Logits of the wanted rows. Afterwards the memory holds the rows' keys, values and states, and `normed` finds
@@ -84,7 +85,7 @@ class Model:
         return normed
 
     def project(self, backend: Backend, vector: F32) -> F32:
-        """A pooled vector after the matrices that follow the pooling."""
-        for matrix in self.dense:
-            vector = float_linear(backend, vector[None], matrix).reshape(-1)
+        """A pooled vector after what follows the pooling."""
+        for dense in self.dense:
+            vector = dense(backend, vector[None]).reshape(-1)
         return vector

@@ -10,6 +10,7 @@ from surefoot.formats import ModelFormat, round_to
 from surefoot.models.attention import Attention
 from surefoot.models.config import ModelConfig, QueryGrowth, SharedKv
 from surefoot.models.decoder import Layer, Model
+from surefoot.models.dense import Dense
 from surefoot.models.feed_forward import Experts, Feed, FeedForward, GatedExpert
 from surefoot.models.layers import Mixer, PreNormLayer
 from surefoot.models.linear import ExpertLinear, ExpertPart, Linear, LinearPart
@@ -30,6 +31,7 @@ from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 
 DENSE = ("dense_2", "dense_3")  # matrices after the pooling, in order
+CLASSIFIER = "cls"  # the layer before a classifier, which is called cls.output
 
 
 class Loader:
@@ -229,13 +231,21 @@ class Loader:
         embeddings = self.linear("token_embd", inputs=TWO_LIMBS)
         head = self.linear("output", inputs=TWO_LIMBS) if self.has("output") else embeddings
         table, norm = embeddings.parts[0], self.norm(last_norm(self.config))
-        dense = tuple(self.vector(f"{name}.weight") for name in DENSE if self.has(name))
-        return Model(self.config, table.matrix, layers, norm, head, remainder=table.remainder, dense=dense)
+        return Model(self.config, table.matrix, layers, norm, head, remainder=table.remainder, dense=self._dense())
+
+    def _dense(self) -> tuple[Dense, ...]:
+        """What a pooled vector goes through: matrices; or the layer before an encoder's classifier."""
+        matrices = tuple(Dense(self.vector(f"{name}.weight")) for name in DENSE if self.has(name))
+        if not (self.has(f"{CLASSIFIER}.output") and self.has(CLASSIFIER)):
+            return matrices
+        norm = self.norm(f"{CLASSIFIER}.norm") if self.has(f"{CLASSIFIER}.norm") else None
+        matrix, bias = self.vector(f"{CLASSIFIER}.weight"), self.bias(CLASSIFIER)
+        return (Dense(matrix, bias, "tanh" if norm is None else "gelu", norm),)
 
 
 def last_norm(config: ModelConfig) -> str:
     """The name of the norm after the last layer."""
-    if config.family == "bert":
+    if config.family == "bert":  # the norm behind the last layer
         return f"blk.{len(config.layers) - 1}.layer_output_norm"
     return "token_embd_norm" if config.family in ("lfm2", "lfm2_moe") else "output_norm"
 

@@ -36,6 +36,7 @@ NORMS = {
     "seed_oss": ("attn_norm", "post_attention_norm"),
     "nemotron_h": ("attn_norm",),
 }
+ENCODERS = ("bert", "modernbert")  # families that norm the embeddings
 ALTERNATING = ("nemotron_h",)  # families whose layers are a mixer or feed-forward, not both
 # Families with a feed-forward beside the experts: the vectors that this takes, and their sizes.
 BESIDE = {
@@ -166,11 +167,10 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
     yield ExpectedTensor("dense_2.weight", ("dense", config.width), optional=True)
     yield ExpectedTensor("dense_3.weight", ("vector", "dense"), optional=True)
-    if config.family == "bert":
-        yield ExpectedTensor("position_embd.weight", ("positions", config.width))
+    if config.family in ENCODERS:
+        yield ExpectedTensor("position_embd.weight", ("positions", config.width), optional=_rotates(config))
         yield ExpectedTensor("token_types.weight", ("types", config.width), optional=True)
-        for kind in ("weight", "bias"):
-            yield ExpectedTensor(f"token_embd_norm.{kind}", (config.width,))
+        yield from _norm(config, "token_embd_norm")
     if config.layer_lanes:
         lanes = config.layer_lanes * len(config.layers)
         yield ExpectedTensor("per_layer_token_embd.weight", (config.vocab_size, lanes))
@@ -180,10 +180,9 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
 
 def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     name, moe = f"blk.{layer}", config.moe
-    for norm in NORMS.get(config.family, USUAL_NORMS):
-        yield ExpectedTensor(f"{name}.{norm}.weight", (config.width,))
-        if config.norm.kind == "layer":
-            yield ExpectedTensor(f"{name}.{norm}.bias", (config.width,))
+    norms = NORMS.get(config.family, USUAL_NORMS)
+    for norm in norms[1:] if config.family == "modernbert" and layer == 0 else norms:
+        yield from _norm(config, f"{name}.{norm}")
     yield from _mixer(config, layer, tensors)
     if config.layer_lanes:
         yield from _layer_embedding(name, config.layer_lanes, config.width)
@@ -202,6 +201,16 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
         yield ExpectedTensor(f"{name}.ffn_gate_inp_shexp.weight", (1, config.width)[2 - ndim :])
     if moe.shared:
         yield from _feed_forward(config, name, "_shexp", "shared", tensors)
+
+
+def _norm(config: ModelConfig, name: str) -> Iterator[ExpectedTensor]:
+    yield ExpectedTensor(f"{name}.weight", (config.width,))
+    if config.norm.kind == "layer":
+        yield ExpectedTensor(f"{name}.bias", (config.width,), optional=config.family == "modernbert")
+
+
+def _rotates(config: ModelConfig) -> bool:
+    return all(layer.rope is not None for layer in config.layers)
 
 
 def _mtp(config: ModelConfig, tensors: Tensors) -> Iterator[ExpectedTensor]:

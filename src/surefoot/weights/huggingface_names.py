@@ -5,6 +5,7 @@ What a checkpoint keeps in one tensor or in many is split or stacked as GGUF has
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from surefoot.ops.arrays import Array
@@ -12,9 +13,10 @@ from surefoot.weights.derived import Derived, Stacked, Stored
 from surefoot.weights.metadata import need
 from surefoot.weights.safetensors import SafetensorsError
 
+ENCODERS = ("bert.", "roberta.", "new.", "gte.", "nomic_bert.")
 PREFIXES = (
-    "bert.encoder.", "roberta.encoder.", "encoder.", "bert.", "roberta.", "model.language_model.",
-    "language_model.model.", "language_model.", "model.", "backbone.",
+    *(f"{name}encoder." for name in ("", *ENCODERS)), *ENCODERS, "model.language_model.", "language_model.model.",
+    "language_model.", "model.", "backbone.",
 )  # fmt: skip
 WHOLE = {
     "embed_tokens": "token_embd",
@@ -33,10 +35,25 @@ BERT_WHOLE = {
     "embeddings.position_embeddings": "position_embd",
     "embeddings.token_type_embeddings": "token_types",
     "embeddings.LayerNorm": "token_embd_norm",
+    "emb_ln": "token_embd_norm",
+    "pooler.dense": "cls",
+    "classifier.dense": "cls",
+    "classifier": "cls.output",
+    "classifier.out_proj": "cls.output",
 }
+MODERNBERT_WHOLE = {
+    "embeddings.tok_embeddings": "token_embd",
+    "embeddings.norm": "token_embd_norm",
+    "final_norm": "output_norm",
+    "head.dense": "cls",
+    "head.norm": "cls.norm",
+    "classifier": "cls.output",
+}
+BERTS = ("bert", "camembert", "gte", "new", "nomic_bert", "roberta", "xlm-roberta")
 FAMILY_WHOLE = {
     "nemotron_h": {"embeddings": "token_embd", "norm_f": "output_norm"},
-    **dict.fromkeys(("bert", "camembert", "roberta", "xlm-roberta"), BERT_WHOLE),
+    "modernbert": MODERNBERT_WHOLE,
+    **dict.fromkeys(BERTS, BERT_WHOLE),
 }
 LAYER = {
     "input_layernorm": "attn_norm",
@@ -169,6 +186,23 @@ BERT = {
     "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
+    "attn.Wqkv": "attn_qkv",
+    "attn.out_proj": "attn_output",
+    "attention.qkv_proj": "attn_qkv",
+    "attention.o_proj": "attn_output",
+    **dict.fromkeys(("norm1", "attn_ln", "post_attention_layernorm"), "attn_output_norm"),
+    **dict.fromkeys(("norm2", "mlp_ln", "post_mlp_layernorm"), "layer_output_norm"),
+    "mlp.fc11": "ffn_up",
+    "mlp.fc12": "ffn_gate",
+    "mlp.fc2": "ffn_down",
+}
+MODERNBERT = {
+    "attn_norm": "attn_norm",
+    "attn.Wqkv": "attn_qkv",
+    "attn.Wo": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "mlp.Wi": "ffn_up",
+    "mlp.Wo": "ffn_down",
 }
 # The layer that drafts: its own parts, beside those of any layer. It comes after the model's layers.
 MTP = {
@@ -182,7 +216,8 @@ MTP = {
 MTP_FAMILIES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
 AFTER_ATTENTION = {"post_attention_layernorm": "post_attention_norm"}
 FAMILY_LAYER = {
-    **dict.fromkeys(("bert", "camembert", "roberta", "xlm-roberta"), BERT),
+    **dict.fromkeys(BERTS, BERT),
+    "modernbert": MODERNBERT,
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
@@ -267,6 +302,9 @@ def _rename_part(
     elif part == "mlp.experts.down_proj" and transposed:
         experts, k, n = _three(tensor, part)
         yield f"{block}.ffn_down_exps.weight", Derived((experts, n, k), lambda: tensor.floats().swapaxes(1, 2))
+    elif part == "mlp.up_gate_proj":
+        for name, rows in zip(("up", "gate"), _halves(tensor), strict=True):
+            yield f"{block}.ffn_{name}.weight", rows
     elif part == "self_attn.kv_b_proj":
         yield from _split_latent(config, block, tensor)
     elif part in CONVOLUTIONS and part in names and kind == "weight":
@@ -275,6 +313,14 @@ def _rename_part(
     elif part in names:
         name = names[part]
         yield f"{block}.{name}" if name.endswith(".scale") else f"{block}.{name}.{kind}", tensor
+
+
+def _halves(tensor: Stored) -> tuple[Derived, Derived]:
+    """Of the rows of a matrix."""
+    half, *columns = tensor.shape[0] // 2, *tensor.shape[1:]
+    parts = (slice(half), slice(half, 2 * half))
+    first, second = (Derived((half, *columns), partial(tensor.floats, rows)) for rows in parts)
+    return first, second
 
 
 def _three(tensor: Stored, name: str) -> tuple[int, int, int]:

@@ -94,7 +94,7 @@ async def start_reranking(service: Service, body: RerankRequest, context: Reques
     reranker = _reranker(service, body)
     with service.admit(context.caller) as ticket:
         prompts = [await _encode(service, reranker, body, document) for document in body.texts]
-        run = await _start(service, ticket, context, prompts, Pooling.LAST, body.deadline_s)
+        run = await _start(service, ticket, context, prompts, reranker.pooling, body.deadline_s)
     return Reranking(run, body, reranker)
 
 
@@ -112,7 +112,7 @@ async def _encode(service: Service, reranker: Reranker, body: RerankRequest, doc
     if body.max_tokens_per_doc is not None:
         document = await _shortened(service, document, body.max_tokens_per_doc)
     prompt = reranker.prompt(service.llm.tokenizer, body.query_text, document, body.instruction)
-    return await service.prompts.encode(prompt, rendered=True)
+    return reranker.tokens(await service.prompts.encode(prompt, rendered=True))
 
 
 async def _shortened(service: Service, document: str, max_tokens: int) -> str:
