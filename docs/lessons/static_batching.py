@@ -4,16 +4,37 @@ python docs/lessons/static_batching.py MODEL [--quick] [--svg plot.svg]
 """
 
 import heapq
+import math
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lesson import arguments, draw, predicted_steps, show
 
 from surefoot import LLM
 from surefoot.bench.harness.engine_load import EngineLoad
-from surefoot.bench.harness.workloads import queued
+from surefoot.bench.harness.workloads import Task, ids, scaled
 from surefoot.speed.step_time import PredictedSteps
 
 CONTEXT = 64
+
+
+def queued(count: int, vocab: int, seed: int, scale: float) -> list[Task]:
+    """Short prompts, and answers of 10 to 400 tokens: as many of 10 to 20 as of 200 to 400. Lengths are always the
+    same."""
+    rng, draw = random.Random(seed), random.Random(778)
+    lengths = [round(math.exp(draw.uniform(math.log(10), math.log(400)))) for _ in range(count)]
+    return [Task(ids(rng, scaled(16, scale), vocab), scaled(new, scale)) for new in lengths]
+
+
+def measured_static_s(load: EngineLoad, tasks: Sequence[Task], slots: int) -> float:
+    """Each group is computed as if all of its answers were as long as the longest."""
+    starts = range(0, len(tasks), slots)
+    longest = [max(task.num_new for task in tasks[start : start + slots]) for start in starts]
+    return sum(
+        load.run([replace(task, num_new=new) for task in tasks[start : start + slots]])
+        for start, new in zip(starts, longest, strict=True)
+    )
 
 
 def groups(lengths: Sequence[int], slots: int) -> list[Sequence[int]]:
@@ -45,11 +66,11 @@ def main(words: Sequence[str] | None = None) -> None:
     load = EngineLoad(LLM(asked.model, max_context=512, max_running=slots, speculate="off", threads=asked.threads))
     rows = []
     for count in counts:
-        tasks = queued(count, load.vocab, load.seed(), "log-uniform", scale)
+        tasks = queued(count, load.vocab, load.seed(), scale)
         lengths = [task.num_new for task in tasks]
         predicted = static_s(times, lengths, slots) / continuous_s(times, lengths, slots)
         load.run(tasks[:slots])
-        static, continuous = load.run_static(tasks, slots, drops=False), load.run(tasks, slots)
+        static, continuous = measured_static_s(load, tasks, slots), load.run(tasks, slots)
         rows.append((count, sum(lengths), static, continuous, predicted, static / continuous))
     show(("answers", "tokens", "static, s", "continuous, s", "predicted gain", "measured gain"), rows)
     lines = {"predicted": [(row[0], row[4]) for row in rows], "measured": [(row[0], row[5]) for row in rows]}

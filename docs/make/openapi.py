@@ -37,7 +37,7 @@ how the routes behave. Errors have the status and the form of the API that the r
 
 def fetch_schema() -> dict[str, Any]:
     """From the real application; no model is loaded, since no route is called."""
-    service = MagicMock(settings=ServerSettings(), is_draining=False)
+    service = MagicMock(settings=ServerSettings(), is_draining=False, llm=MagicMock(max_running=1))
 
     async def get() -> dict[str, Any]:
         transport = httpx.ASGITransport(make_app(service, None, None))

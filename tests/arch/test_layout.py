@@ -8,7 +8,7 @@ from tests.arch.maps import DISTRIBUTIONS
 TESTS = Path(__file__).parents[1]
 PACKAGES = TESTS.parent / "src" / "surefoot"
 # Tests of no single package.
-OTHERS = {"arch", "benchmarks", "clients", "docs", "faults", "native", "oracle", "packaging"}
+OTHERS = {"arch", "benchmarks", "clients", "docs", "faults", "native", "oracle", "packaging", "page"}
 
 
 def folders(root: Path) -> set[str]:

@@ -58,7 +58,9 @@ export class Library {
   }
 
   async saveMessage(message: Message): Promise<void> {
-    const transaction = this.database.transaction(MESSAGES, "readwrite");
+    const transaction = this.database.transaction([CONVERSATIONS, MESSAGES], "readwrite");
+    const kept = await settled(transaction.objectStore(CONVERSATIONS).getKey(message.conversation));
+    if (kept === undefined) return; // it was deleted while the answer was written
     transaction.objectStore(MESSAGES).put(message);
     await completed(transaction);
     this.tell({ conversation: message.conversation, message });

@@ -5,6 +5,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,6 @@ from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import start_logging
-from surefoot.server.answer.public_prefixes import public_chats
 from surefoot.server.banner import describe_opened
 from surefoot.server.batch.state import state_opener
 from surefoot.server.listening import bind, check_bind, held_address
@@ -141,8 +141,8 @@ def serve(
             max_queue=max_queue, deadline_s=deadline_s, drain_s=drain_s, max_file_bytes=max_file_bytes,
             public_prefixes=tuple(file.read_text(encoding="utf-8").strip() for file in public_prefix or ()),
         )  # fmt: skip
-        for text in settings.public_prefixes:
-            public_chats(text)  # raises before the model is loaded
+        for text in settings.public_prefixes:  # a wrong one raises before the model is loaded
+            import_module("surefoot.server.answer.public_prefixes").public_chats(text)
         store = KeyStore(keys_file) if keys_file is not None else None
         check_bind(settings, store)
         front, sockets = inherited(behind) if behind is not None else (None, bind(host, port))

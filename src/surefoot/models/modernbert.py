@@ -22,7 +22,7 @@ LOCAL = 128  # tokens on both sides together
 
 
 @dataclass(frozen=True)
-class FirstLayer:
+class EmbeddingLayer:
     """The layer that norms the embeddings."""
 
     embedding_norm: Norm  # which replaces the stream
@@ -77,4 +77,4 @@ def build(load: Loader) -> Model:
 
 def _first(load: Loader) -> Layer:
     norm, ffn_norm = load.norm("token_embd_norm"), load.norm("blk.0.ffn_norm")
-    return FirstLayer(norm, load.attention(0), ffn_norm, load.feed_forward(0))
+    return EmbeddingLayer(norm, load.attention(0), ffn_norm, load.feed_forward(0))

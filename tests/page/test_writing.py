@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from tests.server.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
+from tests.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
 
 pytestmark = needs_browser
 EVENTS = 'id: 1\ndata: {"choices": [%s]}\n\ndata: [DONE]\n\n'

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.server.page.driving import Served, log_in, needs_browser
+from tests.page.driving import Served, log_in, needs_browser
 
 pytestmark = [needs_browser, pytest.mark.nightly]
 NUM_MESSAGES = 500
 LONGEST_MS = 50.0
 FIRST_VISIT_MS = 1000.0
 TRACED = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
-CASES = (Path(__file__).parents[3] / "web/tests/cases.md").read_text().split("=== ")[1:]
+CASES = (Path(__file__).parents[2] / "web/tests/cases.md").read_text().split("=== ")[1:]
 
 
 def export() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.server.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
+from tests.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
 
 pytestmark = needs_browser
 TEXTS = (Path(__file__).parent / "hostile_markup.txt").read_text().splitlines()

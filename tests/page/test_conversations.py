@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.server.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
+from tests.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
 from tests.waiting import PATIENCE_S
 
 pytestmark = needs_browser

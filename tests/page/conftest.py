@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.server.page.driving import CHROMIUM, FLAGS, Served
-from tests.server.page.held_proxy import HeldProxy
+from tests.page.driving import CHROMIUM, FLAGS, Served
+from tests.page.held_proxy import HeldProxy
 from tests.waiting import PATIENCE_S
 
 

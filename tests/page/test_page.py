@@ -10,9 +10,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from surefoot.server.routes.page import page_files
+from tests.page.driving import PHONE, Served, ask, log_in, needs_browser, wait_for_answer
+from tests.page.held_proxy import HeldProxy
 from tests.server.busy import busy
-from tests.server.page.driving import PHONE, Served, ask, log_in, needs_browser, wait_for_answer
-from tests.server.page.held_proxy import HeldProxy
 from tests.waiting import PATIENCE_S
 
 HTML = {"Accept": "text/html"}
