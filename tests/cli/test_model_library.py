@@ -60,4 +60,5 @@ def test_recommended_models_and_whether_they_fit(tmp_path: Path) -> None:
         assert {"qwen3:4b", "smollm2:135m"} <= {row["name"] for row in rows}
         fits = [row["bytes"] for row in rows if row["fits"]]
         assert max(fits, default=0) <= min((row["bytes"] for row in rows if not row["fits"]), default=1 << 60)
+        assert {row["name"] for row in rows if row["was_run"]} == {"smollm2:135m", "qwen2.5-coder:1.5b"}
         assert "smollm2:135m" in run(hub, tmp_path, "list", "--recommended").stdout

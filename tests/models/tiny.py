@@ -44,6 +44,16 @@ DEEPSEEK = {
     "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32, "num_key_value_heads": 6,
     "topk_method": "greedy", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }  # fmt: skip
+DEEPSEEK_V3 = {**{key: value for key, value in DEEPSEEK.items() if key != "topk_method"}, "n_group": 1, "topk_group": 1}
+HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+GLM4_MOE = {
+    **MOE, "head_dim": 32, "n_routed_experts": 8, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
+    "use_qk_norm": True, "attention_bias": True, "rope_parameters": HALF, "num_mtp_layers": 0,
+}  # fmt: skip
+ERNIE_MOE = {
+    "head_dim": 32, "moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 64, "moe_num_shared_experts": 2,
+    "moe_layer_start_index": 1, "moe_layer_end_index": 2,
+}  # fmt: skip
 DEEPSEEK_YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
     "mscale_all_dim": 0.707, "original_max_position_embeddings": 128,
@@ -139,6 +149,23 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "DeepseekV2Config",
         {**DEEPSEEK, **MOE, "q_lora_rank": 48, "rope_parameters": DEEPSEEK_YARN},
     ),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        {**DEEPSEEK_V3, **MOE, "q_lora_rank": 48, "rope_parameters": DEEPSEEK_YARN, "num_mtp_layers": 0},
+    ),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", {**DEEPSEEK_V3, **MOE, "q_lora_rank": 48}),
+    "glm4_moe": ("Glm4MoeConfig", GLM4_MOE),
+    "minimax_m2": (
+        "MiniMaxM2Config",
+        {
+            "head_dim": 32,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "intermediate_size": 64,
+            "rope_parameters": HALF,
+        },
+    ),
+    "ernie4_5_moe": ("Ernie4_5_MoeConfig", ERNIE_MOE),
     "lfm2": ("Lfm2Config", LFM2),
     "lfm2_bias": ("Lfm2Config", {**LFM2, "conv_bias": True, "conv_L_cache": 4}),
     "lfm2_moe": ("Lfm2MoeConfig", LFM2_MOE),
@@ -266,7 +293,11 @@ OF_EXPERTS = re.compile(r"expert|^moe_|^n_group$|^topk_group$")
 
 
 def as_published(config: dict[str, Any]) -> dict[str, Any]:
-    """With layers in the words of the families' published files, which transformers writes no longer."""
+    """With what the families' published files say, and transformers writes no longer."""
+    if config["model_type"] in ("deepseek_v3", "glm4_moe_lite", "minimax_m2"):
+        config["scoring_func"] = "sigmoid"
+    if config["model_type"] == "minimax_m2":
+        config["rotary_dim"] = config["head_dim"] // 2
     if config["model_type"] == "granitemoehybrid":
         words = {"linear_attention": "mamba", "full_attention": "attention"}
         return config | {"layer_types": [words[kind] for kind in config["layer_types"]]}

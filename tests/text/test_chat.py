@@ -19,7 +19,7 @@ from surefoot.text import (
     tokenizer_from_gguf,
 )
 from tests.text import small
-from tests.text.references import gguf_metadata, model_file, need, tokenizer_folder
+from tests.text.references import gguf_metadata, model_file, need, peer_templates, tokenizer_folder
 from tests.text.templates import CHATML, CONVERSATIONS, FAMILIES, GEMMA, LLAMA3, TOKENS, TOOLS
 
 Messages = list[dict[str, Any]]
@@ -52,21 +52,30 @@ def _rendered(template: ChatTemplate, messages: Messages, **options: Any) -> str
         return None
 
 
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"add_generation_prompt": False},
+    {"tools": TOOLS},
+    {"add_generation_prompt": False, "continue_final_message": True},
+    {"enable_thinking": False, "date_string": "1 Jan 2025"},
+)
+
+
+def _both(template: ChatTemplate, source: str) -> Iterator[tuple[str, str | None, str | None]]:
+    """The text of each conversation, here and in transformers, with a name."""
+    for name, messages in CONVERSATIONS.items():
+        for options in OPTIONS:
+            with_defaults = {"add_generation_prompt": True, **options}
+            expected = _reference(source, messages, template.tokens, **with_defaults)
+            yield f"{name} {options}", _rendered(template, messages, **options), expected
+
+
 def _compare(template: ChatTemplate, source: str) -> int:
     """Asserts that all conversations render as in transformers. Returns the number of rendered conversations."""
     num_rendered = 0
-    for name, messages in CONVERSATIONS.items():
-        for options in (
-            {},
-            {"add_generation_prompt": False},
-            {"tools": TOOLS},
-            {"add_generation_prompt": False, "continue_final_message": True},
-            {"enable_thinking": False, "date_string": "1 Jan 2025"},
-        ):
-            with_defaults = {"add_generation_prompt": True, **options}
-            expected = _reference(source, messages, template.tokens, **with_defaults)
-            assert _rendered(template, messages, **options) == expected, (name, options)
-            num_rendered += expected is not None
+    for name, ours, expected in _both(template, source):
+        assert ours == expected, name
+        num_rendered += expected is not None
     return num_rendered
 
 
@@ -94,6 +103,22 @@ def test_chat_templates_render_as_in_transformers(name: str) -> None:
     need("transformers")
     template = chat_template_from_folder(tokenizer_folder(name))
     assert _compare(template, template.templates["default"]) >= 10
+
+
+@pytest.mark.reference
+def test_llama_cpps_collection_renders_as_in_transformers() -> None:
+    need("transformers")
+    sources, differ, num_rendered = peer_templates(), dict[str, list[str]](), 0
+    for name, source in sources.items():
+        template = ChatTemplate(source, TOKENS)
+        pairs = list(_both(template, source))
+        template.close()
+        num_rendered += sum(expected is not None for _, _, expected in pairs)
+        if cases := [case for case, ours, expected in pairs if ours != expected]:
+            differ[name] = cases
+    assert len(sources) > 70
+    assert num_rendered > 2000
+    assert differ == {}
 
 
 def test_prompt_of_llama3(chat: ChatTemplate) -> None:

@@ -115,7 +115,8 @@ def _recommended_rows() -> list[dict[str, Any]]:
 def _recommended_row(model: RecommendedModel, memory_bytes: int) -> dict[str, Any]:
     return {
         "name": model.name, "bytes": model.bytes, "fits": model.bytes <= SHARE_OF_MEMORY * memory_bytes,
-        "licence": model.licence, "purpose": model.purpose, "source": model.source,
+        "licence": model.licence, "purpose": model.purpose, "was_run": bool(model.ran),
+        "source": model.source,
     }  # fmt: skip
 
 

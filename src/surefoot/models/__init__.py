@@ -42,8 +42,9 @@ __all__ = [
 ]
 
 FAMILIES = (
-    "bert", "deepseek_v2", "ernie4_5", "exaone4", "gemma2", "gemma3", "gemma4", "gpt_oss", "granite",
-    "granitemoehybrid", "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "ministral3", "modernbert", "nemotron_h",
+    "bert", "deepseek_v2", "ernie4_5", "ernie4_5_moe", "exaone4", "gemma2", "gemma3", "gemma4", "glm4_moe", "gpt_oss",
+    "granite", "granitemoehybrid", "hunyuan_v1_dense", "lfm2", "lfm2_moe", "llama", "minimax_m2", "ministral3",
+    "modernbert", "nemotron_h",
     "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss",
     "smollm3",
 )  # fmt: skip
@@ -60,6 +61,9 @@ GGUF_NAMES = {
     "qwen3next": "qwen3_next",
     "gpt-oss": "gpt_oss",
     "deepseek2": "deepseek_v2",
+    "ernie4_5-moe": "ernie4_5_moe",
+    "glm4moe": "glm4_moe",
+    "minimax-m2": "minimax_m2",
     "granitehybrid": "granitemoehybrid",
     "nemotron_h_moe": "nemotron_h",
     "hunyuan-dense": "hunyuan_v1_dense",
@@ -69,6 +73,8 @@ GGUF_NAMES = {
 }
 HF_NAMES = {
     "camembert": "bert",
+    "deepseek_v3": "deepseek_v2",
+    "glm4_moe_lite": "deepseek_v2",
     "gte": "bert",
     "mistral": "llama",
     "gemma3_text": "gemma3",

@@ -1,4 +1,4 @@
-"""DeepSeek V2: latent attention, experts with shared ones beside them.
+"""DeepSeek V2 and V3, GLM 4.7 Flash: latent attention, experts with shared ones beside them.
 
 The keys and values of all heads come from one latent vector per token. Only that vector is cached, with the rotating
 lanes of the keys. The matrix that would make a head's keys from it is applied to the head's query instead; the matrix
@@ -7,18 +7,20 @@ rank + rotating lanes.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from surefoot.models.config import KvLayer, LatentConfig, LayerConfig, ModelConfig, MoeConfig, inverse_root
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import hf_config, hf_rope
+from surefoot.models.glm4_moe import gguf_router, hf_router, num_drafting, without_last
+from surefoot.models.hf_config import Json, hf_config, hf_rope
 from surefoot.models.linear import ExpertLinear, Linear
 from surefoot.models.load import Loader
 from surefoot.models.step import Norm, Rope, Step
 from surefoot.models.workspace import Features
-from surefoot.ops import RopeForm, Router, Scoring, YarnScaling, attention, embed, kv_write, norm, rope
+from surefoot.ops import RopeForm, Router, YarnScaling, attention, embed, kv_write, norm, rope
 from surefoot.ops.arrays import F32
 from surefoot.ops.rope import magnitude_scale
 from surefoot.weights.checkpoint import Checkpoint
@@ -127,37 +129,44 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     sizes = LatentConfig(
         gguf.need("attention.kv_lora_rank"), key_dim - rope_dim, rope_dim, gguf.need("attention.value_length_mla")
     )
-    router = Router(
-        gguf.need("expert_used_count"),
-        Scoring.SIGMOID if gguf.get("expert_gating_func", 1) == 2 else Scoring.SOFTMAX_ALL,
-        gguf.get("expert_weights_norm", False),
-        gguf.get("expert_weights_scale", 1.0) or 1.0,
-    )
     rope_form = gguf.rope(rope_dim, "neighbours")
     if isinstance(rope_form.scaling, YarnScaling):
         log_multiplier = gguf.get("rope.scaling.yarn_log_multiplier", 0.0)
         scaling = replace(rope_form.scaling, attention_factor=1.0, mscale_all_dim=10 * log_multiplier)
         rope_form = replace(rope_form, scaling=scaling)
-    config = gguf_config(checkpoint, "deepseek_v2", "neighbours")
+    config = without_last(gguf_config(checkpoint, "deepseek_v2", "neighbours"), gguf.get("nextn_predict_layers", 0))
+    router = gguf_router(gguf, normalise=False)
     moe = MoeConfig(router, gguf.get("leading_dense_block_count", 0), shared=True)
     return _with_latents(config, sizes, rope_form, moe)
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = checkpoint.metadata
-    if hf.get("topk_method", "greedy") != "greedy":
+    if hf["model_type"] == "deepseek_v2" and hf.get("topk_method", "greedy") != "greedy":
         raise ValueError(f"experts chosen by {hf['topk_method']!r} are not supported: only greedy is")
     sizes = LatentConfig(
         *(need(hf, key) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     )
-    router = Router(
-        need(hf, "num_experts_per_tok"),
-        normalise=bool(hf.get("norm_topk_prob")),
-        scale=hf.get("routed_scaling_factor") or 1.0,
-    )
-    rope_form = hf_rope(hf, sizes.rope_dim, "neighbours", "full_attention")
-    moe = MoeConfig(router, hf.get("first_k_dense_replace") or 0, shared=True)
-    return _with_latents(hf_config(hf, "deepseek_v2"), sizes, rope_form, moe)
+    pairing: Literal["halves", "neighbours"] = "neighbours" if hf.get("rope_interleave", True) else "halves"
+    rope_form = hf_rope(hf, sizes.rope_dim, pairing, "full_attention")
+    config = hf_config(hf, "deepseek_v2")
+    config = replace(config, num_unused=num_drafting(checkpoint, config))
+    router = _softmax_router(hf) if hf["model_type"] == "deepseek_v2" else hf_router(hf)
+    return _with_latents(config, sizes, rope_form, MoeConfig(router, _num_dense(hf), shared=True))
+
+
+def _softmax_router(hf: Json) -> Router:
+    normalise, scale = bool(hf.get("norm_topk_prob")), hf.get("routed_scaling_factor") or 1.0
+    return Router(need(hf, "num_experts_per_tok"), normalise=normalise, scale=scale)
+
+
+def _num_dense(hf: Json) -> int:
+    """The first layers without experts."""
+    kinds = hf.get("mlp_layer_types") or ()
+    count: int = hf.get("first_k_dense_replace") or (kinds.index("sparse") if "sparse" in kinds else 0)
+    if "dense" in kinds[count:]:
+        raise ValueError("models in which later layers have no experts are not supported")
+    return count
 
 
 def _with_latents(config: ModelConfig, sizes: LatentConfig, rope_form: RopeForm, moe: MoeConfig) -> ModelConfig:

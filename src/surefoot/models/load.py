@@ -205,6 +205,7 @@ class Loader:
         """Some files have the experts' gate and up as one tensor; some have a scale or a bias for each expert."""
         name, moe = f"blk.{layer}.ffn", self.config.moe
         assert moe is not None
+        choice_bias = self.bias(f"blk.{layer}.exp_probs_b")
         fused, scales = f"{name}_gate_up_exps", f"{name}_down_exps.scale"
         separate = (f"{name}_gate_exps", f"{name}_up_exps") if self.config.glu.gates else (f"{name}_up_exps",)
         return Experts(
@@ -214,7 +215,7 @@ class Loader:
             gate_up=self.experts(*((fused,) if self.has(fused) else separate)),
             down=self.experts(f"{name}_down_exps"),
             scales=self.vector(scales) if scales in self.checkpoint.tensors else None,
-            choice_bias=self.bias(f"blk.{layer}.exp_probs_b"),
+            choice_bias=None if choice_bias is None else choice_bias.ravel(),
         )
 
     def layer(self, number: int, mixer: Mixer | None = None) -> PreNormLayer:

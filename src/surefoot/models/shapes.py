@@ -29,6 +29,7 @@ NORMS = {
     "olmo2": AFTER,
     "olmo3": AFTER,
     "exaone4": AFTER,
+    "glm4_moe": ("attn_norm", "post_attention_norm"),
     "gpt_oss": ("attn_norm", "post_attention_norm"),
     "qwen3_5": ("attn_norm", "post_attention_norm"),
     "qwen3_5_moe": ("attn_norm", "post_attention_norm"),
@@ -48,7 +49,11 @@ BESIDE = {
         "ffn_down_exps.scale": "experts",
     }
 }
-NORM_ALL_HEADS = ("olmo2", "olmo3")  # families that norm the queries of all heads together, and their keys
+NORM_ALL_HEADS = (
+    "minimax_m2",
+    "olmo2",
+    "olmo3",
+)  # families that norm the queries of all heads together, and their keys
 USUAL_NORMS = ("attn_norm", "ffn_norm")
 
 
@@ -347,7 +352,9 @@ def _experts(config: ModelConfig, layer: str, tensors: Tensors) -> Iterator[Expe
     """Gate and up may be one tensor."""
     width, fused = config.width, f"{layer}.ffn_gate_up_exps.weight" in tensors
     yield from _matrix(f"{layer}.ffn_gate_inp", "experts", width)
-    yield ExpectedTensor(f"{layer}.exp_probs_b.bias", ("experts",), optional=True)
+    bias = f"{layer}.exp_probs_b.bias"  # ERNIE's files have a matrix of one row
+    ndim = len(tensors[bias].shape) if bias in tensors else 1
+    yield ExpectedTensor(bias, (1, "experts")[2 - ndim :], optional=True)
     both = (("gate_up", "both", width),) if fused else (("gate", "inner", width), ("up", "inner", width))
     if not config.glu.gates:
         both = (("up", "inner", width),)

@@ -78,6 +78,17 @@ LAYER = {
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    **dict.fromkeys(
+        (
+            "mlp.gate.e_score_correction",
+            "mlp.e_score_correction",
+            "block_sparse_moe.e_score_correction",
+            "mlp.moe_statics.e_score_correction",
+            "mlp.gate.moe_statics.e_score_correction",
+        ),
+        "exp_probs_b",
+    ),
     "mlp.router": "ffn_gate_inp",
     "mlp.experts.down_proj": "ffn_down_exps",
     "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
@@ -235,12 +246,15 @@ FAMILY_LAYER = {
     "olmo2": GEMMA,
     "olmo3": GEMMA,
     "exaone4": GEMMA,
+    "glm4_moe": AFTER_ATTENTION,
     "gpt_oss": AFTER_ATTENTION,
     "seed_oss": AFTER_ATTENTION,
 }
 CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d", "mamba.conv1d", "mixer.conv1d")  # [columns, 1, taps]
 IN_LAYER = re.compile(r"layers?\.(\d+)\.(.+)")
-ONE_EXPERT = re.compile(r"(?:mlp|mixer|feed_forward)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)")
+ONE_EXPERT = re.compile(
+    r"(?:mlp|mixer|feed_forward|block_sparse_moe)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)"
+)
 EXPERT_PARTS = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 
 

@@ -113,14 +113,14 @@ FREQUENCY_BASE, FACTOR, SCALE = real(2, 1e12), real(1e-3, 1e6), real(1e-6, 1e6)
 
 # The rule; GGUF's keys without the architecture's prefix; config.json's keys, prefixed with the part they belong to.
 FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
-    (whole(1, 1024), ("block_count",), ("num_hidden_layers",)),
-    (whole(1, 1 << 17), ("embedding_length",), ("hidden_size",)),
+    (whole(1, 1024), ("block_count",), ("num_hidden_layers", "n_layer")),
+    (whole(1, 1 << 17), ("embedding_length",), ("hidden_size", "n_embd")),
     (whole(1, 1 << 22), ("vocab_size",), ("vocab_size",)),
-    (COUNT_OF_TOKENS, ("context_length",), ("max_position_embeddings",)),
+    (COUNT_OF_TOKENS, ("context_length",), ("max_position_embeddings", "n_positions")),
     (
         INNER,
         ("expert_feed_forward_length",),
-        ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"),
+        ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "n_inner"),
     ),
     (either(INNER, counts(0, 1 << 20)), ("feed_forward_length",), ("shared_intermediate_size",)),
     (whole(0, 1 << 14), ("embedding_length_per_layer_input",), ("hidden_size_per_layer_input",)),
@@ -142,7 +142,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         whole(1, 1024),
         ("attention.head_count",),
-        ("num_attention_heads", "num_key_value_heads", "num_global_key_value_heads"),
+        ("num_attention_heads", "num_key_value_heads", "num_global_key_value_heads", "n_head"),
     ),
     (per_layer(1024), ("attention.head_count_kv",), ()),
     (LANES, ("attention.key_length", "attention.value_length"), ("head_dim", "global_head_dim")),
@@ -156,7 +156,8 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (LANES, ("attention.key_length_mla", "attention.value_length_mla"), ("qk_nope_head_dim", "v_head_dim")),
     (LANES, ("rope.dimension_count",), ("qk_rope_head_dim",)),
     (whole(1, 1 << 14), ("attention.kv_lora_rank", "attention.q_lora_rank"), ("kv_lora_rank", "q_lora_rank")),
-    (whole(0, 1 << 27), ("attention.sliding_window",), ("sliding_window",)),
+    (whole(0, 1 << 27), ("attention.sliding_window",), ("sliding_window", "local_attention")),
+    (whole(1, 1024), (), ("global_attn_every_n_layers",)),
     (either(whole(1, 1024), array("b", "a list of flags")), ("attention.sliding_window_pattern",), ()),
     (either(whole(0, 1024), PATTERN), (), ("sliding_window_pattern",)),
     (listed(FLAG, 1024), (), ("no_rope_layers",)),
@@ -202,10 +203,20 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (whole(1, 1024), (), ("decoder_sparse_step",)),
     (listed(LAYERS, 1024), (), ("mlp_only_layers",)),
     (NAME, (), ("topk_method",)),
+    (whole(0, 16), (), ("num_nextn_predict_layers",)),
+    (FLAG, (), ("rope_interleave",)),
+    (listed(one_of("dense", "sparse"), 1024), (), ("mlp_layer_types",)),
+    (LANES, (), ("rotary_dim",)),
+    (whole(0, 256), (), ("moe_k", "moe_num_shared_experts", "moe_layer_interval")),
+    (LAYERS, (), ("moe_layer_start_index",)),
+    (whole(-1, 1024), (), ("moe_layer_end_index",)),
     (SCALE, (), ("swiglu_limit", "swiglu_alpha")),
     # positions
     (FREQUENCY_BASE, ("rope.freq_base", "rope.freq_base_swa"), ("rope_theta", "rope_local_base_freq")),
-    (FREQUENCY_BASE, (), ("rope/rope_theta",)),
+    (FREQUENCY_BASE, (), ("rope/rope_theta", "rotary_emb_base", "local_rope_theta", "global_rope_theta")),
+    (FLAG, (), ("rotary_emb_interleaved", "prenorm")),
+    (real(0, 1), (), ("rotary_emb_fraction",)),
+    (FACTOR, (), ("rotary_scaling_factor",)),
     (NAME, ("rope.scaling.type",), ("rope/rope_type", "rope/type")),
     (real(0, 1e6), ("rope.scaling.factor",), ()),  # 0: none
     (FACTOR, (), ("rope/factor", "rope/beta_fast", "rope/beta_slow")),
@@ -222,6 +233,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     # vectors of hidden states
     (whole(0, 16), ("pooling_type",), ()),
     (TEXTS, ("classifier.output_labels",), ()),
+    (one_of("cls", "mean"), (), ("classifier_pooling",)),
     # quantised checkpoints
     (NAME, (), ("codes/quant_method", "codes/format", "codes/version", "codes/checkpoint_format")),
     (whole(1, 16), (), ("codes/bits", "codes/w_bit")),
@@ -240,6 +252,7 @@ GENERAL = {
     "tokenizer.ggml.tokens": TEXTS,
     "tokenizer.ggml.merges": TEXTS,
     "tokenizer.ggml.scores": array("f", "a list of numbers"),
+    "tokenizer.ggml.precompiled_charsmap": array("iu", "a list of bytes"),
     "tokenizer.ggml.token_type": array("iu", "a list of whole numbers"),
     "tokenizer.ggml.add_bos_token": FLAG,
     "tokenizer.ggml.add_eos_token": FLAG,

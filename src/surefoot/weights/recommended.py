@@ -13,6 +13,7 @@ class RecommendedModel:
     bytes: int  # to fetch, and roughly what the weights take in memory
     licence: str
     purpose: str
+    ran: str = ""  # SHA-256 of a published file of this model that was run; empty: only tiny models of its shape were
 
 
 @cache
