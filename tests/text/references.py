@@ -6,6 +6,7 @@ import io
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -95,10 +96,12 @@ def _peer_files(start: str) -> Path:
         with tarfile.open(fileobj=io.BytesIO(data)) as opened:
             members = [member for member in opened.getmembers() if start in member.name]
             sources = {Path(member.name).name: opened.extractfile(member) for member in members if member.isfile()}
-            folder.mkdir(parents=True)
-            for name, source in sources.items():
-                assert source is not None
-                (folder / name).write_bytes(source.read())
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as unpacked:
+                for name, source in sources.items():
+                    assert source is not None
+                    (Path(unpacked) / name).write_bytes(source.read())
+                shutil.copytree(unpacked, folder, dirs_exist_ok=True)
     return folder
 
 
@@ -124,7 +127,9 @@ def write_tiny_gguf(path: Path, metadata: Mapping[str, Any]) -> None:
     for key, value in metadata.items():
         if not key.startswith("tokenizer.ggml."):
             continue
-        if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        if key.endswith("precompiled_charsmap"):
+            writer.add_precompiled_charsmap(bytes(value))
+        elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
             writer.add_array(key, value.tolist() if isinstance(value, np.ndarray) else list(value))
         elif isinstance(value, bool):
             writer.add_bool(key, value)
