@@ -86,6 +86,8 @@ def test_scores_of_pairs_are_transformers(kind: str, tmp_path: Path) -> None:
         assert scores[index] == pytest.approx(wanted, abs=1e-4)
     with pytest.raises(ValueError, match="makes no embeddings"):
         llm.embed(query)
+    with pytest.raises(ValueError, match="scores pairs"):
+        LLM(tmp_path, pooling="mean")
 
 
 def test_pairs_have_the_same_scores_however_they_are_run(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ def find_pooling(path: Path, checkpoint: Checkpoint, chosen: str | None = None) 
     if chosen is not None and chosen not in CHOICES:
         raise ValueError(f"there is no pooling {chosen!r}: give one of {', '.join(CHOICES)}")
     _check_causal(checkpoint.metadata)
+    if chosen not in (None, RANK) and {f"{CLASSIFIER}.weight", "cls.weight"} <= checkpoint.tensors.keys():
+        raise ValueError("this model scores pairs of texts and makes no embeddings: leave the pooling out")
     if chosen is not None:
         return _config(chosen, checkpoint, is_named=False)
     return _from_folder(path, checkpoint) if path.is_dir() else _from_gguf(checkpoint)
