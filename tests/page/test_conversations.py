@@ -66,7 +66,9 @@ def test_an_export_can_be_imported_elsewhere(page: Page, served: Served, browser
     with page.expect_download() as saved:
         page.click("text=Export all")
     saved.value.save_as(tmp_path / "all.json")
-    assert json.loads((tmp_path / "all.json").read_text())["conversations"][0]["messages"][1]["logprobs"]
+    messages = json.loads((tmp_path / "all.json").read_text())["conversations"][0]["messages"]
+    assert all(message["logprobs"] for message in messages if message["role"] == "assistant")
+    assert sorted(message["role"] for message in messages) == ["assistant", "user"]
     with page.expect_download() as readable:
         choose(page, "Tell me of rain", "Export as Markdown")
     assert readable.value.suggested_filename == "tell-me-of-rain.md"

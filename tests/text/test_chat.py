@@ -106,6 +106,7 @@ def test_chat_templates_render_as_in_transformers(name: str) -> None:
 
 
 @pytest.mark.reference
+@pytest.mark.nightly
 def test_llama_cpps_collection_renders_as_in_transformers() -> None:
     need("transformers")
     sources, differ, num_rendered = peer_templates(), dict[str, list[str]](), 0

@@ -10,7 +10,7 @@ from surefoot.text import tokenizer_from_gguf
 from tests.text import corpus
 from tests.text.references import LlamaCpp, gguf_metadata, peer_vocabularies, write_tiny_gguf
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.nightly]
 
 NAMES = (
     "aquila", "baichuan", "bert-bge", "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "gpt-2",

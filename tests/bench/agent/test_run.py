@@ -32,7 +32,7 @@ def test_sessions_are_replayed_and_found_again_on_disk(form: str, users: int, tu
         assert before["prompt_tokens"] - 32 <= after["cached_tokens"] <= known < after["prompt_tokens"]
     for cold, again in zip(asked, played["restarted"], strict=False):
         assert cold["prompt_tokens"] - 32 <= again["cached_tokens"] < again["prompt_tokens"] == cold["prompt_tokens"]
-    assert asked[0]["cached_tokens"] == 0
+    assert min(turn["cached_tokens"] for turn in asked[:users]) == 0, "of the user who came first"
     assert asked[0]["prompt_tokens"] == pytest.approx(1700, rel=0.2)
     assert asked[-1]["prompt_tokens"] == pytest.approx(3200, rel=0.2)
     assert figures[f"cached_tokens_{users}"] == sum(turn["cached_tokens"] for turn in asked)
