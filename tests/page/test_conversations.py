@@ -49,6 +49,7 @@ def test_they_are_searched_renamed_pinned_and_deleted(page: Page, served: Served
     expect(page.locator("#conversations .entry")).to_have_text(["Tell me of rain"])
     page.fill("#search", "")
     choose(page, "Tell me of rain", "Rename")
+    expect(page.locator("#conversations li input")).to_be_focused()
     page.keyboard.type("Weather")
     page.keyboard.press("Enter")
     choose(page, "Weather", "Pin")
