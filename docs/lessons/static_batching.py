@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from lesson import arguments, draw, predicted_steps, show
 
@@ -17,6 +18,7 @@ from surefoot.bench.harness.workloads import Task, ids, scaled
 from surefoot.speed.step_time import PredictedSteps
 
 CONTEXT = 64
+Item = TypeVar("Item")
 
 
 def queued(count: int, vocab: int, seed: int, scale: float) -> list[Task]:
@@ -29,16 +31,15 @@ def queued(count: int, vocab: int, seed: int, scale: float) -> list[Task]:
 
 def measured_static_s(load: EngineLoad, tasks: Sequence[Task], slots: int) -> float:
     """Each group is computed as if all of its answers were as long as the longest."""
-    starts = range(0, len(tasks), slots)
-    longest = [max(task.num_new for task in tasks[start : start + slots]) for start in starts]
-    return sum(
-        load.run([replace(task, num_new=new) for task in tasks[start : start + slots]])
-        for start, new in zip(starts, longest, strict=True)
-    )
+    seconds = 0.0
+    for group in groups(tasks, slots):
+        longest = max(task.num_new for task in group)
+        seconds += load.run([replace(task, num_new=longest) for task in group])
+    return seconds
 
 
-def groups(lengths: Sequence[int], slots: int) -> list[Sequence[int]]:
-    return [lengths[start : start + slots] for start in range(0, len(lengths), slots)]
+def groups(items: Sequence[Item], slots: int) -> list[Sequence[Item]]:
+    return [items[start : start + slots] for start in range(0, len(items), slots)]
 
 
 def static_s(times: PredictedSteps, lengths: Sequence[int], slots: int) -> float:

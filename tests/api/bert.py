@@ -81,14 +81,17 @@ def score(kind: str, query: Sequence[int], document: Sequence[int]) -> float:
 
 
 def save_reranker(folder: Path, kind: str) -> Path:
-    reference(kind, CLASSIFIER).save_pretrained(folder)
+    return _save(folder, kind, CLASSIFIER)
+
+
+def _save(folder: Path, kind: str, task: str) -> Path:
+    reference(kind, task).save_pretrained(folder)
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 
 
 def save(folder: Path, kind: str = "bert", pooling: str = "mean_tokens") -> Path:
-    reference(kind).save_pretrained(folder)
-    tokenizer().save(str(folder / "tokenizer.json"))
+    _save(folder, kind, "Model")
     paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
     modules = [{"idx": i, "path": path, "type": MODULES + name} for i, (name, path) in enumerate(paths.items())]
     (folder / "modules.json").write_text(json.dumps(modules))

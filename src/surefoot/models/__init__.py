@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Protocol, cast
 
 from surefoot.formats import SERVED, ModelFormat
-from surefoot.models.config import KvLayer, ModelConfig, SharedKv, StateLayer
+from surefoot.models.config import ENCODERS, KvLayer, ModelConfig, SharedKv, StateLayer
 from surefoot.models.decoder import WANTED, Model
 from surefoot.models.llama import LlamaFamily, Pairing
 from surefoot.models.load import Loader
@@ -48,7 +48,6 @@ FAMILIES = (
     "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "seed_oss",
     "smollm3",
 )  # fmt: skip
-ENCODERS = ("bert", "modernbert")  # families that generate nothing: their tokens see later ones
 # Families of Llama's layers without a file of their own, and the lanes that rotate together.
 LLAMAS: dict[str, Pairing] = {"ernie4_5": "neighbours", "qwen2": "halves", "qwen3": "halves", "seed_oss": "halves"}
 # Names in files that differ from the family's.

@@ -24,7 +24,7 @@ from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")  # model types whose first positions are behind the padding's
-ROTATING = ("gte", "new", "nomic_bert")
+ROTATING = ("gte", "new", "nomic_bert")  # model types that rotate queries and keys; `new` is what GTE's own files say
 # Keys of config.json in published files of Nomic BERT, which follow GPT-2.
 GPT2_KEYS = {
     "n_embd": "hidden_size", "n_head": "num_attention_heads", "n_layer": "num_hidden_layers",
@@ -88,8 +88,9 @@ def _takes_two_texts(checkpoint: Checkpoint) -> bool:
 def _refuse(hf: Json) -> None:
     if hf.get("is_decoder"):
         raise ValueError("BERT as a decoder is not supported: surefoot runs it as an encoder, for embeddings")
-    if (kind := hf.get("position_embedding_type") or "absolute") not in ("absolute", "rope"):
-        raise ValueError(f"BERT with positions of the kind {kind!r} is not supported: absolute ones are")
+    kinds = ("absolute", "rope") if hf["model_type"] in ROTATING else ("absolute",)
+    if (kind := hf.get("position_embedding_type") or "absolute") not in kinds:
+        raise ValueError(f"BERT with positions of the kind {kind!r} is not supported: {' and '.join(kinds)} are")
     part, interleaved = hf.get("rotary_emb_fraction", 1.0), hf.get("rotary_emb_interleaved", False)
     if part != 1.0 or interleaved or hf.get("rotary_scaling_factor") or hf.get("prenorm"):
         raise ValueError("this Nomic BERT has another form than nomic-embed-text's, which is not supported")
@@ -119,13 +120,12 @@ def _layer(load: Loader, number: int) -> EncoderLayer:
 
 def _added(load: Loader) -> F32 | None:
     """What is added to the embeddings: a row for each position, and the one for texts of the first type."""
-    if not load.has("position_embd") and not load.has("token_types"):
-        return None
-    first_type = load.vector("token_types.weight")[:1] if load.has("token_types") else np.float32(0)
-    rows = np.zeros((load.config.context, load.config.width), np.float32)
-    return np.ascontiguousarray(
-        (load.vector("position_embd.weight")[-len(rows) :] if load.has("position_embd") else rows) + first_type
-    )
+    context = load.config.context
+    first_type = load.vector("token_types.weight")[:1] if load.has("token_types") else None
+    if load.has("position_embd"):
+        rows = load.vector("position_embd.weight")[-context:]
+        return np.ascontiguousarray(rows if first_type is None else rows + first_type)
+    return None if first_type is None else np.repeat(first_type, context, axis=0)
 
 
 def _of_two_texts(load: Loader) -> F32:

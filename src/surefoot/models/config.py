@@ -1,10 +1,12 @@
 """The config of a model: its sizes and forms, read from a checkpoint's metadata by its family's module."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surefoot.ops import GluForm, NormForm, RopeForm, Router
 from surefoot.weights.metadata import MetadataError
+
+ENCODERS = ("bert", "modernbert")  # families that generate nothing: their tokens see later ones
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,16 @@ class ModelConfig:
         if isinstance(kv, StateLayer):
             raise ValueError(f"layer {layer} keeps a state, no keys and values")
         return self.kv(kv.layer) if isinstance(kv, SharedKv) else kv
+
+
+def without_last(config: ModelConfig, count: int) -> ModelConfig:
+    """The last layers in the file only draft."""
+    return replace(config, layers=config.layers[: len(config.layers) - count], num_unused=count)
+
+
+def half_window(both: int) -> int:
+    """The tokens that a token sees up to itself, of a window that lies on both sides of it."""
+    return both // 2 + 1
 
 
 def inverse_root(n: float) -> float:

@@ -11,13 +11,21 @@ from typing import Literal
 
 import numpy as np
 
-from surefoot.models.config import KvLayer, LatentConfig, LayerConfig, ModelConfig, MoeConfig, inverse_root
+from surefoot.models.config import (
+    KvLayer,
+    LatentConfig,
+    LayerConfig,
+    ModelConfig,
+    MoeConfig,
+    inverse_root,
+    without_last,
+)
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.glm4_moe import gguf_router, hf_router, num_drafting, without_last
-from surefoot.models.hf_config import Json, hf_config, hf_rope
+from surefoot.models.hf_config import Json, hf_config, hf_rope, num_drafting
 from surefoot.models.linear import ExpertLinear, Linear
 from surefoot.models.load import Loader
+from surefoot.models.routers import gguf_router, hf_router
 from surefoot.models.step import Norm, Rope, Step
 from surefoot.models.workspace import Features
 from surefoot.ops import RopeForm, Router, YarnScaling, attention, embed, kv_write, norm, rope

@@ -6,7 +6,7 @@ Window layers have a RoPE base of their own. EmbeddingGemma is a Gemma 3 whose t
 
 from dataclasses import replace
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, half_window
 from surefoot.models.gemma2 import build, gemma_from_gguf, gemma_from_hf
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import with_kinds
@@ -26,7 +26,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     gguf = Gguf(checkpoint)
     sees_ahead = checkpoint.metadata["general.architecture"] == EMBEDDING
     window, theta = gguf.need("attention.sliding_window"), gguf.get("rope.freq_base_swa", LOCAL_THETA)
-    window = _half(window) if sees_ahead else window
+    window = half_window(window) if sees_ahead else window
     slides = gguf.slides(every=PATTERN)
 
     def layer(i: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
@@ -42,14 +42,9 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = with_kinds(checkpoint.metadata, every=checkpoint.metadata.get("sliding_window_pattern") or PATTERN)
     sees_ahead = bool(hf.get("use_bidirectional_attention"))
     if sees_ahead:
-        hf["sliding_window"] = _half(need(hf, "sliding_window"))
+        hf["sliding_window"] = half_window(need(hf, "sliding_window"))
     if not hf.get("rope_parameters"):
         shared = {"rope_theta": hf.get("rope_theta") or 1e6, **(hf.get("rope_scaling") or {})}
         local = {"rope_theta": hf.get("rope_local_base_freq") or LOCAL_THETA}
         hf["rope_parameters"] = {"full_attention": shared, "sliding_attention": local}
     return replace(gemma_from_hf(hf, "gemma3"), sees_ahead=sees_ahead)
-
-
-def _half(window: int) -> int:
-    """Tokens of a window up to a token, itself included: the window lies on both sides of it."""
-    return window // 2 + 1

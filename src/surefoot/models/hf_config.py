@@ -7,6 +7,7 @@ from typing import Any, Literal
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, inverse_root, lanes_of_head
 from surefoot.ops import FactorScaling, GluForm, LinearScaling, Llama3Scaling, NormForm, RopeForm, YarnScaling
 from surefoot.ops.rope import Scaling
+from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
 
 Json = Mapping[str, Any]
@@ -48,6 +49,17 @@ def with_kinds(config: Json, every: int, kind: str = "sliding_attention") -> dic
     numbers = range(1, need(config, "num_hidden_layers") + 1)
     listed = config.get("layer_types") or [kind if number % every else "full_attention" for number in numbers]
     return {**config, "layer_types": listed}
+
+
+def num_drafting(checkpoint: Checkpoint, config: ModelConfig) -> int:
+    """Layers that a folder has after the model's own: they draft."""
+    return min(checkpoint.metadata.get("num_nextn_predict_layers") or 0, num_after(checkpoint, len(config.layers)))
+
+
+def num_after(checkpoint: Checkpoint, num_layers: int) -> int:
+    """Layers of which there are tensors after the first `num_layers`."""
+    numbers = {int(name.split(".")[1]) for name in checkpoint.tensors if name.startswith("blk.")}
+    return sum(number >= num_layers for number in numbers)
 
 
 def _num_units(config: Json) -> int:

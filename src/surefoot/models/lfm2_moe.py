@@ -6,9 +6,9 @@ from surefoot.models import lfm2
 from surefoot.models.config import ModelConfig, MoeConfig
 from surefoot.models.gguf_config import Gguf
 from surefoot.models.lfm2 import build
+from surefoot.models.routers import hf_router
 from surefoot.ops import Router, Scoring
 from surefoot.weights.checkpoint import Checkpoint
-from surefoot.weights.metadata import need
 
 __all__ = ["build", "from_gguf", "from_hf"]
 
@@ -24,11 +24,5 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = checkpoint.metadata
-    router = Router(
-        need(hf, "num_experts_per_tok"),
-        Scoring.SIGMOID,
-        bool(hf.get("norm_topk_prob", True)),
-        hf.get("routed_scaling_factor") or 1.0,
-    )
-    moe = MoeConfig(router, hf.get("num_dense_layers") or 0)
+    moe = MoeConfig(hf_router(hf), hf.get("num_dense_layers") or 0)
     return replace(lfm2.from_hf(checkpoint, "lfm2_moe"), moe=moe)

@@ -31,7 +31,7 @@ from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 
 DENSE = ("dense_2", "dense_3")  # matrices after the pooling, in order
-CLASSIFIER = "cls"  # the layer before a classifier, which is called cls.output
+BEFORE_CLASSIFIER, CLASSIFIER = "cls", "cls.output"  # of an encoder
 
 
 class Loader:
@@ -237,16 +237,17 @@ class Loader:
     def _dense(self) -> tuple[Dense, ...]:
         """What a pooled vector goes through: matrices; or the layer before an encoder's classifier."""
         matrices = tuple(Dense(self.vector(f"{name}.weight")) for name in DENSE if self.has(name))
-        if not (self.has(f"{CLASSIFIER}.output") and self.has(CLASSIFIER)):
+        name = BEFORE_CLASSIFIER
+        if not (self.has(name) and self.has(CLASSIFIER)):
             return matrices
-        norm = self.norm(f"{CLASSIFIER}.norm") if self.has(f"{CLASSIFIER}.norm") else None
-        matrix, bias = self.vector(f"{CLASSIFIER}.weight"), self.bias(CLASSIFIER)
+        norm = self.norm(f"{name}.norm") if self.has(f"{name}.norm") else None
+        matrix, bias = self.vector(f"{name}.weight"), self.bias(name)
         return (Dense(matrix, bias, "tanh" if norm is None else "gelu", norm),)
 
 
 def last_norm(config: ModelConfig) -> str:
     """The name of the norm after the last layer."""
-    if config.family == "bert":  # the norm behind the last layer
+    if config.family == "bert":
         return f"blk.{len(config.layers) - 1}.layer_output_norm"
     return "token_embd_norm" if config.family in ("lfm2", "lfm2_moe") else "output_norm"
 

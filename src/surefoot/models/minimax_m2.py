@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from surefoot.models.config import ModelConfig, MoeConfig
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.glm4_moe import gguf_router, hf_router
 from surefoot.models.hf_config import hf_config
 from surefoot.models.llama import build
+from surefoot.models.routers import gguf_router, hf_router
 from surefoot.weights.checkpoint import Checkpoint
 
 __all__ = ["build", "from_gguf", "from_hf"]

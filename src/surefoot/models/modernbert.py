@@ -6,7 +6,7 @@ The embeddings are normed, and the first layer's attention reads them as they ar
 from dataclasses import dataclass, replace
 
 from surefoot.models.attention import Attention
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, half_window
 from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import FeedForward, feed_forward
 from surefoot.models.gguf_config import Gguf, gguf_config
@@ -38,7 +38,10 @@ class EmbeddingLayer:
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     gguf = Gguf(checkpoint)
-    window, theta = _half(gguf.get("attention.sliding_window", LOCAL)), gguf.get("rope.freq_base_swa", LOCAL_THETA)
+    window, theta = (
+        half_window(gguf.get("attention.sliding_window", LOCAL)),
+        gguf.get("rope.freq_base_swa", LOCAL_THETA),
+    )
 
     def layer(number: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
         if number % EVERY == 0:
@@ -52,7 +55,7 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = dict(checkpoint.metadata)
     numbers, every = range(hf.get("num_hidden_layers", 0)), hf.get("global_attn_every_n_layers") or EVERY
     hf.setdefault("layer_types", ["sliding_attention" if i % every else "full_attention" for i in numbers])
-    hf["sliding_window"] = _half(hf.get("local_attention") or LOCAL)
+    hf["sliding_window"] = half_window(hf.get("local_attention") or LOCAL)
     if not hf.get("rope_parameters"):
         local = {"rope_theta": hf.get("local_rope_theta") or LOCAL_THETA}
         hf["rope_parameters"] = {
@@ -60,11 +63,6 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
         }  # fmt: skip
     config = hf_config(hf | {"rms_norm_eps": hf.get("norm_eps", 1e-5)}, "modernbert")
     return _encoder(config, config.glu)
-
-
-def _half(local: int) -> int:
-    """Tokens of a window up to a token, itself included."""
-    return local // 2 + 1
 
 
 def _encoder(config: ModelConfig, glu: GluForm) -> ModelConfig:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, ScanConfig, StateLayer
+from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, ScanConfig, StateLayer, without_last
 from surefoot.models.decoder import Layer, Model
 from surefoot.models.feed_forward import Feed, feed_forward
 from surefoot.models.gguf_config import Gguf, gguf_config
@@ -66,9 +66,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
         return LayerConfig(replace(kv, heads=heads[i]), None) if heads[i] else scan_layer(sizes)
 
     config = replace(gguf_config(checkpoint, "nemotron_h", layer=layer), glu=FORM, scan=sizes)
-    num_unused = gguf.get("nextn_predict_layers", 0)
-    layers = config.layers[: len(config.layers) - num_unused]
-    config = replace(config, layers=layers, num_unused=num_unused)
+    config = without_last(config, gguf.get("nextn_predict_layers", 0))
     if not gguf.get("expert_count"):
         return config
     router = _router(gguf.need("expert_used_count"), gguf.get("expert_weights_norm"), gguf.get("expert_weights_scale"))

@@ -6,10 +6,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from surefoot.models.attention import Attention
-from surefoot.models.config import DeltaConfig, KvLayer, LayerConfig, ModelConfig, StateLayer, lanes_of_head
+from surefoot.models.config import (
+    DeltaConfig,
+    KvLayer,
+    LayerConfig,
+    ModelConfig,
+    StateLayer,
+    lanes_of_head,
+    without_last,
+)
 from surefoot.models.decoder import Model
 from surefoot.models.gguf_config import Gguf, gguf_config
-from surefoot.models.hf_config import hf_config, with_kinds
+from surefoot.models.hf_config import hf_config, num_after, with_kinds
 from surefoot.models.layers import Mixer
 from surefoot.models.linear import Linear
 from surefoot.models.load import Loader
@@ -129,10 +137,8 @@ def from_gguf(checkpoint: Checkpoint, family: str = "qwen3_5", tiled: bool = Tru
         is_delta = bool(recurrent[i]) if recurrent is not None and i < len(recurrent) else (i + 1) % interval > 0
         return _delta_layer(delta) if is_delta else LayerConfig(kv, rope)
 
-    config = gguf_config(checkpoint, family, layer=layer)
-    num_unused = gguf.get("nextn_predict_layers", 0)
-    layers = config.layers[: len(config.layers) - num_unused]
-    return _drafting(_checked(replace(config, layers=layers, num_unused=num_unused, delta=delta)), checkpoint)
+    config = without_last(gguf_config(checkpoint, family, layer=layer), gguf.get("nextn_predict_layers", 0))
+    return _drafting(_checked(replace(config, delta=delta)), checkpoint)
 
 
 def from_hf(checkpoint: Checkpoint, family: str = "qwen3_5") -> ModelConfig:
@@ -158,8 +164,7 @@ def _join_name(layer: int) -> str:
 
 def _num_drafting(checkpoint: Checkpoint, num_layers: int) -> int:
     """The layers after the model's own, if they draft."""
-    numbers = {int(name.split(".")[1]) for name in checkpoint.tensors if name.startswith("blk.")}
-    return sum(number >= num_layers for number in numbers) if _join_name(num_layers) in checkpoint.tensors else 0
+    return num_after(checkpoint, num_layers) if _join_name(num_layers) in checkpoint.tensors else 0
 
 
 def _drafting(config: ModelConfig, checkpoint: Checkpoint) -> ModelConfig:

@@ -8,7 +8,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surefoot.models.config import DeltaConfig, KvLayer, LatentConfig, ModelConfig, ScanConfig, SharedKv, StateLayer
+from surefoot.models.config import (
+    ENCODERS,
+    DeltaConfig,
+    KvLayer,
+    LatentConfig,
+    ModelConfig,
+    ScanConfig,
+    SharedKv,
+    StateLayer,
+)
 from surefoot.models.load import last_norm
 from surefoot.ops import FactorScaling, RopeForm
 from surefoot.weights.checkpoint import Tensor
@@ -37,7 +46,6 @@ NORMS = {
     "seed_oss": ("attn_norm", "post_attention_norm"),
     "nemotron_h": ("attn_norm",),
 }
-ENCODERS = ("bert", "modernbert")  # families that norm the embeddings
 ALTERNATING = ("nemotron_h",)  # families whose layers are a mixer or feed-forward, not both
 # Families with a feed-forward beside the experts: the vectors that this takes, and their sizes.
 BESIDE = {
@@ -49,11 +57,8 @@ BESIDE = {
         "ffn_down_exps.scale": "experts",
     }
 }
-NORM_ALL_HEADS = (
-    "minimax_m2",
-    "olmo2",
-    "olmo3",
-)  # families that norm the queries of all heads together, and their keys
+# Families that norm the queries of all heads together, and their keys.
+NORM_ALL_HEADS = ("minimax_m2", "olmo2", "olmo3")
 USUAL_NORMS = ("attn_norm", "ffn_norm")
 
 
@@ -172,7 +177,7 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
     yield ExpectedTensor("output.bias", (config.vocab_size,), optional=True)
     yield ExpectedTensor("dense_2.weight", ("dense", config.width), optional=True)
     yield ExpectedTensor("dense_3.weight", ("vector", "dense"), optional=True)
-    if config.family in ENCODERS:
+    if config.family in ENCODERS:  # which norm the embeddings
         yield ExpectedTensor("position_embd.weight", ("positions", config.width), optional=_rotates(config))
         yield ExpectedTensor("token_types.weight", ("types", config.width), optional=True)
         yield from _norm(config, "token_embd_norm")

@@ -19,12 +19,17 @@ def byte_level(
     vocabulary: Vocabulary, merges: Sequence[str], pre: PreTokenizer, strips_after: Collection[int] = ()
 ) -> Library:
     """BPE over bytes. Each merge is "left right", the first one the most urgent."""
-    pairs = [merge.partition(" ")[::2] for merge in merges]
+    pairs = pairs_of(merges)
     try:
         model = models.BPE(vocabulary.ids, pairs, ignore_merges=pre.whole_words)
     except Exception:  # the library's only type, for merges of tokens that are not there
         model = models.BPE(vocabulary.ids, _usable(vocabulary, pairs), ignore_merges=pre.whole_words)
     return _library(model, vocabulary, pre.normalizer(), pre.splitter(), strips_after)
+
+
+def pairs_of(merges: Sequence[str]) -> list[tuple[str, str]]:
+    """The left and the right token of each merge."""
+    return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
 
 
 def _usable(vocabulary: Vocabulary, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

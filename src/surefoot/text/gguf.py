@@ -20,7 +20,7 @@ def tokenizer_from_gguf(metadata: Metadata) -> Tokenizer:
     if model == "gpt2":
         return _from_byte_level(metadata)
     if model in ("llama", "gemma4"):
-        return _from_sentencepiece(metadata)
+        return _from_sentencepiece(metadata, lists_merges=model == "gemma4")
     if model == "t5":
         return _from_unigram(metadata)
     if model == "bert":
@@ -39,12 +39,12 @@ def _from_byte_level(metadata: Metadata) -> Tokenizer:
     return _tokenizer(metadata, vocabulary, library, pieces, SpecialIds(), adds_bos=pre.adds_bos)
 
 
-def _from_sentencepiece(metadata: Metadata) -> Tokenizer:
-    """Any two neighbours whose joined text is a piece may merge, the highest score first, unless the file lists
-    merges."""
+def _from_sentencepiece(metadata: Metadata, *, lists_merges: bool) -> Tokenizer:
+    """Where no merges are listed, any two neighbours whose joined text is a piece may merge, the highest score
+    first."""
     vocabulary = _vocabulary(metadata)
-    if _KEY + "merges" in metadata:
-        merges = [merge.partition(" ")[::2] for merge in _required(metadata, "merges")]
+    if lists_merges:
+        merges = building.pairs_of(_required(metadata, "merges"))
     else:
         merges = building.merges_from_scores(vocabulary, _scores(metadata, vocabulary))
     space_first = bool(metadata.get(_KEY + "add_space_prefix", True))

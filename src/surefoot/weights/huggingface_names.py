@@ -13,10 +13,10 @@ from surefoot.weights.derived import Derived, Stacked, Stored
 from surefoot.weights.metadata import need
 from surefoot.weights.safetensors import SafetensorsError
 
-ENCODERS = ("bert.", "roberta.", "new.", "gte.", "nomic_bert.")
+ENCODER_PREFIXES = ("bert.", "roberta.", "new.", "gte.", "nomic_bert.")
 PREFIXES = (
-    *(f"{name}encoder." for name in ("", *ENCODERS)), *ENCODERS, "model.language_model.", "language_model.model.",
-    "language_model.", "model.", "backbone.",
+    *(f"{name}encoder." for name in ("", *ENCODER_PREFIXES)), *ENCODER_PREFIXES, "model.language_model.",
+    "language_model.model.", "language_model.", "model.", "backbone.",
 )  # fmt: skip
 WHOLE = {
     "embed_tokens": "token_embd",
