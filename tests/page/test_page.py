@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from surefoot.server.routes.page import page_files
 from tests.page.driving import PHONE, Served, ask, log_in, needs_browser, wait_for_answer
@@ -141,7 +141,62 @@ def test_operators_see_figures_and_users(page: Page, served: Served) -> None:
     wait_for_answer(page)
     page.click("#show-server")
     page.wait_for_selector("#users td:has-text('root')")
+    expect(page.locator("#answers")).to_contain_text(
+        "of the last 15 minutes came within 2 s", timeout=PATIENCE_S * 1000
+    )
+    page.click("#more summary")
     assert "Generated tokens a second" in page.inner_text("#figures")
+
+
+@needs_browser
+def test_operators_see_the_last_quarter_of_an_hour_day_and_week(page: Page, served: Served) -> None:
+    log_in(page, served.server.root, served.admin)
+    page.click("#show-server")
+    expect(page.locator(".charts figure canvas")).to_have_count(4, timeout=PATIENCE_S * 1000)
+    for name, span in (("Week", "week"), ("Day", "day"), ("15 minutes", "minutes")):
+        with page.expect_response(lambda reply, span=span: f"span={span}" in reply.url) as reply:  # type: ignore[misc]
+            page.click(f".spans button:has-text('{name}')")
+        assert reply.value.ok
+        assert page.locator(".spans [aria-pressed='true']").inner_text() == name
+
+
+@needs_browser
+def test_admins_add_and_revoke_keys(page: Page, served: Served) -> None:
+    log_in(page, served.server.root, served.admin)
+    page.click("#show-server")
+    page.click("#all-keys summary")
+    page.fill("#new-key-form [name=user]", "carol")
+    page.fill("#new-key-form [name=requests_per_minute]", "60")
+    page.click("text=Add a key")
+    key = page.inner_text("#new-key code")
+    row = page.locator("#keys-table tr:has-text('carol')")
+    expect(row).to_contain_text("60", timeout=PATIENCE_S * 1000)
+    headers = {"Authorization": f"Bearer {key}"}
+    assert httpx.get(f"{served.server.url}/models", headers=headers).status_code == 200
+    row.locator("button").click()
+    row.locator("text=Revoke for good?").click()
+    expect(row).to_have_count(0, timeout=PATIENCE_S * 1000)
+    assert httpx.get(f"{served.server.url}/models", headers=headers).status_code == 401
+
+
+@needs_browser
+def test_admins_forget_what_the_disk_has_of_a_user(page: Page, served: Served) -> None:
+    users = [{"user": "alice", "hash": "1", "bytes": 3 << 20}, {"user": None, "hash": "public", "bytes": 1 << 20}]
+
+    def reply(route: Route) -> None:
+        if route.request.method == "DELETE":
+            assert "user=alice" in route.request.url
+            del users[0]
+        route.fulfill(json={"data": users})
+
+    page.route("**/admin/cache*", reply)
+    log_in(page, served.server.root, served.admin)
+    page.click("#show-server")
+    page.click("#all-cached summary")
+    assert page.inner_text("#cache tbody tr >> nth=1").split("\t")[:2] == ["shared by all", "1.0 MiB"]
+    page.click("#cache tr:has-text('alice') button")
+    page.click("text=Forget for good?")
+    expect(page.locator("#cache tbody tr")).to_have_count(1, timeout=PATIENCE_S * 1000)
 
 
 @needs_browser
@@ -152,6 +207,8 @@ def test_operators_see_who_runs_who_waits_and_what_was_slow(page: Page, served: 
         page.wait_for_selector("#requests tr:has-text('alice'):has-text('answers')")
         page.wait_for_selector("#requests tr:has-text('alice'):has-text('waits')")
         page.wait_for_selector("#users tr:has-text('root'):has-text('50 %')")
+        page.wait_for_selector("#answers li:has-text('alice'):has-text('(fair: 50 %)')")
+        page.click("#more summary")
         page.wait_for_selector("#figures div:has-text('Generated tokens a second') dd:has-text(' of ')")
     page.wait_for_selector("#requests td:has-text('Nothing runs or waits.')")
     row = page.locator("#slowest tbody tr").first
@@ -168,7 +225,7 @@ def test_figures_go_on_after_a_broken_stream(page: Page, served: Served) -> None
     page.click("#show-server")
     expect(page.locator("#server-note")).to_contain_text("trying again", timeout=PATIENCE_S * 1000)
     is_broken = False
-    page.wait_for_selector("#figures dt:has-text('Waiting')")
+    page.wait_for_selector("#answers .verdict >> nth=0")
     expect(page.locator("#server-note")).to_have_text("", timeout=PATIENCE_S * 1000)
 
 
@@ -246,7 +303,10 @@ def test_it_is_accessible_and_fits_a_phone(browser: Browser, served: Served, the
     for view in ("#show-chat", "#show-server"):
         page.click(view)
         if view == "#show-server":
+            for unfolding in ("#more", "#all-keys", "#all-cached"):
+                page.click(f"{unfolding} summary")
             page.wait_for_selector("#slowest td")
+            page.wait_for_selector("#keys-table button")
         violations = Axe().run(page).response["violations"]
         serious = [found["id"] for found in violations if found["impact"] in ("serious", "critical")]
         assert serious == [], view

@@ -97,9 +97,23 @@ export interface UserShare {
   tokens: number;
 }
 
+export type Limit =
+  "nothing" | "quota" | "memory" | "places" | "memory bandwidth" | "arithmetic" | "attention" | "overhead";
+
+export type AlertKind = "stuck" | "failures" | "lines_lost" | "memory" | "throttled" | "late_first" | "late_gaps";
+
 /** An event of /overview. */
 export interface Overview {
   is_alive: boolean;
+  in_time: {
+    first_tokens: number | null;
+    gaps: number | null;
+    num_first_tokens: number;
+    first_token_s: number;
+    gap_s: number;
+  };
+  limit: Limit;
+  alerts: { kind: AlertKind; value: number }[];
   requests_running: number;
   requests_waiting: number;
   generated_per_second: number | null;
@@ -127,4 +141,38 @@ export interface Overview {
   requests: OpenRequest[];
   users: UserShare[];
   slowest: SlowRequest[];
+}
+
+export type Span = "minutes" | "day" | "week";
+
+/** Of /overview/history: a value for each point. */
+export interface History {
+  at: number[];
+  generated: number[];
+  prompt: number[];
+  running: number[];
+  waiting: number[];
+  first_s: (number | null)[];
+  gap_s: (number | null)[];
+}
+
+export interface NewKey {
+  user: string;
+  admin: boolean;
+  weight: number;
+  requests_per_minute: number | null;
+  tokens_per_minute: number | null;
+}
+
+export interface Key extends NewKey {
+  name: string;
+  max_context: number | null;
+}
+
+/** Of /admin/cache. */
+export interface CachedUser {
+  /** null: only the hash is known. */
+  user: string | null;
+  hash: string;
+  bytes: number;
 }

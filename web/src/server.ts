@@ -1,6 +1,6 @@
 // Requests to the server that this page came from. Addresses are relative, so the page works behind a proxy's prefix.
 
-import type { ChatChunk, ChatRequest, Model, Overview } from "./api_types";
+import type { CachedUser, ChatChunk, ChatRequest, History, Key, Model, NewKey, Overview, Span } from "./api_types";
 import { keyHeaders } from "./key";
 import { strings } from "./strings";
 
@@ -69,6 +69,34 @@ export async function* streamChat(body: ChatRequest, lastId: string | null, sign
 /** What operators watch of a model. Not by EventSource, which cannot send a key. */
 export async function* streamOverview(model: string, signal: AbortSignal) {
   yield* events<Overview>(await ask(`overview?model=${encodeURIComponent(model)}`, { signal }));
+}
+
+export async function readHistory(model: string, span: Span): Promise<History> {
+  return (await (await ask(`overview/history?model=${encodeURIComponent(model)}&span=${span}`)).json()) as History;
+}
+
+const KEYS = "admin/keys";
+
+export async function listKeys(): Promise<Key[]> {
+  return ((await (await ask(KEYS)).json()) as { data: Key[] }).data;
+}
+
+export async function addKey(key: NewKey): Promise<{ key: string }> {
+  return (await (await post(KEYS, key)).json()) as { key: string };
+}
+
+export async function revokeKey(name: string): Promise<void> {
+  await ask(`${KEYS}/${encodeURIComponent(name)}`, { method: "DELETE" });
+}
+
+const cacheOf = (model: string) => `admin/cache?model=${encodeURIComponent(model)}`;
+
+export async function listCache(model: string): Promise<CachedUser[]> {
+  return ((await (await ask(cacheOf(model))).json()) as { data: CachedUser[] }).data;
+}
+
+export async function forgetUser(model: string, user: string): Promise<void> {
+  await ask(`${cacheOf(model)}&user=${encodeURIComponent(user)}`, { method: "DELETE" });
 }
 
 async function* events<T>(reply: Response): AsyncGenerator<StreamEvent<T>> {

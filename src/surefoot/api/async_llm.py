@@ -29,7 +29,7 @@ from surefoot.api.pooling import PoolingConfig
 from surefoot.api.reranking import Reranker
 from surefoot.cache import DiskTier
 from surefoot.core import Chunk, Load, Request, SampleKey, SampleStatus, SamplingParams
-from surefoot.engine import Engine, Event, Times
+from surefoot.engine import Capacity, Engine, Event, Times
 from surefoot.models import ModelConfig
 from surefoot.ops import read_bandwidth
 from surefoot.sampling import Grammars
@@ -189,6 +189,7 @@ class AsyncLLM:
         self.reranker: Reranker | None = llm.reranker
         self.max_context: int = llm.max_context  # tokens that memory holds
         self.context_length: int = llm.context_length  # where answers end
+        self.capacity: Capacity = llm.capacity
         self.max_running: int = llm.capacity.scheduling.max_running  # samples that share a step
         self.progress = EngineProgress(last=time.monotonic())
         self._watcher = watcher

@@ -32,7 +32,7 @@ def add(
         int | None, typer.Option(help="Longest request in tokens, prompt and answer (default: the server's).")
     ] = None,
     admin: Annotated[
-        bool, typer.Option("--admin", help="Allow the key to read /metrics, which covers all users.")
+        bool, typer.Option("--admin", help="Allow the key to read figures of all users, and to add and revoke keys.")
     ] = False,
     no_disk_cache: Annotated[
         bool,

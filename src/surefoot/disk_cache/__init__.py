@@ -2,6 +2,7 @@
 
 from surefoot.disk_cache.beside import Contents, ask_to_forget, asked_namespaces, read_contents
 from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
+from surefoot.disk_cache.index import Holdings
 from surefoot.disk_cache.record import (
     DIGEST_BYTES,
     HEADER_BYTES,
@@ -31,6 +32,7 @@ __all__ = [
     "CacheKeyError",
     "Contents",
     "DamagedRecord",
+    "Holdings",
     "ask_to_forget",
     "asked_namespaces",
     "read_contents",

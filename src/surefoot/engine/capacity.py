@@ -30,6 +30,7 @@ class Capacity:
 
     layout: KvLayout
     scheduling: SchedulerConfig
+    times: PredictedSteps  # of steps on a usual machine
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def plan_memory(model: Model, request: MemoryRequest, variant: str, threads: int
     request = request.fitted(model.config)
     layout, context = fit_context(model.config, request)
     times = PredictedSteps(model_work(model, request.sizes), nominal_rates(variant, threads))
-    return Capacity(layout, _scheduling(model, context, request, times))
+    return Capacity(layout, _scheduling(model, context, request, times), times)
 
 
 def fit_context(config: ModelConfig, request: MemoryRequest) -> tuple[KvLayout, int]:

@@ -31,7 +31,7 @@ from surefoot.server.errors import ApiError
 LOG = logging.getLogger(__name__)
 # Host and origin were checked here: the replicas' own names are not those that clients use.
 NOT_HANDED = HOP_BY_HOP | {b"content-length", b"host", b"origin"}
-STATEFUL = ("/v1/files", "/v1/batches")  # kept on one machine's disk
+STATEFUL = ("/v1/files", "/v1/batches", "/admin/")  # kept on one machine's disk
 Beside = Callable[[], Coroutine[Any, Any, None]]  # runs for as long as the gateway does
 HEALTH, READY, METRICS = "/health", "/ready", "/metrics"  # that the gateway answers itself
 
@@ -121,7 +121,9 @@ class Gateway:
             await Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})(scope, receive, send)
             return
         if scope["path"].startswith(STATEFUL):
-            raise ApiError(501, "files and batches are kept by one server: ask a replica, or use surefoot run-batch")
+            raise ApiError(
+                501, "files, batches and keys are each server's own: ask a replica, or use surefoot run-batch"
+            )
         if scope["path"].startswith("/fleet/"):
             raise ApiError(404, "there is nothing at this path")
         request = forwarded_request(scope, await read_body(receive))

@@ -24,6 +24,7 @@ from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import guarded
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
+from surefoot.server.routes.keys import keys_router
 from surefoot.server.routes.models import models_router, ollama_models_router
 from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.page import page_router
@@ -64,12 +65,14 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
         ollama_models_router(parts.lists),
         page_router(),
         operations_router(partial(find_problem, parts.pool), parts.metrics.text, has_keys=keys is not None),
+        keys_router(keys, parts.logs.audit),
     ):
         app.include_router(router)
     overview = ModelOverview(parts.catalog, parts.pool, has_keys=keys is not None)
     app.router.routes += [
         *(Route(path, requests, methods=["POST"]) for path in MODEL_ROUTES),
-        Route("/overview", overview, methods=["GET"]),
+        *(Route(path, overview, methods=["GET"]) for path in ("/overview", "/overview/history")),
+        Route("/admin/cache", overview, methods=["GET", "DELETE"]),
         Route(SCHEMA, api_schema(parts.catalog, parts.pool), methods=["GET"]),
     ]
     add_errors(app, parts.metrics.refuse)

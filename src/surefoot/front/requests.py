@@ -145,8 +145,8 @@ def api_schema(catalog: Catalog, pool: ModelPool) -> Callable[[HttpRequest], Awa
 
 @dataclass(frozen=True)
 class ModelOverview:
-    """An ASGI application: /overview of one model, whose process's events are passed on. Whoever watches a model does
-    not keep it in memory: the events end when it is unloaded."""
+    """An ASGI application: what operators see of one model and change, passed on to the model's process. Whoever
+    watches a model does not keep it in memory: the events end when it is unloaded."""
 
     catalog: Catalog
     pool: ModelPool

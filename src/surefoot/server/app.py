@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,12 @@ from surefoot.server.bodies import ClientGone
 from surefoot.server.channel import FrontLink
 from surefoot.server.door import guarded
 from surefoot.server.errors import ApiError, of_status, of_validation
+from surefoot.server.overview.history import History
 from surefoot.server.routes.batches import batches_router
+from surefoot.server.routes.cache import cache_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.infill import infill_router
+from surefoot.server.routes.keys import keys_router
 from surefoot.server.routes.messages import messages_router
 from surefoot.server.routes.models import OnlyModel, models_router, ollama_models_router
 from surefoot.server.routes.ollama import ollama_router
@@ -47,6 +50,7 @@ from surefoot.server.service import Service
 from surefoot.server.settings import ServerSettings
 
 LOG = logging.getLogger(__name__)
+HISTORY = "history.json"  # in the folder of files and batches
 # Puts something in front of the gated application. Requests that it sends on may have a `Forwarded` in their state.
 InFront = Callable[[ASGIApp, Service, KeyStore | None], ASGIApp]
 
@@ -62,6 +66,8 @@ def make_app(
     the front process, if there is one; it has checked the requests that it sends. in_front: of the gate."""
     num_slots = max(1, service.llm.max_running // 2)
     files, batches = open_batches(partial(answer_line, service), keys, state, num_slots, service.settings)
+    if state is not None:
+        service.history = History(state.path / HISTORY)
     lifespan = _lifespan(service, keys, batches)
     app = FastAPI(title="surefoot", version=__version__, openapi_url=None, lifespan=lifespan)
     app.state.body_work = service.body_work
@@ -86,6 +92,8 @@ def make_app(
     operations = operations_router(service.find_problem, service.metrics.read, has_keys=keys is not None)
     app.include_router(operations, tags=["Operations"])
     app.include_router(overview_router(service, has_keys=keys is not None))
+    for router in (keys_router(keys, service.audit), cache_router(service, keys)):
+        app.include_router(router, responses=OPENAI_ERRORS, tags=["Operations"])
     add_errors(app, service.metrics.refuse)
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -126,8 +134,9 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
     async def live(_: FastAPI) -> AsyncIterator[None]:
         service.llm.start()
         await learn_public_prefixes(service)
-        async with keys_and_batches(keys, batches):
+        async with keys_and_batches(keys, batches), beside(service.history.record(service.samples)):
             yield
+        await asyncio.to_thread(service.history.save)
         await service.llm.stop()
         _log_leaks(service)
         if service.tracer is not None:
@@ -141,16 +150,23 @@ def _lifespan(service: Service, keys: KeyStore | None, batches: Batches | None):
 @asynccontextmanager
 async def keys_and_batches(keys: KeyStore | None, batches: Batches | None) -> AsyncIterator[None]:
     """Batches run, and changes of the keys' file are noticed."""
-    watching = asyncio.create_task(keys.watch()) if keys is not None else None
-    if batches is not None:
-        batches.start()
+    async with AsyncExitStack() as stack:
+        if keys is not None:
+            await stack.enter_async_context(beside(keys.watch()))
+        if batches is not None:
+            batches.start()
+            stack.push_async_callback(batches.stop)
+        yield
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """The work goes on until the block ends."""
+    task = asyncio.create_task(work)
     yield
-    if batches is not None:
-        await batches.stop()
-    if watching is not None:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _log_leaks(service: Service) -> None:

@@ -21,6 +21,8 @@ from surefoot.server.access.shares import Admission, Caller, Ticket, Turns
 from surefoot.server.bodies import BodyWork
 from surefoot.server.errors import ApiError, bad_request
 from surefoot.server.metrics import EndedRequest, Metrics, PhaseTimes, RecentRequests, watch_engine
+from surefoot.server.overview.figures import Samples, samples_of
+from surefoot.server.overview.history import History
 from surefoot.server.prompts import PromptEncoder
 from surefoot.server.recent_prompts import Departure, RecentPrompts
 from surefoot.server.schemas.ollama import ShownModel
@@ -46,6 +48,7 @@ class Service:
         self.is_draining = False
         self.runs: set[RequestRun] = set()  # in the engine
         self.recent = RecentRequests()
+        self.history = History()
         self.recent_prompts = RecentPrompts()
         self.bandwidth: float | None = None  # bytes a second that the model's threads read from memory, once measured
         self.prompts = PromptEncoder(llm)
@@ -58,6 +61,9 @@ class Service:
     def num_requests(self) -> int:
         """Requests that have not ended."""
         return self._admission.num_requests
+
+    def samples(self) -> Samples:
+        return samples_of(self.metrics.registry.collect())
 
     @property
     def shown(self) -> ShownModel:

@@ -4,7 +4,7 @@ import math
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from surefoot.server.overview.figures import Samples, look, samples_of, tokens_by_user
+from surefoot.server.overview.figures import Interval, Samples, look, samples_of, tokens_by_user
 
 
 class Source:
@@ -63,3 +63,18 @@ def test_users_come_by_their_speed() -> None:
     after = source.read()
     assert look(before, after, seconds=1.0).tokens_by_user == {"new": 7.0, "idle": 1.0}
     assert tokens_by_user(after) == {"idle": 501.0, "new": 7.0}
+
+
+def test_how_many_values_were_small_and_how_large_most_were() -> None:
+    registry = CollectorRegistry()
+    times = Histogram("times", "", buckets=(1, 2, 4), registry=registry)
+    times.observe(0.5)
+    before = samples_of(registry.collect())
+    for value in (0.5, 1.5, 1.6, 1.7, 3.0, 9.0):
+        times.observe(value)
+    interval = Interval(before, samples_of(registry.collect()), 1.0)
+    assert (interval.observed("times"), interval.observed("times", 2)) == (6, 4)
+    assert interval.quantile("times", 0.5) == 1 + 2 / 3  # the second of the three between 1 and 2
+    assert interval.quantile("times", 0.99) == 4  # more is not known
+    assert interval.quantile("none", 0.5) is None
+    assert Interval(before, before, 1.0).quantile("times", 0.5) is None

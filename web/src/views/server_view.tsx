@@ -1,64 +1,79 @@
-// The operator's view: figures, requests, users and slow requests, pushed by the server while the view is shown.
+// The operator's view: answers to three questions, charts, requests and users; the rest unfolds. The server pushes it
+// while the view is shown.
 
+import type { ComponentChild } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Overview, OpenRequest, SlowRequest, Times, UserShare } from "../api_types";
 import { watchOverview } from "../overview";
 import { settings } from "../settings";
 import { strings } from "../strings";
 import { bytes, milliseconds, number, percent, seconds } from "../units";
-import { SpeedChart, type Speed } from "./speed_chart";
+import { Answers } from "./answers";
+import { CacheTable } from "./cache_table";
+import { HistoryCharts } from "./history_charts";
+import { KeysTable } from "./keys_table";
 import { Table } from "./table";
-
-const KEPT = 120; // readings in the chart
 
 export function ServerView() {
   const [now, setNow] = useState<Overview | null>(null);
   const [note, setNote] = useState("");
-  const [speeds, setSpeeds] = useState<Speed[]>([]);
   const { model } = settings.value;
   useEffect(() => {
     const watching = new AbortController();
     const show = (latest: Overview) => {
       setNow(latest);
-      setNote(latest.is_alive ? "" : strings.stuck);
-      const speed = { at: Date.now() / 1000, speed: latest.generated_per_second, limit: latest.limit_per_second };
-      setSpeeds((earlier) => [...earlier, speed].slice(-KEPT));
+      setNote("");
     };
     void watchOverview(model, { show, note: setNote }, watching.signal);
-    return () => {
-      watching.abort();
-      setSpeeds([]);
-    };
+    return () => watching.abort();
   }, [model]);
   return (
     <main id="server">
       <p id="server-note" role="status">
         {note}
       </p>
-      {now && <Figures now={now} />}
-      {now && <SpeedChart speeds={speeds} />}
+      {now && <Answers now={now} />}
+      {now && <HistoryCharts promise={now.in_time} />}
       {now && <Tables now={now} />}
+      {now && <Unfolding id="more" title={strings.moreFigures} content={() => <More now={now} />} />}
+      {now && <Unfolding id="all-cached" title={strings.cache.title} content={() => <CacheTable />} />}
+      {now && <Unfolding id="all-keys" title={strings.keys.title} content={() => <KeysTable />} />}
     </main>
+  );
+}
+
+/** What is made when it is first unfolded. */
+function Unfolding({ id, title, content }: { id: string; title: string; content: () => ComponentChild }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details id={id} class="more" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{title}</summary>
+      {isOpen && content()}
+    </details>
   );
 }
 
 type Figure = [name: string, value: string | number];
 
-function Figures({ now }: { now: Overview }) {
+function More({ now }: { now: Overview }) {
   return (
     <>
-      <FigureList id="figures" figures={mainFigures(now)} />
-      <details class="more">
-        <summary>{strings.moreFigures}</summary>
-        <FigureList id="more-figures" figures={moreFigures(now)} />
-      </details>
+      <FigureList figures={[...mainFigures(now), ...moreFigures(now)]} />
+      <h2>{strings.slowestTitle}</h2>
+      <Table
+        id="slowest"
+        label={strings.slowestTitle}
+        columns={strings.columns.slowest}
+        rows={now.slowest.map(slowRow)}
+        empty={strings.noEnded}
+      />
     </>
   );
 }
 
-function FigureList({ id, figures }: { id: string; figures: Figure[] }) {
+function FigureList({ figures }: { figures: Figure[] }) {
   return (
-    <dl id={id} class="figures">
+    <dl id="figures" class="figures">
       {figures.map(([name, value]) => (
         <div key={name}>
           <dt>{name}</dt>
@@ -130,14 +145,6 @@ function Tables({ now }: { now: Overview }) {
         columns={columns.users}
         rows={now.users.map(userRow)}
         empty={strings.noUser}
-      />
-      <h2>{strings.slowestTitle}</h2>
-      <Table
-        id="slowest"
-        label={strings.slowestTitle}
-        columns={columns.slowest}
-        rows={now.slowest.map(slowRow)}
-        empty={strings.noEnded}
       />
     </>
   );

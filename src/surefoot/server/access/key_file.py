@@ -10,7 +10,7 @@ It is TOML, a table for each key:
     requests_per_minute = 60       # left out: no limit
     tokens_per_minute = 100000     # prompt and answer
     max_context = 4096
-    admin = false                  # may read /metrics, which covers all users
+    admin = false                  # may read /metrics, which covers all users, add keys and revoke them
     disk_cache = true              # false: the user's prompts and answers are cached in memory alone
 """
 
@@ -51,12 +51,11 @@ class KeyFileError(ValueError):
     """The file cannot be used; the message says why."""
 
 
-class KeyEntry(BaseModel):
-    """One table of the file."""
+class KeyOwner(BaseModel):
+    """Whose a key is, and its limits."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
     user: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     priority: Annotated[int, Field(ge=-LARGEST_PRIORITY, le=LARGEST_PRIORITY)] = 0
@@ -65,6 +64,12 @@ class KeyEntry(BaseModel):
     max_context: Annotated[int | None, Field(ge=1)] = None
     admin: bool = False
     disk_cache: bool = True
+
+
+class KeyEntry(KeyOwner):
+    """One table of the file."""
+
+    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
     @property
     def name(self) -> str:

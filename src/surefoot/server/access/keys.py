@@ -17,7 +17,7 @@ class KeyStore:
     """The callers by their keys' hashes. If the file becomes unusable, the callers stay as they were."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._files = WatchedFiles(path)
         entries = read_keys(path)
         self._callers = self._make(entries, {})
@@ -52,15 +52,15 @@ class KeyStore:
         """Read the file again. Returns whether it could be read."""
         self._files.note()
         try:
-            entries = read_keys(self._path)
+            entries = read_keys(self.path)
             if not entries and self._callers:
-                raise KeyFileError(f"{self._path}: it had keys and has none now: add one, or stop the server")
+                raise KeyFileError(f"{self.path}: it had keys and has none now: add one, or stop the server")
         except KeyFileError as error:
             LOG.error("the keys stay as they were: %s", error)
             return False
         self._callers = self._make(entries, self._callers)
         self.limits = RateLimits.of(entries)
-        LOG.info("%d keys read from %s", len(self._callers), self._path)
+        LOG.info("%d keys read from %s", len(self._callers), self.path)
         return True
 
     @staticmethod

@@ -33,7 +33,7 @@ class Caller:
     weight: float = 1.0  # share of a busy machine
     priority: int = 0  # larger is served first
     max_context: int | None = None  # tokens of prompt and answer; None: as many as the model's context
-    is_admin: bool = False  # may see figures of other users
+    is_admin: bool = False  # may see figures of other users, add keys and revoke them
     uses_disk: bool = True  # prompts and answers may be kept in the prompt cache on disk
     requests: ChargedRate | None = field(default=None, compare=False)  # left of the rate of requests; None: no limit
     tokens: ChargedRate | None = field(default=None, compare=False)  # left of the rate of tokens; None: no limit

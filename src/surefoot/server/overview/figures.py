@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from prometheus_client.core import Metric
 
@@ -53,7 +54,7 @@ def samples_of(families: Iterable[Metric]) -> Samples:
 
 
 @dataclass(frozen=True)
-class _Interval:
+class Interval:
     """Two readings of the metrics. Values are sums over all labels."""
 
     before: Samples
@@ -80,6 +81,31 @@ class _Interval:
         growth = self.growth(whole)
         return self.growth(part) / growth if growth else None
 
+    def observed(self, name: str, most: float = math.inf) -> int:
+        """How many values of a histogram were at most so large; `most` is the bound of a bucket."""
+        return int(sum(count for bound, count in self._buckets(name) if bound <= most))
+
+    def quantile(self, name: str, share: float) -> float | None:
+        """Of a histogram's values, linear within a bucket. Of the last bucket, which has no bound, its beginning."""
+        buckets = self._buckets(name)
+        rest = share * sum(count for _, count in buckets)
+        for (start, _), (bound, count) in pairwise([(0.0, 0.0), *buckets]):
+            if count and count >= rest:
+                return start if math.isinf(bound) else start + (bound - start) * rest / count
+            rest -= count
+        return None
+
+    def _buckets(self, name: str) -> list[tuple[float, float]]:
+        """Bounds of a histogram's buckets, and how many values came into each."""
+        counts: dict[float, float] = {}
+        for samples, sign in ((self.after, 1), (self.before, -1)):
+            for labels, count in samples.get(f"{name}_bucket", {}).items():
+                bound = float(dict(labels)["le"])
+                counts[bound] = counts.get(bound, 0.0) + sign * count
+        bounds = sorted(counts)
+        below = [0.0, *(counts[bound] for bound in bounds)]
+        return [(bound, counts[bound] - less) for bound, less in zip(bounds, below, strict=False)]
+
     def weights_bandwidth_use(self) -> float | None:
         bandwidth = self.value("surefoot:memory_bandwidth_bytes_per_second")
         if not bandwidth or math.isnan(bandwidth):
@@ -88,7 +114,7 @@ class _Interval:
 
 
 def look(before: Samples, after: Samples, seconds: float) -> View:
-    interval = _Interval(before, after, seconds)
+    interval = Interval(before, after, seconds)
     value, rate, mean, share = interval.value, interval.rate, interval.mean, interval.share
     models = {dict(labels).get("model_name", "") for labels in after.get("vllm:num_requests_running", {})}
     return View(

@@ -1,4 +1,4 @@
-"""/overview: what operators watch, as server-sent events."""
+"""/overview: what operators watch, as server-sent events; /overview/history: the last minutes, day and week."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
@@ -17,8 +17,9 @@ from surefoot.engine import Times
 from surefoot.server.access.gate import check_admin
 from surefoot.server.answer.streaming import EventStream, event
 from surefoot.server.metrics import PhaseTimes
-from surefoot.server.overview.figures import Samples, look, samples_of, tokens_by_user
+from surefoot.server.overview.figures import Samples, View, look, tokens_by_user
 from surefoot.server.overview.requests import OpenRequest, UserShares, furthest
+from surefoot.server.overview.verdicts import alerts, bound_of_step, in_time, limit
 from surefoot.server.service import RequestRun, Service
 
 PERIOD_S = 1.0
@@ -26,6 +27,7 @@ NUM_SHOWN = 100  # open requests, those that run first
 TYPICAL_TOKENS = 1024
 
 Statuses = Sequence[tuple[SampleStatus, Times]]
+Span = Literal["minutes", "day", "week"]
 
 
 def overview_router(service: Service, *, has_keys: bool) -> APIRouter:
@@ -36,6 +38,12 @@ def overview_router(service: Service, *, has_keys: bool) -> APIRouter:
         """An event a second until the client leaves or the server drains. With keys, only admin keys may read them."""
         check_admin(http, has_keys, "the overview covers all users")
         return EventStream(None, _events(service), service.settings.read_s)
+
+    @router.get("/overview/history", include_in_schema=False)
+    async def history(http: HttpRequest, span: Span = "minutes") -> dict[str, list[Any]]:
+        """The fields of `Point`, a list each."""
+        check_admin(http, has_keys, "the overview covers all users")
+        return service.history.columns(span)
 
     return router
 
@@ -73,17 +81,32 @@ class Observer:
         for run in service.runs:
             tokens[run.caller.user] += run.num_prompt + run.num_generated
         weights = {run.caller.user: run.caller.weight for run in service.runs}
+        view = look(before.samples, now.samples, now.time - before.time)
         return {
-            **asdict(look(before.samples, now.samples, now.time - before.time)),
-            "is_alive": service.llm.is_alive(service.settings.patience_s),
+            **asdict(view),
+            **self._verdicts(view),
             "limit_per_second": decode_limit(service.llm, service.bandwidth, self._statuses),
             "requests": [asdict(request) for request in requests[:NUM_SHOWN]],
             "users": [asdict(share) for share in self._shares.read(now.time, tokens, requests, weights)],
             "slowest": [asdict(request) for request in service.recent.slowest()],
         }
 
+    def _verdicts(self, view: View) -> dict[str, Any]:
+        service, points = self._service, self._service.history.points("minutes")
+        capacity, samples = service.llm.capacity, [status for status, _ in self._statuses]
+        bound = bound_of_step(capacity.times, samples, capacity.scheduling.max_chunk)
+        served, is_alive = in_time(points), service.llm.is_alive(service.settings.patience_s)
+        lines_lost = service.audit.num_lost + service.access.num_lost
+        found = alerts(view, served, points, is_alive=is_alive, lines_lost=lines_lost)
+        return {
+            "is_alive": is_alive,
+            "in_time": asdict(served),
+            "limit": limit(view, points[-1] if points else None, bound, service.llm.max_running),
+            "alerts": [asdict(alert) for alert in found],
+        }
+
     def _read_metrics(self) -> _MetricsReading:
-        return _MetricsReading(time.monotonic(), samples_of(self._service.metrics.registry.collect()))
+        return _MetricsReading(time.monotonic(), self._service.samples())
 
 
 def open_requests(runs: Collection[RequestRun], statuses: Statuses, now: float) -> list[OpenRequest]:

@@ -1,0 +1,150 @@
+// Charts of the last quarter of an hour, day or week.
+
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import type { History, Overview, Span } from "../api_types";
+import { readHistory } from "../server";
+import { settings } from "../settings";
+import { strings } from "../strings";
+
+const HEIGHT = 150;
+const READ_MS = 5000; // the server adds a point as often
+const SPANS: Span[] = ["minutes", "day", "week"];
+const LENGTHS_S = { minutes: 900, day: 86400, week: 604800 };
+
+type Column = Exclude<keyof History, "at">;
+interface Line {
+  column: Column;
+  label: string;
+  colour: string;
+}
+
+export function HistoryCharts({ promise }: { promise: Overview["in_time"] }) {
+  const [span, setSpan] = useState<Span>("minutes");
+  const [history, setHistory] = useState<History | null>(null);
+  const { model } = settings.value;
+  useEffect(() => {
+    let isOver = false;
+    const read = () =>
+      readHistory(model, span)
+        .then((latest) => isOver || setHistory(latest))
+        .catch(() => undefined); // the stream of figures tells what is wrong
+    void read();
+    const timer = setInterval(() => void read(), READ_MS);
+    return () => {
+      isOver = true;
+      clearInterval(timer);
+    };
+  }, [model, span]);
+  const { charts } = strings;
+  return (
+    <section aria-label={charts.title}>
+      <div class="spans" role="group" aria-label={charts.title}>
+        {SPANS.map((each) => (
+          <button key={each} aria-pressed={each === span} onClick={() => setSpan(each)}>
+            {charts.spans[each]}
+          </button>
+        ))}
+      </div>
+      <div class="charts">
+        <Chart
+          {...{ history, span }}
+          title={charts.firstToken}
+          limit={promise.first_token_s}
+          lines={[{ column: "first_s", label: charts.usual, colour: "--accent" }]}
+        />
+        <Chart
+          {...{ history, span }}
+          title={charts.gap}
+          limit={promise.gap_s}
+          lines={[{ column: "gap_s", label: charts.usual, colour: "--accent" }]}
+        />
+        <Chart
+          {...{ history, span }}
+          title={charts.tokens}
+          lines={[
+            { column: "generated", label: charts.generated, colour: "--accent" },
+            { column: "prompt", label: charts.prompt, colour: "--prefill" },
+          ]}
+        />
+        <Chart
+          {...{ history, span }}
+          title={charts.requests}
+          lines={[
+            { column: "running", label: strings.figures.running, colour: "--accent" },
+            { column: "waiting", label: strings.figures.waiting, colour: "--queue" },
+          ]}
+        />
+      </div>
+    </section>
+  );
+}
+
+interface Props {
+  title: string;
+  history: History | null;
+  span: Span;
+  lines: Line[];
+  /** A dashed line: what users should see at most. */
+  limit?: number;
+}
+
+function Chart({ title, history, span, lines, limit }: Props) {
+  const place = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  useLayoutEffect(() => {
+    if (!place.current) return;
+    const made = new uPlot(options(place.current, lines, limit, LENGTHS_S[span]), [[]], place.current);
+    chart.current = made;
+    const watcher = new ResizeObserver(([entry]) => entry && made.setSize(sizeOf(entry.contentRect.width)));
+    watcher.observe(place.current);
+    return () => {
+      watcher.disconnect();
+      made.destroy();
+    };
+  }, [span]);
+  useEffect(() => {
+    if (!history) return;
+    const start = Date.now() / 1000 - LENGTHS_S[span]; // where the dashed line begins
+    const columns = lines.map(({ column }) => [null, ...history[column]]);
+    if (limit !== undefined) columns.push([limit, ...history.at.map(() => limit)]);
+    chart.current?.setData([[Math.min(start, history.at[0] ?? start), ...history.at], ...columns]);
+  }, [history, span]);
+  return (
+    <figure>
+      <figcaption>{title}</figcaption>
+      <div class="chart" role="img" aria-label={`${title}, ${strings.charts.spans[span]}`} ref={place} />
+    </figure>
+  );
+}
+
+const sizeOf = (width: number) => ({ width: Math.max(200, Math.floor(width)), height: HEIGHT });
+
+function options(place: HTMLElement, lines: Line[], limit: number | undefined, length: number): uPlot.Options {
+  const colour = (name: string) => () => colourOf(place, name);
+  const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const dashed = { label: strings.charts.promise, stroke: colour("--dim"), dash: [6, 4], points: { show: false } };
+  return {
+    ...sizeOf(place.clientWidth),
+    cursor: { drag: { x: false, y: false } },
+    legend: { live: false },
+    scales: {
+      x: { range: () => [Date.now() / 1000 - length, Date.now() / 1000] },
+      y: { range: (_, __, most) => [0, 1.1 * (most || 1)] },
+    },
+    axes: [axis, { ...axis, size: 50 }],
+    series: [
+      { label: strings.charts.time },
+      ...lines.map(({ label, colour: name }) => ({ label, stroke: colour(name), width: 2, points: { show: false } })),
+      ...(limit === undefined ? [] : [dashed]),
+    ],
+  };
+}
+
+/** The colour as canvas understands it: the variable's own text has light-dark() in it. */
+function colourOf(place: HTMLElement, name: string): string {
+  place.style.color = `var(${name})`;
+  const colour = getComputedStyle(place).color;
+  place.style.color = "";
+  return colour;
+}
