@@ -29,7 +29,7 @@ class SizedModel:
     work: ModelWork
     weight_bytes: int  # in memory
     kv_bytes: Mapping[int, int]  # that a token keeps, by window
-    file_bytes: int | None = None  # of the file, that a token needs; None: no file, or one of floats
+    file_bytes: int | None  # of its GGUF file, that a token needs; None: no such file, or one of floats
 
     @property
     def token_bytes(self) -> int:
@@ -88,9 +88,7 @@ def find_subject(name: str, float_format: str = "w8") -> SizedModel:
 
 def plan_model(opened: OpenModel, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS) -> SizedModel:
     """Reads no weight."""
-    sized, checkpoint = size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form), opened.checkpoint
-    num_experts = sized.config.moe.router.top_k if sized.config.moe else 0
-    return replace(sized, file_bytes=bytes_of_a_token(checkpoint, num_experts))
+    return size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form)
 
 
 def size_model(
@@ -102,7 +100,9 @@ def size_model(
         sizes = slot_bytes(backend, model.config, kv_form)
     finally:
         backend.close()
-    return SizedModel(name, model.config, model_work(model, sizes), weight_bytes(model), sizes)
+    num_experts = model.config.moe.router.top_k if model.config.moe else 0
+    file_bytes = bytes_of_a_token(header.tensors, num_experts)
+    return SizedModel(name, model.config, model_work(model, sizes), weight_bytes(model), sizes, file_bytes)
 
 
 def _in_four_bits(use: MatrixUse) -> MatrixUse:
