@@ -51,11 +51,12 @@ class SizedModel:
 
     @property
     def linear_shapes(self) -> list[LinearShape]:
-        """The matrix that computes most of each form."""
+        """The matrix that computes most of each form. Narrow ones are measured wide: random weights are not packed
+        otherwise, and forms are named alike."""
         largest: dict[str, tuple[int, LinearShape]] = {}
         for use in (*self.work.matrices, *self.work.head):
             if use.format is not None:
-                shape = LinearShape(use.format, use.limbs, use.n, use.k)
+                shape = LinearShape(use.format.wide, use.limbs, use.n, use.k)
                 largest[shape.name] = max(
                     largest.get(shape.name, (0, shape)), (use.products, shape), key=lambda pair: pair[0]
                 )
