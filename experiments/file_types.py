@@ -92,7 +92,7 @@ def measure(path: Path, seconds: float, variant: str | None) -> MeasuredType:
         interleaver = Interleaver([bandwidth_case(first.backend, FOOTPRINT)], TimeBudget(share * seconds))
         parts = [case for case in cases if (case.kind == "prefill") == is_prefill]
         measurements |= interleaver.run(sorted(parts, key=lambda case: case.kind, reverse=True))  # compared: neighbours
-    file_bytes = bytes_of_a_token(open_model(str(path)).checkpoint, 0)
+    file_bytes = bytes_of_a_token(open_model(str(path)).checkpoint.tensors, 0)
     assert file_bytes is not None
     memory = {width: llm.read_bytes(0) for width, llm in loaded.items()}
     for llm in loaded.values():

@@ -1,9 +1,12 @@
 """What the pages show: their fenced blocks, and the commands in them."""
 
+import importlib.util
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs/lessons"
@@ -52,6 +55,16 @@ class Shown:
 
     def __str__(self) -> str:
         return f"{self.page}:{self.number}"
+
+
+def script(name: str) -> ModuleType:
+    """A script of docs/make as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/make/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(page: Path) -> list[Block]:

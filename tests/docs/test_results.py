@@ -1,8 +1,6 @@
 """Public figures come from docs/results, and pages agree with them."""
 
-import importlib.util
 import re
-import sys
 from dataclasses import replace
 from datetime import date
 from math import isfinite
@@ -10,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, script
 
-SPEC = importlib.util.spec_from_file_location("results", ROOT / "docs/make/results.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-results = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = results
-SPEC.loader.exec_module(results)
-
+results = script("results")
 ALL = results.read_results()
 ROW = re.compile(r"^\|(?!---)(.*)\|$", re.MULTILINE)
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?!\w)")

@@ -7,7 +7,7 @@ import pytest
 from surefoot import LLM
 from surefoot.api.opening import open_model
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, ServiceLevel, make_plan
-from surefoot.plan.subject import plan_model
+from surefoot.plan.subject import find_subject, plan_model
 from tests.plan.machines import GB, machine, model
 from tests.smollm2 import find_file
 from tests.stories import stories_gguf
@@ -30,6 +30,14 @@ def test_decoding_is_stated_as_a_share_of_what_the_files_bytes_allow() -> None:
     assert 0.95 * find_file().stat().st_size < sized.file_bytes < find_file().stat().st_size
     assert alone.of_file_limit == pytest.approx(alone.tokens_per_second * sized.file_bytes / GB)
     assert ModelPlanner(model(), machine(), SERVICE).one_user().of_file_limit is None
+
+
+def test_weights_at_the_files_own_width_are_measured_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = find_subject("smollm2-135m")
+    monkeypatch.setattr("surefoot.weights.gguf.MAX_WIDE_SHARE", 0)
+    narrow = find_subject("smollm2-135m")
+    assert narrow.weight_bytes < wide.weight_bytes
+    assert narrow.linear_shapes == wide.linear_shapes
 
 
 def test_carried_users_are_served_and_many_more_are_not() -> None:

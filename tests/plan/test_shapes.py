@@ -87,7 +87,10 @@ def test_six_layers_of_a_hybrid_have_attention_and_the_others_states(name: str) 
 
 def test_smollm2_is_its_file() -> None:
     planned, named = plan_model(open_model(find_file())), find_subject("smollm2-135m:q4_1")
-    assert (named.work, named.weight_bytes) == (planned.work, planned.weight_bytes)
+    assert (named.work, named.weight_bytes, named.file_bytes) == (
+        planned.work, planned.weight_bytes, planned.file_bytes,
+    )  # fmt: skip
+    assert find_subject("smollm2-135m:w8").file_bytes is None
 
 
 def _files() -> Iterator[tuple[str, str, bool]]:

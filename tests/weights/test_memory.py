@@ -93,8 +93,8 @@ def test_a_token_needs_the_matrices_and_its_experts(tmp_path: Path) -> None:
     sizes = {sizes.type: sizes for sizes in sizes_by_type(file, SERVED)}
     assert sizes["Q4_1"].file_bytes == 3 * 4 * 2 * 20, "three experts of four rows of two blocks"
     everything = sum(kind.file_bytes for kind in sizes.values())
-    assert bytes_of_a_token(file, num_experts=3) == everything
-    assert bytes_of_a_token(file, num_experts=1) == everything - sizes["Q4_1"].file_bytes * 2 // 3
+    assert bytes_of_a_token(file.tensors, num_experts=3) == everything
+    assert bytes_of_a_token(file.tensors, num_experts=1) == everything - sizes["Q4_1"].file_bytes * 2 // 3
 
 
 @pytest.mark.parametrize("mib", [64, 160, 380])

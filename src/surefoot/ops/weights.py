@@ -36,6 +36,11 @@ class WeightFormat:
         """Bits of a code in memory."""
         return self.narrow_bits or self.bits
 
+    @property
+    def wide(self) -> "WeightFormat":
+        """The format with codes and scales in memory as kernels multiply them."""
+        return replace(self, narrow_bits=0, scale_bits=16)
+
     def num_groups(self, k: int) -> int:
         return -(-k // self.group) if self.group else 0
 

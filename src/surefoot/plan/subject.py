@@ -29,7 +29,7 @@ class SizedModel:
     work: ModelWork
     weight_bytes: int  # in memory
     kv_bytes: Mapping[int, int]  # that a token keeps, by window
-    file_bytes: int | None = None  # of the file, that a token needs; None: no file, or one of floats
+    file_bytes: int | None  # of its GGUF file, that a token needs; None: no such file, or one of floats
 
     @property
     def token_bytes(self) -> int:
@@ -51,11 +51,12 @@ class SizedModel:
 
     @property
     def linear_shapes(self) -> list[LinearShape]:
-        """The matrix that computes most of each form."""
+        """The matrix that computes most of each form. Narrow ones are measured wide: random weights are not packed
+        otherwise, and forms are named alike."""
         largest: dict[str, tuple[int, LinearShape]] = {}
         for use in (*self.work.matrices, *self.work.head):
             if use.format is not None:
-                shape = LinearShape(use.format, use.limbs, use.n, use.k)
+                shape = LinearShape(use.format.wide, use.limbs, use.n, use.k)
                 largest[shape.name] = max(
                     largest.get(shape.name, (0, shape)), (use.products, shape), key=lambda pair: pair[0]
                 )
@@ -88,9 +89,7 @@ def find_subject(name: str, float_format: str = "w8") -> SizedModel:
 
 def plan_model(opened: OpenModel, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS) -> SizedModel:
     """Reads no weight."""
-    sized, checkpoint = size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form), opened.checkpoint
-    num_experts = sized.config.moe.router.top_k if sized.config.moe else 0
-    return replace(sized, file_bytes=bytes_of_a_token(checkpoint, num_experts))
+    return size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form)
 
 
 def size_model(
@@ -102,7 +101,9 @@ def size_model(
         sizes = slot_bytes(backend, model.config, kv_form)
     finally:
         backend.close()
-    return SizedModel(name, model.config, model_work(model, sizes), weight_bytes(model), sizes)
+    num_experts = model.config.moe.router.top_k if model.config.moe else 0
+    file_bytes = bytes_of_a_token(header.tensors, num_experts)
+    return SizedModel(name, model.config, model_work(model, sizes), weight_bytes(model), sizes, file_bytes)
 
 
 def _in_four_bits(use: MatrixUse) -> MatrixUse:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from surefoot import machine
 from surefoot.formats import ModelFormat, ggml, to_format
-from surefoot.weights.checkpoint import Checkpoint
+from surefoot.weights.checkpoint import Checkpoint, Tensor
 from surefoot.weights.coded import Coded
 from surefoot.weights.gguf import GgufFile, packed_forms
 from surefoot.weights.gguf_header import TensorInfo
@@ -65,19 +65,18 @@ def sizes_by_type(file: GgufFile, fmt: ModelFormat) -> list[TypeSizes]:
     return sorted(sizes, key=lambda sizes: -sizes.file_bytes)
 
 
-def bytes_of_a_token(file: object, num_experts: int) -> int | None:
-    """The file's bytes that decoding one token needs: all matrices, `num_experts` of the experts, and no table of
-    embeddings (but a row) unless that is the output head too. None: its weights are floats, which are rounded."""
-    if not isinstance(file, GgufFile):
+def bytes_of_a_token(tensors: Mapping[str, Tensor], num_experts: int) -> int | None:
+    """The bytes of a GGUF file with these tensors that decoding one token needs: all matrices, `num_experts` of the
+    experts, and no table of embeddings (but a row) unless that is the output head too. None: they are of another file,
+    or weights are floats, which are rounded."""
+    infos = [tensor for tensor in tensors.values() if isinstance(tensor, TensorInfo)]
+    if not infos or any(info.name == "token_embd.weight" and info.type.is_float for info in infos):
         return None
-    table = file.tensors.get("token_embd.weight")
-    if table is not None and table.type.is_float:
-        return None
-    has_head = "output.weight" in file.tensors
+    has_head = "output.weight" in tensors
     tables = {"per_layer_token_embd.weight", *(["token_embd.weight"] if has_head else [])}
     return sum(
         info.nbytes * num_experts // info.shape[0] if len(info.shape) > 2 else info.nbytes
-        for info in file.tensors.values()
+        for info in infos
         if info.name not in tables
     )
 

@@ -80,7 +80,8 @@ def test_small_files_run(name: str, tmp_path: Path) -> None:
     (other := tmp_path / "again").mkdir()
     assert make_random_gguf(small(name), other, lambda line: None).read_bytes() == written
     planned, named = plan_model(open_model(path)), size_model(path.stem, small(name))
-    assert (planned.work, planned.weight_bytes, planned.kv_bytes) == (named.work, named.weight_bytes, named.kv_bytes)
+    for fact in ("work", "weight_bytes", "kv_bytes", "file_bytes"):
+        assert getattr(planned, fact) == getattr(named, fact), fact
     llm = LLM(path, threads=2, max_context=128)
     (output,) = llm.generate([300, 301], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
     assert output.outputs[0].finish_reason == "length"

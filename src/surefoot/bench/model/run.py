@@ -110,7 +110,7 @@ def run_model(
     measurements = interleaver.run(cases)
     absent |= interleaver.failures
     moe = llm.config.moe
-    file_bytes = bytes_of_a_token(open_model(model).checkpoint, moe.router.top_k if moe else 0)
+    file_bytes = bytes_of_a_token(open_model(model).checkpoint.tensors, moe.router.top_k if moe else 0)
     described = loaded.described | {
         "decode_bytes": llm.read_bytes(settings.decode_context), "file_bytes": file_bytes,
     }  # fmt: skip
