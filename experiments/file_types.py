@@ -19,6 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from gguf import GGUFWriter
+
 from surefoot.api import LLM
 from surefoot.api.opening import open_model
 from surefoot.bench.harness.engine_load import EngineLoad
@@ -33,9 +36,9 @@ from surefoot.weights.memory import bytes_of_a_token
 
 TYPES = (
     "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS", "IQ3_S",
-    "IQ3_XXS", "IQ2_S", "IQ1_M", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0",
+    "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0",
 )  # fmt: skip
-NEED_IMPORTANCE = "IQ2_XXS, IQ2_XS and IQ1_S (llama.cpp makes them from an importance matrix only)"
+NEED_IMPORTANCE = ("IQ1", "IQ2", "IQ3")  # llama.cpp makes these from an importance matrix only
 WIDTHS = {"wide": 1e9, "narrow": 0.0}  # the share of the memory from which files are packed at their own width
 PROMPT, CONTEXT, NEW, USERS, STEPS = 512, 128, 32, 8, 4
 FOOTPRINT = 1 << 30
@@ -53,11 +56,31 @@ def quantized(model: Path, kind: str, folder: Path) -> Path:
     path = folder / f"{model.stem}-as-{kind}.gguf"
     if not path.exists():
         program, partial_path = install_tool("llama-quantize", tell), path.with_suffix(".part")
-        command = [program, "--allow-requantize", model, partial_path, kind]
+        importance = ["--imatrix", even_importance(model, folder)] if kind.startswith(NEED_IMPORTANCE) else []
+        command = [program, "--allow-requantize", *importance, model, partial_path, kind]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{kind}: {done.stderr.strip().splitlines()[-1:]}")
         partial_path.rename(path)
+    return path
+
+
+def even_importance(model: Path, folder: Path) -> Path:
+    """An importance matrix that weighs every column the same: answers suffer from it, speed does not."""
+    path = folder / f"{model.stem}-even-importance.gguf"
+    writer = GGUFWriter(path, "imatrix")
+    writer.add_array("imatrix.datasets", ["none"])
+    writer.add_uint32("imatrix.chunk_count", 1)
+    writer.add_uint32("imatrix.chunk_size", 1)
+    for name, tensor in open_model(str(model)).checkpoint.tensors.items():
+        if len(tensor.shape) > 1:
+            *experts, _, columns = tensor.shape
+            writer.add_tensor(f"{name}.in_sum2", np.ones((*experts, columns), np.float32))
+            writer.add_tensor(f"{name}.counts", np.ones((*experts, 1), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
     return path
 
 
@@ -123,6 +146,8 @@ def figures_of_width(kind: str, width: str, over_file: float, found: Measurement
 
     decode = select(found, "decode", width=width)
     yield figure("over_file", "bytes of a token: memory over file", lambda: [over_file])
+    prompts = select(found, "prefill", width=width)
+    yield figure("prompt_tokens_s", "prompt: tokens/s", lambda: [PROMPT / seconds for seconds in prompts[0].seconds])
     yield figure("tokens_s", "decode: tokens/s", lambda: [1 / seconds for seconds in decode[0].seconds])
     yield figure(
         "of_file_limit", "decode: of what the file's bytes allow",
@@ -141,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--types", default=",".join(TYPES), help=f"without {NEED_IMPORTANCE}")
+    parser.add_argument("--types", default=",".join(TYPES), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=150, help="for each type")
     parser.add_argument("--variant")
     parser.add_argument("--only-files", action="store_true", help="make the files, and measure nothing")

@@ -11,13 +11,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import httpx
 from playwright.sync_api import Page, sync_playwright
+
+from surefoot.server import KeyEntry, add_key, hash_of, make_key
 
 ASSETS = Path(__file__).parents[1] / "assets"
 WIDTHS = {1280: 960, 390: 844}
@@ -30,15 +33,20 @@ QUESTION = (
     "a Markdown table that compares it with linear search, and a short Python function. Be brief."
 )
 LOAD = "Write a long story about a lighthouse."
-NUM_USERS = 3  # who ask while the server's view is taken
+ADMIN, *USERS = ("ops", *(f"user-{number:02}" for number in range(1, 51)))  # who ask while the server's view is taken
+LOAD_MS = 60_000  # for the charts
 
 
 @contextmanager
-def served(model: str) -> Iterator[str]:
-    """A server's address."""
+def served(model: str, keys: Mapping[str, str]) -> Iterator[str]:
+    """A server's address. keys: by user."""
     with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "keys.toml")
+        for user, key in keys.items():
+            add_key(file, KeyEntry(user=user, hash=hash_of(key), admin=user == ADMIN))
         command = [shutil.which("surefoot") or "surefoot", "serve", model, "--port", "0", "--state-dir", folder]
-        process = subprocess.Popen([*command, "--cache-dir", "none"], stdout=subprocess.PIPE, text=True)
+        command += ["--cache-dir", f"{folder}/cache", "--keys", str(file)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         try:
             ready = next(found for line in process.stdout if (found := re.search(r"ready\s+(http://\S+)/v1", line)))
@@ -56,13 +64,24 @@ def ask(page: Page, question: str) -> None:
 
 
 @contextmanager
-def load(root: str) -> Iterator[None]:
-    """Others ask."""
-    body = {"messages": [{"role": "user", "content": LOAD}], "max_tokens": 400}
-    with ThreadPoolExecutor(NUM_USERS) as users:
-        for _ in range(NUM_USERS):
-            users.submit(httpx.post, f"{root}/v1/chat/completions", json=body, timeout=PATIENCE_MS / 1000)
-        yield
+def load(root: str, keys: Mapping[str, str]) -> Iterator[None]:
+    """Every user asks, again and again."""
+    is_over = Event()
+
+    def use(number: int, key: str) -> None:
+        text = {"role": "user", "content": f"{LOAD} It has {number} steps."}
+        body = {"messages": [text], "max_tokens": 40 + 5 * number}
+        headers = {"Authorization": f"Bearer {key}"}
+        while not is_over.wait(number % 7):  # seconds that the user reads
+            httpx.post(f"{root}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_MS / 1000)
+
+    with ThreadPoolExecutor(len(USERS)) as users:
+        for number, user in enumerate(USERS, 1):
+            users.submit(use, number, keys[user])
+        try:
+            yield
+        finally:
+            is_over.set()
 
 
 def take(page: Page, view: str) -> None:
@@ -80,11 +99,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     model = parser.parse_args().model
-    with served(model) as root, sync_playwright() as playwright:
+    keys = {user: make_key() for user in (ADMIN, *USERS)}
+    with served(model, keys) as root, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(PATIENCE_MS)
         page.goto(root)
+        page.fill("#key", keys[ADMIN])
+        page.click("#login button")
         page.click("text=Settings")
         page.fill("#temperature", "0")
         page.fill("#max-tokens", "12")
@@ -98,9 +120,9 @@ def main() -> None:
         page.click("text=Details")
         take(page, "chat")
         page.click("#show-server")
-        with load(root):
+        with load(root, keys):
             page.wait_for_selector("#requests td:has-text('answers')")
-            page.wait_for_timeout(20_000)  # the chart fills
+            page.wait_for_timeout(LOAD_MS)
             take(page, "server")
         browser.close()
 

@@ -81,6 +81,15 @@ def test_records(server: Server, tmp_path: Path) -> None:
     assert any("mood" in record for record in records)
 
 
+def test_open_webui(server: Server, tmp_path: Path) -> None:
+    """What the program itself does with it: tests/clients/test_open_webui.py."""
+    program = tmp_path / "open-webui"
+    program.write_text('#!/bin/sh\necho "$@ $OPENAI_API_BASE_URL $RAG_EMBEDDING_MODEL"\n')
+    program.chmod(0o755)
+    printed = run("open_webui.py", "--url", server.url, "--embed", "small", "--program", program, cwd=tmp_path)
+    assert printed == f"serve --host 127.0.0.1 --port 8080 {server.url} small\n"
+
+
 def test_nightly(server: Server, tmp_path: Path) -> None:
     notes = write_texts(tmp_path / "notes")
     os.utime(notes / "bees.txt", (0, 0))

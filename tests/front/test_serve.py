@@ -197,6 +197,11 @@ def test_operators_watch_a_model_that_is_loaded(many: ManyModels) -> None:
         first = next(line for line in reply.iter_lines() if line)
     assert json.loads(first.removeprefix("data: "))["is_alive"]
     assert httpx.get(f"{many.root}/overview?model=nobody").status_code == 404
+    assert httpx.get(f"{many.root}/overview/history?model=b&span=day").json()["generated"] == []
+    for method, code in (("GET", "no_cache"), ("DELETE", "no_cache")):
+        reply = httpx.request(method, f"{many.root}/admin/cache?model=b&user=alice")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, code)
+    assert httpx.get(f"{many.root}/admin/keys").json()["error"]["code"] == "no_keys"
 
 
 def test_batch(many: ManyModels) -> None:

@@ -46,6 +46,7 @@ def test_attention_in_both_directions_is_refused() -> None:
         ("granitemoehybrid", {"mamba_n_groups": 2}, "2 groups of Mamba-2's heads"),
         ("granitemoehybrid", {"position_embedding_type": "alibi"}, "positions by 'alibi'"),
         ("granitemoehybrid", {"mamba_d_head": 24}, "heads of 24 lanes"),
+        ("hunyuan_v1_moe", {"moe_topk": [3, 2, 3]}, "one number for all layers"),
         ("nemotron_h_moe", {"moe_latent_size": 32}, "Nemotron 3 Super"),
         ("nemotron_h_moe", {"n_group": 2}, "chosen by groups"),
         ("nemotron_h", {"sliding_window": 64}, "sliding window"),

@@ -193,6 +193,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "HunYuanDenseV1Config",
         {"head_dim": 32, "rope_parameters": ALPHA, "max_position_embeddings": 32768},
     ),
+    "hunyuan_v1_moe": (
+        "HunYuanMoEV1Config",
+        {
+            "head_dim": 32,
+            "num_experts": 8,
+            "moe_topk": [3, 3, 3],
+            "moe_intermediate_size": [160, 160, 160],
+            "num_shared_expert": [1, 1, 1],
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
     "gemma4": (
         "Gemma4TextConfig",
         {

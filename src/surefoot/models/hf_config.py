@@ -62,11 +62,20 @@ def num_after(checkpoint: Checkpoint, num_layers: int) -> int:
     return sum(number >= num_layers for number in numbers)
 
 
+def of_all_layers(config: Json, key: str) -> int:
+    """A number that a file may give once for each layer."""
+    values = need(config, key)
+    values = values if isinstance(values, list) else [values]
+    if len(set(values)) != 1:
+        raise MetadataError(f"{key} says {values[:8]}, where one number for all layers is supported")
+    number: int = values[0]
+    return number
+
+
 def _num_units(config: Json) -> int:
     """Of a feed-forward layer; of an expert, where all layers have experts."""
     only_experts = config.get("intermediate_size") is None and config.get("moe_intermediate_size") is not None
-    units: int = need(config, "moe_intermediate_size" if only_experts else "intermediate_size")
-    return units
+    return of_all_layers(config, "moe_intermediate_size" if only_experts else "intermediate_size")
 
 
 def layer_windows(config: Json) -> list[tuple[int, str]]:

@@ -17,19 +17,19 @@ from surefoot.weights.metadata import MetadataError, need
 DIGITS = 40
 
 
-def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
+def from_gguf(checkpoint: Checkpoint, family: str = "hunyuan_v1_dense") -> ModelConfig:
     """GGUF files hold a base that has already been raised."""
-    return gguf_config(checkpoint, "hunyuan_v1_dense")
+    return gguf_config(checkpoint, family)
 
 
-def from_hf(checkpoint: Checkpoint) -> ModelConfig:
+def from_hf(checkpoint: Checkpoint, family: str = "hunyuan_v1_dense") -> ModelConfig:
     hf = dict(checkpoint.metadata)
     rope = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
     if (rope.get("rope_type") or rope.get("type")) == "dynamic" and rope.get("alpha"):
         theta = rope.get("rope_theta") or hf.get("rope_theta") or 10000.0
         lanes = hf.get("head_dim") or lanes_of_head(need(hf, "hidden_size"), need(hf, "num_attention_heads"))
         hf["rope_parameters"] = {"rope_theta": _raised(theta, rope["alpha"], lanes)}
-    return hf_config(hf, "hunyuan_v1_dense")
+    return hf_config(hf, family)
 
 
 def _raised(theta: float, alpha: float, lanes: int) -> float:

@@ -120,9 +120,10 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         INNER,
         ("expert_feed_forward_length",),
-        ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "n_inner"),
+        ("intermediate_size", "shared_expert_intermediate_size", "n_inner"),
     ),
     (either(INNER, counts(0, 1 << 20)), ("feed_forward_length",), ("shared_intermediate_size",)),
+    (either(INNER, listed(INNER, MAX_LAYERS)), (), ("moe_intermediate_size",)),
     (whole(0, 1 << 14), ("embedding_length_per_layer_input",), ("hidden_size_per_layer_input",)),
     (FLAG, (), ("use_double_wide_mlp",)),
     (
@@ -207,6 +208,7 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (FLAG, (), ("rope_interleave",)),
     (listed(one_of("dense", "sparse"), 1024), (), ("mlp_layer_types",)),
     (LANES, (), ("rotary_dim",)),
+    (either(whole(0, 256), listed(whole(0, 256), MAX_LAYERS)), (), ("moe_topk",)),
     (whole(0, 256), (), ("moe_k", "moe_num_shared_experts", "moe_layer_interval")),
     (LAYERS, (), ("moe_layer_start_index",)),
     (whole(-1, 1024), (), ("moe_layer_end_index",)),
