@@ -321,7 +321,8 @@ typedef struct {
   int32_t unused;
 } sf_gated_norm_args;
 
-/* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights ---- */
+/* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights. With groups (of
+   neighbouring experts, all of one size) only the experts of a row's `kept_groups` best groups are chosen from ---- */
 typedef struct {
   const float* logits;        /* [rows][experts] */
   const float* bias;          /* [experts] added to the scores for the choice only, or null */
@@ -329,10 +330,11 @@ typedef struct {
   int64_t* ids;               /* [rows][k] */
   float* weights;             /* [rows][k] */
   int64_t rows, experts, k;
-  int32_t scoring;   /* 0: softmax over all, 1: softmax over the chosen, 2: sigmoid */
-  int32_t normalise; /* divide by the chosen weights' sum */
+  int64_t groups, kept_groups; /* 1, 1: no groups */
+  int32_t scoring;             /* 0: softmax over all, 1: softmax over the chosen, 2: sigmoid */
+  int32_t normalise;           /* divide by the chosen weights' sum */
   float scale;
-  int32_t unused;
+  int32_t group_best; /* a group's score is the sum of its `group_best` (1 or 2) best experts' */
 } sf_route_args;
 
 /* The (row, slot) pairs of ids sorted by expert, stably: expert e owns sorted rows starts[e] to starts[e + 1]. */

@@ -1,6 +1,8 @@
 // A row's experts and their weights. In order:
 //   score:   softmax over all experts: e^(x - max) / sum;  sigmoid: 1 / (1 + e^-x);  softmax over the chosen: x itself
 //   choice:  the k first by rank (larger first, ties to the lower id) of x, or of score + bias when there is a bias
+//   groups:  if there are several, that rank is of the score (+ bias), and the k are chosen among the experts of the
+//            groups that come first by rank of the sum of their one or two largest scores (+ bias)
 //   weight:  the chosen's score; for softmax over the chosen e^(x - max of the chosen) / sum of the chosen
 //   then, if asked, weight / (sum of the chosen weights + 1e-20), then weight * scale, and last weight * the
 //   expert's own scale, if experts have one
@@ -45,13 +47,29 @@ inline void score_row(const float* x, float* scores, int64_t experts, int32_t sc
   std::copy_n(x, experts, scores);
 }
 
-// keys: room for `experts`; scores: room for `experts`.
-inline void route_row(const sf_route_args& args, int64_t row, uint64_t* keys, float* scores) {
+// Drops the keys of all groups but the best: they rank behind every expert. keys: `experts`; groups: room for `groups`.
+inline void drop_groups(const sf_route_args& args, uint64_t* keys, uint64_t* groups) {
+  const int64_t size = args.experts / args.groups;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    uint64_t* group = keys + g * size;
+    std::partial_sort(group, group + args.group_best, group + size);
+    const float best = ranked_value(group[0]);
+    groups[g] = rank_key(args.group_best == 2 ? best + ranked_value(group[1]) : best, g);
+  }
+  std::partial_sort(groups, groups + args.kept_groups, groups + args.groups);
+  for (int64_t j = args.kept_groups; j < args.groups; ++j)
+    std::fill_n(keys + ranked_id(groups[j]) * size, size, std::numeric_limits<uint64_t>::max());
+}
+
+// keys: room for `experts`; groups: room for `groups`; scores: room for `experts`.
+inline void route_row(const sf_route_args& args, int64_t row, uint64_t* keys, uint64_t* groups, float* scores) {
   const float* x = args.logits + row * args.experts;
   int64_t* ids = args.ids + row * args.k;
   float* weights = args.weights + row * args.k;
   score_row(x, scores, args.experts, args.scoring);
-  for (int64_t e = 0; e < args.experts; ++e) keys[e] = rank_key(args.bias ? scores[e] + args.bias[e] : x[e], e);
+  const float* ranked = args.bias || args.groups > 1 ? scores : x;
+  for (int64_t e = 0; e < args.experts; ++e) keys[e] = rank_key(args.bias ? ranked[e] + args.bias[e] : ranked[e], e);
+  if (args.groups > 1) drop_groups(args, keys, groups);
   std::partial_sort(keys, keys + args.k, keys + args.experts);
   for (int64_t j = 0; j < args.k; ++j) {
     ids[j] = ranked_id(keys[j]);

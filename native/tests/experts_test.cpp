@@ -14,8 +14,8 @@ TEST(route_every_scoring) {
         Numbers(20).fill(logits);
         Numbers(21).fill(bias);
         Buffer<int64_t> ids(kRows * k);
-        sf_route_args args{logits.data(), bias.data(), bias.data(), ids.data(), weights.data(), kRows,
-                           experts,       k,           scoring,     1,          1.0f,           0};
+        sf_route_args args{logits.data(), bias.data(), bias.data(), ids.data(), weights.data(), kRows, experts, k, 1, 1,
+                           scoring,       1,           1.0f,        1};
         CHECK(session.run("route", args) == sf::kOk);
         for (int64_t i = 0; i < ids.size(); ++i) CHECK(ids[i] >= 0 && ids[i] < experts);
         args.k = experts + 1;
@@ -23,6 +23,39 @@ TEST(route_every_scoring) {
         args.k = k, args.scoring = 5;
         CHECK(session.run("route", args) == sf::kBadOption);
       });
+}
+
+TEST(route_by_groups) {
+  constexpr int64_t kRows = 37, kPicks = 2;
+  struct Shape {
+    int64_t experts, groups, kept;
+    int32_t best;
+  };
+  for (const auto [experts, groups, kept, best] : {Shape{2, 2, 2, 1}, Shape{6, 3, 1, 2}, Shape{33, 11, 4, 2}})
+    same_for_all_threads(kRows * kPicks, [&](Session& session, const Buffer<float>& weights) {
+      Buffer<float> logits(kRows * experts);
+      Numbers(24).fill(logits);
+      Buffer<int64_t> ids(kRows * kPicks);
+      sf_route_args args{logits.data(), nullptr, nullptr, ids.data(), weights.data(), kRows, experts, kPicks,
+                         groups,        kept,    2,       0,          1.0f,           best};
+      CHECK(session.run("route", args) == sf::kOk);
+      for (int64_t i = 0; i < ids.size(); ++i) CHECK(ids[i] >= 0 && ids[i] < experts);
+      for (const int64_t bad : {int64_t{-1}, int64_t{0}, groups + 1, experts + 1}) {
+        args.groups = bad;
+        CHECK(session.run("route", args) == sf::kBadShape);
+      }
+      args.groups = groups;
+      for (const int64_t bad : {int64_t{0}, groups + 1}) {
+        args.kept_groups = bad;
+        CHECK(session.run("route", args) == sf::kBadShape);
+      }
+      args.kept_groups = 1, args.k = experts / groups + 1;
+      CHECK(session.run("route", args) == sf::kBadShape);
+      args.k = 1, args.group_best = static_cast<int32_t>(experts / groups + 1);
+      CHECK(session.run("route", args) == sf::kBadShape);
+      args.group_best = 0;
+      CHECK(session.run("route", args) == sf::kBadOption);
+    });
 }
 
 TEST(combine_odd_widths) {

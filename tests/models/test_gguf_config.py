@@ -9,8 +9,9 @@ import pytest
 
 from surefoot.models import ModelConfig, read_config
 from surefoot.models.shapes import check_shapes
-from surefoot.ops import RopeForm, attention_factor, inverse_frequencies
+from surefoot.ops import Groups, RopeForm, attention_factor, inverse_frequencies
 from surefoot.weights.huggingface import HuggingFaceCheckpoint
+from surefoot.weights.metadata import MetadataError
 from tests.models import converted, tiny
 
 
@@ -48,7 +49,7 @@ def test_attention_in_both_directions_is_refused() -> None:
         ("granitemoehybrid", {"mamba_d_head": 24}, "heads of 24 lanes"),
         ("hunyuan_v1_moe", {"moe_topk": [3, 2, 3]}, "one number for all layers"),
         ("nemotron_h_moe", {"moe_latent_size": 32}, "Nemotron 3 Super"),
-        ("nemotron_h_moe", {"n_group": 2}, "chosen by groups"),
+        ("deepseek_v2", {"topk_method": "noaux_tc"}, "chosen by 'noaux_tc'"),
         ("nemotron_h", {"sliding_window": 64}, "sliding window"),
         ("nemotron_h", {"mlp_hidden_act": "silu"}, "'silu' is not supported"),
         ("nemotron_h", {"layers_block_type": ["mamba", "mlp", "attention", "moe"]}, "beside layers of experts"),
@@ -94,3 +95,42 @@ def test_config_is_the_same_from_both(name: str) -> None:
     kept = {tensor: shape for tensor, shape in in_layers.items() if not rewritten.search(tensor)}
     assert kept
     assert rows | kept == {tensor: folder.tensors[tensor].shape for tensor in rows | kept}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "groups"),
+    [
+        ("deepseek_v2", {"n_group": 4, "topk_group": 2}, Groups()),  # greedy
+        ("deepseek_v2_groups", {}, Groups(3, 2, best=1)),
+        ("deepseek_v3", {}, Groups()),
+        ("deepseek_v3_groups", {}, Groups(3, 2, best=2)),
+        ("nemotron_h_moe", {"n_group": 4, "topk_group": 2}, Groups(4, 2, best=2)),
+    ],
+)
+def test_groups_of_experts(name: str, changes: dict[str, Any], groups: Groups) -> None:
+    config = read_config(HuggingFaceCheckpoint({**tiny.reference(name).config.to_dict(), **changes}, {}))
+    assert config.moe is not None
+    assert config.moe.router.groups == groups
+
+
+def test_a_deepseek_v3_that_does_not_say_has_groups() -> None:
+    hf = tiny.reference("deepseek_v3").config.to_dict()
+    config = read_config(HuggingFaceCheckpoint({key: hf[key] for key in hf if "group" not in key}, {}))
+    assert config.moe is not None
+    assert config.moe.router.groups == Groups(8, 4, best=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"n_group": 5}, "2 of 5 groups"),  # of 12 experts
+        ({"topk_group": 4}, "4 of 3 groups"),
+        ({"n_group": 12}, "2 of 12 groups"),  # of one expert, where a group's score is that of two
+        ({"topk_group": 1, "num_experts_per_tok": 5}, "5 experts for a token"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(changes: dict[str, Any], reason: str) -> None:
+    folder = tiny.checkpoint("deepseek_v3_groups")
+    config = read_config(HuggingFaceCheckpoint({**folder.metadata, **changes}, {}))
+    with pytest.raises(MetadataError, match=reason):
+        check_shapes(config, folder.tensors)

@@ -45,6 +45,7 @@ DEEPSEEK = {
     "topk_method": "greedy", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }  # fmt: skip
 DEEPSEEK_V3 = {**{key: value for key, value in DEEPSEEK.items() if key != "topk_method"}, "n_group": 1, "topk_group": 1}
+GROUPS = {"n_routed_experts": 12, "n_group": 3, "topk_group": 2}
 HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 GLM4_MOE = {
     **MOE, "head_dim": 32, "n_routed_experts": 8, "first_k_dense_replace": 1, "routed_scaling_factor": 1.5,
@@ -149,12 +150,21 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "DeepseekV2Config",
         {**DEEPSEEK, **MOE, "q_lora_rank": 48, "rope_parameters": DEEPSEEK_YARN},
     ),
+    "deepseek_v2_groups": (
+        "DeepseekV2Config",
+        {**DEEPSEEK, **MOE, **GROUPS, "q_lora_rank": 48, "topk_method": "group_limited_greedy"},
+    ),
     "deepseek_v3": (
         "DeepseekV3Config",
         {**DEEPSEEK_V3, **MOE, "q_lora_rank": 48, "rope_parameters": DEEPSEEK_YARN, "num_mtp_layers": 0},
     ),
+    "deepseek_v3_groups": (
+        "DeepseekV3Config",
+        {**DEEPSEEK_V3, **MOE, **GROUPS, "q_lora_rank": 48, "num_mtp_layers": 0},
+    ),
     "glm4_moe_lite": ("Glm4MoeLiteConfig", {**DEEPSEEK_V3, **MOE, "q_lora_rank": 48}),
     "glm4_moe": ("Glm4MoeConfig", GLM4_MOE),
+    "glm4_moe_groups": ("Glm4MoeConfig", {**GLM4_MOE, **GROUPS}),
     "minimax_m2": (
         "MiniMaxM2Config",
         {
@@ -307,6 +317,8 @@ def as_published(config: dict[str, Any]) -> dict[str, Any]:
     """With what the families' published files say, and transformers writes no longer."""
     if config["model_type"] in ("deepseek_v3", "glm4_moe_lite", "minimax_m2"):
         config["scoring_func"] = "sigmoid"
+    if config["model_type"] == "deepseek_v2":
+        config["scoring_func"] = "softmax"
     if config["model_type"] == "minimax_m2":
         config["rotary_dim"] = config["head_dim"] // 2
     if config["model_type"] == "granitemoehybrid":

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from surefoot.ops import (
     Backend,
+    Groups,
     IntegerWeights,
     OpError,
     PackedWeights,
@@ -26,10 +27,12 @@ quick = settings(max_examples=50, suppress_health_check=[HealthCheck.function_sc
 @st.composite
 def routers(draw: st.DrawFn) -> tuple[int, Router]:
     """A number of experts, and a routing rule."""
-    experts = draw(st.integers(1, 140))
-    top_k = draw(st.integers(1, min(experts, 20)))
+    count = draw(st.sampled_from([1, 2, 3, 8]))
+    size = draw(st.integers(1, 140 // count))
+    groups = Groups(count, draw(st.integers(1, count)), draw(st.integers(1, min(size, 2))))
+    top_k = draw(st.integers(1, min(groups.kept * size, 20)))
     scale = draw(st.sampled_from([1.0, 2.5]))
-    return experts, Router(top_k, draw(st.sampled_from(Scoring)), draw(st.booleans()), scale)
+    return count * size, Router(top_k, draw(st.sampled_from(Scoring)), draw(st.booleans()), scale, groups)
 
 
 @quick
@@ -73,9 +76,44 @@ def test_route_is_what_it_says(backends: list[Backend]) -> None:
     np.testing.assert_allclose(got.weights[0], sigmoid / sigmoid.sum(), rtol=1e-6)
 
 
-def test_route_refuses_more_than_there_are(backends: list[Backend]) -> None:
+@pytest.mark.parametrize(
+    ("best", "row", "groups"),
+    [
+        (1, [0, 5, 4, 4, 1, 2], [[0, 1], [2, 3]]),  # a group is as good as its best expert
+        (2, [0, 5, 4, 4, 1, 2], [[2, 3], [0, 1]]),  # or as its two best
+        (1, [3, 0, 1, 3, 3, 3], [[0, 1], [2, 3]]),  # ties go to the lower group, whatever is below
+        (2, [1, 3, 4, 0, 3, 1], [[0, 1], [2, 3]]),
+    ],
+)
+def test_experts_are_chosen_among_the_best_groups(
+    backends: list[Backend], best: int, row: list[float], groups: list[list[int]]
+) -> None:
+    # By score + bias, which is this row: all scores are 1/2.
+    logits, bias = np.zeros((1, 6), np.float32), np.array(row, np.float32)
+    for backend in backends:
+        for kept in (1, 2):
+            router = Router(2, Scoring.SIGMOID, groups=Groups(3, kept, best))
+            got = route(backend, logits, router, bias)
+            allowed = sorted(expert for group in groups[:kept] for expert in group)
+            assert got.ids[0].tolist() == sorted(allowed, key=lambda expert: -row[expert])[:2]
+            assert got.weights.tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        Router(5),
+        Router(1, groups=Groups(3)),
+        Router(1, groups=Groups(2, 3)),
+        Router(1, groups=Groups(2, 0)),
+        Router(3, groups=Groups(2, 1)),
+        Router(1, groups=Groups(4, 1, best=2)),
+        Router(1, groups=Groups(2, 1, best=3)),
+    ],
+)
+def test_route_refuses_more_than_there_are(backends: list[Backend], router: Router) -> None:
     with pytest.raises(OpError, match="route"):
-        route(backends[0], np.zeros((1, 4), np.float32), Router(5))
+        route(backends[0], np.zeros((1, 4), np.float32), router)
 
 
 @quick

@@ -1,9 +1,10 @@
 """Mixture of experts, as native/kernels/route.h, group_experts.cpp and combine.cpp."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surefoot.ops.arrays import I64
-from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring
+from surefoot.ops.experts import ExpertRows, Groups, Router, Routes, Scoring
 from tests.oracle.arithmetic import F32, fma, rank, strided_sum
 from tests.oracle.elementary import exp
 
@@ -15,13 +16,26 @@ def softmax(x: F32) -> F32:
     return powers / strided_sum(powers)[:, None]
 
 
+def kept_experts(values: F32, groups: Groups) -> NDArray[np.bool_]:
+    """Which experts are in the best groups of each row."""
+    by_group = values.reshape(len(values), groups.count, -1)
+    best = np.take_along_axis(by_group, rank(by_group)[:, :, : groups.best], axis=2)
+    order = rank(best[:, :, 0] if groups.best == 1 else best[:, :, 0] + best[:, :, 1])
+    kept = np.zeros_like(by_group, np.bool_)
+    np.put_along_axis(kept, order[:, : groups.kept, None], True, axis=1)
+    return kept.reshape(values.shape)
+
+
 def route(logits: F32, router: Router, bias: F32 | None = None, expert_scales: F32 | None = None) -> Routes:
     scores = logits
     if router.scoring is Scoring.SOFTMAX_ALL:
         scores = softmax(logits)
     elif router.scoring is Scoring.SIGMOID:
         scores = f32(1) / (f32(1) + exp(-logits))
-    ids = rank(logits if bias is None else scores + bias)[:, : router.top_k]
+    values = logits if router.groups.count == 1 else scores
+    values = values if bias is None else scores + bias
+    dropped = ~kept_experts(values, router.groups)
+    ids = np.lexsort((-values, dropped), axis=-1)[:, : router.top_k]
     weights = np.take_along_axis(scores, ids, axis=1)
     if router.scoring is Scoring.SOFTMAX_CHOSEN:
         weights = softmax(weights)

@@ -25,14 +25,16 @@ from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config, hf_rope, num_drafting
 from surefoot.models.linear import ExpertLinear, Linear
 from surefoot.models.load import Loader
-from surefoot.models.routers import gguf_router, hf_router
+from surefoot.models.routers import gguf_router, hf_groups, hf_router
 from surefoot.models.step import Norm, Rope, Step
 from surefoot.models.workspace import Features
-from surefoot.ops import RopeForm, Router, YarnScaling, attention, embed, kv_write, norm, rope
+from surefoot.ops import Groups, RopeForm, Router, YarnScaling, attention, embed, kv_write, norm, rope
 from surefoot.ops.arrays import F32
 from surefoot.ops.rope import magnitude_scale
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
+
+DEFAULT_GROUPS: Json = {"n_group": 8, "topk_group": 4}  # what transformers takes if a deepseek_v3 folder does not say
 
 
 @dataclass(frozen=True)
@@ -150,8 +152,6 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     hf = checkpoint.metadata
-    if hf["model_type"] == "deepseek_v2" and hf.get("topk_method", "greedy") != "greedy":
-        raise ValueError(f"experts chosen by {hf['topk_method']!r} are not supported: only greedy is")
     sizes = LatentConfig(
         *(need(hf, key) for key in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
     )
@@ -159,13 +159,22 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     rope_form = hf_rope(hf, sizes.rope_dim, pairing, "full_attention")
     config = hf_config(hf, "deepseek_v2")
     config = replace(config, num_unused=num_drafting(checkpoint, config))
-    router = _softmax_router(hf) if hf["model_type"] == "deepseek_v2" else hf_router(hf)
+    router = _hf_router(hf)
     return _with_latents(config, sizes, rope_form, MoeConfig(router, _num_dense(hf), shared=True))
 
 
-def _softmax_router(hf: Json) -> Router:
-    normalise, scale = bool(hf.get("norm_topk_prob")), hf.get("routed_scaling_factor") or 1.0
-    return Router(need(hf, "num_experts_per_tok"), normalise=normalise, scale=scale)
+def _hf_router(hf: Json) -> Router:
+    if hf["model_type"] != "deepseek_v2":
+        return hf_router({**DEFAULT_GROUPS, **hf} if hf["model_type"] == "deepseek_v3" else hf)
+    method = hf.get("topk_method") or "greedy"
+    if method not in ("greedy", "group_limited_greedy"):
+        raise ValueError(f"experts chosen by {method!r} are not supported: greedy and group_limited_greedy are")
+    return Router(
+        need(hf, "num_experts_per_tok"),
+        normalise=bool(hf.get("norm_topk_prob")),
+        scale=hf.get("routed_scaling_factor") or 1.0,
+        groups=hf_groups(hf, best=1) if method == "group_limited_greedy" else Groups(),
+    )
 
 
 def _num_dense(hf: Json) -> int:

@@ -4,7 +4,6 @@ Nemotron 3 has layers of experts in the place of feed-forward."""
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from surefoot.models.config import KvLayer, LayerConfig, ModelConfig, MoeConfig, ScanConfig, StateLayer, without_last
 from surefoot.models.decoder import Layer, Model
@@ -14,8 +13,9 @@ from surefoot.models.hf_config import Json, hf_config
 from surefoot.models.layers import Mixer, mix
 from surefoot.models.load import Loader
 from surefoot.models.mamba2 import load_mixer, scan_layer
+from surefoot.models.routers import gguf_router, hf_router
 from surefoot.models.step import Norm, Step
-from surefoot.ops import GluForm, RopeForm, Router, Scoring
+from surefoot.ops import GluForm, RopeForm
 from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import MetadataError, need
 
@@ -54,8 +54,6 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     gguf = Gguf(checkpoint)
     if gguf.get("moe_latent_size"):
         raise ValueError("experts that work in a narrower space (Nemotron 3 Super) are not supported")
-    if (gguf.get("expert_group_count") or 1) != 1:
-        raise ValueError("experts that are chosen by groups are not supported")
     heads, units = gguf.kv_heads(), gguf.by_layer("feed_forward_length")
     eps = gguf.norm_eps()
     sizes = gguf.scan(eps)
@@ -69,8 +67,7 @@ def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     config = without_last(config, gguf.get("nextn_predict_layers", 0))
     if not gguf.get("expert_count"):
         return config
-    router = _router(gguf.need("expert_used_count"), gguf.get("expert_weights_norm"), gguf.get("expert_weights_scale"))
-    return replace(config, moe=MoeConfig(router, shared=True))
+    return replace(config, moe=MoeConfig(gguf_router(gguf, normalise=False), shared=True))
 
 
 def from_hf(checkpoint: Checkpoint) -> ModelConfig:
@@ -89,8 +86,7 @@ def from_hf(checkpoint: Checkpoint) -> ModelConfig:
     config = replace(config, layers=layers, glu=FORM, scan=sizes)
     if not any(kind in EXPERTS for kind in kinds):
         return config
-    router = _router(need(hf, "num_experts_per_tok"), hf.get("norm_topk_prob"), hf.get("routed_scaling_factor"))
-    return replace(config, ffn=need(hf, "moe_intermediate_size"), moe=MoeConfig(router, shared=True))
+    return replace(config, ffn=need(hf, "moe_intermediate_size"), moe=MoeConfig(hf_router(hf), shared=True))
 
 
 def _refuse(hf: Json) -> None:
@@ -102,8 +98,6 @@ def _refuse(hf: Json) -> None:
         raise ValueError(f"the activation {activation!r} is not supported: relu2 is")
     if hf.get("moe_latent_size"):
         raise ValueError("experts that work in a narrower space (Nemotron 3 Super) are not supported")
-    if (hf.get("n_group") or 1) != 1:
-        raise ValueError("experts that are chosen by groups are not supported")
     if hf.get("sliding_window"):
         raise ValueError("Nemotron-H with a sliding window is not supported")
 
@@ -116,10 +110,6 @@ def _layer_config(kind: str, attention: LayerConfig, sizes: ScanConfig) -> Layer
     if kind in FEED_FORWARD + EXPERTS:
         return NOTHING
     raise MetadataError(f"a layer of kind {kind!r} is not supported")
-
-
-def _router(top_k: int, normalise: Any, scale: Any) -> Router:
-    return Router(top_k, Scoring.SIGMOID, bool(normalise), scale or 1.0)
 
 
 def build(load: Loader) -> Model:

@@ -154,9 +154,17 @@ def _size(size: int | str, sizes: dict[str, int], actual: int) -> int:
 
 def _check_experts(config: ModelConfig, layer: int, sizes: Mapping[str, int]) -> None:
     experts = sizes.get("experts")
-    if experts is not None and config.moe is not None and not 0 < config.moe.router.top_k <= experts:
+    if experts is None or config.moe is None:
+        return
+    top_k, groups = config.moe.router.top_k, config.moe.router.groups
+    size = experts // groups.count
+    if size * groups.count != experts or size < groups.best or not 0 < groups.kept <= groups.count:
         raise MetadataError(
-            f"the metadata say {config.moe.router.top_k} experts for a token, and layer {layer} has {experts}"
+            f"the metadata say {groups.kept} of {groups.count} groups, and layer {layer} has {experts} experts"
+        )
+    if not 0 < top_k <= size * groups.kept:
+        raise MetadataError(
+            f"the metadata say {top_k} experts for a token, and layer {layer} has {size * groups.kept} to choose among"
         )
 
 

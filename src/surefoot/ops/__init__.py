@@ -24,7 +24,7 @@ from surefoot.ops.backend import (
     third_of,
 )
 from surefoot.ops.elementwise import add, embed, softcap
-from surefoot.ops.experts import ExpertRows, Router, Routes, Scoring, combine, group_by_expert, route
+from surefoot.ops.experts import ExpertRows, Groups, Router, Routes, Scoring, combine, group_by_expert, route
 from surefoot.ops.float_linear import float_linear
 from surefoot.ops.glu import GluForm, glu
 from surefoot.ops.kv import KvCache, KvForm, empty_kv_cache, kv_copy, kv_write
@@ -86,6 +86,7 @@ __all__ = [
     "ExpertRows",
     "FactorScaling",
     "GluForm",
+    "Groups",
     "IntegerWeights",
     "KvCache",
     "KvForm",

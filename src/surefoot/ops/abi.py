@@ -192,7 +192,7 @@ class GatedNormArgs(Structure):
 class RouteArgs(Structure):
     _fields_ = _fields(
         logits=PTR, bias=PTR, expert_scales=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
-        scoring=c_int32, normalise=c_int32, scale=c_float, unused=c_int32,
+        groups=c_int64, kept_groups=c_int64, scoring=c_int32, normalise=c_int32, scale=c_float, group_best=c_int32,
     )  # fmt: skip
 
 

@@ -19,6 +19,15 @@ class Scoring(IntEnum):
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Groups of neighbouring experts, all of one size. A row's experts are chosen among its best groups."""
+
+    count: int = 1  # 1: all experts are one group
+    kept: int = 1  # groups that a row chooses among; ties to the lower group
+    best: int = 1  # a group's score is the sum of its 1 or 2 best experts'
+
+
+@dataclass(frozen=True)
 class Router:
     """A model's routing rule."""
 
@@ -26,6 +35,7 @@ class Router:
     scoring: Scoring = Scoring.SOFTMAX_ALL
     normalise: bool = False  # weights of a row to a sum of 1
     scale: float = 1.0  # factor on the weights
+    groups: Groups = Groups()
 
 
 @dataclass(frozen=True)
@@ -53,13 +63,13 @@ def route(
     for name, vector in (("bias", bias), ("expert_scales", expert_scales)):
         if vector is not None:
             check(name, vector, np.float32, experts)
-    k = router.top_k
+    k, groups = router.top_k, router.groups
     if out is None:
         out = Routes(empty((rows, k), np.int64), empty((rows, k), np.float32))
     check_routes("out", out, rows, k)
     args = abi.RouteArgs(
         pointer(logits), pointer(bias), pointer(expert_scales), pointer(out.ids), pointer(out.weights),
-        rows, experts, k, router.scoring, router.normalise, router.scale,
+        rows, experts, k, groups.count, groups.kept, router.scoring, router.normalise, router.scale, groups.best,
     )  # fmt: skip
     backend.run("route", args, logits, bias, expert_scales, out)
     return out

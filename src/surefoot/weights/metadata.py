@@ -195,7 +195,8 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     # experts
     (whole(0, 4096), ("expert_count",), ("num_experts", "num_local_experts", "n_routed_experts")),
     (whole(0, 256), ("expert_used_count",), ("num_experts_per_tok", "top_k_experts")),  # 0: of models without
-    (whole(0, 256), ("expert_shared_count", "expert_group_count"), ("n_shared_experts", "n_group")),
+    (whole(0, 256), ("expert_shared_count",), ("n_shared_experts",)),
+    (whole(0, 256), ("expert_group_count", "expert_group_used_count"), ("n_group", "topk_group")),
     (whole(0, 1 << 17), ("moe_latent_size",), ("moe_latent_size",)),
     (whole(0, 16), ("expert_gating_func",), ()),
     (FLAG, ("expert_weights_norm",), ("norm_topk_prob",)),
