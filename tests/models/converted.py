@@ -26,8 +26,8 @@ NAMES = (
     "deepseek_v2_groups", "deepseek_v3", "deepseek_v3_groups", "ernie4_5", "ernie4_5_moe", "exaone4", "exaone4_global",
     "gemma4", "gemma4_moe", "glm4_moe", "glm4_moe_groups", "glm4_moe_lite", "granite", "granitemoehybrid",
     "granitemoehybrid_attention", "granitemoehybrid_dense", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2",
-    "lfm2_moe_tied", "minimax_m2", "ministral3", "nemotron_h", "nemotron_h_moe", "olmo2", "olmo3", "phi4_mini", "qwen3_5_moe", "qwen3_5_square",
-    "qwen3_next", "seed_oss", "smollm3",
+    "lfm2_moe_tied", "minimax_m2", "ministral3", "nemotron_h", "nemotron_h_moe", "olmo2", "olmo3", "phi4_mini",
+    "qwen3_5_moe", "qwen3_5_square", "qwen3_next", "seed_oss", "smollm3",
 )  # fmt: skip
 
 
