@@ -89,7 +89,7 @@ def take(page: Page, view: str) -> None:
         for theme in THEMES:
             page.set_viewport_size({"width": width, "height": height})
             page.emulate_media(color_scheme=theme)
-            page.wait_for_timeout(1500)  # the chart is drawn with the next figures
+            page.wait_for_timeout(6000)  # the charts are drawn with the next points
             if view == "chat":
                 page.locator(".message.user").last.scroll_into_view_if_needed()
             page.screenshot(path=ASSETS / f"page-{view}-{width}-{theme}.png")
