@@ -26,7 +26,7 @@ BODIES = {
     "/api/embeddings": b'{"prompt": "a"}',
     "/api/show": b"{}",
 }
-WITHOUT_MODEL = {"/infill", "/v1/batches"}  # they have no such field
+WITHOUT_MODEL = {"/admin/keys", "/infill", "/v1/batches"}  # they have no such field
 RANKING = {"/v1/rerank", "/rerank", "/v2/rerank"}  # this model is no reranker; the field is the same
 
 
