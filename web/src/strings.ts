@@ -4,6 +4,18 @@ import type { Limit } from "./api_types";
 
 const plural = (count: number, noun: string) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
+/** What limits the server, and what that means. */
+const limits: Record<Limit, readonly [string, string]> = {
+  nothing: ["Nothing", "Steps take less than half of the time: it could serve more."],
+  quota: ["The CPU quota", "The container's quota holds the server back: raise it, or start it with fewer threads."],
+  memory: ["Memory", "Requests wait for memory for keys and values: allow more, or shorter contexts."],
+  places: ["Places", "Requests wait for a place, and one more in a step costs little: raise --max-running."],
+  "memory bandwidth": ["Memory bandwidth", "A step mostly reads the weights. More users at once cost little."],
+  arithmetic: ["Arithmetic", "A step mostly multiplies: long prompts, or many users. More cores would help."],
+  attention: ["Attention", "A step mostly reads long contexts. Shorter conversations would help."],
+  overhead: ["Overhead", "The model is so small that most of a step is not the model's."],
+};
+
 export const strings = {
   // the frame
   title: "surefoot",
@@ -163,16 +175,7 @@ export const strings = {
     users: (count: number) => (count ? plural(count, "user") : "Nobody"),
     share: (user: string, share: string, fair: string) => `${user}: ${share}${fair && ` (fair: ${fair})`}`,
   },
-  limits: {
-    nothing: ["Nothing", "Steps take less than half of the time: it could serve more."],
-    quota: ["The CPU quota", "The container's quota holds the server back: raise it, or start it with fewer threads."],
-    memory: ["Memory", "Requests wait for memory for keys and values: allow more, or shorter contexts."],
-    places: ["Places", "Requests wait for a place, and one more in a step costs little: raise --max-running."],
-    "memory bandwidth": ["Memory bandwidth", "A step mostly reads the weights. More users at once cost little."],
-    arithmetic: ["Arithmetic", "A step mostly multiplies: long prompts, or many users. More cores would help."],
-    attention: ["Attention", "A step mostly reads long contexts. Shorter conversations would help."],
-    overhead: ["Overhead", "The model is so small that most of a step is not the model's."],
-  } as Record<Limit, readonly [string, string]>,
+  limits,
   alerts: {
     stuck: () => "The engine has not finished a step for a long time: it may be stuck. Look into the server's log.",
     failures: (count: number) => `${plural(count, "step")} failed since the start: look into the server's log.`,

@@ -14,11 +14,11 @@ from typing import Any
 from surefoot.core import Pooling
 from surefoot.core.model_files import MAX_CONFIG_BYTES, in_folder, read_json, read_json_objects
 from surefoot.models import ENCODERS, family_of
+from surefoot.models.load import BEFORE_CLASSIFIER, CLASSIFIER
 from surefoot.weights import Checkpoint
 
 RANK = "rank"
 CHOICES = (*(pooling.value for pooling in Pooling), RANK)
-CLASSIFIER = "cls.output"  # the tensor that turns a state into a score
 GGUF_TYPES = {1: "mean", 2: "cls", 3: "last", 4: RANK}  # llama.cpp's numbers; 0: none
 MODES = {"mean_tokens": "mean", "cls_token": "cls", "lasttoken": "last"}  # sentence-transformers' names, old form
 NEW_MODES = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
@@ -44,7 +44,8 @@ def find_pooling(path: Path, checkpoint: Checkpoint, chosen: str | None = None) 
     if chosen is not None and chosen not in CHOICES:
         raise ValueError(f"there is no pooling {chosen!r}: give one of {', '.join(CHOICES)}")
     _check_causal(checkpoint.metadata)
-    if chosen not in (None, RANK) and {f"{CLASSIFIER}.weight", "cls.weight"} <= checkpoint.tensors.keys():
+    scores = {f"{BEFORE_CLASSIFIER}.weight", f"{CLASSIFIER}.weight"}
+    if chosen not in (None, RANK) and scores <= checkpoint.tensors.keys():
         raise ValueError("this model scores pairs of texts and makes no embeddings: leave the pooling out")
     if chosen is not None:
         return _config(chosen, checkpoint, is_named=False)

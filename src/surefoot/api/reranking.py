@@ -18,8 +18,8 @@ import numpy as np
 from surefoot.api.answers import Ranked
 from surefoot.api.loading import Loaded
 from surefoot.api.opening import OpenModel
-from surefoot.api.pooling import CLASSIFIER
 from surefoot.core import Pooling
+from surefoot.models.load import CLASSIFIER
 from surefoot.ops.arrays import F32
 from surefoot.text import Tokenizer
 from surefoot.weights import Checkpoint

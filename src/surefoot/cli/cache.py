@@ -1,7 +1,6 @@
 """`surefoot cache`: what the prompt cache on disk holds, and what it should no longer hold."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,12 +17,12 @@ from surefoot.cli.errors import exit_on_error
 from surefoot.cli.sizes import format_size, size_option
 from surefoot.disk_cache import (
     LOCK,
-    PUBLIC_ID,
     BlockHasher,
     BlockStore,
     CacheInUse,
     Contents,
     ask_to_forget,
+    is_forgotten,
     read_contents,
     read_key,
 )
@@ -147,12 +146,10 @@ def _contents(folder: Path) -> Contents:
 def _forget_beside(folder: Path, namespace: bytes, who: str) -> int:
     """Ask the process that uses the folder. Returns the number of blocks that its index had."""
     num_blocks = sum(held.num_blocks for held in read_contents(folder).holdings if held.namespace == namespace)
-    request, end = ask_to_forget(folder, namespace), time.monotonic() + FORGET_S
-    while request.exists():
-        if time.monotonic() > end:
-            request.unlink(missing_ok=True)
-            raise OSError(f"{who} (it was asked to forget the user, and has not answered for {FORGET_S:g} s)")
-        time.sleep(0.1)
+    request = ask_to_forget(folder, namespace)
+    if not is_forgotten(request, FORGET_S):
+        request.unlink(missing_ok=True)
+        raise OSError(f"{who} (it was asked to forget the user, and has not answered for {FORGET_S:g} s)")
     return num_blocks
 
 
@@ -162,7 +159,7 @@ def _entries(folder: Path) -> list[dict[str, Any]]:
         {
             "folder": str(folder),
             "model": found.facts.get(f"model {holding.model.hex()}") or holding.model.hex()[:8],
-            "user": "public" if holding.namespace == PUBLIC_ID else holding.namespace.hex()[:8],
+            "user": holding.owner,
             "blocks": holding.num_blocks,
             "bytes": holding.num_bytes,
         }

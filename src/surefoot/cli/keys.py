@@ -60,7 +60,7 @@ def list_keys(
     with exit_on_error():
         entries = read_keys(file)
     if as_json:
-        typer.echo(json.dumps([{"name": entry.name, **entry.model_dump(exclude={"hash"})} for entry in entries]))
+        typer.echo(json.dumps([entry.shown for entry in entries]))
     else:
         Console().print(_table(entries))
 

@@ -1,6 +1,6 @@
 """Blocks of bytes on disk, by a hash of all that they depend on. Knows no tokens' meaning and no model."""
 
-from surefoot.disk_cache.beside import Contents, ask_to_forget, asked_namespaces, read_contents
+from surefoot.disk_cache.beside import Contents, ask_to_forget, asked_namespaces, is_forgotten, read_contents
 from surefoot.disk_cache.cipher import BlockCipher, CacheKeyError, read_key
 from surefoot.disk_cache.index import Holdings
 from surefoot.disk_cache.record import (
@@ -35,6 +35,7 @@ __all__ = [
     "Holdings",
     "ask_to_forget",
     "asked_namespaces",
+    "is_forgotten",
     "read_contents",
     "read_header",
     "read_key",

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from surefoot.disk_cache.index import INDEX_ERRORS, NAME, Holdings, read_holdings
 from surefoot.disk_cache.segments import SUFFIX
 
+POLL_S = 0.1
 REQUESTS = "forget"  # a folder of empty files, each named after a namespace
 
 
@@ -41,6 +43,16 @@ def ask_to_forget(folder: Path, namespace: bytes) -> Path:
     file = requests / namespace.hex()
     file.touch(0o600)
     return file
+
+
+def is_forgotten(request: Path, seconds: float) -> bool:
+    """Waits until the process that uses the folder has heeded the request, but no longer than this."""
+    end = time.monotonic() + seconds
+    while request.exists():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def asked_namespaces(folder: Path) -> Iterator[tuple[Path, bytes]]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from surefoot.disk_cache.record import NO_PARENT, BlockName, RecordHeader
+from surefoot.disk_cache.record import NO_PARENT, PUBLIC_ID, BlockName, RecordHeader
 
 NAME = "index.sqlite"
 VERSION = 1
@@ -54,6 +54,11 @@ class Holdings(NamedTuple):
     namespace: bytes
     num_blocks: int
     num_bytes: int
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, as far as the disk tells: the beginning of a user's hash, or public."""
+        return "public" if self.namespace == PUBLIC_ID else self.namespace.hex()[:8]
 
 
 class BlockIndex:

@@ -31,7 +31,7 @@ from surefoot.ops.elementary import elementary
 from surefoot.weights.checkpoint import Checkpoint
 
 DENSE = ("dense_2", "dense_3")  # matrices after the pooling, in order
-BEFORE_CLASSIFIER, CLASSIFIER = "cls", "cls.output"  # of an encoder
+BEFORE_CLASSIFIER, CLASSIFIER = "cls", "cls.output"  # what turns an encoder's state into a score
 
 
 class Loader:

@@ -38,10 +38,8 @@ class EmbeddingLayer:
 
 def from_gguf(checkpoint: Checkpoint) -> ModelConfig:
     gguf = Gguf(checkpoint)
-    window, theta = (
-        half_window(gguf.get("attention.sliding_window", LOCAL)),
-        gguf.get("rope.freq_base_swa", LOCAL_THETA),
-    )
+    window = half_window(gguf.get("attention.sliding_window", LOCAL))
+    theta = gguf.get("rope.freq_base_swa", LOCAL_THETA)
 
     def layer(number: int, kv: KvLayer, rope: RopeForm) -> LayerConfig:
         if number % EVERY == 0:

@@ -11,6 +11,8 @@ const FAIR = 0.8;
 
 export function Answers({ now }: { now: Overview }) {
   const { answers } = strings;
+  const active = now.users.filter(({ running, waiting, share }) => running + waiting > 0 || (share ?? 0) > 0);
+  const [limit, meaning] = strings.limits[now.limit];
   const alerts = now.alerts.map(({ kind, value }) => strings.alerts[kind](value));
   return (
     <>
@@ -25,29 +27,20 @@ export function Answers({ now }: { now: Overview }) {
             <li key={line}>{line}</li>
           ))}
         </Answer>
-        <Answer question={answers.whatLimits} answer={strings.limits[now.limit][0]}>
-          <li>{strings.limits[now.limit][1]}</li>
+        <Answer question={answers.whatLimits} answer={limit}>
+          <li>{meaning}</li>
         </Answer>
-        <Answer question={answers.whoUses} answer={answers.users(now.users.filter(isActive).length)}>
-          {now.users
-            .filter(isActive)
-            .slice(0, MOST_USERS)
-            .map(({ user, share, fair_share }) => (
-              <li key={user}>
-                {answers.share(
-                  user || strings.everybody,
-                  percent(share),
-                  fair_share === null ? "" : percent(fair_share),
-                )}
-              </li>
-            ))}
+        <Answer question={answers.whoUses} answer={answers.users(active.length)}>
+          {active.slice(0, MOST_USERS).map(({ user, share, fair_share: fair }) => (
+            <li key={user}>
+              {answers.share(user || strings.everybody, percent(share), fair === null ? "" : percent(fair))}
+            </li>
+          ))}
         </Answer>
       </div>
     </>
   );
 }
-
-const isActive = (user: Overview["users"][number]) => user.running + user.waiting > 0 || (user.share ?? 0) > 0;
 
 function Answer({ question, answer, children }: { question: string; answer: string; children: ComponentChildren }) {
   return (

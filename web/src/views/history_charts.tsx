@@ -8,7 +8,7 @@ import { settings } from "../settings";
 import { strings } from "../strings";
 
 const HEIGHT = 150;
-const READ_MS = 5000; // the server adds a point as often
+const READ_MS = { minutes: 5000, day: 60_000, week: 60_000 }; // the server adds points as often, or less
 const SPANS: Span[] = ["minutes", "day", "week"];
 const LENGTHS_S = { minutes: 900, day: 86400, week: 604800 };
 
@@ -30,13 +30,32 @@ export function HistoryCharts({ promise }: { promise: Overview["in_time"] }) {
         .then((latest) => isOver || setHistory(latest))
         .catch(() => undefined); // the stream of figures tells what is wrong
     void read();
-    const timer = setInterval(() => void read(), READ_MS);
+    const timer = setInterval(() => void read(), READ_MS[span]);
     return () => {
       isOver = true;
       clearInterval(timer);
     };
   }, [model, span]);
-  const { charts } = strings;
+  const { charts, figures } = strings;
+  const usual = (column: Column): Line[] => [{ column, label: charts.usual, colour: "--accent" }];
+  const shown = [
+    { title: charts.firstToken, limit: promise.first_token_s, lines: usual("first_s") },
+    { title: charts.gap, limit: promise.gap_s, lines: usual("gap_s") },
+    {
+      title: charts.tokens,
+      lines: [
+        { column: "generated" as const, label: charts.generated, colour: "--accent" },
+        { column: "prompt" as const, label: charts.prompt, colour: "--prefill" },
+      ],
+    },
+    {
+      title: charts.requests,
+      lines: [
+        { column: "running" as const, label: figures.running, colour: "--accent" },
+        { column: "waiting" as const, label: figures.waiting, colour: "--queue" },
+      ],
+    },
+  ];
   return (
     <section aria-label={charts.title}>
       <div class="spans" role="group" aria-label={charts.title}>
@@ -47,34 +66,9 @@ export function HistoryCharts({ promise }: { promise: Overview["in_time"] }) {
         ))}
       </div>
       <div class="charts">
-        <Chart
-          {...{ history, span }}
-          title={charts.firstToken}
-          limit={promise.first_token_s}
-          lines={[{ column: "first_s", label: charts.usual, colour: "--accent" }]}
-        />
-        <Chart
-          {...{ history, span }}
-          title={charts.gap}
-          limit={promise.gap_s}
-          lines={[{ column: "gap_s", label: charts.usual, colour: "--accent" }]}
-        />
-        <Chart
-          {...{ history, span }}
-          title={charts.tokens}
-          lines={[
-            { column: "generated", label: charts.generated, colour: "--accent" },
-            { column: "prompt", label: charts.prompt, colour: "--prefill" },
-          ]}
-        />
-        <Chart
-          {...{ history, span }}
-          title={charts.requests}
-          lines={[
-            { column: "running", label: strings.figures.running, colour: "--accent" },
-            { column: "waiting", label: strings.figures.waiting, colour: "--queue" },
-          ]}
-        />
+        {shown.map((chart) => (
+          <Chart key={chart.title} {...{ history, span }} {...chart} />
+        ))}
       </div>
     </section>
   );

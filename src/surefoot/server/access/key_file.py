@@ -25,7 +25,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -75,6 +75,11 @@ class KeyEntry(KeyOwner):
     def name(self) -> str:
         """The name of the key in logs and in `surefoot keys list`."""
         return self.digest[:NAME_LENGTH]
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """For lists: the name in place of the hash."""
+        return {"name": self.name, **self.model_dump(exclude={"hash"})}
 
     @property
     def digest(self) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,7 +26,8 @@ class Span:
     num_points: int
 
 
-SPANS = {"minutes": Span(5, 180), "day": Span(300, 288), "week": Span(1800, 336)}
+SpanName = Literal["minutes", "day", "week"]
+SPANS: dict[SpanName, Span] = {"minutes": Span(5, 180), "day": Span(300, 288), "week": Span(1800, 336)}
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,10 @@ class History:
         added = {name for name, ring in self._rings.items() if ring.add(reading)}
         return "day" in added
 
-    def points(self, span: str) -> Sequence[Point]:
+    def points(self, span: SpanName) -> Sequence[Point]:
         return list(self._rings[span].points)
 
-    def columns(self, span: str) -> dict[str, list[Any]]:
+    def columns(self, span: SpanName) -> dict[str, list[Any]]:
         """The points' fields, each as a list."""
         points = self.points(span)
         return {field.name: [getattr(each, field.name) for each in points] for field in fields(Point)}

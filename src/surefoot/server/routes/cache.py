@@ -1,16 +1,14 @@
 """/admin/cache: what the prompt cache on disk holds of each user, and to forget a user, for admins."""
 
 import asyncio
-import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 
 from surefoot.cache import DiskTier
-from surefoot.disk_cache import PUBLIC_ID, BlockHasher, Holdings, ask_to_forget
+from surefoot.disk_cache import BlockHasher, Holdings, ask_to_forget, is_forgotten
 from surefoot.server.access.gate import check_admin
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.errors import ApiError
@@ -18,7 +16,7 @@ from surefoot.server.overview.figures import tokens_by_user
 from surefoot.server.service import Service
 
 ROUTE = "/admin/cache"
-FORGET_S, POLL_S = 60.0, 0.05
+FORGET_S = 60.0
 
 
 def cache_router(service: Service, keys: KeyStore | None) -> APIRouter:
@@ -48,7 +46,9 @@ def cache_router(service: Service, keys: KeyStore | None) -> APIRouter:
     async def forget_user(http: HttpRequest, user: str) -> dict[str, Any]:
         """Remove all that a user's requests left on the disk. What is in memory stays until it is evicted."""
         tier, hasher = allowed(http)
-        await forgotten(ask_to_forget(tier.store.folder, hasher.namespace(user)))
+        request = ask_to_forget(tier.store.folder, hasher.namespace(user))
+        if not await asyncio.to_thread(is_forgotten, request, FORGET_S):
+            raise ApiError(503, "the disk is busy: the user will be forgotten as soon as it is not")
         caller = http.state.caller
         service.audit.write(route=ROUTE, user=caller.user, key=caller.key, end="cache forgotten", about=user)
         return {"user": user, "deleted": True}
@@ -62,7 +62,7 @@ def shown(holdings: Iterable[Holdings], hasher: BlockHasher, users: Iterable[str
     rows = [
         {
             "user": names.get(held.namespace),
-            "hash": "public" if held.namespace == PUBLIC_ID else held.namespace.hex()[:8],
+            "hash": held.owner,
             "blocks": held.num_blocks,
             "bytes": held.num_bytes,
         }
@@ -70,12 +70,3 @@ def shown(holdings: Iterable[Holdings], hasher: BlockHasher, users: Iterable[str
         if held.model == hasher.model
     ]
     return sorted(rows, key=lambda row: -row["bytes"])
-
-
-async def forgotten(request: Path) -> None:
-    """Until the thread that writes the cache has heeded the request."""
-    end = time.monotonic() + FORGET_S
-    while request.exists():
-        if time.monotonic() > end:
-            raise ApiError(503, "the disk is busy: the user will be forgotten as soon as it is not")
-        await asyncio.sleep(POLL_S)

@@ -40,7 +40,7 @@ def keys_router(keys: KeyStore | None, audit: LineLog) -> APIRouter:
     async def list_keys(http: HttpRequest) -> dict[str, list[dict[str, Any]]]:
         """Users, the short names of their keys, and their limits."""
         store = allowed(http)
-        return {"data": [shown(entry) for entry in await in_thread(lambda: read_keys(store.path))]}
+        return {"data": [entry.shown for entry in await in_thread(lambda: read_keys(store.path))]}
 
     @router.post(ROUTE)
     async def create_key(http: HttpRequest, owner: KeyOwner) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def keys_router(keys: KeyStore | None, audit: LineLog) -> APIRouter:
         entry = KeyEntry(hash=hash_of(key), **owner.model_dump())
         await change(store, lambda: add_key(store.path, entry))
         note(http, entry, "key added")
-        return {"key": key, **shown(entry)}
+        return {"key": key, **entry.shown}
 
     @router.delete(ROUTE + "/{name}")
     async def revoke_key(name: str, http: HttpRequest) -> dict[str, Any]:
@@ -66,10 +66,6 @@ def keys_router(keys: KeyStore | None, audit: LineLog) -> APIRouter:
         audit.write(route=ROUTE, user=caller.user, key=caller.key, end=end, about=f"{entry.name} of {entry.user}")
 
     return router
-
-
-def shown(entry: KeyEntry) -> dict[str, Any]:
-    return {"name": entry.name, **entry.model_dump(exclude={"hash"})}
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -1,12 +1,11 @@
 """/overview: what operators watch, as server-sent events; /overview/history: the last minutes, day and week."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
@@ -17,7 +16,8 @@ from surefoot.engine import Times
 from surefoot.server.access.gate import check_admin
 from surefoot.server.answer.streaming import EventStream, event
 from surefoot.server.metrics import PhaseTimes
-from surefoot.server.overview.figures import Samples, View, look, tokens_by_user
+from surefoot.server.overview.figures import View, look, tokens_by_user
+from surefoot.server.overview.history import Reading, SpanName
 from surefoot.server.overview.requests import OpenRequest, UserShares, furthest
 from surefoot.server.overview.verdicts import alerts, bound_of_step, in_time, limit
 from surefoot.server.service import RequestRun, Service
@@ -27,7 +27,6 @@ NUM_SHOWN = 100  # open requests, those that run first
 TYPICAL_TOKENS = 1024
 
 Statuses = Sequence[tuple[SampleStatus, Times]]
-Span = Literal["minutes", "day", "week"]
 
 
 def overview_router(service: Service, *, has_keys: bool) -> APIRouter:
@@ -40,7 +39,7 @@ def overview_router(service: Service, *, has_keys: bool) -> APIRouter:
         return EventStream(None, _events(service), service.settings.read_s)
 
     @router.get("/overview/history", include_in_schema=False)
-    async def history(http: HttpRequest, span: Span = "minutes") -> dict[str, list[Any]]:
+    async def history(http: HttpRequest, span: SpanName = "minutes") -> dict[str, list[Any]]:
         """The fields of `Point`, a list each."""
         check_admin(http, has_keys, "the overview covers all users")
         return service.history.columns(span)
@@ -53,12 +52,6 @@ async def _events(service: Service) -> AsyncGenerator[bytes, None]:
     while not service.is_draining:
         await asyncio.sleep(PERIOD_S)
         yield event(await observer.read())
-
-
-@dataclass(frozen=True)
-class _MetricsReading:
-    time: float
-    samples: Samples
 
 
 class Observer:
@@ -105,8 +98,8 @@ class Observer:
             "alerts": [asdict(alert) for alert in found],
         }
 
-    def _read_metrics(self) -> _MetricsReading:
-        return _MetricsReading(time.monotonic(), self._service.samples())
+    def _read_metrics(self) -> Reading:
+        return Reading.of(self._service.samples())
 
 
 def open_requests(runs: Collection[RequestRun], statuses: Statuses, now: float) -> list[OpenRequest]:
