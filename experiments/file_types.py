@@ -39,7 +39,9 @@ TYPES = (
     "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0",
 )  # fmt: skip
 NEED_IMPORTANCE = ("IQ1", "IQ2", "IQ3")  # llama.cpp makes these from an importance matrix only
-WIDTHS = {"wide": 1e9, "narrow": 0.0}  # the share of the memory from which files are packed at their own width
+# The share of the memory from which files are packed at their own width: never, and always. Usually codes of 5 and 6
+# bits keep theirs where the variant makes them in registers.
+WIDTHS = {"usual": 1e9, "narrow": 0.0}
 PROMPT, CONTEXT, NEW, USERS, STEPS = 512, 128, 32, 8, 4
 FOOTPRINT = 1 << 30
 LLAMACPP = "llama.cpp"
@@ -103,7 +105,7 @@ def own_cases(llm: LLM, width: str) -> Iterator[Case]:
 
 def measure(path: Path, seconds: float, variant: str | None) -> MeasuredType:
     loaded = {width: load(path, width, variant) for width in WIDTHS}
-    first = loaded["wide"]
+    first = loaded["usual"]
     peer = LlamaBench.install(path, first.backend.threads, build_for(variant), tell)
     cases = [case for width, llm in loaded.items() for case in own_cases(llm, width)]
     cases += [
@@ -127,12 +129,12 @@ def figures(kind: str, measured: MeasuredType) -> Iterator[Figure]:
     for width, memory_bytes in measured.memory_bytes.items():
         yield from figures_of_width(kind, width, memory_bytes / measured.file_bytes, measured.measurements)
 
-    def narrow_over_wide(what: str) -> Sequence[float]:
+    def narrow_over_usual(what: str) -> Sequence[float]:
         return ratios(*(select(measured.measurements, what, width=width) for width in WIDTHS))
 
     for what in ("decode", "batch", "prefill"):
-        name = f"{kind.lower()}_{what}_narrow_vs_wide"
-        yield Question(name, f"{what}: narrow over wide", None, partial(narrow_over_wide, what)).figure()
+        name = f"{kind.lower()}_{what}_narrow_vs_usual"
+        yield Question(name, f"{what}: narrow over usual", None, partial(narrow_over_usual, what)).figure()
 
 
 def figures_of_width(kind: str, width: str, over_file: float, found: Measurements) -> Iterator[Figure]:

@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 from surefoot.formats import ggml
-from surefoot.ops.weights import SUPER_BLOCK
+from surefoot.ops.weights import SUPER_BLOCK, Packing
 from surefoot.weights.gguf import PANEL, packed_forms
 from surefoot.weights.gguf_header import TensorInfo
 
 PAGE = Path(__file__).parents[2] / "docs/models.md"
 TABLE = re.compile(r"(?<=<!--gguf types-->\n).*?(?=<!--end of gguf types-->)", re.DOTALL)
 HEAD = """
-| type | file | memory, wide | memory, narrow | narrow over file |
-|---|---|---|---|---|
+| type | file | memory, wide | codes | narrow | narrow over file |
+|---|---|---|---|---|---|
 """
 COLUMNS = SUPER_BLOCK  # whole blocks of every type
 
@@ -29,8 +29,8 @@ def table() -> str:
 
 
 def row(kind: ggml.BlockType) -> str:
-    file, wide, narrow = file_bits(kind), memory_bits(kind, is_narrow=False), memory_bits(kind, is_narrow=True)
-    return f"| {kind.name} | {file:g} | {wide:g} | {narrow:g} | {narrow / file:.2f} |\n"
+    file, (wide, codes, narrow) = file_bits(kind), (memory_bits(kind, packing) for packing in Packing)
+    return f"| {kind.name} | {file:g} | {wide:g} | {codes:g} | {narrow:g} | {narrow / file:.2f} |\n"
 
 
 def file_bits(kind: ggml.BlockType) -> float:
@@ -38,16 +38,16 @@ def file_bits(kind: ggml.BlockType) -> float:
     return 8 * kind.nbytes / kind.block
 
 
-def memory_bits(kind: ggml.BlockType, is_narrow: bool) -> float:
+def memory_bits(kind: ggml.BlockType, packing: Packing) -> float:
     """Of a weight: what a longer row takes more. Scales of rows and the header are in both sizes, and so left out."""
-    less, more = (packed_bytes(kind, columns, is_narrow) for columns in (COLUMNS, 2 * COLUMNS))
+    less, more = (packed_bytes(kind, columns, packing) for columns in (COLUMNS, 2 * COLUMNS))
     return 8 * (more - less) / (PANEL * COLUMNS)
 
 
-def packed_bytes(kind: ggml.BlockType, columns: int, is_narrow: bool) -> int:
+def packed_bytes(kind: ggml.BlockType, columns: int, packing: Packing) -> int:
     """Of a matrix with the rows of one panel."""
     matrix = TensorInfo(kind.name, kind, (PANEL, columns), offset=0, nbytes=0)  # of which only the form counts
-    (form,) = packed_forms([matrix], is_narrow)
+    (form,) = packed_forms([matrix], packing)
     return form.outline().nbytes
 
 

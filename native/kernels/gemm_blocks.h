@@ -35,14 +35,40 @@ struct Groups {
 
 // ---- weights of two limbs as words: int16_words.h says how their products are added up ----
 
-// Weights as words, of a line's halves: columns 0 and 2, columns 1 and 3.
-template <int Bits>
-struct WideWords {
-  using Source = WideSource<Bits>;
+// Weights as words, [half] of a line: columns 0 and 2, columns 1 and 3. store(I, even, odd) takes those of line + I,
+// for four lines.
+template <class F>
+[[gnu::always_inline]] inline void each_of_four(const F& f) {
+  f.template operator()<0>(), f.template operator()<1>(), f.template operator()<2>(), f.template operator()<3>();
+}
+template <class Codes, bool WithOffsets>
+struct ByteCodes {
+  using Source = typename Codes::Source;
+  static Wide parameters(const Source&, const uint8_t* half) { return for_words(load_wide(half, WithOffsets)); }
+  template <class Store>
+  static void words(const Source& w, int64_t line, const Wide (&wide)[2], const Store& store) {
+    const Codes codes(w, line, w.narrow_codes ? 0 : kAhead);
+    each_of_four([&]<int I>() {
+      Line both[2];
+      Ints even[2], odd[2];
+      codes.template load<I>(both);
+      for (int half = 0; half < 2; ++half) sf::words<8, WithOffsets>(both[half], wide[half], even[half], odd[half]);
+      store(I, even, odd);
+    });
+  }
+};
+// 4-bit codes of any table.
+struct TableCodes {
+  using Source = WideSource<4>;
   static Wide parameters(const Source& w, const uint8_t* half) { return for_words(load_wide(half, w.with_offsets)); }
-  static void words(const Source& w, int64_t line, const Wide (&wide)[2], Ints (&even)[2], Ints (&odd)[2]) {
-    sf::words<Bits>(w.template values<0>(line), wide[0], even[0], odd[0]);
-    sf::words<Bits>(w.template values<1>(line), wide[1], even[1], odd[1]);
+  template <class Store>
+  static void words(const Source& w, int64_t line, const Wide (&wide)[2], const Store& store) {
+    each_of_four([&]<int I>() {
+      Ints even[2], odd[2];
+      sf::words<4>(w.values<0>(line + I), wide[0], even[0], odd[0]);
+      sf::words<4>(w.values<1>(line + I), wide[1], even[1], odd[1]);
+      store(I, even, odd);
+    });
   }
 };
 // 4-bit codes whose table is linear.
@@ -51,12 +77,17 @@ struct LinearCodes {
   static Wide parameters(const Source& w, const uint8_t* half) {
     return count_from(w.first_entry, for_words(load_wide(half, w.with_offsets)));
   }
-  static void words(const Source& w, int64_t line, const Wide (&wide)[2], Ints (&even)[2], Ints (&odd)[2]) {
-    const Ints codes = loadi(reinterpret_cast<const int32_t*>(w.nibbles(line))), mask = set1i(0x000F000F);
-    even[0] = word_products(andi(codes, mask), wide[0]);
-    odd[0] = word_products(andi(shr<8>(codes), mask), wide[0]);
-    even[1] = word_products(andi(shr<4>(codes), mask), wide[1]);
-    odd[1] = word_products(andi(shr<12>(codes), mask), wide[1]);
+  template <class Store>
+  static void words(const Source& w, int64_t line, const Wide (&wide)[2], const Store& store) {
+    const Ints mask = set1i(0x000F000F);
+    each_of_four([&]<int I>() {
+      const Ints codes = loadi(reinterpret_cast<const int32_t*>(w.nibbles(line + I)));
+      const Ints even[2] = {word_products(andi(codes, mask), wide[0]),
+                            word_products(andi(shr<4>(codes), mask), wide[1])};
+      const Ints odd[2] = {word_products(andi(shr<8>(codes), mask), wide[0]),
+                           word_products(andi(shr<12>(codes), mask), wide[1])};
+      store(I, even, odd);
+    });
   }
 };
 
@@ -93,14 +124,14 @@ struct WordBlock {
     for (int64_t start = c.first; start < last; start += span, groups.advance(span)) {
       if (w.enter(start)) groups = Groups(w, start);
       const Wide wide[2] = {Form::parameters(w, groups.at), Form::parameters(w, groups.at + w.half_bytes)};
-      for (int64_t line = start; line < start + span; ++line, out += 4 * kLine) {
-        Ints even[2], odd[2];
-        Form::words(w, line, wide, even, odd);
-        for (int half = 0; half < 2; ++half) {
-          storei(reinterpret_cast<int32_t*>(out) + half * 2 * kHalf, even[half]);
-          storei(reinterpret_cast<int32_t*>(out) + half * 2 * kHalf + kHalf, odd[half]);
-        }
-      }
+      for (int64_t line = start; line < start + span; line += 4, out += 16 * kLine)
+        Form::words(w, line, wide, [out](int i, const Ints(&even)[2], const Ints(&odd)[2]) {
+          int32_t* at = reinterpret_cast<int32_t*>(out + i * 4 * kLine);
+          for (int half = 0; half < 2; ++half) {
+            storei(at + half * 2 * kHalf, even[half]);
+            storei(at + half * 2 * kHalf + kHalf, odd[half]);
+          }
+        });
     }
   }
 
@@ -255,8 +286,12 @@ struct Blocks {
   template <class F>
   static auto with_block(const Problem& p, const F& f) {
     if (p.w->limbs == 1) return p.x.limbs == 1 ? with_lines<1>(*p.w, f) : with_lines<2>(*p.w, f);
-    if (p.w->bits == 8) return f(WordBlock<WideWords<8>>{});
-    return p.w->is_linear() ? f(WordBlock<LinearCodes>{}) : f(WordBlock<WideWords<4>>{});
+    if (p.w->bits == 8)
+      return with_codes(*p.w,
+                        [&]<class Codes, bool WithOffsets>(std::type_identity<Codes>, std::bool_constant<WithOffsets>) {
+                          return f(WordBlock<ByteCodes<Codes, WithOffsets>>{});
+                        });
+    return p.w->is_linear() ? f(WordBlock<LinearCodes>{}) : f(WordBlock<TableCodes>{});
   }
   template <int Limbs, class F>
   static auto with_lines(const PackedHeader& w, const F& f) {

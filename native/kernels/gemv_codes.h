@@ -213,9 +213,11 @@ struct PlaneCodes {
   static constexpr int64_t kLineBytes = (plane_bytes(4) + plane_bytes(High)) / kTileLines;
   struct Source : WideSource<8> {
     Source(const PackedHeader& h, int64_t panel) : WideSource<8>(h, panel) { narrow_codes = false; }
+    bool enter(int64_t line) const { return enter(line, panel_bytes); }
     bool enter(int64_t line, int64_t to_next) const {
-      if (narrow_scales) compact.enter_scales(line, to_next, parameters);
-      return narrow_scales;
+      if (!narrow_scales || line % kTileLines) return false;
+      compact.enter_scales(line, to_next, parameters);
+      return true;
     }
   };
   const uint8_t *low, *high;
@@ -415,18 +417,33 @@ void run_by_codes(const Problem& p, const Share& share, int32_t* scratch) {
   }
 }
 
+// Whether 8-bit codes are planes that this variant reads: with the first codes of ggml's types.
+inline bool reads_planes(const PackedHeader& h) {
+  return kReadsPlanes && h.bits == 8 && h.has_narrow_codes() && 128 - h.base == h.stretch << (h.width - 1) &&
+         h.with_offsets == (h.stretch == 5);
+}
+// Calls f with the lines of 8-bit codes, and whether there are offsets.
+template <class F>
+auto with_codes(const PackedHeader& h, const F& f) {
+  using std::bool_constant;
+  if constexpr (kReadsPlanes)
+    if (reads_planes(h)) {
+      if (h.stretch == 5) return f(std::type_identity<PlaneCodes<1, 5>>{}, bool_constant<true>{});   // Q5_K, Q5_1
+      if (h.stretch == 4) return f(std::type_identity<PlaneCodes<1, 4>>{}, bool_constant<false>{});  // Q5_0
+      return f(std::type_identity<PlaneCodes<2, 2>>{}, bool_constant<false>{});                      // Q6_K
+    }
+  return h.with_offsets ? f(std::type_identity<WholeCodes>{}, bool_constant<true>{})
+                        : f(std::type_identity<WholeCodes>{}, bool_constant<false>{});
+}
+
 // Calls f with the method for the weights' format.
 template <class F>
 auto with_method(const Problem& p, const F& f) {
-  if constexpr (kReadsPlanes)  // with the first codes and the offsets of ggml's types
-    if (const PackedHeader& h = *p.w;
-        h.bits == 8 && h.has_narrow_codes() && 128 - h.base == h.stretch << (h.width - 1)) {
-      if (h.stretch == 5 && h.with_offsets) return f(Int16Weights<PlaneCodes<1, 5>, true>{});    // Q5_K, Q5_1
-      if (h.stretch == 4 && !h.with_offsets) return f(Int16Weights<PlaneCodes<1, 4>, false>{});  // Q5_0
-      if (h.stretch == 2 && !h.with_offsets) return f(Int16Weights<PlaneCodes<2, 2>, false>{});  // Q6_K
-    }
   if (p.w->bits == 8)
-    return p.w->with_offsets ? f(Int16Weights<WholeCodes, true>{}) : f(Int16Weights<WholeCodes, false>{});
+    return with_codes(*p.w,
+                      [&]<class Codes, bool WithOffsets>(std::type_identity<Codes>, std::bool_constant<WithOffsets>) {
+                        return f(Int16Weights<Codes, WithOffsets>{});
+                      });
   if (p.w->limbs == 1) return f(Direct<NarrowPairs>{});
   return p.w->is_linear() ? f(Direct<WidePairs>{}) : f(LookedUp{});
 }

@@ -20,8 +20,9 @@ def test_every_type_has_a_row() -> None:
 
 def test_bits_of_a_type() -> None:
     """4 bits a code; in 256 weights of the file two numbers in half precision and 12 bytes for scales and minima, which
-    take 16 bits for each 32 weights wide, and a byte narrow."""
-    assert types.row(ggml.NAMES["Q4_K"]) == "| Q4_K | 4.5 | 5 | 4.625 | 1.03 |\n"
+    take 16 bits for each 32 weights wide, and a byte narrow. Of 6 bits, 8 are multiplied."""
+    assert types.row(ggml.NAMES["Q4_K"]) == "| Q4_K | 4.5 | 5 | 5 | 4.625 | 1.03 |\n"
+    assert types.row(ggml.NAMES["Q6_K"]) == "| Q6_K | 6.5625 | 9 | 7 | 6.5625 | 1.00 |\n"
 
 
 def test_a_page_without_a_place_is_refused() -> None:

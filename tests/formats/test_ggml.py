@@ -26,7 +26,7 @@ from surefoot.ops import (
     supported_variants,
 )
 from surefoot.ops.arrays import F32, U8
-from surefoot.ops.weights import dequantise, expand
+from surefoot.ops.weights import Packing, dequantise, expand
 from tests.oracle.linear import linear as oracle_linear
 
 QUANTISED = [kind for kind in ggml.TYPES.values() if not kind.is_float]
@@ -180,16 +180,19 @@ def test_packed_blocks_are_packed_integers(kind: ggml.BlockType, seed: int, n: i
     for variant, threads, step in itertools.product(supported_variants(), (1, 2), (n, 32)):
         native = backend(variant, threads)
         assert np.array_equal(packed_blocks(native, kind, rows, step).data, want.data)
-        narrow = packed_blocks(native, kind, rows, step, is_narrow=True)
-        assert narrow.nbytes < want.nbytes or narrow.format == want.format
-        assert np.array_equal(embed(native, everything, narrow), embed(native, everything, want))
+        for packing in (Packing.CODES, Packing.NARROW):
+            packed = packed_blocks(native, kind, rows, step, packing)
+            assert packed.nbytes < want.nbytes or packed.format == want.format
+            assert np.array_equal(embed(native, everything, packed), embed(native, everything, want))
 
 
-def packed_blocks(native: Backend, kind: ggml.BlockType, rows: U8, step: int, is_narrow: bool = False) -> PackedWeights:
+def packed_blocks(
+    native: Backend, kind: ggml.BlockType, rows: U8, step: int, packing: Packing = Packing.WIDE
+) -> PackedWeights:
     """The rows packed so many at a time."""
     packed = None
     for first in range(0, len(rows), step):
-        weights = ggml.block_weights(kind, rows[first : first + step], is_narrow)
+        weights = ggml.block_weights(kind, rows[first : first + step], packing)
         packed = packed or empty_packed(weights.format, len(rows), weights.shape[1], weights.has_offsets)
         pack_blocks(native, weights, packed, first)
     assert packed is not None
@@ -210,7 +213,7 @@ def test_linear_multiplies_every_type(kind: ggml.BlockType) -> None:
     want = oracle_linear(quantise(backend("portable", 1), x), weights)
     for variant in supported_variants():
         native = backend(variant, 2)
-        for packed in (pack(native, weights), packed_blocks(native, kind, rows, 64, is_narrow=True)):
+        for packed in (pack(native, weights), *(packed_blocks(native, kind, rows, 64, packing) for packing in Packing)):
             for num_rows in (1, 2, 3, 5, 9, 16, 37):
                 assert np.array_equal(linear(native, quantise(native, x[:num_rows]), packed), want[:num_rows])
 
@@ -230,7 +233,7 @@ def test_sums_of_the_largest_narrow_codes_are_exact(kind: ggml.BlockType, byte: 
     want = oracle_linear(quantise(backend("portable", 1), x), weights)
     for variant, num_rows in itertools.product(supported_variants(), (1, 3, 4)):
         native = backend(variant, 2)
-        packed = packed_blocks(native, kind, rows, 40, is_narrow=True)
+        packed = packed_blocks(native, kind, rows, 40, Packing.NARROW)
         assert np.array_equal(linear(native, quantise(native, x[:num_rows]), packed), want[:num_rows])
 
 
@@ -241,7 +244,7 @@ def test_linear_multiplies_narrow_types_by_one_limb(kind: ggml.BlockType) -> Non
         native = backend(variant, 2)
         for num_rows in (1, 4, 37):
             activations = quantise(native, x[:num_rows], form)
-            y = linear(native, activations, packed_blocks(native, kind, rows, 40, is_narrow=True))
+            y = linear(native, activations, packed_blocks(native, kind, rows, 40, Packing.NARROW))
             assert np.array_equal(y, oracle_linear(activations, weights))
 
 
@@ -250,7 +253,7 @@ def test_memory_is_the_files(kind: ggml.BlockType) -> None:
     """Row scales take four bytes of a row, and the header 256."""
     n, k = 1024, 4096
     rows = np.zeros((n, k // kind.block * kind.nbytes), np.uint8)
-    packed = packed_blocks(backend("portable", 2), kind, rows, n, is_narrow=True)
+    packed = packed_blocks(backend("portable", 2), kind, rows, n, Packing.NARROW)
     assert (packed.nbytes - 4 * n - 256) / rows.nbytes <= 1.04
 
 

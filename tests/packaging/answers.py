@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot import LLM, SamplingParams
+from surefoot.weights import GgufFile
 from surefoot.weights.packed_cache import PackedCache, cache_key
 
 # More than a few blocks of 16 tokens, and more rows than the kernels for few rows take.
@@ -26,21 +27,21 @@ def bits(logprobs: Any) -> list[list[tuple[int, str]]]:
     return [[(token, entry.logprob.hex()) for token, entry in sorted(each.items())] for each in logprobs]
 
 
-def take_packed(model: Path, theirs: Path, ours: Path) -> Path:
+def take_packed(model: Path, theirs: Path, ours: Path, variant: str | None) -> Path:
     """Another machine's packed weights, under the name that this machine looks for."""
     (file,) = theirs.glob("*.packed")
     ours.mkdir(mode=0o700)
-    return Path(shutil.copy(file, ours / f"{cache_key(model, 'w8')}.packed"))
+    key = cache_key(model, "w8", GgufFile(model).packing(variant))
+    return Path(shutil.copy(file, ours / f"{key}.packed"))
 
 
 def answers(model: Path, folder: Path, variant: str, other: Path | None) -> dict[str, Any]:
     packed, prompts = folder / "packed", folder / "prompts"
     folder.mkdir(mode=0o700)
-    inode = None
+    inode, chosen = None, None if variant == "best" else variant
     if other is not None:
-        inode = take_packed(model, other / "packed", packed).stat().st_ino
+        inode = take_packed(model, other / "packed", packed, chosen).stat().st_ino
         shutil.copytree(other / "prompts", prompts)
-    chosen = None if variant == "best" else variant
     llm = LLM(model, variant=chosen, max_context=512, packed_cache=PackedCache(packed), prompt_cache=prompts)
     outputs = llm.generate([PROMPT, PROMPT + "One day"], [GREEDY, SAMPLED], use_tqdm=False)
     llm.close()

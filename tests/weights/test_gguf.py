@@ -9,6 +9,7 @@ import pytest
 
 from surefoot.formats import SERVED, W8, W8_GROUPED, round_to
 from surefoot.ops import Backend, embed, pack
+from surefoot.ops.backend import supported_variants
 from surefoot.ops.weights import dequantise
 from surefoot.weights import GgufError, GgufFile
 from surefoot.weights import gguf as reader
@@ -98,23 +99,40 @@ def test_an_nvfp4_matrix_is_multiplied_by_its_own_scale(
         assert np.array_equal(pack(backend, matrix).data, in_parts.data)
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
-def test_weights_that_would_take_most_of_the_memory_are_packed_at_the_files_width(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def write_matrix(path: Path, kind: str) -> Path:
+    """64 rows of two blocks of this type."""
     ggml_type, rng = gguf.GGMLQuantizationType[kind], np.random.default_rng(3)
     raw = rng.integers(0, 64, (64, 2 * gguf.GGML_QUANT_SIZES[ggml_type][1]), np.uint8)  # no scale that is not finite
-    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("a.weight", raw, raw_dtype=ggml_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return path
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("Q4_K", 0), ("Q5_K", 5), ("Q6_K", 6)])
+def test_codes_stay_at_the_files_width_where_a_variant_makes_them_in_registers(
+    tmp_path: Path, kind: str, bits: int
+) -> None:
+    path = write_matrix(tmp_path / "a.gguf", kind)
+    for variant in supported_variants():
+        packed = GgufFile(path).fused(Backend(variant, 1), ["a.weight"])[0]
+        assert packed.format.narrow_bits == (bits if variant == "avx512" else 0)
+        assert packed.format.scale_bits == 16
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_weights_that_would_take_most_of_the_memory_are_packed_at_the_files_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path = write_matrix(tmp_path / "a.gguf", kind)
     backend, every_row = Backend(threads=1), np.arange(64)
-    wide_file = GgufFile(tmp_path / "a.gguf")
+    wide_file = GgufFile(path)
     wide, size = wide_file.fused(backend, ["a.weight"])[0], weight_bytes(wide_file, SERVED)
     monkeypatch.setattr("surefoot.weights.gguf.MAX_WIDE_SHARE", 0)
-    narrow_file = GgufFile(tmp_path / "a.gguf")
+    narrow_file = GgufFile(path)
     narrow = narrow_file.fused(backend, ["a.weight"])[0]
     assert narrow.nbytes < wide.nbytes
     assert (size, weight_bytes(narrow_file, SERVED)) == (wide.nbytes, narrow.nbytes), "known before it is read"

@@ -14,7 +14,7 @@ from surefoot.formats import ggml_codebooks as books
 from surefoot.formats.ggml_fields import Blocks, Parameters, as_floats, bits
 from surefoot.formats.grid import AffineGroups, Grid
 from surefoot.ops.arrays import F32, I8, U8
-from surefoot.ops.weights import BitField, BlockWeights, FactoredScales
+from surefoot.ops.weights import BitField, BlockWeights, FactoredScales, Packing
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def decode_floats(kind: BlockType, rows: U8) -> F32:
     return values.astype(np.float32)
 
 
-def block_weights(kind: BlockType, rows: U8, is_narrow: bool = False) -> BlockWeights:
+def block_weights(kind: BlockType, rows: U8, packing: Packing = Packing.WIDE) -> BlockWeights:
     """Rows of raw bytes as input of `pack_blocks`. Codes are not unpacked, unless they come from a codebook."""
     blocks = np.ascontiguousarray(rows).view(kind.record)
     parameters = _parameters(kind, blocks)
@@ -110,7 +110,7 @@ def block_weights(kind: BlockType, rows: U8, is_narrow: bool = False) -> BlockWe
         raw, nbytes, fields = kind.codes(blocks).reshape(len(rows), -1), block, (BitField(0, 8, block),)
     return BlockWeights(
         raw, block, nbytes, fields, kind.group, scales, offsets, grid.table(kind.table), kind.width,
-        kind.base - grid.centre, grid.stretch, grid.centre, kind.span, is_narrow,
+        kind.base - grid.centre, grid.stretch, grid.centre, kind.span, packing,
     )  # fmt: skip
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from surefoot.formats import W4_WIDE, W8_GROUPED, round_to
 from surefoot.ops import Backend
 from surefoot.ops.arrays import F32
-from surefoot.ops.weights import IntegerWeights, PackedForm, PackedWeights, WeightFormat
+from surefoot.ops.weights import IntegerWeights, PackedForm, PackedWeights, Packing, WeightFormat
 from surefoot.weights.checkpoint import Tensor
 from surefoot.weights.coded import Coded
-from surefoot.weights.gguf import packed_forms, packs_narrow
+from surefoot.weights.gguf import choose_packing, packed_forms, wide_bytes
 from surefoot.weights.gguf_header import TensorInfo
 
 
@@ -45,28 +45,31 @@ class OutlineCheckpoint:
 
     def integers(self, name: str, float_format: WeightFormat = W8_GROUPED) -> IntegerWeights:
         """For families that take some rows of a matrix."""
-        (form,) = self._forms([name], float_format, is_narrow=False)
+        (form,) = self._forms([name], float_format, Packing.WIDE)
         return round_to(form.format, self.floats(name))
 
     def fused(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[PackedWeights]:
-        return [form.outline() for form in self._forms(names, float_format, self._is_narrow)]
+        return [form.outline() for form in self._forms(names, float_format, self._packing(backend))]
 
     def fused_experts(
         self, backend: Backend, names: Sequence[str], float_format: WeightFormat = W8_GROUPED
     ) -> list[list[PackedWeights]]:
         num_experts = self.tensors[names[0]].shape[0]
-        return [[form.outline()] * num_experts for form in self._forms(names, float_format, self._is_narrow)]
+        return [[form.outline()] * num_experts for form in self._forms(names, float_format, self._packing(backend))]
+
+    def _packing(self, backend: Backend) -> Packing:
+        return choose_packing(self._wide_bytes, backend.variant)
 
     @cached_property
-    def _is_narrow(self) -> bool:
-        return packs_narrow(tensor for tensor in self.tensors.values() if isinstance(tensor, TensorInfo))
+    def _wide_bytes(self) -> int:
+        return wide_bytes(tensor for tensor in self.tensors.values() if isinstance(tensor, TensorInfo))
 
-    def _forms(self, names: Sequence[str], float_format: WeightFormat, is_narrow: bool) -> list[PackedForm]:
+    def _forms(self, names: Sequence[str], float_format: WeightFormat, packing: Packing) -> list[PackedForm]:
         infos = [tensor for name in names if isinstance(tensor := self.tensors[name], TensorInfo)]
         if infos:
-            return packed_forms(infos, is_narrow, float_format)
+            return packed_forms(infos, packing, float_format)
         runs = groupby(names, lambda name: self._format(name, float_format))
         return [self._stacked(fmt, list(run)) for fmt, run in runs]
 

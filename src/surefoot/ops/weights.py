@@ -5,6 +5,7 @@ docs/design/integer-matmul.md has the formulas.
 """
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -43,6 +44,14 @@ class WeightFormat:
 
     def num_groups(self, k: int) -> int:
         return -(-k // self.group) if self.group else 0
+
+
+class Packing(Enum):
+    """What of a file's width packed weights keep; the weights are the same integers."""
+
+    WIDE = "wide"  # nothing: codes and scales are as kernels multiply them
+    CODES = "codes"  # codes of 5 and 6 bits
+    NARROW = "narrow"  # all codes and scales
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,7 @@ class BlockWeights:
     stretch: int
     centre: int
     span: tuple[int, int]  # smallest and largest value
-    is_narrow: bool = False  # packed codes and scales have no more bits than they need
+    packing: Packing = Packing.WIDE
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -201,9 +210,10 @@ class BlockWeights:
     @property
     def format(self) -> WeightFormat:
         bits = 8 if self.table is None else 4
-        if not self.is_narrow:
+        if self.packing is Packing.WIDE or (self.packing is Packing.CODES and bits == 4):
             return WeightFormat(bits, 2, self.group)
-        scale_bits = self.scales.bits if isinstance(self.scales, FactoredScales) else 16
+        is_narrow = self.packing is Packing.NARROW
+        scale_bits = self.scales.bits if is_narrow and isinstance(self.scales, FactoredScales) else 16
         return WeightFormat(bits, 2, self.group, self.width if self.width < bits else 0, scale_bits)
 
     @property

@@ -14,12 +14,13 @@ import numpy as np
 from surefoot import machine
 from surefoot.formats import W8_GROUPED, ggml, round_to, row_integers
 from surefoot.ops.arrays import F32, U8, Arena
-from surefoot.ops.backend import Backend, OpError
+from surefoot.ops.backend import Backend, OpError, choose_variant
 from surefoot.ops.weights import (
     BlockWeights,
     IntegerWeights,
     PackedForm,
     PackedWeights,
+    Packing,
     WeightFormat,
     empty_packed,
     pack_blocks,
@@ -31,6 +32,7 @@ from surefoot.weights.readahead import map_ahead
 
 PANEL = 32  # rows that are packed together
 MAX_WIDE_SHARE = 0.6  # of the memory: more is packed at the file's own width
+READ_PLANES = ("avx512",)  # variants that make codes from their planes in registers
 PART_WEIGHTS = 1 << 21  # weights converted at a time: scales and temporaries take a megabyte or two
 
 
@@ -46,10 +48,13 @@ class GgufFile:
             check_gguf(self.metadata)
         self.tensors: Mapping[str, TensorInfo] = all_tensors(self.path, self._shards)
 
+    def packing(self, variant: str | None = None) -> Packing:
+        """How weights are packed for this variant; by default for that which this machine would choose."""
+        return choose_packing(self._wide_bytes, variant)
+
     @cached_property
-    def is_narrow(self) -> bool:
-        """Are weights packed at the file's own width?"""
-        return packs_narrow(self.tensors.values())
+    def _wide_bytes(self) -> int:
+        return wide_bytes(self.tensors.values())
 
     def floats(self, name: str) -> F32:
         """The tensor as float32, whatever its type."""
@@ -156,9 +161,10 @@ class GgufFile:
     ) -> Iterator[BlockWeights | IntegerWeights]:
         """Each part as blocks with scales and offsets, or as rounded floats; later parts are converted while one is
         packed."""
+        packing = self.packing(backend.variant)
 
         def convert(part: _Rows) -> BlockWeights | IntegerWeights:
-            weights = _block_weights(part.info.type, self._read(part), float_format, self.is_narrow)
+            weights = _block_weights(part.info.type, self._read(part), float_format, packing)
             if isinstance(weights, BlockWeights) and (factors := self._factors(part)) is not None:
                 assert isinstance(weights.scales, np.ndarray)  # NVFP4's are
                 return replace(weights, scales=weights.scales * factors)
@@ -224,31 +230,36 @@ def _runs(infos: Sequence[TensorInfo]) -> list[list[TensorInfo]]:
 
 
 def packed_forms(
-    infos: Sequence[TensorInfo], is_narrow: bool, float_format: WeightFormat = W8_GROUPED
+    infos: Sequence[TensorInfo], packing: Packing, float_format: WeightFormat = W8_GROUPED
 ) -> list[PackedForm]:
     """What `GgufFile.fused` returns for matrices, or `fused_experts` for each expert, without reading a weight."""
-    return [_packed_form(run, is_narrow, float_format) for run in _runs(infos)]
+    return [_packed_form(run, packing, float_format) for run in _runs(infos)]
 
 
-def _packed_form(run: Sequence[TensorInfo], is_narrow: bool, float_format: WeightFormat) -> PackedForm:
+def _packed_form(run: Sequence[TensorInfo], packing: Packing, float_format: WeightFormat) -> PackedForm:
     n, k = sum(info.shape[-2] for info in run), run[0].shape[-1]
-    fmt, has_offsets = _packed_format(run[0].type, is_narrow, float_format)
+    fmt, has_offsets = _packed_format(run[0].type, packing, float_format)
     return PackedForm(fmt, n, k, has_offsets)
 
 
-def packs_narrow(infos: Iterable[TensorInfo]) -> bool:
-    """Whether a file with these tensors is packed at its own width. Answers are the same. Four to
-    eight rows are slower then, and 4 bits always; so only if weights would otherwise take most of the memory."""
+def wide_bytes(infos: Iterable[TensorInfo]) -> int:
+    """The memory of a file's matrices if they are packed wide."""
     matrices = [info for info in infos if len(info.shape) > 1 and not info.type.is_float]
-    forms = ((info, packed_forms([info], is_narrow=False)[0]) for info in matrices)
-    wide = sum(form.outline().nbytes * math.prod(info.shape[:-2]) for info, form in forms)
-    return wide > MAX_WIDE_SHARE * machine.memory().limit_bytes
+    forms = ((info, packed_forms([info], Packing.WIDE)[0]) for info in matrices)
+    return sum(form.outline().nbytes * math.prod(info.shape[:-2]) for info, form in forms)
+
+
+def choose_packing(wide_bytes: int, variant: str | None = None) -> Packing:
+    """What is fastest with the variant (docs/design/file-widths.md), unless weights would take most of the memory."""
+    if wide_bytes > MAX_WIDE_SHARE * machine.memory().limit_bytes:
+        return Packing.NARROW
+    return Packing.CODES if choose_variant(variant) in READ_PLANES else Packing.WIDE
 
 
 @cache
-def _packed_format(kind: ggml.BlockType, is_narrow: bool, float_format: WeightFormat) -> tuple[WeightFormat, bool]:
+def _packed_format(kind: ggml.BlockType, packing: Packing, float_format: WeightFormat) -> tuple[WeightFormat, bool]:
     """The format, and whether there are offsets: found by converting a block of zeros."""
-    weights = _block_weights(kind, np.zeros((1, kind.nbytes), np.uint8), float_format, is_narrow)
+    weights = _block_weights(kind, np.zeros((1, kind.nbytes), np.uint8), float_format, packing)
     return weights.format, weights.has_offsets
 
 
@@ -259,8 +270,8 @@ def _round(fmt: WeightFormat, weights: F32) -> IntegerWeights:
 
 
 def _block_weights(
-    kind: ggml.BlockType, rows: U8, float_format: WeightFormat, is_narrow: bool
+    kind: ggml.BlockType, rows: U8, float_format: WeightFormat, packing: Packing
 ) -> BlockWeights | IntegerWeights:
     if kind.is_float:
         return _round(float_format, ggml.decode_floats(kind, rows))
-    return ggml.block_weights(kind, rows, is_narrow)
+    return ggml.block_weights(kind, rows, packing)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from surefoot import machine
 from surefoot.formats import ModelFormat, ggml, to_format
+from surefoot.ops.weights import Packing
 from surefoot.weights.checkpoint import Checkpoint, Tensor
 from surefoot.weights.coded import Coded
 from surefoot.weights.gguf import GgufFile, packed_forms
@@ -52,13 +53,13 @@ class TypeSizes:
 
 def sizes_by_type(file: GgufFile, fmt: ModelFormat) -> list[TypeSizes]:
     """The type with most bytes first."""
-    by_type: dict[ggml.BlockType, list[TensorInfo]] = {}
+    by_type, packing = dict[ggml.BlockType, list[TensorInfo]](), file.packing()
     for info in file.tensors.values():
         by_type.setdefault(info.type, []).append(info)
     sizes = [
         TypeSizes(
             kind.name, len(infos), sum(math.prod(info.shape) for info in infos), sum(info.nbytes for info in infos),
-            sum(_memory_bytes(info, fmt, file.is_narrow) for info in infos),
+            sum(_memory_bytes(info, fmt, packing) for info in infos),
         )
         for kind, infos in by_type.items()
     ]  # fmt: skip
@@ -81,13 +82,13 @@ def bytes_of_a_token(tensors: Mapping[str, Tensor], num_experts: int) -> int | N
     )
 
 
-def _memory_bytes(info: TensorInfo, fmt: ModelFormat, is_narrow: bool) -> int:
+def _memory_bytes(info: TensorInfo, fmt: ModelFormat, packing: Packing) -> int:
     """Of a vector, of a matrix, or of all experts' matrices."""
     if len(info.shape) < 2:
         return math.prod(info.shape) * FLOAT_BITS // 8
     if info.type.is_float:
         return math.prod(info.shape) * _float_bits(fmt) // 8
-    (form,) = packed_forms([info], is_narrow)
+    (form,) = packed_forms([info], packing)
     return form.outline().data.nbytes * math.prod(info.shape[:-2])
 
 

@@ -20,7 +20,7 @@ from surefoot.formats import W8_GROUPED
 from surefoot.machine.own_folder import own_folder
 from surefoot.ops.arrays import F32
 from surefoot.ops.backend import Backend
-from surefoot.ops.weights import IntegerWeights, PackedWeights, WeightFormat
+from surefoot.ops.weights import IntegerWeights, PackedWeights, Packing, WeightFormat
 from surefoot.weights.background_writes import BackgroundWrites
 from surefoot.weights.cache_folder import SUFFIX, note_use, remove_unfinished
 from surefoot.weights.checkpoint import Checkpoint, Report, ReportingCheckpoint
@@ -98,6 +98,7 @@ def packed_cache(
     checkpoint: Checkpoint,
     float_format: str,
     report: Report = lambda done, total: None,
+    variant: str | None = None,
 ) -> Iterator[CachedCheckpoint]:
     """The checkpoint with packed matrices from the cache. On exit the missing matrices are added to the cache, or
     queued to be written in the background.
@@ -110,8 +111,8 @@ def packed_cache(
         folder = cache.folder.expanduser()
         if folder.exists():
             remove_unfinished(own_folder(folder))
-        is_narrow = isinstance(checkpoint, GgufFile) and checkpoint.is_narrow
-        path = folder / f"{cache_key(model, float_format, is_narrow)}{SUFFIX}"
+        packing = checkpoint.packing(variant) if isinstance(checkpoint, GgufFile) else Packing.WIDE
+        path = folder / f"{cache_key(model, float_format, packing)}{SUFFIX}"
         cached = _read(path, report)
     with_cache = CachedCheckpoint(checkpoint if cached else ReportingCheckpoint(checkpoint, report), cached)
     began = time.monotonic()
@@ -138,10 +139,10 @@ def _write(path: Path, runs: Mapping[str, Runs], background: BackgroundWrites | 
         write_packed(path, runs)
 
 
-def cache_key(model: Path, float_format: str, is_narrow: bool = False) -> str:
+def cache_key(model: Path, float_format: str, packing: Packing = Packing.WIDE) -> str:
     """The cache file's name. It hashes ctime as well as mtime: copies may keep mtime, but nobody can set ctime."""
     facts = [(str(file.resolve()), *_state(file.stat())) for file in (*model_files(model), *_code())]
-    text = json.dumps([LAYOUT, __version__, float_format, is_narrow, facts])
+    text = json.dumps([LAYOUT, __version__, float_format, packing.value, facts])
     # Not `stem`, which would cut the folder Qwen2.5-Coder-1.5B at its last dot.
     return f"{model.name.removesuffix('.gguf')}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
