@@ -4,6 +4,7 @@ import functools
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,14 @@ def test_requests_of_every_kind_are_answered() -> None:
     assert len({answer.text for answer in alone.values()}) > 40
 
 
-@pytest.mark.parametrize("condition", ALL, ids=lambda condition: condition.name)
+def slow_at_night(condition: Condition) -> Any:
+    """By day pairs of chunk and block size have blocks of 16, and the portable variant has two threads."""
+    is_pair = condition.block_size == 32 and condition.name.startswith("chunks of")
+    is_slow = is_pair or (condition.variant, condition.threads) == ("portable", 1)
+    return pytest.param(condition, id=condition.name, marks=[pytest.mark.nightly] if is_slow else [])
+
+
+@pytest.mark.parametrize("condition", map(slow_at_night, ALL))
 def test_batching_does_not_change_answers(condition: Condition) -> None:
     finding = check(stories(), condition)
     assert (finding.num_cached > 0) == condition.caching
@@ -75,9 +83,7 @@ def test_batching_does_not_change_answers(condition: Condition) -> None:
     assert (finding.num_accepted > 0) == (condition.drafter not in (None, "wrong")) or condition.governed
 
 
-@pytest.mark.parametrize(
-    "condition", on_variants([TOGETHER, HOSTILE], list(NEEDS), [1, 2]), ids=lambda condition: condition.name
-)
+@pytest.mark.parametrize("condition", map(slow_at_night, on_variants([TOGETHER, HOSTILE], list(NEEDS), [1, 2])))
 def test_variants_and_threads_do_not_change_answers(condition: Condition) -> None:
     check(few_stories(), condition)
 

@@ -5,7 +5,11 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 NUM_LINES = 10_000
+# How many lines are compared one by one: a quarter by day, all at night.
+STEPS = [pytest.param(4, id="every fourth line"), pytest.param(1, id="all lines", marks=pytest.mark.nightly)]
 _WIKITEXT = Path(__file__).parents[3] / "shared/data/wikitext2-test.raw"
 _CODE = ["argparse.py", "typing.py", "tarfile.py", "inspect.py", "turtle.py", "json/decoder.py", "html/entities.py"]
 
