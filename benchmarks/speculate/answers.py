@@ -40,8 +40,10 @@ class _Answers:
 class Answerer:
     """Answers real prompts greedily, and checks that every run gives the same answers."""
 
-    def __init__(self, llm: LLM, num_new: int) -> None:
+    def __init__(self, llm: LLM, num_new: int, num_alone: int, num_turns: int) -> None:
+        """num_alone: prompts of a case with one request at a time. num_turns: of others, prompts for each place."""
         self._llm, self._num_new, self._ids, self._runs = llm, num_new, count(), count()
+        self._num_alone, self._num_turns = num_alone, num_turns
         self._prompts = {"edit": self._encoded(edit_prompts()), "chat": self._encoded(chat_prompts())}
         self.used: dict[str, list[Used]] = {}  # by case, run by run
         self._answers: dict[tuple[int, ...], list[int]] = {}  # by prompt
@@ -50,20 +52,20 @@ class Answerer:
         max_prompt = self._llm.max_context - self._num_new
         return [tuple(self._llm.encode_question(text)[:max_prompt]) for text in texts]
 
-    def run(self, kind: str, num_requests: int, num_alone: int, speculator: Speculator, is_on: bool) -> float:
-        """Seconds for all prompts of the kind with `num_requests` in flight (if 1: for `num_alone` prompts).
+    def run(self, kind: str, num_requests: int, speculator: Speculator, is_on: bool) -> float:
+        """Seconds for the case's prompts with `num_requests` in flight.
 
         Prompts are in the prefix cache; answers of other runs are not.
         """
-        load, speculator.is_paused = self.load(kind, num_requests, num_alone), not is_on
+        load, speculator.is_paused = self.load(kind, num_requests), not is_on
         answers = self._answer(load.prompts, num_requests)
         if is_on:
             self.used.setdefault(f"{kind} {num_requests}", []).append(answers.used)
         return answers.seconds
 
-    def load(self, kind: str, num_requests: int, num_alone: int) -> PromptLoad:
-        prompts = self._prompts[kind] if num_requests > 1 else self._prompts[kind][:num_alone]
-        return PromptLoad(kind, num_requests, tuple(prompts), self._num_new)
+    def load(self, kind: str, num_requests: int) -> PromptLoad:
+        num_prompts = self._num_alone if num_requests == 1 else self._num_turns * num_requests
+        return PromptLoad(kind, num_requests, tuple(self._prompts[kind][:num_prompts]), self._num_new)
 
     def answer(self, load: PromptLoad) -> Answered:
         """Answers a load, timed in the same way as a peer's."""

@@ -52,7 +52,7 @@ class _RandomDrafter:
         return dict.fromkeys(offers, self.depth)
 
 
-def measure_costs(llm: LLM, seconds: float) -> list[Cost]:
+def measure_costs(llm: LLM, batches: Sequence[int], seconds: float) -> list[Cost]:
     """The cost of a step at each batch size and depth. Depths take turns, so that noise hits all alike.
 
     Uses a separate engine over the model's memory: reset the model's own engine afterwards.
@@ -60,10 +60,10 @@ def measure_costs(llm: LLM, seconds: float) -> list[Cost]:
     drafter = _RandomDrafter(llm.config.vocab_size)
     engine = make_engine(llm.capacity, llm.runner, None, False, Speculator(drafter, drafter))
     costs = []
-    for num_requests in BATCHES:
+    for num_requests in batches:
         depths = [depth for depth in DEPTHS if num_requests * depth <= MAX_STEP_DRAFTS]
         times: dict[int, list[float]] = {depth: [] for depth in depths}
-        for depth, ms in _steps(engine, drafter, num_requests, depths, seconds / len(BATCHES), llm):
+        for depth, ms in _steps(engine, drafter, num_requests, depths, seconds / len(batches), llm):
             times[depth].append(ms)
         costs += [Cost(num_requests, depth, statistics.median(samples)) for depth, samples in times.items() if samples]
     return costs

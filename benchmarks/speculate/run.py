@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.speculate.answers import Answerer, total_used
-from benchmarks.speculate.cost import measure_costs
+from benchmarks.speculate.cost import BATCHES, measure_costs
 from benchmarks.speculate.figures import TARGETS, speculate_questions, speculate_versus_questions
 from benchmarks.speculate.prompts import NUM_CHATS
 from benchmarks.speculate.versus import LOADS, SpeculateVersus, run_speculate_versus
@@ -33,13 +33,18 @@ class SpeculateSettings:
     rounds: int = 5
     num_new: int = 192  # tokens of the longest answer
     num_alone: int = 4  # prompts of a case that runs one request at a time
+    num_turns: int = 2  # prompts for each place of the other cases, where there are so many
+    batches: Sequence[int] = BATCHES  # for the cost of drafts
     peer_seconds: float = 2400  # for comparisons with peers, without starting them
     peer_rounds: int = 2
     footprint_bytes: int = 512 * MIB  # read by the bandwidth gauge
     cases: Sequence[tuple[str, int]] = CASES  # kind of prompts, and requests at once
 
 
-QUICK = SpeculateSettings(seconds=38, rounds=2, num_new=40, num_alone=2, peer_seconds=120, peer_rounds=1)
+# A 1.5B model on two cores answers each case once.
+QUICK = SpeculateSettings(
+    seconds=110, rounds=2, num_new=24, num_alone=2, num_turns=1, batches=(1, 8), peer_seconds=120, peer_rounds=1
+)
 
 
 def run_speculate(
@@ -63,9 +68,9 @@ def run_speculate(
     if llm.speculator is None:
         raise ValueError("there is nothing to measure without speculation: give another --speculate")
     say("measuring what drafts cost")
-    costs = measure_costs(llm, COST_SHARE * settings.seconds)
+    costs = measure_costs(llm, settings.batches, COST_SHARE * settings.seconds)
     llm.engine.reset()
-    answerer = Answerer(llm, settings.num_new)
+    answerer = Answerer(llm, settings.num_new, settings.num_alone, settings.num_turns)
     cases = list(_cases(answerer, settings, llm.speculator))
     budget = TimeBudget(settings.seconds - loaded.run.seconds, rounds=settings.rounds)
     limits = gauges(llm.backend, settings.footprint_bytes)
@@ -89,7 +94,7 @@ def run_speculate(
 def _versus(
     model: Path, answerer: Answerer, llm: LLM, peers: Sequence[ServingPeer], settings: SpeculateSettings, say: Say
 ) -> SpeculateVersus:
-    loads = [answerer.load(kind, at_once, settings.num_alone) for kind, at_once in LOADS]
+    loads = [answerer.load(kind, at_once) for kind, at_once in LOADS]
     peer_limits = PeerLimits(llm.backend.threads, PEER_STREAMS, CONTEXT, PEER_STREAMS * CONTEXT)
     budget = TimeBudget(settings.peer_seconds, settings.peer_rounds)
     return run_speculate_versus(model, answerer.answer, loads, peers, peer_limits, budget, say)
@@ -98,5 +103,5 @@ def _versus(
 def _cases(answerer: Answerer, settings: SpeculateSettings, speculator: Speculator) -> Iterator[Case]:
     for kind, num_requests in settings.cases:
         for way in ("off", "on"):
-            run = partial(answerer.run, kind, num_requests, settings.num_alone, speculator, way == "on")
+            run = partial(answerer.run, kind, num_requests, speculator, way == "on")
             yield Case(f"{kind}/{num_requests}/{way}", kind, run, labels={"requests": num_requests, "way": way})
