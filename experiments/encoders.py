@@ -66,7 +66,7 @@ def main() -> None:
     engines = {form: LLM(arguments.folder, threads=arguments.threads, float_format=form) for form in FORMATS}
     cosines = {form: nearness(embedded(llm, sentences), wanted) for form, llm in engines.items()}
     calls: dict[str, Callable[[Sequence[str]], Any]] = {
-        "surefoot": lambda texts: embedded(engines["w8"], texts),
+        "surefoot": lambda texts: embedded(engines["w12"], texts),
         "sentence-transformers": lambda texts: reference.encode(list(texts), batch_size=len(texts)),
     }
     texts = sentences[:TIMED]

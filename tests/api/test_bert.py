@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 def test_vectors_are_sentence_transformers(tmp_path: Path, kind: str, pooling: str) -> None:
     saved = bert.save(tmp_path, kind, pooling)
-    exact, rounded, finer = LLM(saved, **EXACT), LLM(saved, threads=2), LLM(saved, threads=2, float_format="w12")
+    exact, rounded, finer = LLM(saved, **EXACT), LLM(saved, threads=2, float_format="w8"), LLM(saved, threads=2)
     assert exact.context_length == bert.CONTEXT
     for output, other, near in zip(exact.embed(TEXTS), rounded.embed(TEXTS), finer.embed(TEXTS), strict=True):
         wanted = bert.vector(kind, output.prompt_token_ids, pooling)
@@ -97,7 +97,7 @@ def test_pairs_have_the_same_scores_however_they_are_run(tmp_path: Path) -> None
 
 
 def test_a_step_takes_no_more_than_was_reckoned(folder: Path) -> None:
-    runner = LLM(folder, threads=1, float_format="w12").runner
+    runner = LLM(folder, threads=1).runner
     runner.prepare(MAX_STEP_TOKENS, 32, 32)
     assert runner._workspace.total_bytes <= workspace_bytes(runner.model.config, 32)
 

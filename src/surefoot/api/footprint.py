@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from surefoot.api.opening import OpenModel, open_model
+from surefoot.api.opening import OpenModel, chosen_format, open_model
 from surefoot.api.speculation import DRAFT, HEAD, OFF
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, workspace_bytes
-from surefoot.formats import to_format
+from surefoot.formats import AUTO_FORMAT, to_format
 from surefoot.models import ModelConfig, read_config
 from surefoot.ops import Backend, KvForm
 from surefoot.runner import slot_bytes
@@ -26,7 +26,7 @@ ROUNDING = 1.1  # blocks of several groups of layers are not all filled by one r
 class ModelOptions:
     """As for `LLM`."""
 
-    float_format: str = "w8"
+    float_format: str = AUTO_FORMAT
     max_context: int | None = None
     max_running: int = 32
     speculate: str = "auto"
@@ -79,7 +79,7 @@ def process_bytes(vocab_size: int) -> int:
 
 def _all_weights(model: OpenModel, options: ModelOptions) -> int:
     """Of the model and of its draft."""
-    fmt = to_format(options.float_format)
+    fmt = to_format(chosen_format(options.float_format, model.checkpoint.metadata))
     draft = options.speculate.removeprefix(DRAFT)
     own = weight_bytes(model.checkpoint, fmt)
     if draft == options.speculate:

@@ -16,7 +16,7 @@ from typing import Any
 from surefoot.api.answers import LiveRequest, Piece, Ranked, RequestOutput
 from surefoot.api.defaults import SamplingDefaults
 from surefoot.api.loading import load_model
-from surefoot.api.opening import OpenModel, open_model
+from surefoot.api.opening import OpenModel, chosen_format, open_model
 from surefoot.api.pooling import PoolingConfig, embedding_pooling, unit
 from surefoot.api.prompt_cache import NoTier, PromptCache, open_tier
 from surefoot.api.reranking import Reranker, find_reranker, needed_reranker, ranked
@@ -24,6 +24,7 @@ from surefoot.api.speculation import AUTO, load_speculation
 from surefoot.cache import DiskTier
 from surefoot.core import Pooling, Request, SamplingParams, ServiceClass
 from surefoot.engine import BLOCK_SIZE, MemoryRequest, fit_context, free_bytes, make_engine, make_runner, plan_memory
+from surefoot.formats import AUTO_FORMAT
 from surefoot.models import Model, ModelConfig
 from surefoot.ops import Backend, KvForm, best_read_bandwidth, huge_empty
 from surefoot.ops.arrays import U8
@@ -42,7 +43,8 @@ class LLM:
     """A model in memory. Use it from one thread at a time.
 
     model: a GGUF file, a Hugging Face folder, a Hugging Face id, or a model opened by `open_model`.
-    float_format: the format to which float weights are quantised (w8, w4, f32 …); quantised files keep their own codes.
+    float_format: the format to which float weights are quantised (w8, w4, f32 …; auto: w8, and w12 for encoders);
+    quantised files keep their own codes.
     max_context: tokens of prompt and answer together; by default the model's own. A given max_context must fit into
     memory. Without one, an answer for which memory is too small ends with finish_reason "memory".
     max_running: samples that share a step. max_chunk: prompt tokens of one request in a step. kv_bytes: memory for keys
@@ -64,7 +66,7 @@ class LLM:
         self,
         model: str | Path | OpenModel,
         *,
-        float_format: str = "w8",
+        float_format: str = AUTO_FORMAT,
         max_context: int | None = None,
         max_running: int = 32,
         max_chunk: int = 512,
@@ -93,6 +95,7 @@ class LLM:
         opened = open_model(model, sampling, chat_template, pooling)
         self.path: Path = opened.path
         self.sampling_defaults: SamplingDefaults = opened.sampling
+        float_format = chosen_format(float_format, opened.checkpoint.metadata)
         self.float_format, self.kv_form = float_format, kv_form
         self._digests = opened.digests
         loaded = load_model(opened, float_format, variant, threads, packed_cache, report=report, fits=fits)

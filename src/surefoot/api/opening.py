@@ -7,7 +7,8 @@ from typing import Any
 
 from surefoot.api.defaults import SamplingDefaults, from_generation_config, from_gguf
 from surefoot.api.pooling import PoolingConfig, find_pooling
-from surefoot.models import check_supported
+from surefoot.formats import AUTO_FORMAT
+from surefoot.models import ENCODERS, check_supported, family_of
 from surefoot.text import (
     ChatTemplate,
     Tokenizer,
@@ -53,6 +54,13 @@ class OpenModel:
         if self.template_override is not None:
             template = ChatTemplate(self.template_override, template.tokens)
         return tokenizer, template
+
+
+def chosen_format(asked: str, metadata: Mapping[str, Any]) -> str:
+    """The format of float weights by its name. An encoder's vectors are compared with one another, and it is small."""
+    if asked != AUTO_FORMAT:
+        return asked
+    return "w12" if family_of(metadata) in ENCODERS else "w8"
 
 
 def open_model(

@@ -33,6 +33,7 @@ from surefoot.bench.serve.run import QUICK as QUICK_SERVE
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.sizes import time_option
+from surefoot.formats import AUTO_FORMAT
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A GGUF file or a Hugging Face folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -54,7 +55,7 @@ def model(
     path: Model,
     as_json_: AsJson = False,
     quick: Quick = False,
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     variant: options.Variant = None,
     threads: options.Threads = None,
     peers: Annotated[
@@ -72,7 +73,7 @@ def engine(
     path: Model,
     as_json_: AsJson = False,
     quick: Quick = False,
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     variant: options.Variant = None,
     threads: options.Threads = None,
     peers: ServingPeers = False,

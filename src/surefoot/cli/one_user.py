@@ -15,6 +15,7 @@ from surefoot.api.opening import OpenModel, open_model
 from surefoot.cli import options
 from surefoot.cli.progress import loading
 from surefoot.core.request import SETTABLE
+from surefoot.formats import AUTO_FORMAT
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache
 
@@ -103,7 +104,7 @@ class OneUserOptions:
     stop: options.Stop = None
     seed: options.Seed = 0
     chat_template: options.ChatTemplate = None
-    float_format: options.Format = "w8"
+    float_format: options.Format = AUTO_FORMAT
     context: options.Context = None
     threads: options.Threads = None
     variant: options.Variant = None

@@ -10,7 +10,7 @@ import typer
 
 from surefoot.api.prompt_cache import PromptCache, default_folder
 from surefoot.cli.sizes import size_option, time_option
-from surefoot.formats import MODEL_FORMATS
+from surefoot.formats import AUTO_FORMAT, MODEL_FORMATS
 from surefoot.text import TEMPLATE_NAMES
 from surefoot.weights import PackedCache, default_cache
 
@@ -31,7 +31,8 @@ Format = Annotated[
     str,
     typer.Option(
         "--format",
-        help=f"Format to convert float weights to ({', '.join(MODEL_FORMATS)}). Quantised files keep their own. "
+        help=f"Format to convert float weights to ({AUTO_FORMAT}, {', '.join(MODEL_FORMATS)}). Quantised files keep "
+        f"their own. {AUTO_FORMAT} is w8, and w12 for encoders. "
         "w8a8 also rounds activations to 8 bits instead of 15: faster prefill, less exact answers.",
         rich_help_panel=MODEL,
     ),

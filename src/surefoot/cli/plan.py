@@ -13,6 +13,7 @@ from rich.table import Table
 from surefoot.cli import options
 from surefoot.cli.errors import exit_on_error
 from surefoot.cli.sizes import time_option
+from surefoot.formats import AUTO_FORMAT
 from surefoot.plan.alternatives import Alternative, find_alternatives
 from surefoot.plan.machines import THIS, find_machine, measure_machine
 from surefoot.plan.page import plan_page
@@ -52,7 +53,7 @@ def plan(
     ] = "",
     watts: Annotated[float, typer.Option(min=0, help="Power of the machine at work, for joules a token.")] = 0.0,
     price: Annotated[float, typer.Option(min=0, help="Price of the machine for an hour, for that of tokens.")] = 0.0,
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     variant: options.Variant = None,
     threads: options.Threads = None,
     seconds: Annotated[float, time_option("Time to measure this machine.")] = 12.0,

@@ -15,6 +15,7 @@ from surefoot.cli.progress import loading, showing
 from surefoot.cli.startup import without_collection
 from surefoot.fleet.fleet_key import read_fleet_key
 from surefoot.fleet.run_batch import FleetAccess, run_batch_on_fleet
+from surefoot.formats import AUTO_FORMAT
 from surefoot.server.batch.input_lines import named_model
 from surefoot.server.batch.run_batch import run_batch as run
 from surefoot.weights import default_cache
@@ -34,7 +35,7 @@ def run_batch(
         str | None, typer.Option(help="Name of the model in the answers (default: its file's name).")
     ] = None,
     max_running: Annotated[int, typer.Option(min=1, help="Largest number of answers that are generated at once.")] = 32,
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     context: options.Context = None,
     threads: options.Threads = None,
     variant: options.Variant = None,

@@ -22,6 +22,7 @@ from surefoot.cli.progress import Spans, lacks_bytecode, loading, process_age_s
 from surefoot.cli.sizes import size_option, time_option
 from surefoot.cli.startup import import_in_background, without_collection
 from surefoot.fleet.fleet_key import read_fleet_key
+from surefoot.formats import AUTO_FORMAT
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.log_limit import start_logging
 from surefoot.server.banner import describe_opened
@@ -109,7 +110,7 @@ def serve(
     threads: options.Threads = None,
     variant: options.Variant = None,
     speculate: options.Speculate = "auto",
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     sampling: options.Sampling = None,
     chat_template: options.ChatTemplate = None,
     pooling: options.Pooling = None,

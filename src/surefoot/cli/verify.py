@@ -14,6 +14,7 @@ from surefoot.cli.errors import exit_on_error
 from surefoot.cli.interrupts import interrupts
 from surefoot.cli.progress import progress
 from surefoot.cli.sizes import time_option
+from surefoot.formats import AUTO_FORMAT
 from surefoot.ops import supported_variants
 from surefoot.ops.backend import choose_variant
 from surefoot.verify import ALL, HOSTILE, QUICK, TOGETHER, Condition, Finding, Verifier, on_variants
@@ -50,7 +51,7 @@ def verify(
         float | None,
         time_option("Stop after this time and report what was checked by then.", at_least=0.5, unit="m"),
     ] = None,
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each condition, then one for all of them.")
     ] = False,

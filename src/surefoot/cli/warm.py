@@ -17,6 +17,7 @@ from surefoot.cli.errors import exit_on_error
 from surefoot.cli.options import refuse_unused
 from surefoot.cli.progress import loading, showing
 from surefoot.cli.warm_agent import warm_server
+from surefoot.formats import AUTO_FORMAT
 
 OF_AGENT = {"model", "agent", "save", "url", "key"}
 
@@ -49,7 +50,7 @@ def warm(
     max_context: options.Context = None,
     threads: options.Threads = None,
     variant: options.Variant = None,
-    float_format: options.Format = "w8",
+    float_format: options.Format = AUTO_FORMAT,
     chat_template: options.ChatTemplate = None,
     packed_cache: options.Cache = options.AUTO,
     cache_dir: options.CacheDir = options.AUTO,

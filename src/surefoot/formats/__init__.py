@@ -2,6 +2,7 @@
 
 from surefoot.formats.grid import AffineGroups, alike, row_integers, to_integers
 from surefoot.formats.rounding import (
+    AUTO_FORMAT,
     FLOAT32,
     MODEL_FORMATS,
     SERVED,
@@ -15,6 +16,7 @@ from surefoot.formats.rounding import (
 )
 
 __all__ = [
+    "AUTO_FORMAT",
     "FLOAT32",
     "MODEL_FORMATS",
     "SERVED",

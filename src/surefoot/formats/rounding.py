@@ -25,7 +25,8 @@ class ModelFormat:
     remainder: WeightFormat | None = None  # format of what rounding left of a float matrix; None: it is dropped
 
 
-SERVED = ModelFormat(W8_GROUPED)  # the default; files with codes keep their codes
+AUTO_FORMAT = "auto"  # the default: w8, and w12 for encoders
+SERVED = ModelFormat(W8_GROUPED)  # w8; files with codes keep their codes
 FLOAT32 = ModelFormat(None)  # all in float32, codes too: for evaluation
 # By option value.
 MODEL_FORMATS = {

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from surefoot.api.opening import OpenModel, open_model, short_name
-from surefoot.formats import W4_WIDE, to_format
+from surefoot.api.opening import OpenModel, chosen_format, open_model, short_name
+from surefoot.formats import AUTO_FORMAT, W4_WIDE, to_format
 from surefoot.models import ModelConfig, load
 from surefoot.models.outline import ModelHeader, OutlineCheckpoint
 from surefoot.ops import Backend, KvForm
@@ -78,7 +78,7 @@ class SizedModel:
         return replace(self, work=work, weight_bytes=self.weight_bytes - saved, file_bytes=None)
 
 
-def find_subject(name: str, float_format: str = "w8") -> SizedModel:
+def find_subject(name: str, float_format: str = AUTO_FORMAT) -> SizedModel:
     """name: a file, a folder, a shape's name with or without a format, or a hub id, of which only headers are
     fetched."""
     if not Path(name).exists() and (named := find_shape(name)):
@@ -87,17 +87,20 @@ def find_subject(name: str, float_format: str = "w8") -> SizedModel:
         return plan_model(open_model(find_headers(name, Path(folder))), float_format)
 
 
-def plan_model(opened: OpenModel, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS) -> SizedModel:
+def plan_model(
+    opened: OpenModel, float_format: str = AUTO_FORMAT, kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
+) -> SizedModel:
     """Reads no weight."""
     return size_model(short_name(opened.path), opened.checkpoint, float_format, kv_form)
 
 
 def size_model(
-    name: str, header: ModelHeader, float_format: str = "w8", kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
+    name: str, header: ModelHeader, float_format: str = AUTO_FORMAT, kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
 ) -> SizedModel:
     backend = Backend(threads=1)
     try:
-        model = load(backend, OutlineCheckpoint(header), to_format(float_format)).without_mtp()
+        fmt = to_format(chosen_format(float_format, header.metadata))
+        model = load(backend, OutlineCheckpoint(header), fmt).without_mtp()
         sizes = slot_bytes(backend, model.config, kv_form)
     finally:
         backend.close()

@@ -11,6 +11,7 @@ from surefoot.api.answers import AnswerBuilder, CompletionOutput, as_token_logpr
 from surefoot.api.loading import Loaded, load_model
 from surefoot.core import Request, SampleKey
 from surefoot.engine import Engine, Event
+from surefoot.formats import AUTO_FORMAT
 from surefoot.kv import KvGroup, KvLayout, KvManager, StateLayout
 from surefoot.ops import Backend, supported_variants
 from surefoot.runner import DraftModel, Executor, Runner, SessionRunner
@@ -49,7 +50,7 @@ class Verifier:
         model: str | Path,
         num_requests: int = 64,
         num_new: int = 24,
-        float_format: str = "w8",
+        float_format: str = AUTO_FORMAT,
         longest: int = MAX_PROMPT_TOKENS,
         min_share_s: float = MIN_SHARE_S,
         report: Report = lambda done, total: None,

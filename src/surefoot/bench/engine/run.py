@@ -19,6 +19,7 @@ from surefoot.bench.harness.tables import make_table, model_parts, model_title, 
 from surefoot.bench.harness.timing import Case, Interleaver, Label, TimeBudget
 from surefoot.bench.harness.workloads import LONG_PROMPT, Task, mixed, num_tokens, scaled
 from surefoot.bench.peers.serving import NO_PEER, PEERS, ServingPeer
+from surefoot.formats import AUTO_FORMAT
 
 MIB = 1 << 20
 NUM_STREAMS = 8
@@ -34,7 +35,7 @@ class EngineSettings:
     peer_rounds: int = 2
     kv_bytes: int = 1200 * MIB  # size of the KV cache
     footprint_bytes: int = 1024 * MIB  # read by the bandwidth gauge
-    float_format: str = "w8"  # format that float weights are converted to
+    float_format: str = AUTO_FORMAT  # format that float weights are converted to
 
 
 QUICK = EngineSettings(seconds=34, rounds=1, peer_seconds=120, peer_rounds=1, footprint_bytes=512 * MIB)

@@ -22,6 +22,7 @@ from surefoot.bench.harness.timing import BANDWIDTH, INT8_PEAK, Case, Interleave
 from surefoot.bench.model.figures import BATCH, LONG_PREFILL, model_questions
 from surefoot.bench.peers.llama_tools import LlamaBench, build_for
 from surefoot.core import Request
+from surefoot.formats import AUTO_FORMAT
 from surefoot.speed import linear_products
 from surefoot.weights.memory import bytes_of_a_token
 
@@ -39,7 +40,7 @@ class ModelSettings:
     batch_steps: int = 8  # per sample of `BATCH` requests
     seconds: float = 1800  # for the run, without loading: a long prompt takes minutes
     footprint_bytes: int = 1024 * MIB  # read by the bandwidth gauge
-    float_format: str = "w8"  # format that float weights are converted to
+    float_format: str = AUTO_FORMAT  # format that float weights are converted to
 
 
 QUICK = ModelSettings(
