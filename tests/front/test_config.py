@@ -81,7 +81,8 @@ def test_names_are_unique() -> None:
 def test_options_as_words() -> None:
     words = option_words(ModelOptions(max_context=512, sampling=("top_k=1",)))
     assert words == [
-        "--format", "auto", "--max-context", "512", "--max-running", "32", "--speculate", "auto", "--sampling", "top_k=1",
+        "--format", "auto", "--max-context", "512", "--max-running", "32", "--speculate", "auto",
+        "--sampling", "top_k=1",
     ]  # fmt: skip
 
 

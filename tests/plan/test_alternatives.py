@@ -8,6 +8,7 @@ from surefoot.plan.alternatives import drafted_speed, find_alternatives
 from surefoot.plan.machines import SizedMachine, find_machine
 from surefoot.plan.planning import ModelPlanner, ServiceLevel
 from surefoot.plan.subject import find_subject
+from surefoot.weights.gguf import Host
 from tests.plan.machines import GB, machine, model
 
 SERVICE = ServiceLevel(prompt_tokens=60, answer_tokens=20, first_token_s=0.5, tokens_per_second=20.0, pause_s=0.5)
@@ -40,12 +41,12 @@ def test_without_the_cache_shared_tokens_are_computed() -> None:
 
 
 def test_amx_shortens_prompts_and_leaves_reading_as_it_is() -> None:
-    planner = ModelPlanner(find_subject("qwen3-8b:q8_0"), find_machine("epyc-7763"), ServiceLevel())
+    planner = ModelPlanner(find_subject("qwen3-8b:q8_0").on(Host()), find_machine("epyc-7763"), ServiceLevel())
     alone, by_change = planner.one_user(), {other.change: other for other in find_alternatives(planner, None)}
     amx = by_change["cores with amx"]
     assert amx.first_token_s < 0.5 * alone.first_token_s
     assert amx.tokens_per_second == pytest.approx(alone.tokens_per_second, rel=0.4)
-    wide = ModelPlanner(find_subject("qwen3-8b:q8_0"), find_machine("xeon-8480"), ServiceLevel())
+    wide = ModelPlanner(find_subject("qwen3-8b:q8_0").on(Host()), find_machine("xeon-8480"), ServiceLevel())
     assert not any("amx" in other.change for other in find_alternatives(wide, None))
 
 

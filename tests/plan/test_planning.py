@@ -8,6 +8,7 @@ from surefoot import LLM
 from surefoot.api.opening import open_model
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, ServiceLevel, make_plan
 from surefoot.plan.subject import find_subject, plan_model
+from surefoot.weights.gguf import Host
 from tests.plan.machines import GB, machine, model
 from tests.smollm2 import find_file
 from tests.stories import stories_gguf
@@ -33,11 +34,20 @@ def test_decoding_is_stated_as_a_share_of_what_the_files_bytes_allow() -> None:
 
 
 def test_weights_at_the_files_own_width_are_measured_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = find_subject("smollm2-135m")
+    wide = find_subject("smollm2-135m").on(Host())
     monkeypatch.setattr("surefoot.weights.gguf.MAX_WIDE_SHARE", 0)
-    narrow = find_subject("smollm2-135m")
+    narrow = find_subject("smollm2-135m").on(Host())
     assert narrow.weight_bytes < wide.weight_bytes
     assert narrow.linear_shapes == wide.linear_shapes
+
+
+def test_a_size_is_that_on_the_machine_that_loads_the_model() -> None:
+    """Whatever this machine is: codes keep their width where they are made in registers, scales where memory is short."""
+    subject = find_subject("smollm2-135m:q4_k_m")
+    wide, codes, narrow = (
+        subject.on(host).weight_bytes for host in (Host("amx", 64 * GB), Host("avx512", 64 * GB), Host("amx", GB // 10))
+    )
+    assert narrow < codes < wide
 
 
 def test_carried_users_are_served_and_many_more_are_not() -> None:

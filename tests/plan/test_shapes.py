@@ -14,6 +14,7 @@ from surefoot.models.outline import OutlineCheckpoint
 from surefoot.plan.shapes import MIXES, find_shape, known_shapes, make_header
 from surefoot.plan.subject import find_subject, plan_model, size_model
 from surefoot.weights import find_model
+from surefoot.weights.gguf import Host
 from tests.smollm2 import find_file
 
 MODELS = Path("~/.cache/surefoot/models").expanduser()
@@ -21,7 +22,7 @@ MODELS = Path("~/.cache/surefoot/models").expanduser()
 
 @pytest.mark.parametrize("name", known_shapes())
 def test_every_shape_can_be_planned(name: str) -> None:
-    subject = find_subject(name)
+    subject = find_subject(name).on(Host())
     assert subject.weight_bytes > 1e8 / 2
     assert "checked" in known_shapes()[name].source  # and where, or "not checked"
 
@@ -52,11 +53,14 @@ def test_a_shape_has_as_many_weights_as_its_index_of_bfloat16_files() -> None:
 
 @pytest.mark.parametrize("fmt", [*MIXES, "w8", "w4"])
 def test_every_format(fmt: str) -> None:
-    assert find_subject(f"smollm2-135m:{fmt}").weight_bytes > 0
+    assert find_subject(f"smollm2-135m:{fmt}").on(Host()).weight_bytes > 0
 
 
 def test_eight_bits_take_more_than_four() -> None:
-    assert find_subject("llama-1.2b:w8").weight_bytes > 1.5 * find_subject("llama-1.2b:q4_0").weight_bytes
+    assert (
+        find_subject("llama-1.2b:w8").on(Host()).weight_bytes
+        > 1.5 * find_subject("llama-1.2b:q4_0").on(Host()).weight_bytes
+    )
 
 
 def test_an_unknown_format_is_refused_and_an_unknown_name_is_none() -> None:
@@ -86,11 +90,11 @@ def test_six_layers_of_a_hybrid_have_attention_and_the_others_states(name: str) 
 
 
 def test_smollm2_is_its_file() -> None:
-    planned, named = plan_model(open_model(find_file())), find_subject("smollm2-135m:q4_1")
+    planned, named = plan_model(open_model(find_file())), find_subject("smollm2-135m:q4_1").on(Host())
     assert (named.work, named.weight_bytes, named.file_bytes) == (
         planned.work, planned.weight_bytes, planned.file_bytes,
     )  # fmt: skip
-    assert find_subject("smollm2-135m:w8").file_bytes is None
+    assert find_subject("smollm2-135m:w8").on(Host()).file_bytes is None
 
 
 def _files() -> Iterator[tuple[str, str, bool]]:

@@ -20,8 +20,9 @@ from surefoot.plan.page import plan_page
 from surefoot.plan.passing import find_passing, nearest_plan
 from surefoot.plan.planning import MAX_USERS, ModelPlanner, OneUserPlan, Plan, ServiceLevel, compare_machines, make_plan
 from surefoot.plan.shapes import known_shapes
-from surefoot.plan.subject import SizedModel, find_subject
+from surefoot.plan.subject import Subject, find_subject
 from surefoot.plan.wishes import EXAMPLE, Wish, read_wish
+from surefoot.weights.gguf import Host
 
 GB = 1e9
 ANY = "any"  # machine
@@ -78,25 +79,30 @@ def plan(
             else:
                 _show_machines(plans, subject)
             return
-        machine = measure_machine(subject, variant, threads, seconds) if on == THIS else find_machine(on)
+        if on == THIS:
+            sized = subject.on(Host(variant))
+            machine = measure_machine(sized, variant, threads, seconds)
+        else:
+            machine = find_machine(on)
+            sized = subject.on(machine.host)
         machine = replace(machine, watts=watts or machine.watts, price_per_hour=price or machine.price_per_hour)
-        made = make_plan(subject, machine, service, users, search)
-        others = find_alternatives(ModelPlanner(subject, machine, service), made.num_users)
+        made = make_plan(sized, machine, service, users, search)
+        others = find_alternatives(ModelPlanner(sized, machine, service), made.num_users)
         if html is not None:
-            html.write_text(plan_page(subject, machine, made))
+            html.write_text(plan_page(sized, machine, made))
     if as_json:
         typer.echo(json.dumps({**made.as_json(), "alternatives": [asdict(other) for other in others]}, indent=2))
     else:
         _show(made, others, Console())
 
 
-def _find_subject(name: str, float_format: str) -> SizedModel:
+def _find_subject(name: str, float_format: str) -> Subject:
     if not name:
         raise ValueError(f"name a model, or a size in --for: {EXAMPLE}")
     return find_subject(name, float_format)
 
 
-def _show_machines(plans: Sequence[Plan], subject: SizedModel) -> None:
+def _show_machines(plans: Sequence[Plan], subject: Subject) -> None:
     table = Table(title=f"{plans[0].model} on known machines", title_justify="left")
     table.add_column("machine", no_wrap=True)
     for heading in ("fits", "first token, s (95 %)", "tokens/s (95 %)", "meets the service", *_EXTRA):
@@ -123,7 +129,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     )
 
 
-def _what_would_pass(plans: Sequence[Plan], subject: SizedModel) -> Iterator[str]:
+def _what_would_pass(plans: Sequence[Plan], subject: Subject) -> Iterator[str]:
     """Nothing if a machine passes."""
     if any(plan.load is not None and plan.load.meets_service for plan in plans):
         return
@@ -132,7 +138,8 @@ def _what_would_pass(plans: Sequence[Plan], subject: SizedModel) -> Iterator[str
         roomiest = max(plans, key=lambda plan: plan.memory.limit)
         yield f"nearest  no machine has the memory; {roomiest.machine}: {'; or '.join(roomiest.cuts)}"
         return
-    changes = "; or ".join(find_passing(subject, find_machine(nearest.machine), nearest.service, nearest.load))
+    machine = find_machine(nearest.machine)
+    changes = "; or ".join(find_passing(subject.on(machine.host), machine, nearest.service, nearest.load))
     yield f"nearest  {nearest.machine} would do with {changes or 'a much smaller model only'}"
 
 

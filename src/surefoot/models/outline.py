@@ -17,7 +17,7 @@ from surefoot.ops.arrays import F32
 from surefoot.ops.weights import IntegerWeights, PackedForm, PackedWeights, Packing, WeightFormat
 from surefoot.weights.checkpoint import Tensor
 from surefoot.weights.coded import Coded
-from surefoot.weights.gguf import choose_packing, packed_forms, wide_bytes
+from surefoot.weights.gguf import Host, choose_packing, packed_forms, wide_bytes
 from surefoot.weights.gguf_header import TensorInfo
 
 
@@ -35,7 +35,9 @@ class OutlineCheckpoint:
     """A checkpoint of which no tensor is read: packed matrices have a size but no bytes, and other values are zeros.
     Those of vectors are ones, since a factor of rotary frequencies may not be 0."""
 
-    def __init__(self, header: ModelHeader) -> None:
+    def __init__(self, header: ModelHeader, host: Host | None = None) -> None:
+        """host: that which will load the model; by default this machine, with the backend's variant."""
+        self._host = host
         self.metadata: Mapping[str, Any] = header.metadata
         self.tensors: Mapping[str, Tensor] = header.tensors
 
@@ -60,7 +62,7 @@ class OutlineCheckpoint:
         return [[form.outline()] * num_experts for form in self._forms(names, float_format, self._packing(backend))]
 
     def _packing(self, backend: Backend) -> Packing:
-        return choose_packing(self._wide_bytes, backend.variant)
+        return choose_packing(self._wide_bytes, self._host or Host(backend.variant))
 
     @cached_property
     def _wide_bytes(self) -> int:

@@ -12,6 +12,7 @@ from surefoot.plan.subject import SizedModel
 from surefoot.speed.measure_rates import measure_rates
 from surefoot.speed.rates import MachineRates
 from surefoot.speed.shipped_rates import OPERATIONS, shipped_efficiency
+from surefoot.weights.gguf import Host
 
 THIS = "this"
 READ_SHARE = 0.8  # of the nominal bandwidth that threads read: assumed, not measured
@@ -31,6 +32,10 @@ class SizedMachine:
     source: str  # of the figures
     watts: float = 0.0  # that it takes while it computes; 0: not known
     price_per_hour: float = 0.0  # 0: not known
+
+    @property
+    def host(self) -> Host:
+        return Host(self.rates.variant, self.memory_bytes)
 
     def faster(self, operations: float = 1.0, bandwidth: float = 1.0) -> "SizedMachine":
         """With so many times the arithmetic and the bandwidth."""

@@ -37,13 +37,13 @@ def find_passing(model: SizedModel, machine: SizedMachine, service: ServiceLevel
     )
     if speed and ModelPlanner(model, machine, slower).load(load.num_users).meets_service:
         yield f"the first token in {slower.first_token_s:g} s and {slower.tokens_per_second:g} tokens/s"
-    for change, other in _smaller(model):
+    for change, other in _smaller(model, machine):
         if ModelPlanner(other, machine, service).load(load.num_users).meets_service:
             yield change
             return
 
 
-def _smaller(model: SizedModel) -> Iterator[tuple[str, SizedModel]]:
+def _smaller(model: SizedModel, machine: SizedMachine) -> Iterator[tuple[str, SizedModel]]:
     """The model in 4 bits, if that is less, then known models that read less a step."""
     narrow = model.in_four_bits()
     if narrow.weight_bytes < model.weight_bytes:
@@ -53,5 +53,5 @@ def _smaller(model: SizedModel) -> Iterator[tuple[str, SizedModel]]:
     for share in SHARES:
         less = [name for name, num_bytes in sizes.items() if num_bytes <= share * model.weight_bytes]
         if less:
-            other = find_subject(max(less, key=lambda name: sizes[name]))
+            other = find_subject(max(less, key=lambda name: sizes[name])).on(machine.host)
             yield other.name, other

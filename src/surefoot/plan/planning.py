@@ -10,7 +10,7 @@ from surefoot.engine.capacity import MAX_STEP_TOKENS, MEMORY_FRACTION
 from surefoot.kv import KvLayout
 from surefoot.plan.machines import SizedMachine, known_machines
 from surefoot.plan.simulation import ENGINE_ALONE, LoadFigures, LoadSimulation, ServingCost, UserLoad
-from surefoot.plan.subject import SizedModel
+from surefoot.plan.subject import SizedModel, Subject
 from surefoot.scheduler import SchedulerConfig
 from surefoot.speed.step_time import ChunkLoad, PredictedSteps
 
@@ -266,11 +266,12 @@ def make_plan(
     )
 
 
-def compare_machines(model: SizedModel, service: ServiceLevel, num_users: int | None) -> list[Plan]:
+def compare_machines(subject: Subject, service: ServiceLevel, num_users: int | None) -> list[Plan]:
     """A plan for this many users on every known machine. Raises ValueError if their number is not given."""
     if num_users is None:
         raise ValueError("machines are compared under a load: give --users")
-    return [make_plan(model, entry.planned(), service, num_users, search=False) for entry in known_machines().values()]
+    machines = [entry.planned() for entry in known_machines().values()]
+    return [make_plan(subject.on(each.host), each, service, num_users, search=False) for each in machines]
 
 
 def memory_plan(model: SizedModel, machine: SizedMachine, service: ServiceLevel) -> MemoryPlan:

@@ -17,6 +17,7 @@ from surefoot.speed import model_work, weight_bytes
 from surefoot.speed.measure_rates import AttentionShape, LinearShape
 from surefoot.speed.traffic import MatrixUse, ModelWork
 from surefoot.weights import find_headers
+from surefoot.weights.gguf import Host
 from surefoot.weights.memory import bytes_of_a_token
 
 
@@ -78,13 +79,26 @@ class SizedModel:
         return replace(self, work=work, weight_bytes=self.weight_bytes - saved, file_bytes=None)
 
 
-def find_subject(name: str, float_format: str = AUTO_FORMAT) -> SizedModel:
+@dataclass(frozen=True)
+class Subject:
+    """A model before it is known which machine loads it, on which its size depends."""
+
+    name: str
+    header: ModelHeader
+    float_format: str
+
+    def on(self, host: Host) -> SizedModel:
+        return size_model(self.name, self.header, self.float_format, host=host)
+
+
+def find_subject(name: str, float_format: str = AUTO_FORMAT) -> Subject:
     """name: a file, a folder, a shape's name with or without a format, or a hub id, of which only headers are
     fetched."""
     if not Path(name).exists() and (named := find_shape(name)):
-        return size_model(named.header.name, named.header, named.float_format or float_format)
+        return Subject(named.header.name, named.header, named.float_format or float_format)
     with TemporaryDirectory(prefix="surefoot-plan-") as folder:
-        return plan_model(open_model(find_headers(name, Path(folder))), float_format)
+        opened = open_model(find_headers(name, Path(folder)))
+        return Subject(short_name(opened.path), opened.checkpoint, float_format)
 
 
 def plan_model(
@@ -95,12 +109,17 @@ def plan_model(
 
 
 def size_model(
-    name: str, header: ModelHeader, float_format: str = AUTO_FORMAT, kv_form: KvForm = KvForm.KEYS_TWO_LIMBS
+    name: str,
+    header: ModelHeader,
+    float_format: str = AUTO_FORMAT,
+    kv_form: KvForm = KvForm.KEYS_TWO_LIMBS,
+    host: Host | None = None,
 ) -> SizedModel:
+    """host: the machine that loads the model, if it is another."""
     backend = Backend(threads=1)
     try:
         fmt = to_format(chosen_format(float_format, header.metadata))
-        model = load(backend, OutlineCheckpoint(header), fmt).without_mtp()
+        model = load(backend, OutlineCheckpoint(header, host), fmt).without_mtp()
         sizes = slot_bytes(backend, model.config, kv_form)
     finally:
         backend.close()

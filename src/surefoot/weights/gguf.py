@@ -50,7 +50,7 @@ class GgufFile:
 
     def packing(self, variant: str | None = None) -> Packing:
         """How weights are packed for this variant; by default for that which this machine would choose."""
-        return choose_packing(self._wide_bytes, variant)
+        return choose_packing(self._wide_bytes, Host(variant))
 
     @cached_property
     def _wide_bytes(self) -> int:
@@ -249,11 +249,20 @@ def wide_bytes(infos: Iterable[TensorInfo]) -> int:
     return sum(form.outline().nbytes * math.prod(info.shape[:-2]) for info, form in forms)
 
 
-def choose_packing(wide_bytes: int, variant: str | None = None) -> Packing:
+@dataclass(frozen=True)
+class Host:
+    """What a machine that loads a file packs it for."""
+
+    variant: str | None = None  # None: this machine's
+    memory_bytes: int | None = None  # None: this machine's
+
+
+def choose_packing(wide_bytes: int, host: Host) -> Packing:
     """What is fastest with the variant (docs/design/file-widths.md), unless weights would take most of the memory."""
-    if wide_bytes > MAX_WIDE_SHARE * machine.memory().limit_bytes:
+    limit = machine.memory().limit_bytes if host.memory_bytes is None else host.memory_bytes
+    if wide_bytes > MAX_WIDE_SHARE * limit:
         return Packing.NARROW
-    return Packing.CODES if choose_variant(variant) in READ_PLANES else Packing.WIDE
+    return Packing.CODES if (host.variant or choose_variant()) in READ_PLANES else Packing.WIDE
 
 
 @cache
