@@ -180,6 +180,16 @@ def test_admins_add_and_revoke_keys(page: Page, served: Served) -> None:
 
 
 @needs_browser
+def test_the_only_model_cannot_be_unloaded(page: Page, served: Served) -> None:
+    log_in(page, served.server.root, served.admin)
+    page.click("#show-server")
+    page.click("#all-models summary")
+    expect(page.locator("#models tbody tr")).to_contain_text(re.compile(r"small\s*loaded"))
+    expect(page.locator("#all-models")).to_contain_text("one model, the one that it was started with")
+    assert page.locator("#models button").count() == 0
+
+
+@needs_browser
 def test_admins_forget_what_the_disk_has_of_a_user(page: Page, served: Served) -> None:
     users = [{"user": "alice", "hash": "1", "bytes": 3 << 20}, {"user": None, "hash": "public", "bytes": 1 << 20}]
 
@@ -303,10 +313,11 @@ def test_it_is_accessible_and_fits_a_phone(browser: Browser, served: Served, the
     for view in ("#show-chat", "#show-server"):
         page.click(view)
         if view == "#show-server":
-            for unfolding in ("#more", "#all-keys", "#all-cached"):
+            for unfolding in ("#more", "#all-models", "#all-keys", "#all-cached"):
                 page.click(f"{unfolding} summary")
             page.wait_for_selector("#slowest td")
             page.wait_for_selector("#keys-table button")
+            page.wait_for_selector("#models td:has-text('loaded')")
         violations = Axe().run(page).response["violations"]
         serious = [found["id"] for found in violations if found["impact"] in ("serious", "critical")]
         assert serious == [], view

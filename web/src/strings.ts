@@ -198,6 +198,18 @@ export const strings = {
     prompt: "Of prompts",
     time: "Time",
   },
+  models: {
+    title: "Models",
+    columns: ["Model", "State", "Requests", "File", "Memory", "Context", ""],
+    none: "No model is known.",
+    only: "This server has one model, the one that it was started with.",
+    limited: (limit: string) =>
+      `Loaded models take at most ${limit} of memory together. A request for an unloaded model loads it.`,
+    pinned: (state: string) => `${state}, pinned`,
+    load: "Load",
+    unload: "Unload",
+    reallyUnload: "Unload now?",
+  },
   cache: {
     title: "Prompts on disk",
     columns: ["User", "Size", ""],
