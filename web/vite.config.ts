@@ -19,6 +19,22 @@ function licenses(): Plugin {
   };
 }
 
+// Sections of pdf.js that draw and edit pages. Their classes have static blocks, so no bundler leaves them out.
+const DRAWING =
+  /^;\/\/ \.\/src\/display\/(?:editor\/|annotation_layer|xfa_layer|canvas\.).*\n(?:(?!;\/\/ \.\/).*\n)*/gm;
+const ALL_OF_IT = /^ *(?:globalThis\.\w+ =|export) {[^}]*};$/gm;
+
+/** pdf.js with what reads text alone. */
+function textOfPdfs(): Plugin {
+  return {
+    name: "text-of-pdfs",
+    transform(code, id) {
+      if (!id.endsWith("/pdfjs-dist/build/pdf.mjs")) return null;
+      return `${code.replace(DRAWING, "").replace(ALL_OF_IT, "")}\nexport { getDocument, PDFWorker };`;
+    },
+  };
+}
+
 function licenseOf(name: string): string {
   const folder = join("node_modules", name);
   const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { version: string };
@@ -29,7 +45,7 @@ function licenseOf(name: string): string {
 
 export default defineConfig({
   base: "./",
-  plugins: [licenses()],
+  plugins: [licenses(), textOfPdfs()],
   build: {
     outDir: PAGE,
     emptyOutDir: true,

@@ -36,6 +36,7 @@ def test_it_loads_nothing_from_elsewhere() -> None:
     """Addresses stand in warnings of libraries and in licences, and as names of formats. The policy forbids to load
     them, and test_nothing_hostile_runs tries it."""
     known = {b"http://www.w3.org", b"https://github.com"}
+    known |= {b"http://www.apache.org", b"http://example.com", b"http://www.xfa.org", b"http://ns.adobe.com"}  # pdf.js
     for name, data in page_files().items():
         if name != "licenses.txt":
             assert set(re.findall(rb"https?://[\w.]+", data)) <= known, name
@@ -45,6 +46,13 @@ def test_it_is_small() -> None:
     sizes = {name: len(gzip.compress(data)) for name, data in page_files().items()}
     assert sum(sizes.values()) < 600_000
     assert sizes["index.html"] + sizes["main.js"] + sizes["style.css"] < 100_000, "what a first visit loads"
+
+
+def test_licences_of_what_is_built_in_are_told() -> None:
+    text = page_files()["licenses.txt"].decode()
+    for package in ("katex", "pdfjs-dist", "preact"):
+        assert re.search(rf"^{package} \d", text, re.MULTILINE), package
+    assert "Apache License" in text
 
 
 @needs_browser

@@ -107,6 +107,13 @@ export const strings = {
   notCounted: "size unknown",
   notText: (name: string) => `${name} is not a text file.`,
   tooLarge: (name: string, limit: string) => `${name} is larger than ${limit}.`,
+  pdf: {
+    tooManyPages: (name: string, most: number) => `${name} has more than ${plural(most, "page")}.`,
+    tooMuchText: (name: string, most: number) => `${name} has more than ${plural(most, "character")} of text.`,
+    noText: (name: string) => `${name} has no text: it may be a scan.`,
+    encrypted: (name: string) => `${name} is encrypted: attach a copy without a password.`,
+    unreadable: (name: string) => `${name} cannot be read as a PDF.`,
+  },
   dropHere: "Drop files here",
   pastedName: "pasted.txt",
   settings: "Settings",
