@@ -19,9 +19,10 @@ function licenses(): Plugin {
   };
 }
 
-// Sections of pdf.js that draw and edit pages. Their classes have static blocks, so no bundler leaves them out.
-const DRAWING =
-  /^;\/\/ \.\/src\/display\/(?:editor\/|annotation_layer|xfa_layer|canvas\.).*\n(?:(?!;\/\/ \.\/).*\n)*/gm;
+// Sections of pdf.js that draw pages, edit them and show forms. Their classes have static blocks, so no bundler leaves
+// them out.
+const UNUSED =
+  /^;\/\/ \.\/src\/(?:display\/(?:editor\/|annotation_layer|xfa_layer|canvas\.)|core\/(?:xfa\/|editor\/|annotation\.|jpg\.)).*\n(?:(?!;\/\/ \.\/).*\n)*/gm;
 const ALL_OF_IT = /^ *(?:globalThis\.\w+ =|export) {[^}]*};$/gm;
 
 /** pdf.js with what reads text alone. */
@@ -29,8 +30,10 @@ function textOfPdfs(): Plugin {
   return {
     name: "text-of-pdfs",
     transform(code, id) {
-      if (!id.endsWith("/pdfjs-dist/build/pdf.mjs")) return null;
-      return `${code.replace(DRAWING, "").replace(ALL_OF_IT, "")}\nexport { getDocument, PDFWorker };`;
+      const file = /\/pdfjs-dist\/build\/pdf(\.worker)?\.mjs/.exec(id);
+      if (!file) return null;
+      const used = code.replace(UNUSED, "");
+      return file[1] ? used : `${used.replace(ALL_OF_IT, "")}\nexport { getDocument, PDFWorker };`;
     },
   };
 }
@@ -46,6 +49,11 @@ function licenseOf(name: string): string {
 export default defineConfig({
   base: "./",
   plugins: [licenses(), textOfPdfs()],
+  worker: {
+    format: "es",
+    plugins: () => [textOfPdfs()],
+    rolldownOptions: { output: { entryFileNames: "[name].js" } },
+  },
   build: {
     outDir: PAGE,
     emptyOutDir: true,

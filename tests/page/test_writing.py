@@ -62,7 +62,7 @@ def test_the_text_of_a_pdf_is_sent(page: Page, served: Served, asked: list[dict[
     assert not [name for name in loaded if name.startswith("pdf")]
     page.set_input_files("#files", tmp_path / "report.pdf")
     expect(page.locator(".files li")).to_contain_text(re.compile(r"report\.pdf\s*\d+ tokens"), timeout=PATIENCE_MS)
-    assert {"pdf.js", "pdf.worker.min.mjs"} <= {*loaded}
+    assert {"pdf.js", "pdf.worker.js"} <= {*loaded}
     ask(page, "Sales?", max_tokens=2)
     wait_for_answer(page)
     [message] = asked[0]["messages"]
@@ -75,7 +75,7 @@ def test_the_text_of_a_pdf_is_sent(page: Page, served: Served, asked: list[dict[
     [
         (pdf(), "has no text: it may be a scan"),
         (pdf("secret", locked=True), "is encrypted"),
-        (b"%PDF-1.4 and nothing else", "cannot be read as a PDF"),
+        (b"%PDF-1.4 and nothing else", "cannot be read: it is not a valid PDF"),
         (bytes((32 << 20) + 1), "is larger than 32 MiB"),
     ],
     ids=["scan", "encrypted", "broken", "large"],

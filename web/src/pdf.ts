@@ -1,7 +1,7 @@
 // Reads PDFs by pdf.js, in a worker of their own. Loaded when the first PDF is attached.
 
 import { getDocument, PDFWorker } from "pdfjs-dist";
-import workerUrl from "pdfjs-dist/build/pdf.worker.min.mjs?url";
+import workerUrl from "pdfjs-dist/build/pdf.worker.mjs?worker&url";
 import { problemOf, textOf } from "./pdf_text";
 
 const MOST_MS = 60_000; // a small file can hold endless work
@@ -20,7 +20,7 @@ export async function readPdf(file: File): Promise<string> {
 
 async function read(file: File, port: Worker): Promise<string> {
   const data = new Uint8Array(await file.arrayBuffer());
-  const options = { isEvalSupported: false, disableFontFace: true, useWorkerFetch: false };
+  const options = { disableFontFace: true, useWorkerFetch: false };
   const document = await getDocument({ data, worker: PDFWorker.create({ port }), ...options }).promise;
   return textOf(document, file.name);
 }

@@ -112,7 +112,7 @@ export const strings = {
     tooMuchText: (name: string, most: number) => `${name} has more than ${plural(most, "character")} of text.`,
     noText: (name: string) => `${name} has no text: it may be a scan.`,
     encrypted: (name: string) => `${name} is encrypted: attach a copy without a password.`,
-    unreadable: (name: string) => `${name} cannot be read as a PDF.`,
+    unreadable: (name: string) => `${name} cannot be read: it is not a valid PDF, or this browser is too old.`,
   },
   dropHere: "Drop files here",
   pastedName: "pasted.txt",

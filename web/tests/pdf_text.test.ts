@@ -34,5 +34,7 @@ test("pages and characters are bounded", async () => {
 test("what pdf.js cannot read is said plainly", () => {
   const locked = Object.assign(new Error("No password given"), { name: "PasswordException" });
   expect(problemOf(locked, "a.pdf")).toBe("a.pdf is encrypted: attach a copy without a password.");
-  expect(problemOf(new Error("bad XRef entry"), "a.pdf")).toBe("a.pdf cannot be read as a PDF.");
+  expect(problemOf(new Error("bad XRef entry"), "a.pdf")).toBe(
+    "a.pdf cannot be read: it is not a valid PDF, or this browser is too old.",
+  );
 });

@@ -77,5 +77,5 @@ def _send(name: str, known: Mapping[str, bytes] | None = None, policy: str = POL
     known = page_files() if known is None else known
     if name not in known:
         raise ApiError(404, "the page has no such file")
-    kind = "text/javascript" if name.endswith((".js", ".mjs")) else guess_type(name)[0]
+    kind = "text/javascript" if name.endswith(".js") else guess_type(name)[0]
     return Response(known[name], media_type=kind, headers={**HEADERS, "Content-Security-Policy": policy})
