@@ -19,6 +19,25 @@ function licenses(): Plugin {
   };
 }
 
+// Sections of pdf.js that draw pages, edit them and show forms. Their classes have static blocks, so no bundler leaves
+// them out.
+const UNUSED =
+  /^;\/\/ \.\/src\/(?:display\/(?:editor\/|annotation_layer|xfa_layer|canvas\.)|core\/(?:xfa\/|editor\/|annotation\.|jpg\.)).*\n(?:(?!;\/\/ \.\/).*\n)*/gm;
+const ALL_OF_IT = /^ *(?:globalThis\.\w+ =|export) {[^}]*};$/gm;
+
+/** pdf.js with what reads text alone. */
+function textOfPdfs(): Plugin {
+  return {
+    name: "text-of-pdfs",
+    transform(code, id) {
+      const file = /\/pdfjs-dist\/build\/pdf(\.worker)?\.mjs/.exec(id);
+      if (!file) return null;
+      const used = code.replace(UNUSED, "");
+      return file[1] ? used : `${used.replace(ALL_OF_IT, "")}\nexport { getDocument, PDFWorker };`;
+    },
+  };
+}
+
 function licenseOf(name: string): string {
   const folder = join("node_modules", name);
   const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as { version: string };
@@ -29,7 +48,12 @@ function licenseOf(name: string): string {
 
 export default defineConfig({
   base: "./",
-  plugins: [licenses()],
+  plugins: [licenses(), textOfPdfs()],
+  worker: {
+    format: "es",
+    plugins: () => [textOfPdfs()],
+    rolldownOptions: { output: { entryFileNames: "[name].js" } },
+  },
   build: {
     outDir: PAGE,
     emptyOutDir: true,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from surefoot.front.residency import Residency
+from surefoot.front.residency import Residency, UnloadModel
 from surefoot.front.resident import ModelState, ModelTraits
 from tests.front.patterns import hot, in_phases, num_loads_by_order, num_loads_with_hindsight, skewed
 from tests.front.simulation import TICK_S, UNLOAD_S, Simulation
@@ -111,6 +111,25 @@ def test_no_more_loads_than_least_recently_used_or_first_in_first_out(num_models
     assert ours <= sum(num_loads_by_order(pattern, num_fit, is_renewed_by_use=True) for pattern in patterns)
     assert ours <= sum(num_loads_by_order(pattern, num_fit, is_renewed_by_use=False) for pattern in patterns)
     assert ours <= num_fit * sum(num_loads_with_hindsight(pattern, num_fit) for pattern in patterns)
+
+
+# ---- by an operator ----
+
+
+def test_an_operator_unloads_a_model_that_nobody_uses() -> None:
+    simulation = Simulation((*three(), ModelTraits("D", 10, 2.0, is_pinned=True)), limit_bytes=30)
+    assert simulation.policy.unload("A", 0) is None
+    simulation.run_until_served(simulation.ask("A"))
+    assert simulation.policy.unload("A", simulation.now) == UnloadModel("A")
+    assert simulation.policy.unload("A", simulation.now) is None
+    with pytest.raises(ValueError, match="pinned"):
+        simulation.policy.unload("D", simulation.now)
+    simulation.ask("B", 5.0)
+    with pytest.raises(ValueError, match="being loaded"):
+        simulation.policy.unload("B", simulation.now)
+    simulation.advance(3)
+    with pytest.raises(ValueError, match="answers"):
+        simulation.policy.unload("B", simulation.now)
 
 
 # ---- who goes ----

@@ -16,8 +16,9 @@ import pytest
 from openai import NotFoundError
 
 from surefoot.front.app import MODEL_ROUTES
+from surefoot.front.serve import FRONT_BYTES
 from tests.cli.process import run
-from tests.front.many import NAMES, PROMPT, ManyModels, ask
+from tests.front.many import NAMES, PROMPT, ManyModels, ask, need_bytes
 from tests.server.process import Server
 from tests.stories import stories_gguf
 from tests.waiting import PATIENCE_S, wait_for
@@ -202,6 +203,50 @@ def test_operators_watch_a_model_that_is_loaded(many: ManyModels) -> None:
         reply = httpx.request(method, f"{many.root}/admin/cache?model=b&user=alice")
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, code)
     assert httpx.get(f"{many.root}/admin/keys").json()["error"]["code"] == "no_keys"
+
+
+def test_admins_load_and_unload(many: ManyModels) -> None:
+    def managed(reply: httpx.Response) -> dict[str, dict]:
+        assert reply.status_code == 200, reply.text
+        return {model["name"]: model for model in reply.json()["data"]}
+
+    def change(how: str, model: str) -> httpx.Response:
+        return httpx.post(f"{many.root}/admin/models/{how}", json={"model": model}, timeout=PATIENCE_S)
+
+    listed = httpx.get(f"{many.root}/admin/models")
+    assert listed.json()["limit_bytes"] == many.limit_bytes - FRONT_BYTES
+    first = managed(listed)["a"]
+    assert (first["aliases"], first["context"], first["is_pinned"]) == (["gpt-4o", "org/other"], 512, False)
+    assert (first["file_bytes"], first["memory_bytes"]) == (stories_gguf().stat().st_size, need_bytes())
+    for _ in range(2):
+        assert managed(change("load", "b"))["b"]["state"] == "loaded"
+    for _ in range(2):
+        assert managed(change("unload", "b"))["b"]["state"] in ("unloading", "unloaded")
+    wait_for(lambda: many.states()["b"] == "unloaded", "the model's end")
+    for unknown in ("gpt-4o", "none", "/etc/passwd"):
+        assert change("load", unknown).json()["error"]["code"] == "model_not_found"
+    assert ask(many.client, "b")
+
+
+def test_a_model_that_answers_is_not_unloaded(many: ManyModels) -> None:
+    """Its process is stopped, so that the answer does not end meanwhile."""
+
+    def num_running() -> int:
+        models = httpx.get(f"{many.root}/admin/models").json()["data"]
+        return next(model["num_running"] for model in models if model["name"] == "c")
+
+    ask(many.client, "c")
+    process = many.children()["c"]
+    os.kill(process, signal.SIGSTOP)
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(ask, many.client, "c")
+        try:
+            wait_for(lambda: num_running() == 1, "the request")
+            refused = httpx.post(f"{many.root}/admin/models/unload", json={"model": "c"})
+        finally:
+            os.kill(process, signal.SIGCONT)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "model_in_use")
+    assert answer.result()
 
 
 def test_batch(many: ManyModels) -> None:

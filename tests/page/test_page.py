@@ -33,9 +33,9 @@ def test_clients_of_ollama_get_a_line_of_text(served: Served) -> None:
 
 
 def test_it_loads_nothing_from_elsewhere() -> None:
-    """Addresses stand in warnings of libraries and in licences, and as names of formats. The policy forbids to load
-    them, and test_nothing_hostile_runs tries it."""
-    known = {b"http://www.w3.org", b"https://github.com"}
+    """Addresses stand in warnings, examples and licences of libraries, and as names of formats. The policy forbids to
+    load them, and test_nothing_hostile_runs tries it."""
+    known = {b"http://www.w3.org", b"https://github.com", b"http://example.com"}
     for name, data in page_files().items():
         if name != "licenses.txt":
             assert set(re.findall(rb"https?://[\w.]+", data)) <= known, name
@@ -45,6 +45,13 @@ def test_it_is_small() -> None:
     sizes = {name: len(gzip.compress(data)) for name, data in page_files().items()}
     assert sum(sizes.values()) < 600_000
     assert sizes["index.html"] + sizes["main.js"] + sizes["style.css"] < 100_000, "what a first visit loads"
+
+
+def test_licences_of_what_is_built_in_are_told() -> None:
+    text = page_files()["licenses.txt"].decode()
+    for package in ("katex", "pdfjs-dist", "preact"):
+        assert re.search(rf"^{package} \d", text, re.MULTILINE), package
+    assert "Apache License" in text
 
 
 @needs_browser
@@ -180,6 +187,16 @@ def test_admins_add_and_revoke_keys(page: Page, served: Served) -> None:
 
 
 @needs_browser
+def test_the_only_model_cannot_be_unloaded(page: Page, served: Served) -> None:
+    log_in(page, served.server.root, served.admin)
+    page.click("#show-server")
+    page.click("#all-models summary")
+    expect(page.locator("#models tbody tr")).to_contain_text(re.compile(r"small\s*loaded"))
+    expect(page.locator("#all-models")).to_contain_text("one model, the one that it was started with")
+    assert page.locator("#models button").count() == 0
+
+
+@needs_browser
 def test_admins_forget_what_the_disk_has_of_a_user(page: Page, served: Served) -> None:
     users = [{"user": "alice", "hash": "1", "bytes": 3 << 20}, {"user": None, "hash": "public", "bytes": 1 << 20}]
 
@@ -303,10 +320,11 @@ def test_it_is_accessible_and_fits_a_phone(browser: Browser, served: Served, the
     for view in ("#show-chat", "#show-server"):
         page.click(view)
         if view == "#show-server":
-            for unfolding in ("#more", "#all-keys", "#all-cached"):
+            for unfolding in ("#more", "#all-models", "#all-keys", "#all-cached"):
                 page.click(f"{unfolding} summary")
             page.wait_for_selector("#slowest td")
             page.wait_for_selector("#keys-table button")
+            page.wait_for_selector("#models td:has-text('loaded')")
         violations = Axe().run(page).response["violations"]
         serious = [found["id"] for found in violations if found["impact"] in ("serious", "critical")]
         assert serious == [], view

@@ -10,8 +10,11 @@ import pytest
 from playwright.sync_api import Page, Request, expect
 
 from tests.page.driving import Served, ask, log_in, needs_browser, wait_for_answer
+from tests.page.pdf_files import pdf
+from tests.waiting import PATIENCE_S
 
 pytestmark = needs_browser
+PATIENCE_MS = PATIENCE_S * 1000
 EVENTS = 'id: 1\ndata: {"choices": [%s]}\n\ndata: [DONE]\n\n'
 
 
@@ -46,6 +49,44 @@ def test_files_are_sized_and_sent(page: Page, served: Served, asked: list[dict[s
     wait_for_answer(page)
     assert asked[0]["messages"] == [{"role": "user", "content": "table.csv:\n```csv\na,b\n1,2\n```\n\nWhat is b?"}]
     assert page.locator(".message.user summary").inner_text().strip() == "table.csv"
+    assert page.locator(".files").count() == 0
+
+
+def test_the_text_of_a_pdf_is_sent(page: Page, served: Served, asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    """pdf.js is loaded then, not before, and runs under the policy as it stands."""
+    loaded, refused = [], []
+    page.on("request", lambda request: loaded.append(request.url.rpartition("/")[2]))
+    page.on("console", lambda message: refused.append(message.text) if "Content Security" in message.text else None)
+    (tmp_path / "report.pdf").write_bytes(pdf("Sales were 42.", "They will be 43."))
+    log_in(page, served.server.root, served.key)
+    assert not [name for name in loaded if name.startswith("pdf")]
+    page.set_input_files("#files", tmp_path / "report.pdf")
+    expect(page.locator(".files li")).to_contain_text(re.compile(r"report\.pdf\s*\d+ tokens"), timeout=PATIENCE_MS)
+    assert {"pdf.js", "pdf.worker.js"} <= {*loaded}
+    ask(page, "Sales?", max_tokens=2)
+    wait_for_answer(page)
+    [message] = asked[0]["messages"]
+    assert message["content"] == "report.pdf:\n```pdf\nSales were 42.\nThey will be 43.\n```\n\nSales?"
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (pdf(), "has no text: it may be a scan"),
+        (pdf("secret", locked=True), "is encrypted"),
+        (b"%PDF-1.4 and nothing else", "cannot be read: it is not a valid PDF"),
+        (bytes((32 << 20) + 1), "is larger than 32 MiB"),
+    ],
+    ids=["scan", "encrypted", "broken", "large"],
+)
+def test_a_pdf_that_cannot_be_read_is_refused(
+    page: Page, served: Served, tmp_path: Path, data: bytes, problem: str
+) -> None:
+    (tmp_path / "a.pdf").write_bytes(data)
+    log_in(page, served.server.root, served.key)
+    page.set_input_files("#files", tmp_path / "a.pdf")
+    expect(page.locator("#problem")).to_contain_text(f"a.pdf {problem}", timeout=PATIENCE_MS)
     assert page.locator(".files").count() == 0
 
 

@@ -32,6 +32,6 @@ def test_whatever_is_sent(tmp_path: Path) -> None:
     ready = httpx.get(f"{server.root}/ready").status_code
     log = server.stop()
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr
-    assert "Tested: 39" in done.stdout
+    assert "Tested: 42" in done.stdout
     assert ready == 200
     assert "Traceback" not in log

@@ -169,6 +169,26 @@ export interface Key extends NewKey {
   max_context: number | null;
 }
 
+/** Of /admin/models. */
+export interface ManagedModel {
+  name: string;
+  aliases: string[];
+  /** As in `Model`. */
+  state: string;
+  is_pinned: boolean;
+  num_running: number;
+  file_bytes: number;
+  memory_bytes: number;
+  /** Tokens of one request that fit. */
+  context: number;
+}
+
+export interface ManagedModels {
+  data: ManagedModel[];
+  /** Memory that the models share; null: the server has one model, which stays loaded. */
+  limit_bytes: number | null;
+}
+
 /** Of /admin/cache. */
 export interface CachedUser {
   /** null: only the hash is known. */

@@ -1,14 +1,19 @@
-// Files that go along with a message, as text.
+// Files that go along with a message, as text; of a PDF its text alone.
 
 import type { Attachment } from "./conversation";
 import { strings } from "./strings";
 
-const MOST_BYTES = 4 * 1024 * 1024;
+const MOST_BYTES = 4 << 20;
+const MOST_PDF_BYTES = 32 << 20;
 const LONG_PASTE = 4000; // characters from which a pasted text becomes a file
 
-/** The file's text. Throws for a file that is too large or is not text. */
+const isPdf = ({ name, type }: File) => type === "application/pdf" || name.toLowerCase().endsWith(".pdf");
+
+/** The file's text. Throws for a file that is too large or has none. */
 export async function readAttachment(file: File): Promise<Attachment> {
-  if (file.size > MOST_BYTES) throw new Error(strings.tooLarge(file.name, `${MOST_BYTES >> 20} MiB`));
+  const most = isPdf(file) ? MOST_PDF_BYTES : MOST_BYTES;
+  if (file.size > most) throw new Error(strings.tooLarge(file.name, `${most >> 20} MiB`));
+  if (isPdf(file)) return { name: file.name, text: await (await import("./pdf")).readPdf(file) };
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
     if (!text.includes("\0")) return { name: file.name, text };

@@ -1,6 +1,17 @@
 // Requests to the server that this page came from. Addresses are relative, so the page works behind a proxy's prefix.
 
-import type { CachedUser, ChatChunk, ChatRequest, History, Key, Model, NewKey, Overview, Span } from "./api_types";
+import type {
+  CachedUser,
+  ChatChunk,
+  ChatRequest,
+  History,
+  Key,
+  ManagedModels,
+  Model,
+  NewKey,
+  Overview,
+  Span,
+} from "./api_types";
 import { keyHeaders } from "./key";
 import { strings } from "./strings";
 
@@ -87,6 +98,21 @@ export async function addKey(key: NewKey): Promise<{ key: string }> {
 
 export async function revokeKey(name: string): Promise<void> {
   await ask(`${KEYS}/${encodeURIComponent(name)}`, { method: "DELETE" });
+}
+
+const MANAGED = "admin/models";
+
+export async function listManaged(): Promise<ManagedModels> {
+  return (await (await ask(MANAGED)).json()) as ManagedModels;
+}
+
+/** Ends when the model is loaded. */
+export async function loadModel(model: string): Promise<ManagedModels> {
+  return (await (await post(`${MANAGED}/load`, { model })).json()) as ManagedModels;
+}
+
+export async function unloadModel(model: string): Promise<ManagedModels> {
+  return (await (await post(`${MANAGED}/unload`, { model })).json()) as ManagedModels;
 }
 
 const cacheOf = (model: string) => `admin/cache?model=${encodeURIComponent(model)}`;

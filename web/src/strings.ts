@@ -107,6 +107,13 @@ export const strings = {
   notCounted: "size unknown",
   notText: (name: string) => `${name} is not a text file.`,
   tooLarge: (name: string, limit: string) => `${name} is larger than ${limit}.`,
+  pdf: {
+    tooManyPages: (name: string, most: number) => `${name} has more than ${plural(most, "page")}.`,
+    tooMuchText: (name: string, most: number) => `${name} has more than ${plural(most, "character")} of text.`,
+    noText: (name: string) => `${name} has no text: it may be a scan.`,
+    encrypted: (name: string) => `${name} is encrypted: attach a copy without a password.`,
+    unreadable: (name: string) => `${name} cannot be read: it is not a valid PDF, or this browser is too old.`,
+  },
   dropHere: "Drop files here",
   pastedName: "pasted.txt",
   settings: "Settings",
@@ -197,6 +204,18 @@ export const strings = {
     generated: "Generated",
     prompt: "Of prompts",
     time: "Time",
+  },
+  models: {
+    title: "Models",
+    columns: ["Model", "State", "Requests", "File", "Memory", "Context", ""],
+    none: "No model is known.",
+    only: "This server has one model, the one that it was started with.",
+    limited: (limit: string) =>
+      `Loaded models take at most ${limit} of memory together. A request for an unloaded model loads it.`,
+    pinned: (state: string) => `${state}, pinned`,
+    load: "Load",
+    unload: "Unload",
+    reallyUnload: "Unload now?",
   },
   cache: {
     title: "Prompts on disk",

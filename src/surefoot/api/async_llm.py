@@ -34,6 +34,7 @@ from surefoot.models import ModelConfig
 from surefoot.ops import read_bandwidth
 from surefoot.sampling import Grammars
 from surefoot.text import ChatTemplate, Tokenizer
+from surefoot.weights import bytes_on_disk
 
 T = TypeVar("T")
 MAX_UNREAD_TOKENS = 8192
@@ -183,6 +184,7 @@ class AsyncLLM:
         self.chat_template: ChatTemplate = llm.chat_template
         self.grammars: Grammars = llm.grammars
         self.config: ModelConfig = llm.config
+        self.file_bytes: int = bytes_on_disk(llm.path)
         self.disk_tier: DiskTier | None = llm.disk_tier  # to be watched
         self.default_sampling: SamplingParams = llm.default_sampling
         self.pooling: PoolingConfig | None = llm.pooling

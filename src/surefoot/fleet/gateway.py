@@ -122,7 +122,8 @@ class Gateway:
             return
         if scope["path"].startswith(STATEFUL):
             raise ApiError(
-                501, "files, batches and keys are each server's own: ask a replica, or use surefoot run-batch"
+                501,
+                "files, batches, keys and models are each server's own: ask a replica, or use surefoot run-batch",
             )
         if scope["path"].startswith("/fleet/"):
             raise ApiError(404, "there is nothing at this path")

@@ -14,7 +14,7 @@ from surefoot.front.catalog import Catalog
 from surefoot.front.metrics import FrontMetrics
 from surefoot.front.pool import ModelPool
 from surefoot.front.requests import SCHEMA, ModelOverview, ModelRequests, api_schema
-from surefoot.front.routes import PooledModels, find_problem
+from surefoot.front.routes import PooledManager, PooledModels, find_problem
 from surefoot.server.access.keys import KeyStore
 from surefoot.server.access.line_log import RequestIds, RequestLogs
 from surefoot.server.access.shares import Admission
@@ -25,6 +25,7 @@ from surefoot.server.door import guarded
 from surefoot.server.routes.batches import batches_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.keys import keys_router
+from surefoot.server.routes.managed_models import managed_models_router
 from surefoot.server.routes.models import models_router, ollama_models_router
 from surefoot.server.routes.operations import operations_router
 from surefoot.server.routes.page import page_router
@@ -66,6 +67,7 @@ def make_front_app(parts: FrontParts, keys: KeyStore | None, state: StateFolder 
         page_router(),
         operations_router(partial(find_problem, parts.pool), parts.metrics.text, has_keys=keys is not None),
         keys_router(keys, parts.logs.audit),
+        managed_models_router(PooledManager(parts.lists, parts.admission), parts.logs.audit, has_keys=keys is not None),
     ):
         app.include_router(router)
     overview = ModelOverview(parts.catalog, parts.pool, has_keys=keys is not None)

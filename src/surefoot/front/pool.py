@@ -146,9 +146,12 @@ class ModelPool:
             if isinstance(action, LoadModel):
                 self._spawn(self._load(action.name))
             elif isinstance(action, UnloadModel):
-                self._spawn(self._unload(self.processes.pop(action.name)))
+                self._end(action)
             else:
                 self._admit_waiting(action.name)
+
+    def _end(self, action: UnloadModel) -> None:
+        self._spawn(self._unload(self.processes.pop(action.name)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -212,6 +215,15 @@ class ModelPool:
         began = time.monotonic()
         await process.end()
         self.tell(f"unloaded {process.entry.name} in {time.monotonic() - began:.2f} s")
+
+    def unload(self, name: str) -> None:
+        """Unload a model that nobody uses, as an operator wishes. Raises ApiError if it has to stay."""
+        try:
+            action = self.policy.unload(name, time.monotonic())
+        except ValueError as error:
+            raise ApiError(409, str(error), code="model_in_use") from None
+        if action is not None:
+            self._end(action)
 
     def _share_cores(self) -> None:
         busy = {name: self.policy.residents[name].num_busy for name in self.processes}

@@ -257,6 +257,19 @@ class Residency:
             and now - max(resident.last_used, resident.since) >= keep_alive_s
         )
 
+    def unload(self, name: str, now: float) -> UnloadModel | None:
+        """Unload a model that has no requests; the next one loads it again. None: it is not in memory. Raises
+        ValueError if the model has to stay."""
+        resident = self.residents[name]
+        if resident.state in (ModelState.UNLOADED, ModelState.UNLOADING):
+            return None
+        if resident.traits.is_pinned:
+            raise ValueError(f"the model {name!r} is pinned: it stays loaded")
+        if resident.state is ModelState.LOADING or resident.num_busy:
+            what = "is being loaded" if resident.state is ModelState.LOADING else "answers requests"
+            raise ValueError(f"the model {name!r} {what}: unload it afterwards")
+        return self._unload(resident, now)
+
     def _unload(self, resident: Resident, now: float) -> UnloadModel:
         assert not resident.num_busy
         assert not resident.traits.is_pinned

@@ -8,7 +8,9 @@ from surefoot.front.catalog import Catalog
 from surefoot.front.config import ModelEntry
 from surefoot.front.pool import ModelPool
 from surefoot.front.resident import ModelState
-from surefoot.server.access.shares import Caller
+from surefoot.server.access.shares import Admission, Caller
+from surefoot.server.errors import ApiError
+from surefoot.server.schemas.managed_models import ManagedModel, ManagedModels
 from surefoot.server.schemas.ollama import ShownModel
 
 
@@ -37,6 +39,38 @@ class PooledModels:
         }
         is_loaded = resident.state in (ModelState.LOADED, ModelState.DRAINING)
         return replace(self.headers[entry.name], is_loaded=is_loaded, more=more)
+
+
+@dataclass(frozen=True)
+class PooledManager:
+    """All models, for admins."""
+
+    lists: PooledModels
+    admission: Admission
+
+    def managed(self) -> ManagedModels:
+        pool, headers = self.lists.pool, self.lists.headers
+        models = [
+            ManagedModel.of(
+                headers[name], resident.num_busy, resident.need_bytes, resident.state.value, resident.traits.is_pinned
+            )
+            for name, resident in pool.policy.residents.items()
+        ]
+        return ManagedModels(data=models, limit_bytes=pool.policy.limit_bytes)
+
+    async def load(self, name: str, caller: Caller) -> None:
+        self._check(name)
+        with self.admission.admit(caller):
+            async with self.lists.pool.using(name, caller.user):
+                pass
+
+    def unload(self, name: str) -> None:
+        self._check(name)
+        self.lists.pool.unload(name)
+
+    def _check(self, name: str) -> None:
+        if name not in self.lists.headers:
+            raise ApiError(404, f"there is no model {name[:80]!r} here", param="model", code="model_not_found")
 
 
 def find_problem(pool: ModelPool) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from surefoot.server.batch.state import StateFolder
 from surefoot.server.door import Door
 from surefoot.server.schemas.ollama import ShownModel
 from surefoot.server.settings import ServerSettings
+from surefoot.weights import bytes_on_disk
 
 MEMORY_FRACTION = 0.9  # of the machine's or the cgroup's limit: the system and page cache need the rest
 FRONT_BYTES = 160 << 20  # of the front process itself
@@ -45,6 +46,7 @@ class PlannedModel:
     entry: ModelEntry
     footprint: Footprint
     family: str
+    file_bytes: int
 
     @property
     def traits(self) -> ModelTraits:
@@ -56,7 +58,8 @@ class PlannedModel:
     def shown(self) -> ShownModel:
         entry, plan = self.entry, self.footprint
         digest = hashlib.sha256(f"{entry.name} {entry.file}".encode()).hexdigest()
-        return ShownModel(entry.names, self.family, plan.weights, plan.max_context, digest, int(time.time()))
+        created = int(time.time())
+        return ShownModel(entry.names, self.family, self.file_bytes, plan.weights, plan.max_context, digest, created)
 
 
 def plan_model(entry: ModelEntry, variant: str | None) -> PlannedModel:
@@ -64,7 +67,7 @@ def plan_model(entry: ModelEntry, variant: str | None) -> PlannedModel:
     opened = open_model(entry.file, chat_template=entry.options.chat_template)
     footprint = plan_footprint(opened, entry.options, variant)
     planned = replace(entry, options=replace(entry.options, kv_bytes=footprint.kv))
-    return PlannedModel(planned, footprint, read_config(opened.checkpoint).family)
+    return PlannedModel(planned, footprint, read_config(opened.checkpoint).family, bytes_on_disk(opened.path))
 
 
 def memory_limit(asked_bytes: int | None) -> int:

@@ -35,6 +35,7 @@ from surefoot.server.routes.cache import cache_router
 from surefoot.server.routes.files import files_router
 from surefoot.server.routes.infill import infill_router
 from surefoot.server.routes.keys import keys_router
+from surefoot.server.routes.managed_models import FixedModel, managed_models_router
 from surefoot.server.routes.messages import messages_router
 from surefoot.server.routes.models import OnlyModel, models_router, ollama_models_router
 from surefoot.server.routes.ollama import ollama_router
@@ -92,7 +93,8 @@ def make_app(
     operations = operations_router(service.find_problem, service.metrics.read, has_keys=keys is not None)
     app.include_router(operations, tags=["Operations"])
     app.include_router(overview_router(service, has_keys=keys is not None))
-    for router in (keys_router(keys, service.audit), cache_router(service, keys)):
+    managed = managed_models_router(FixedModel(service), service.audit, has_keys=keys is not None)
+    for router in (keys_router(keys, service.audit), cache_router(service, keys), managed):
         app.include_router(router, responses=OPENAI_ERRORS, tags=["Operations"])
     add_errors(app, service.metrics.refuse)
 

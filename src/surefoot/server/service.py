@@ -69,7 +69,7 @@ class Service:
     def shown(self) -> ShownModel:
         llm, names = self.llm, self.settings.model_names
         family, weight_bytes = llm.config.family, llm.read_bytes(0)
-        return ShownModel(names, family, weight_bytes, llm.max_context, self.fingerprint, self.created)
+        return ShownModel(names, family, llm.file_bytes, weight_bytes, llm.max_context, self.fingerprint, self.created)
 
     def find_problem(self) -> dict[str, Any] | None:
         """Why no requests are taken; None: they are."""

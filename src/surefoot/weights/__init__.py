@@ -7,7 +7,14 @@ from surefoot.weights.gguf_header import GgufError
 from surefoot.weights.hub import ModelNotFoundError, find_headers, find_model
 from surefoot.weights.huggingface import HuggingFaceCheckpoint, open_checkpoint
 from surefoot.weights.metadata import MetadataError
-from surefoot.weights.packed_cache import PackedCache, default_cache, fingerprint, packed_cache, writing_beside
+from surefoot.weights.packed_cache import (
+    PackedCache,
+    bytes_on_disk,
+    default_cache,
+    fingerprint,
+    packed_cache,
+    writing_beside,
+)
 from surefoot.weights.safetensors import SafetensorsError
 
 __all__ = [
@@ -23,6 +30,7 @@ __all__ = [
     "Report",
     "ReportingCheckpoint",
     "SafetensorsError",
+    "bytes_on_disk",
     "default_cache",
     "find_headers",
     "find_model",

@@ -169,3 +169,8 @@ def model_files(model: Path) -> list[Path]:
         return sorted(model.glob("*.safetensors"))
     stem, of, count = model.name.rpartition("-of-")
     return sorted(model.parent.glob(f"{glob.escape(stem[:-5])}*{of}{glob.escape(count)}")) if of else [model]
+
+
+def bytes_on_disk(model: Path) -> int:
+    """Of the files with its weights."""
+    return sum(file.stat().st_size for file in model_files(model))

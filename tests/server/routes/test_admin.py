@@ -1,4 +1,4 @@
-"""/admin/keys, /admin/cache and /overview/history on a real server."""
+"""/admin/keys, /admin/cache, /admin/models and /overview/history on a real server."""
 
 import json
 import time
@@ -83,11 +83,13 @@ def test_a_key_of_nobody_is_refused(office: Office, owner: dict[str, Any]) -> No
     ("method", "path"),
     [
         ("GET", "/admin/keys"), ("POST", "/admin/keys"), ("DELETE", "/admin/keys/00000000"), ("GET", "/admin/cache"),
-        ("DELETE", "/admin/cache?user=root"), ("GET", "/overview/history"),
+        ("DELETE", "/admin/cache?user=root"), ("GET", "/overview/history"), ("GET", "/admin/models"),
+        ("POST", "/admin/models/load"), ("POST", "/admin/models/unload"),
     ],
 )  # fmt: skip
 def test_only_for_admins(office: Office, method: str, path: str) -> None:
-    body = {"user": "mallory", "admin": True} if method == "POST" else None
+    body = {"model": "small"} if "models" in path else {"user": "mallory", "admin": True}
+    body = body if method == "POST" else None
     assert office.ask(office.alice, method, path, body).status_code == 403
     assert office.ask("sf-wrong", method, path, body).status_code == 401
 
@@ -113,6 +115,19 @@ def held(office: Office) -> list[dict[str, Any]]:
 
 def users_held(office: Office) -> set[str]:
     return {row["user"] for row in held(office)}
+
+
+def test_the_only_model_stays(office: Office) -> None:
+    reply = office.ask(office.root, "GET", "/admin/models").json()
+    [model] = reply["data"]
+    assert (model["name"], model["state"], reply["limit_bytes"]) == ("small", "loaded", None)
+    assert model["file_bytes"] == stories_gguf().stat().st_size
+    assert model["memory_bytes"] > 0
+    for change in ("load", "unload"):
+        refused = office.ask(office.root, "POST", f"/admin/models/{change}", {"model": "small"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "fixed_model")
+        assert office.ask(office.root, "POST", f"/admin/models/{change}", {"model": "none"}).status_code == 404
+        assert office.ask(office.root, "POST", f"/admin/models/{change}", {}).status_code == 400
 
 
 def test_the_history_outlives_the_server(office: Office) -> None:

@@ -12,6 +12,7 @@ import { Answers } from "./answers";
 import { CacheTable } from "./cache_table";
 import { HistoryCharts } from "./history_charts";
 import { KeysTable } from "./keys_table";
+import { ModelsTable } from "./models_table";
 import { Table } from "./table";
 
 export function ServerView() {
@@ -27,6 +28,7 @@ export function ServerView() {
     void watchOverview(model, { show, note: setNote }, watching.signal);
     return () => watching.abort();
   }, [model]);
+  const isAdmin = now !== null || (note !== "" && note !== strings.needsAdmin); // an unloaded model has no figures
   return (
     <main id="server">
       <p id="server-note" role="status">
@@ -36,6 +38,7 @@ export function ServerView() {
       {now && <HistoryCharts promise={now.in_time} />}
       {now && <Tables now={now} />}
       {now && <Unfolding id="more" title={strings.moreFigures} content={() => <More now={now} />} />}
+      {isAdmin && <Unfolding id="all-models" title={strings.models.title} content={() => <ModelsTable />} />}
       {now && <Unfolding id="all-cached" title={strings.cache.title} content={() => <CacheTable />} />}
       {now && <Unfolding id="all-keys" title={strings.keys.title} content={() => <KeysTable />} />}
     </main>

@@ -238,7 +238,8 @@ class ShownModel:
 
     names: Sequence[str]  # the first is its own
     family: str
-    weight_bytes: int
+    file_bytes: int  # of the weights on disk
+    weight_bytes: int  # in memory
     max_context: int
     digest: str
     created: int  # Unix time
