@@ -42,7 +42,7 @@ def test_weights_at_the_files_own_width_are_measured_wide(monkeypatch: pytest.Mo
 
 
 def test_a_size_is_that_on_the_machine_that_loads_the_model() -> None:
-    """Whatever this machine is: codes keep their width where they are made in registers, scales where memory is short."""
+    """Whatever this machine is: codes keep their width where registers make them, scales where memory is short."""
     subject = find_subject("smollm2-135m:q4_k_m")
     wide, codes, narrow = (
         subject.on(host).weight_bytes for host in (Host("amx", 64 * GB), Host("avx512", 64 * GB), Host("amx", GB // 10))
