@@ -86,6 +86,7 @@ interface Props {
 function Chart({ title, history, span, lines, limit }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
+  const { theme } = settings.value; // a chart keeps the colours that it was made with
   useLayoutEffect(() => {
     if (!place.current) return;
     const made = new uPlot(options(place.current, lines, limit, LENGTHS_S[span]), [[]], place.current);
@@ -96,14 +97,14 @@ function Chart({ title, history, span, lines, limit }: Props) {
       watcher.disconnect();
       made.destroy();
     };
-  }, [span]);
+  }, [span, theme]);
   useEffect(() => {
     if (!history) return;
     const start = Date.now() / 1000 - LENGTHS_S[span]; // where the dashed line begins
     const columns = lines.map(({ column }) => [null, ...history[column]]);
     if (limit !== undefined) columns.push([limit, ...history.at.map(() => limit)]);
     chart.current?.setData([[Math.min(start, history.at[0] ?? start), ...history.at], ...columns]);
-  }, [history, span]);
+  }, [history, span, theme]);
   return (
     <figure>
       <figcaption>{title}</figcaption>
