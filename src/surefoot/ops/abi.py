@@ -141,7 +141,7 @@ class AttentionArgs(Structure):
     _fields_ = _fields(
         cache=KvCacheStruct, q=PTR, y=PTR, starts=PTR, lengths=PTR, block_table=PTR, sinks=PTR,
         chunks=c_int64, heads=c_int64, q_stride=c_int64, y_stride=c_int64, table_stride=c_int64,
-        window=c_int64, scale=c_float, softcap=c_float,
+        window=c_int64, scale=c_float, softcap=c_float, fixed=c_int32, unused=c_int32,
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ class ShortConvArgs(Structure):
 class DeltaGatesArgs(Structure):
     _fields_ = _fields(
         a=PTR, b=PTR, rate=PTR, bias=PTR, decay=PTR, beta=PTR,
-        rows=c_int64, heads=c_int64, a_stride=c_int64, b_stride=c_int64,
+        rows=c_int64, decays=c_int64, betas=c_int64, a_stride=c_int64, b_stride=c_int64,
     )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ class DeltaRuleArgs(Structure):
     _fields_ = _fields(
         rows=StateRowsStruct, q=PTR, k=PTR, v=PTR, decay=PTR, beta=PTR, state=PTR, y=PTR,
         key_heads=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64, qkv_stride=c_int64, y_stride=c_int64,
-        tiled=c_int32, unused=c_int32,
+        tiled=c_int32, by_lane=c_int32,
     )  # fmt: skip
 
 
