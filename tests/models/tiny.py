@@ -22,6 +22,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install -e '.[reference]'"
 )
+# The installed version's list of models lacks it.
+transformers.AutoModelForCausalLM.register(transformers.Mistral4Config, transformers.Mistral4ForCausalLM, exist_ok=True)
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install -e '.[reference]'")
 
 VOCAB = 256
@@ -102,7 +104,19 @@ OLMO3 = {
     "full_attention": YARN_TRUNCATED,
     "sliding_attention": {"rope_type": "default", "rope_theta": YARN["rope_theta"]},
 }
+LLAMA4 = {
+    "num_hidden_layers": 4, "head_dim": 32, "intermediate_size": 64, "intermediate_size_mlp": 160,
+    "num_local_experts": 8, "interleave_moe_layer_step": 2,
+}  # fmt: skip
 MINISTRAL = {**YARN_TRUNCATED, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}
+MISTRAL4 = {
+    **DEEPSEEK_V3, **MOE, "q_lora_rank": 48, "rope_parameters": {**MINISTRAL, "llama_4_scaling_beta": 0.1},
+}  # fmt: skip
+KIMI = {
+    **{key: value for key, value in DEEPSEEK_V3.items() if key not in ("n_routed_experts", "rope_parameters")}, **MOE,
+    "num_local_experts": 8, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+    "linear_head_dim": 32, "linear_num_heads": 6,
+}  # fmt: skip
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
 POST_NORMED = ("olmo", "exaone", "gemma4")  # layers norm what they add, with weights as they are
 # Name of the test: transformers' configuration class and what differs from COMMON.
@@ -246,6 +260,20 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "final_logit_softcapping": 30.0,
         },
     ),
+    "llama4": ("Llama4TextConfig", {**LLAMA4, "rope_parameters": {**LLAMA3, "factor": 16.0}}),
+    "llama4_chunks": (
+        "Llama4TextConfig",
+        {
+            **LLAMA4,
+            "use_qk_norm": False,
+            "attention_chunk_size": 24,
+            "floor_scale": 50,
+            "attn_scale": 0.3,
+        },
+    ),
+    "mistral4": ("Mistral4Config", MISTRAL4),
+    "mistral4_groups": ("Mistral4Config", {**MISTRAL4, **GROUPS, "q_lora_rank": None}),
+    "kimi_linear": ("KimiLinearConfig", KIMI),
     "phi3_long": ("Phi3Config", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 512}),
 }
 
@@ -302,12 +330,35 @@ def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
 def save(name: str, folder: Path) -> None:
     """As a Hugging Face folder, with a token for each byte."""
     reference(name).save_pretrained(folder)
+    if name.startswith("kimi_linear"):
+        rename_dense(folder / "model.safetensors")
     path = folder / "config.json"
     path.write_text(json.dumps(as_published(json.loads(path.read_text()))))
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     made = tokenizers.Tokenizer(tokenizers.models.BPE({text: number for number, text in enumerate(alphabet)}, []))
     made.decoder = tokenizers.decoders.ByteLevel()
     made.save(str(folder / "tokenizer.json"))
+
+
+def rename_dense(path: Path) -> None:
+    """Layers without experts get the names of published files. transformers gives them those of layers with experts."""
+    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    tensors = safetensors.load_file(path)
+    names = {name: re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name) for name in tensors}
+    safetensors.save_file({names[name]: tensor for name, tensor in tensors.items()}, path, {"format": "pt"})
+
+
+def kimi_published(config: dict[str, Any]) -> dict[str, Any]:
+    numbers = {
+        name: [i for i, kind in enumerate(config["layer_types"], 1) if kind == own]
+        for name, own in (("full_attn_layers", "full_attention"), ("kda_layers", "linear_attention"))
+    }
+    sizes = {"head_dim": config["linear_head_dim"], "num_heads": config["linear_num_heads"]}
+    return {
+        "linear_attn_config": {**numbers, **sizes, "short_conv_kernel_size": config["linear_conv_kernel_dim"]},
+        "first_k_dense_replace": config["mlp_layer_types"].index("sparse"),
+        "moe_router_activation_func": "sigmoid",
+    }
 
 
 OF_EXPERTS = re.compile(r"expert|^moe_|^n_group$|^topk_group$")
@@ -321,6 +372,10 @@ def as_published(config: dict[str, Any]) -> dict[str, Any]:
         config["scoring_func"] = "softmax"
     if config["model_type"] == "minimax_m2":
         config["rotary_dim"] = config["head_dim"] // 2
+    if config["model_type"] == "mistral4":
+        config["architectures"] = ["Mistral3ForConditionalGeneration"]
+    if config["model_type"] == "kimi_linear":
+        return config | kimi_published(config)
     if config["model_type"] == "granitemoehybrid":
         words = {"linear_attention": "mamba", "full_attention": "attention"}
         return config | {"layer_types": [words[kind] for kind in config["layer_types"]]}
@@ -352,6 +407,7 @@ class Rounded(HuggingFaceCheckpoint):
             values.ndim == 1
             or name.endswith(".bias")
             or "gate_inp" in name
+            or "ssm_a" in name
             or name.endswith(("conv.weight", "conv1d.weight"))
         ):
             return values

@@ -21,7 +21,7 @@ from surefoot.models.gemma2 import PostNormLayer, add_normed, post_norm_layer
 from surefoot.models.gguf_config import Gguf, gguf_config
 from surefoot.models.hf_config import Json, hf_config
 from surefoot.models.linear import EmbeddingTable, Linear
-from surefoot.models.load import Loader
+from surefoot.models.load import STANDING, Loader
 from surefoot.models.step import Norm, Step
 from surefoot.ops import FactorScaling, GluForm, RopeForm, Router, add, embed, glu, norm, norm_heads
 from surefoot.ops.arrays import F32
@@ -29,7 +29,6 @@ from surefoot.weights.checkpoint import Checkpoint
 from surefoot.weights.metadata import need
 
 PATTERN = 6  # every sixth layer is global, if the file does not say
-STANDING = 1e30  # a lane's frequency divided by this is none, as GGUF files write it
 ROPE = {
     "sliding_attention": {"rope_theta": 10000.0},
     "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},

@@ -175,6 +175,30 @@ NEMOTRON_H = {
     "mixer.shared_experts.up_proj": "ffn_up_shexp",
     "mixer.shared_experts.down_proj": "ffn_down_shexp",
 }
+KIMI = {
+    **{
+        f"self_attn.{module}{part}": name
+        for module in ("", "forget_gate.")
+        for part, name in {"f_a_proj": "ssm_f_a", "f_b_proj": "ssm_f_b", "dt": "ssm_dt", "A_log": "ssm_a_log"}.items()
+    },
+    "self_attn.g_a_proj": "ssm_g_a",
+    "self_attn.g_b_proj": "ssm_g_b",
+    "self_attn.b_proj": "ssm_beta",
+    "self_attn.o_norm": "ssm_norm",
+    "self_attn.conv1d": "ssm_conv1d",
+    **{f"self_attn.{part}_conv1d": f"ssm_conv1d_{part}" for part in "qkv"},
+    "block_sparse_moe.gate.e_score_correction": "exp_probs_b",
+    **{f"block_sparse_moe.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
+}
+LLAMA4 = {
+    "feed_forward.gate_proj": "ffn_gate",
+    "feed_forward.up_proj": "ffn_up",
+    "feed_forward.down_proj": "ffn_down",
+    "feed_forward.router": "ffn_gate_inp",
+    "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
+    "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
+    "feed_forward.shared_expert.down_proj": "ffn_down_shexp",
+}
 LFM2 = {
     "operator_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
@@ -241,6 +265,8 @@ FAMILY_LAYER = {
     "qwen3_5_moe": DELTA,
     "qwen3_5_moe_text": DELTA,
     "qwen3_next": DELTA,
+    "kimi_linear": KIMI,
+    "llama4_text": LLAMA4,
     "lfm2": LFM2,
     "lfm2_moe": LFM2,
     "granitemoehybrid": GRANITE_HYBRID,
@@ -254,6 +280,7 @@ FAMILY_LAYER = {
     "gpt_oss": AFTER_ATTENTION,
     "seed_oss": AFTER_ATTENTION,
 }
+TRANSPOSED_EXPERTS = ("gpt_oss", "llama4_text")  # model types whose experts are [columns, rows]
 CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d", "mamba.conv1d", "mixer.conv1d")  # [columns, 1, taps]
 IN_LAYER = re.compile(r"layers?\.(\d+)\.(.+)")
 ONE_EXPERT = re.compile(
@@ -314,10 +341,11 @@ def _split_kind(name: str) -> tuple[str, str]:
 def _rename_part(
     config: Mapping[str, Any], names: Mapping[str, str], block: str, part: str, kind: str, tensor: Stored
 ) -> Iterator[tuple[str, Stored]]:
-    transposed = config["model_type"] == "gpt_oss" and kind == "weight"  # its experts are [columns, rows]
-    if part == "mlp.experts.gate_up_proj":
+    transposed = config["model_type"] in TRANSPOSED_EXPERTS and kind == "weight"
+    of_experts = re.sub("^feed_forward", "mlp", part) if transposed else part
+    if of_experts == "mlp.experts.gate_up_proj":
         yield from _split_gate_up(block, kind, tensor, config["model_type"] == "gpt_oss", transposed)
-    elif part == "mlp.experts.down_proj" and transposed:
+    elif of_experts == "mlp.experts.down_proj" and transposed:
         experts, k, n = _three(tensor, part)
         yield f"{block}.ffn_down_exps.weight", Derived((experts, n, k), lambda: tensor.floats().swapaxes(1, 2))
     elif part == "mlp.up_gate_proj":
