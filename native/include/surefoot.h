@@ -323,6 +323,24 @@ typedef struct {
   int32_t unused;
 } sf_gated_norm_args;
 
+/* How the values of a row are spread: see kernels/row_spread.cpp. x keeps what is above its mean by more than `spreads`
+ * standard deviations, less that bound; the rest is 0. */
+typedef struct {
+  float* x; /* [rows][x_stride], in place */
+  int64_t rows, cols, x_stride;
+  float spreads;
+  int32_t unused;
+} sf_sparsify_args;
+
+/* Rows of y get the root mean square of x's rows. */
+typedef struct {
+  const float* x; /* [rows][x_stride] */
+  float* y;       /* [rows][y_stride], in place */
+  int64_t rows, cols, x_stride, y_stride;
+  float least; /* y's mean square counts as this, where it is less */
+  int32_t unused;
+} sf_match_rms_args;
+
 /* ---- mixture of experts: the k largest of each row, ties to the lower id, and their weights. With groups (of
    neighbouring experts, all of one size) only the experts of a row's `kept_groups` best groups are chosen from ---- */
 typedef struct {

@@ -63,8 +63,8 @@ TEST(delta_rule_every_width) {
         Numbers numbers(4);
         fill(numbers, {&qkv, &a, &b, &rate, &bias, &state});
         for (int64_t head = 0; head < kHeads; ++head) rate[head] = -1.0f;
-        sf_delta_gates_args gates{a.data(),    b.data(), rate.data(), bias.data(), decay.data(), beta.data(),
-                                  kRows,       kHeads,   kHeads,      kHeads,      kHeads};
+        sf_delta_gates_args gates{a.data(), b.data(), rate.data(), bias.data(), decay.data(), beta.data(),
+                                  kRows,    kHeads,   kHeads,      kHeads,      kHeads};
         CHECK(session.run("delta_gates", gates) == sf::kOk);
         sf_delta_rule_args args{};
         args.rows = chunks.rows(), args.q = qkv.data(), args.k = qkv.data() + keys, args.v = qkv.data() + 2 * keys;

@@ -189,6 +189,16 @@ class GatedNormArgs(Structure):
     )  # fmt: skip
 
 
+class SparsifyArgs(Structure):
+    _fields_ = _fields(x=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, spreads=c_float, unused=c_int32)
+
+
+class MatchRmsArgs(Structure):
+    _fields_ = _fields(
+        x=PTR, y=PTR, rows=c_int64, cols=c_int64, x_stride=c_int64, y_stride=c_int64, least=c_float, unused=c_int32,
+    )  # fmt: skip
+
+
 class RouteArgs(Structure):
     _fields_ = _fields(
         logits=PTR, bias=PTR, expert_scales=PTR, ids=PTR, weights=PTR, rows=c_int64, experts=c_int64, k=c_int64,
@@ -263,4 +273,6 @@ OPERATIONS: dict[str, type[Structure]] = {
     "ssd_gates": SsdGatesArgs,
     "ssd_scan": SsdScanArgs,
     "gated_norm": GatedNormArgs,
+    "sparsify": SparsifyArgs,
+    "match_rms": MatchRmsArgs,
 }
