@@ -21,7 +21,7 @@ TIED = {
 BELOW = {
     name: f"{share} % of favourites kept at W8, not 99"
     for name, share in {
-        "deepseek_v3": 98.9, "gemma2": 98.7, "gemma3": 98.3, "lfm2_moe": 98.7, "minimax_m2": 98.9,
+        "deepseek_v3": 98.9, "gemma2": 98.7, "gemma3": 98.3, "gemma3n": 98.9, "lfm2_moe": 98.7, "minimax_m2": 98.9,
         "mistral4_groups": 98.9, "nemotron_h_moe": 98.97, "qwen3_next": 98.97,
     }.items()
 }  # fmt: skip

@@ -49,6 +49,8 @@ def test_attention_in_both_directions_is_refused() -> None:
         ("granitemoehybrid", {"position_embedding_type": "alibi"}, "positions by 'alibi'"),
         ("granitemoehybrid", {"mamba_d_head": 24}, "heads of 24 lanes"),
         ("hunyuan_v1_moe", {"moe_topk": [3, 2, 3]}, "one number for all layers"),
+        ("gemma3n", {"altup_active_idx": 1}, "work on stream 1"),
+        ("gemma3n", {"activation_sparsity_pattern": [0.9]}, "1 layers of 6"),
         ("kimi_linear", {"moe_layer_freq": 2}, "later layers have no experts"),
         ("kimi_linear", {"linear_head_dim": 24}, "heads of 24 lanes"),
         ("llama4", {"num_experts_per_tok": 2}, "with 2 experts for a token"),

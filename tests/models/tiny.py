@@ -62,6 +62,7 @@ DEEPSEEK_YARN = {
     "mscale_all_dim": 0.707, "original_max_position_embeddings": 128,
 }  # fmt: skip
 GEMMA = {"hidden_activation": "gelu_pytorch_tanh"}
+GEMMA3N = {"sliding_window": 24, "head_dim": 32, "hidden_size_per_layer_input": 16, "laurel_rank": 16}
 LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
     "short_factor": [1.0 + 0.1 * i for i in range(8)], "long_factor": [1.0 + 2 * i for i in range(8)],
@@ -118,7 +119,10 @@ KIMI = {
     "linear_head_dim": 32, "linear_num_heads": 6,
 }  # fmt: skip
 ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}
-POST_NORMED = ("olmo", "exaone", "gemma4")  # layers norm what they add, with weights as they are
+POST_NORMED = ("olmo", "exaone", "gemma3n", "gemma4")  # layers norm what they add, with weights as they are
+AFTER = re.compile("post_(attention|feedforward|per_layer|laurel)")  # norms of what layers add
+# How Gemma 3n mixes streams: a little of each. The router's inputs are divided by the width.
+MIXING = {"modality_router": 5.0, "prediction_coefs": 0.1, "correction_coefs": 0.1}
 # Name of the test: transformers' configuration class and what differs from COMMON.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {}),
@@ -228,6 +232,29 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
         },
     ),
+    "gemma3n": (
+        "Gemma3nTextConfig",
+        {
+            **GEMMA3N,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_kv_shared_layers": 2,
+            "vocab_size_per_layer_input": VOCAB,
+            "activation_sparsity_pattern": [0.9, 0.9, 0.0, 0.0, 0.0, 0.0],
+        },
+    ),
+    "gemma3n_small": (
+        "Gemma3nTextConfig",
+        {
+            **GEMMA3N,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+            "num_kv_shared_layers": 1,
+            "vocab_size_per_layer_input": VOCAB - 6,
+            "activation_sparsity_pattern": [0.5, 0.5, 0.5],
+            "altup_num_inputs": 3,
+            "altup_correct_scale": False,
+        },
+    ),
     "gemma4": (
         "Gemma4TextConfig",
         {
@@ -307,16 +334,18 @@ def draw(name: str, parameter: Any, model: str, tied: bool) -> Any:
     the rounding of weights decides them.)"""
     values, gemma = torch.randn_like(parameter), "gemma" in model
     if "norm" in name:
-        last = "post_attention" in name or "post_feedforward" in name or "post_per_layer" in name
+        last = AFTER.search(name)
         if last and model.startswith(POST_NORMED):
             return 0.1 * (parameter + 0.3 * values)
-        if "q_norm" in name and model.startswith("gemma4"):  # which does not scale attention's logits
+        if "q_norm" in name and model.startswith(("gemma3n", "gemma4")):  # which does not scale attention's logits
             return (parameter + 0.3 * values) * len(parameter) ** -0.5
         return parameter + 0.3 * values - (0.6 if last and gemma else 0.0)
     if name.endswith(("mamba.dt_bias", "mixer.dt_bias")):
         return 0.5 * values - 3  # a state that lasts: it fades by some 5 % a token
     if parameter.ndim == 1 or "bias" in name:
         return 0.3 * values
+    if size := MIXING.get(name.split(".")[-2]):
+        return size * values
     if "embed" in name and not gemma:
         return (0.2 if tied else 0.5) * values
     values = values * parameter.shape[-1] ** -0.5
@@ -407,7 +436,9 @@ class Rounded(HuggingFaceCheckpoint):
             values.ndim == 1
             or name.endswith(".bias")
             or "gate_inp" in name
-            or "ssm_a" in name
+            or "ssm_a_log" in name
+            or re.search(r"^blk.*altup_", name)
+            or ("inp_gate" in name and self.metadata["model_type"] == "gemma3n_text")
             or name.endswith(("conv.weight", "conv1d.weight"))
         ):
             return values

@@ -113,6 +113,15 @@ class ScanConfig:
 
 
 @dataclass(frozen=True)
+class StreamsConfig:
+    """Several residual streams, of which layers work on the first and change all."""
+
+    count: int  # of streams
+    spreads: tuple[float | None, ...]  # by layer: gates kept are this many deviations above their mean; None: all
+    scales: bool = True  # what reads the first stream after a layer scales its lanes
+
+
+@dataclass(frozen=True)
 class QueryGrowth:
     """Queries grow with their position: they are multiplied by 1 + factor * ln(1 + (position + offset) // period)."""
 
@@ -143,6 +152,7 @@ class ModelConfig:
     latent: LatentConfig | None = None  # of families with latent attention
     delta: DeltaConfig | None = None  # of families with the gated delta rule
     scan: ScanConfig | None = None  # of families with Mamba-2's scan
+    streams: StreamsConfig | None = None  # of families with several residual streams
     num_unused: int = 0  # layers at the file's end that only draft
     mtp_layers: tuple[LayerConfig, ...] = ()  # what the layer that drafts keeps: keys and values, the row before
     layer_lanes: int = 0  # of a token's embedding for each single layer; 0: tokens have none

@@ -34,6 +34,7 @@ NORMS = {
     "bert": ("attn_output_norm", "layer_output_norm"),
     "gemma2": AROUND,
     "gemma3": AROUND,
+    "gemma3n": AROUND,
     "gemma4": AROUND,
     "olmo2": AFTER,
     "olmo3": AFTER,
@@ -195,6 +196,10 @@ def _outside_layers(config: ModelConfig) -> Iterator[ExpectedTensor]:
         yield ExpectedTensor("per_layer_model_proj.weight", (lanes, config.width))
         yield ExpectedTensor("per_layer_proj_norm.weight", (config.layer_lanes,))
 
+    if config.streams is not None:
+        for name in ("altup_proj", "altup_unembd_proj"):
+            yield ExpectedTensor(f"{name}.weight", (config.streams.count - 1, config.width, config.width))
+
 
 def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[ExpectedTensor]:
     name, moe = f"blk.{layer}", config.moe
@@ -204,6 +209,8 @@ def _in_layer(config: ModelConfig, layer: int, tensors: Tensors) -> Iterator[Exp
     yield from _mixer(config, layer, tensors)
     if config.layer_lanes:
         yield from _layer_embedding(name, config.layer_lanes, config.width)
+    if config.streams is not None:
+        yield from _streams(config.streams.count, name, config.width)
     if config.family in ALTERNATING and config.kept_layers[layer].kv != StateLayer(()):
         return
     dense = moe is None or not moe.has_experts(layer)
@@ -391,6 +398,20 @@ def _layer_embedding(layer: str, lanes: int, width: int) -> Iterator[ExpectedTen
     yield from _matrix(f"{layer}.inp_gate", lanes, width)
     yield from _matrix(f"{layer}.proj", width, lanes)
     yield ExpectedTensor(f"{layer}.post_norm.weight", (width,))
+
+
+def _streams(count: int, layer: str, width: int) -> Iterator[ExpectedTensor]:
+    for name, shape in {
+        "altup_router": (count, width),
+        "altup_router_norm": (width,),
+        "altup_predict_coef": (count * count, count),
+        "altup_correct_coef": (count, count),
+        "altup_correct_scale": (width,),
+        "laurel_l": ("narrow", width),
+        "laurel_r": (width, "narrow"),
+        "laurel_post_norm": (width,),
+    }.items():
+        yield ExpectedTensor(f"{layer}.{name}.weight", shape)
 
 
 def _experts(config: ModelConfig, layer: str, tensors: Tensors) -> Iterator[ExpectedTensor]:

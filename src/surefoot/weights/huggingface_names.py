@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from surefoot.ops.arrays import Array
-from surefoot.weights.derived import Derived, Stacked, Stored
+from surefoot.weights.derived import Derived, Padded, Stacked, Stored
 from surefoot.weights.metadata import need
 from surefoot.weights.safetensors import SafetensorsError
 
@@ -138,6 +138,20 @@ GEMMA4 = {
     "post_per_layer_input_norm": "post_norm",
     "layer_scalar": "layer_output_scale",
 }
+GEMMA3N = {
+    **GEMMA,
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "altup.correct_output_scale": "altup_correct_scale",
+    "altup.correction_coefs": "altup_correct_coef",
+    "altup.prediction_coefs": "altup_predict_coef",
+    "altup.modality_router": "altup_router",
+    "altup.router_norm": "altup_router_norm",
+    "laurel.linear_left": "laurel_l",
+    "laurel.linear_right": "laurel_r",
+    "laurel.post_laurel_norm": "laurel_post_norm",
+}
 MAMBA2 = {
     "in_proj": "ssm_in",
     "conv1d": "ssm_conv1d",
@@ -260,6 +274,8 @@ FAMILY_LAYER = {
     "gemma2": GEMMA,
     "gemma3": GEMMA,
     "gemma3_text": GEMMA,
+    "gemma3n": GEMMA3N,
+    "gemma3n_text": GEMMA3N,
     "qwen3_5": DELTA,
     "qwen3_5_text": DELTA,
     "qwen3_5_moe": DELTA,
@@ -282,6 +298,7 @@ FAMILY_LAYER = {
 }
 TRANSPOSED_EXPERTS = ("gpt_oss", "llama4_text")  # model types whose experts are [columns, rows]
 CONVOLUTIONS = ("conv.conv", "linear_attn.conv1d", "mamba.conv1d", "mixer.conv1d")  # [columns, 1, taps]
+ONE_STREAM = re.compile(r"altup_(unembed_)?projections\.(\d+)")  # of Gemma 3n
 IN_LAYER = re.compile(r"layers?\.(\d+)\.(.+)")
 ONE_EXPERT = re.compile(
     r"(?:mlp|mixer|feed_forward|block_sparse_moe)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)"
@@ -300,9 +317,13 @@ def renamed(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         if name.startswith("mtp.") and config["model_type"] in MTP_FAMILIES:
             name = _mtp_name(need(config, "num_hidden_layers"), name.removeprefix("mtp."))
         in_layer = IN_LAYER.fullmatch(name)
+        if stream := ONE_STREAM.fullmatch(name):
+            stacked = "altup_unembd_proj" if stream[1] else "altup_proj"
+            separate.setdefault(f"{stacked}.{kind}", {})[int(stream[2])] = tensor
+            continue
         if in_layer is None:
             if name in whole and not (name == "lm_head" and config.get("tie_word_embeddings")):
-                yield f"{whole[name]}.{kind}", tensor
+                yield f"{whole[name]}.{kind}", _with_all_tokens(config, name, tensor)
             continue
         block, part = f"blk.{in_layer[1]}", in_layer[2]
         if expert := ONE_EXPERT.fullmatch(part):
@@ -315,6 +336,13 @@ def renamed(config: Mapping[str, Any], stored: Mapping[str, Stored]) -> Iterator
         if len({expert.shape for expert in experts.values()}) != 1:
             raise SafetensorsError(f"{name}: the experts differ in shape; fetch the checkpoint again")
         yield name, Stacked([experts[i] for i in range(len(experts))])
+
+
+def _with_all_tokens(config: Mapping[str, Any], name: str, tensor: Stored) -> Stored:
+    """Gemma 3n has embeddings for single layers of text's tokens alone."""
+    if name != "embed_tokens_per_layer" or tensor.shape[0] >= need(config, "vocab_size"):
+        return tensor
+    return Padded(tensor, config["vocab_size"])
 
 
 def _mtp_name(num_layers: int, name: str) -> str:

@@ -46,11 +46,12 @@ def one_of(*texts: str) -> Rule:
     return Rule(" or ".join(texts), lambda value: isinstance(value, str) and value in texts)
 
 
-def listed(rule: Rule, max_length: int) -> Rule:
+def listed(rule: Rule, max_length: int, min_length: int = 0) -> Rule:
     def accepts(value: Any) -> bool:
-        return isinstance(value, list | tuple) and len(value) <= max_length and all(map(rule.accepts, value))
+        is_list = isinstance(value, list | tuple) and min_length <= len(value) <= max_length
+        return is_list and all(map(rule.accepts, value))
 
-    return Rule(f"a list of at most {max_length}, each {rule.allowed}", accepts)
+    return Rule(f"a list of {min_length} to {max_length}, each {rule.allowed}", accepts)
 
 
 def per_layer(high: int) -> Rule:
@@ -128,12 +129,18 @@ FIELDS: tuple[tuple[Rule, tuple[str, ...], tuple[str, ...]], ...] = (
     (
         INNER,
         ("expert_feed_forward_length",),
-        ("intermediate_size", "intermediate_size_mlp", "shared_expert_intermediate_size", "n_inner"),
+        ("intermediate_size_mlp", "shared_expert_intermediate_size", "n_inner"),
     ),
     (either(INNER, counts(0, 1 << 20)), ("feed_forward_length",), ("shared_intermediate_size",)),
-    (either(INNER, listed(INNER, MAX_LAYERS)), (), ("moe_intermediate_size",)),
+    (either(INNER, listed(INNER, MAX_LAYERS, 1)), (), ("intermediate_size", "moe_intermediate_size")),
     (whole(0, 1 << 14), ("embedding_length_per_layer_input",), ("hidden_size_per_layer_input",)),
     (FLAG, (), ("use_double_wide_mlp",)),
+    # Gemma 3n
+    (whole(2, 16), ("altup.num_inputs",), ("altup_num_inputs",)),
+    (whole(0, 15), ("altup.active_idx",), ("altup_active_idx",)),
+    (FLAG, (), ("altup_correct_scale",)),
+    (array("f", "a list of numbers"), ("activation_sparsity_scale",), ()),
+    (either(real(0, 0.999), listed(real(0, 0.999), MAX_LAYERS)), (), ("activation_sparsity_pattern",)),
     (
         real(0, 1),
         ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"),
